@@ -1,0 +1,23 @@
+//! The gRPC contract between a Kubernetes cloud-controller-manager and a cloud provider process.
+//!
+//! Everything in [`v1alpha1`] is generated from `proto/cloudprovider/v1alpha1/*.proto`, whose comments are the
+//! contract's text: start at `types.proto`. This crate knows no Kubernetes client types.
+
+/// Version `cloudprovider.v1alpha1` of the contract: messages, clients and servers.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    rustdoc::all
+)]
+pub mod v1alpha1 {
+    tonic::include_proto!("cloudprovider.v1alpha1");
+
+    /// The minor version of the contract that this crate was generated from.
+    pub const CONTRACT_MINOR: u32 = 0;
+
+    /// The encoded `google.protobuf.FileDescriptorSet` of this package, with comments, for gRPC server reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+}
