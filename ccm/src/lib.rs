@@ -1,1 +1,22 @@
-//! Skeleton.
+//! The cloud-controller-manager: controllers that are one process, a cloud that is another.
+//!
+//! ```text
+//! Kubernetes API  <──watch, patch──  ccm  ──gRPC over a Unix socket──>  provider  ──>  the cloud's API
+//! ```
+
+pub mod args;
+mod cluster;
+mod kube_client;
+mod lease;
+mod node;
+mod node_lifecycle;
+mod provider;
+mod providers;
+mod queue;
+pub mod run;
+mod serve;
+mod service;
+mod writes;
+
+/// The domain that every label and annotation of our own begins with.
+pub(crate) const DOMAIN: &str = "grpc-ccm.io/";

@@ -1,2 +1,3 @@
-//! Skeleton.
+//! The `ccm` binary: parse, run, exit code.
+
 fn main() {}

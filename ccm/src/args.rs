@@ -1,0 +1,5 @@
+//! Flags and config file, parsed and validated into one [`Config`].
+
+mod config;
+
+pub use config::*;

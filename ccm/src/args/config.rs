@@ -1,0 +1,179 @@
+//! The validated configuration: what the rest of the program reads.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything that was asked for, validated.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Path of the kubeconfig; in-cluster configuration where absent.
+    pub kubeconfig: Option<PathBuf>,
+    /// URL of the API server; overrides the kubeconfig's.
+    pub master: Option<String>,
+    /// The providers. Exactly one for now.
+    pub providers: Vec<ProviderEndpoint>,
+    /// Which cluster this is.
+    pub cluster: ClusterConfig,
+    /// The controllers that are asked for.
+    pub controllers: BTreeSet<Controller>,
+    /// Leader election.
+    pub leader_election: LeaderElectionConfig,
+    /// What the node controller reads.
+    pub node: NodeConfig,
+    /// What the node lifecycle controller reads.
+    pub node_lifecycle: NodeLifecycleConfig,
+    /// What the service controller reads.
+    pub service: ServiceConfig,
+    /// The HTTPS port.
+    pub serve: ServeConfig,
+    /// The leader steps down after so long without an answer of its provider. 60 s.
+    pub provider_timeout: Duration,
+    /// No deadline of a call is raised beyond this by the provider's hints. 15 min.
+    pub max_call_deadline: Duration,
+    /// Requests a second to the API server; no limit where absent.
+    pub kube_api_qps: Option<f32>,
+    /// Burst above `kube_api_qps`.
+    pub kube_api_burst: Option<u32>,
+}
+
+/// Where a provider listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderEndpoint {
+    /// The name that the operator gave it: lower-case letters, digits and dashes, at most 63 bytes.
+    pub name: String,
+    /// The path of its Unix socket.
+    pub socket: PathBuf,
+    /// The uid that must be on the other side (SO_PEERCRED); not checked where absent.
+    pub peer_uid: Option<u32>,
+    /// The cloud scope that the operator accepts (`--accept-cloud-scope`), where it was given.
+    pub accepted_cloud_scope: Option<String>,
+}
+
+/// Which cluster this is.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// `--cluster-name`; `kubernetes`.
+    pub name: String,
+    /// `--cluster-owner-id`; the UID of `kube-system` where absent.
+    pub owner_id: Option<String>,
+    /// `--previous-owner-ids`.
+    pub previous_owner_ids: Vec<String>,
+    /// `--cluster-cidr`.
+    pub cidrs: Vec<String>,
+}
+
+/// The controllers (B-M1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Controller {
+    /// `cloud-node-controller`.
+    CloudNode,
+    /// `cloud-node-lifecycle-controller`.
+    CloudNodeLifecycle,
+    /// `service-lb-controller`.
+    ServiceLb,
+    /// `node-route-controller`.
+    NodeRoute,
+}
+
+impl Controller {
+    /// The controller's name, as in metrics and `--controllers`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CloudNode => "cloud-node-controller",
+            Self::CloudNodeLifecycle => "cloud-node-lifecycle-controller",
+            Self::ServiceLb => "service-lb-controller",
+            Self::NodeRoute => "node-route-controller",
+        }
+    }
+}
+
+/// Leader election (B-M3).
+#[derive(Clone, Debug)]
+pub struct LeaderElectionConfig {
+    /// `--leader-elect`; true.
+    pub enabled: bool,
+    /// `--leader-elect-lease-duration`; 15 s.
+    pub lease_duration: Duration,
+    /// `--leader-elect-renew-deadline`; 10 s.
+    pub renew_deadline: Duration,
+    /// `--leader-elect-retry-period`; 2 s.
+    pub retry_period: Duration,
+    /// `--leader-elect-resource-name`; `cloud-controller-manager`.
+    pub resource_name: String,
+    /// `--leader-elect-resource-namespace`; `kube-system`.
+    pub resource_namespace: String,
+}
+
+/// The node controller.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// `--node-status-update-frequency`; 5 min.
+    pub status_update_frequency: Duration,
+    /// `--concurrent-node-syncs`: lowers how many lookups run at once; the provider's `max_in_flight`, at most 32, where absent.
+    pub concurrent_syncs: Option<usize>,
+    /// How long a batch that is not full waits for more Nodes. 100 ms.
+    pub batch_linger: Duration,
+}
+
+/// The node lifecycle controller.
+#[derive(Clone, Debug)]
+pub struct NodeLifecycleConfig {
+    /// `--node-monitor-period`; 5 s.
+    pub monitor_period: Duration,
+    /// `--node-deletion-brake`.
+    pub brake: BrakeConfig,
+}
+
+/// How fast Nodes may be deleted (contract.md, "A Node is deleted only when all of this holds").
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BrakeConfig {
+    /// The window in which deletions are counted. 10 min.
+    pub window: Duration,
+    /// So many deletions are always allowed in a window (unless they are half of the Nodes). 2.
+    pub floor: usize,
+    /// So large a share of the provider's Nodes may be deleted in a window, 0.0..0.5. 0.10.
+    pub share: f64,
+    /// Beyond the limit nothing is deleted until the same absences held for so long. 15 min.
+    pub hold: Duration,
+}
+
+/// The service controller.
+#[derive(Clone, Debug)]
+pub struct ServiceConfig {
+    /// `--concurrent-service-syncs`: lowers how many Services are worked on at once; the provider's `max_in_flight`, at most 32, where absent.
+    pub concurrent_syncs: Option<usize>,
+    /// `--adopt-unmarked-load-balancers`.
+    pub adopt_unmarked: bool,
+    /// `--provider-annotation-prefixes`: prefixes of annotation keys that the provider may write on a Service.
+    pub annotation_prefixes: Vec<String>,
+}
+
+/// The HTTPS port (B-M4).
+#[derive(Clone, Debug)]
+pub struct ServeConfig {
+    /// `--bind-address`; 0.0.0.0.
+    pub bind_address: IpAddr,
+    /// `--secure-port`; 10258. 0 turns it off.
+    pub port: u16,
+    /// `--tls-cert-file` and `--tls-private-key-file`; self-made where absent.
+    pub tls: Option<TlsFiles>,
+    /// `--authentication-kubeconfig`; the main kubeconfig where absent.
+    pub authentication_kubeconfig: Option<PathBuf>,
+    /// `--authorization-kubeconfig`; the main kubeconfig where absent.
+    pub authorization_kubeconfig: Option<PathBuf>,
+    /// `--authentication-skip-lookup`: requests are anonymous without asking the API server.
+    pub authentication_skip_lookup: bool,
+    /// `--authorization-always-allow-paths`; `/healthz`, `/readyz`, `/livez`.
+    pub always_allow_paths: Vec<String>,
+}
+
+/// Certificate and key on disk, PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// Certificate chain.
+    pub certificate: PathBuf,
+    /// Private key.
+    pub private_key: PathBuf,
+}

@@ -1,0 +1,1 @@
+//! Drops the fields of watched objects that nobody reads (▲M8).

@@ -1,0 +1,1 @@
+//! Batches that fit: by count and by bytes. Pure.

@@ -1,0 +1,3 @@
+//! The HTTPS port: health, metrics, configz.
+
+mod auth;

@@ -1,0 +1,1 @@
+//! Who may read what: TokenReview and SubjectAccessReview.
