@@ -1,5 +1,551 @@
-//! Flags and config file, parsed and validated into one [`Config`].
+//! Flags, parsed and validated into one [`Config`]. No wiring here.
 
 mod config;
+mod legacy;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
 
 pub use config::*;
+pub use legacy::LegacyFlag;
+
+/// A cloud-controller-manager for every cloud: the cloud is another process, the provider, that serves a gRPC contract on a Unix socket.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ccm",
+    version,
+    max_term_width = 120,
+    disable_help_subcommand = true
+)]
+pub struct Args {
+    /// The provider: NAME=unix:///PATH. NAME is yours to choose (lower-case letters, digits, dashes).
+    #[arg(
+        long = "provider",
+        value_name = "NAME=ENDPOINT",
+        default_value = "cloud=unix:///run/cloud-provider/socket/provider.sock",
+        help_heading = "Provider"
+    )]
+    provider: Vec<parse::ProviderFlag>,
+
+    /// The uid that must serve the provider's socket (SO_PEERCRED). Not checked unless given.
+    #[arg(long, value_name = "UID", help_heading = "Provider")]
+    provider_peer_uid: Option<u32>,
+
+    /// Step down as leader after so long without any answer of the provider.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse::duration, help_heading = "Provider")]
+    provider_timeout: Duration,
+
+    /// No deadline of a call to the provider is raised beyond this by the provider's hints.
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = parse::duration, help_heading = "Provider")]
+    max_provider_call_deadline: Duration,
+
+    /// The cloud scope (account, project, region) that is right from now on, after the provider's credentials began to reach another one than before. Until it is
+    /// accepted nothing is created or deleted. The scope that is seen stands in the log and on the Lease.
+    #[arg(long, value_name = "SCOPE", help_heading = "Provider")]
+    accept_cloud_scope: Option<String>,
+
+    /// Prefixes of annotation keys that the provider may write on a Service; others are dropped with an event.
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        value_delimiter = ',',
+        help_heading = "Provider"
+    )]
+    provider_annotation_prefixes: Vec<String>,
+
+    /// Path of the kubeconfig; the in-cluster configuration where neither this nor --master is given.
+    #[arg(long, value_name = "FILE", help_heading = "Kubernetes")]
+    kubeconfig: Option<PathBuf>,
+
+    /// URL of the API server; overrides the kubeconfig's.
+    #[arg(long, value_name = "URL", help_heading = "Kubernetes")]
+    master: Option<String>,
+
+    /// Requests a second to the API server. No limit of our own unless given: the server's 429 and Retry-After are obeyed.
+    #[arg(long, value_name = "QPS", help_heading = "Kubernetes")]
+    kube_api_qps: Option<f32>,
+
+    /// How many requests may exceed --kube-api-qps for a moment.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        requires = "kube_api_qps",
+        help_heading = "Kubernetes"
+    )]
+    kube_api_burst: Option<u32>,
+
+    /// The cluster's name: part of the names that the cloud shows.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "kubernetes",
+        help_heading = "Cluster"
+    )]
+    cluster_name: String,
+
+    /// The cluster's identity as an owner of cloud objects. The UID of the kube-system namespace unless given; a rebuilt cluster keeps its load balancers by keeping it.
+    #[arg(long, value_name = "ID", help_heading = "Cluster")]
+    cluster_owner_id: Option<String>,
+
+    /// Identities that this cluster had before.
+    #[arg(
+        long,
+        value_name = "ID",
+        value_delimiter = ',',
+        help_heading = "Cluster"
+    )]
+    previous_owner_ids: Vec<String>,
+
+    /// CIDRs of the cluster's Pods: one, or two of different families.
+    #[arg(
+        long,
+        value_name = "CIDR",
+        value_delimiter = ',',
+        help_heading = "Cluster"
+    )]
+    cluster_cidr: Vec<ipnet::IpNet>,
+
+    /// Controllers to run: '*', names, and -name to leave one out. Known: cloud-node-controller (cloud-node), cloud-node-lifecycle-controller
+    /// (cloud-node-lifecycle), service-lb-controller (service), node-route-controller (route).
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true,
+        help_heading = "Controllers"
+    )]
+    controllers: Vec<String>,
+
+    /// How often the addresses of initialised Nodes are refreshed.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse::duration, help_heading = "Controllers")]
+    node_status_update_frequency: Duration,
+
+    /// How often Nodes that are not Ready are checked in the cloud.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration, help_heading = "Controllers")]
+    node_monitor_period: Duration,
+
+    /// How many lookups of Nodes run at once. As many as the provider allows, at most 32, unless given; it only lowers that.
+    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Controllers")]
+    concurrent_node_syncs: Option<usize>,
+
+    /// How many Services are worked on at once. As many as the provider allows, at most 32, unless given; it only lowers that.
+    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Controllers")]
+    concurrent_service_syncs: Option<usize>,
+
+    /// How fast Nodes may be deleted: within WINDOW at most the larger of FLOOR and SHARE of the provider's Nodes, and never half of them; beyond
+    /// that only after the same absences held for HOLD.
+    #[arg(
+        long,
+        value_name = "window=10m,floor=2,share=10%,hold=15m",
+        default_value = "window=10m,floor=2,share=10%,hold=15m",
+        help_heading = "Controllers"
+    )]
+    node_deletion_brake: parse::BrakeFlag,
+
+    /// Let the provider take over load balancers that carry no owner's mark (made by a Go CCM before): for a migration.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Controllers")]
+    adopt_unmarked_load_balancers: bool,
+
+    /// Elect a leader before working: with more than one replica it must be on.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Leader election")]
+    leader_elect: bool,
+
+    /// How long others wait, without a renewal, before they take the Lease.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse::duration, help_heading = "Leader election")]
+    leader_elect_lease_duration: Duration,
+
+    /// How long the leader tries to renew before it gives up. Less than the lease duration.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Leader election")]
+    leader_elect_renew_deadline: Duration,
+
+    /// How long to wait between attempts.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse::duration, help_heading = "Leader election")]
+    leader_elect_retry_period: Duration,
+
+    /// The Lease's name.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "cloud-controller-manager",
+        help_heading = "Leader election"
+    )]
+    leader_elect_resource_name: String,
+
+    /// The Lease's namespace.
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        default_value = "kube-system",
+        help_heading = "Leader election"
+    )]
+    leader_elect_resource_namespace: String,
+
+    /// The address of the HTTPS port.
+    #[arg(
+        long,
+        value_name = "IP",
+        default_value = "0.0.0.0",
+        help_heading = "Secure serving"
+    )]
+    bind_address: IpAddr,
+
+    /// The HTTPS port: health, metrics, configz. 0 turns it off.
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 10258,
+        help_heading = "Secure serving"
+    )]
+    secure_port: u16,
+
+    /// The server's certificate chain, PEM; self-made where absent.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_private_key_file",
+        help_heading = "Secure serving"
+    )]
+    tls_cert_file: Option<PathBuf>,
+
+    /// The key of --tls-cert-file, PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert_file",
+        help_heading = "Secure serving"
+    )]
+    tls_private_key_file: Option<PathBuf>,
+
+    /// kubeconfig for TokenReviews; the main one where absent.
+    #[arg(long, value_name = "FILE", help_heading = "Secure serving")]
+    authentication_kubeconfig: Option<PathBuf>,
+
+    /// Do not ask the API server who a caller is: all callers are anonymous.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Secure serving")]
+    authentication_skip_lookup: bool,
+
+    /// kubeconfig for SubjectAccessReviews; the main one where absent.
+    #[arg(long, value_name = "FILE", help_heading = "Secure serving")]
+    authorization_kubeconfig: Option<PathBuf>,
+
+    /// Paths that everybody may read.
+    #[arg(
+        long,
+        value_name = "PATHS",
+        value_delimiter = ',',
+        default_value = "/healthz,/readyz,/livez",
+        help_heading = "Secure serving"
+    )]
+    authorization_always_allow_paths: Vec<String>,
+
+    /// Verbosity of the log as in the Go CCM: 0 to 3 is info, 4 and 5 debug, more is trace. RUST_LOG, where set, decides in detail.
+    #[arg(
+        short,
+        long = "v",
+        value_name = "LEVEL",
+        default_value_t = 0,
+        help_heading = "Logs"
+    )]
+    verbosity: u8,
+
+    /// `text` or `json`.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = "Logs"
+    )]
+    logging_format: LogFormat,
+
+    #[command(flatten)]
+    legacy: legacy::LegacyArgs,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// One line of text.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A value that cannot be right: which flag, what it was, what would be right.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{flag}={value}: {expected}")]
+pub struct InvalidFlag {
+    /// The flag with its dashes.
+    pub flag: &'static str,
+    /// What was given.
+    pub value: String,
+    /// What would be right.
+    pub expected: String,
+}
+
+impl InvalidFlag {
+    fn new(flag: &'static str, value: impl ToString, expected: impl Into<String>) -> Self {
+        Self {
+            flag,
+            value: value.to_string(),
+            expected: expected.into(),
+        }
+    }
+}
+
+impl Args {
+    /// The log's verbosity and format.
+    pub fn log(&self) -> (u8, LogFormat) {
+        (self.verbosity, self.logging_format)
+    }
+
+    /// Flags of the Go CCM that were given and mean something else here, each with what replaced it.
+    pub fn legacy_flags(&self) -> Vec<LegacyFlag> {
+        self.legacy.given()
+    }
+
+    /// The validated configuration, or everything that is wrong with it.
+    pub fn into_config(self) -> Result<Config, Vec<InvalidFlag>> {
+        let mut wrong = Vec::new();
+        let providers = self.providers(&mut wrong);
+        let controllers = controllers(&self.controllers, &mut wrong);
+        self.check_leader_election(&mut wrong);
+        self.check_cluster(&mut wrong);
+        for (flag, value) in [
+            ("--node-monitor-period", self.node_monitor_period),
+            (
+                "--node-status-update-frequency",
+                self.node_status_update_frequency,
+            ),
+            ("--provider-timeout", self.provider_timeout),
+        ] {
+            if value < Duration::from_secs(1) {
+                wrong.push(InvalidFlag::new(flag, format!("{value:?}"), "at least 1s"));
+            }
+        }
+        if self.max_provider_call_deadline < Duration::from_secs(60) {
+            wrong.push(InvalidFlag::new(
+                "--max-provider-call-deadline",
+                format!("{:?}", self.max_provider_call_deadline),
+                "at least 60s",
+            ));
+        }
+        if let Some(qps) = self.kube_api_qps
+            && !(qps.is_finite() && qps > 0.0)
+        {
+            wrong.push(InvalidFlag::new("--kube-api-qps", qps, "a number above 0"));
+        }
+        if self.kube_api_burst == Some(0) {
+            wrong.push(InvalidFlag::new("--kube-api-burst", 0, "at least 1"));
+        }
+        for prefix in &self.provider_annotation_prefixes {
+            if prefix.is_empty() || prefix.starts_with(crate::DOMAIN) {
+                wrong.push(InvalidFlag::new(
+                    "--provider-annotation-prefixes",
+                    prefix,
+                    format!(
+                        "a prefix of annotation keys that is not empty and does not begin with {}",
+                        crate::DOMAIN
+                    ),
+                ));
+            }
+        }
+        for path in &self.authorization_always_allow_paths {
+            if !path.starts_with('/') {
+                wrong.push(InvalidFlag::new(
+                    "--authorization-always-allow-paths",
+                    path,
+                    "paths that begin with /",
+                ));
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        Ok(Config {
+            kubeconfig: self.kubeconfig,
+            master: self.master,
+            providers,
+            cluster: ClusterConfig {
+                name: self.cluster_name,
+                owner_id: self.cluster_owner_id,
+                previous_owner_ids: self.previous_owner_ids,
+                cidrs: self.cluster_cidr.iter().map(ToString::to_string).collect(),
+            },
+            controllers,
+            leader_election: LeaderElectionConfig {
+                enabled: self.leader_elect,
+                lease_duration: self.leader_elect_lease_duration,
+                renew_deadline: self.leader_elect_renew_deadline,
+                retry_period: self.leader_elect_retry_period,
+                resource_name: self.leader_elect_resource_name,
+                resource_namespace: self.leader_elect_resource_namespace,
+            },
+            node: NodeConfig {
+                status_update_frequency: self.node_status_update_frequency,
+                concurrent_syncs: self.concurrent_node_syncs,
+                batch_linger: Duration::from_millis(100),
+            },
+            node_lifecycle: NodeLifecycleConfig {
+                monitor_period: self.node_monitor_period,
+                brake: self.node_deletion_brake.0,
+            },
+            service: ServiceConfig {
+                concurrent_syncs: self.concurrent_service_syncs,
+                adopt_unmarked: self.adopt_unmarked_load_balancers,
+                annotation_prefixes: self.provider_annotation_prefixes,
+            },
+            serve: ServeConfig {
+                bind_address: self.bind_address,
+                port: self.secure_port,
+                tls: self.tls_cert_file.zip(self.tls_private_key_file).map(
+                    |(certificate, private_key)| TlsFiles {
+                        certificate,
+                        private_key,
+                    },
+                ),
+                authentication_kubeconfig: self.authentication_kubeconfig,
+                authorization_kubeconfig: self.authorization_kubeconfig,
+                authentication_skip_lookup: self.authentication_skip_lookup,
+                always_allow_paths: self.authorization_always_allow_paths,
+            },
+            provider_timeout: self.provider_timeout,
+            max_call_deadline: self.max_provider_call_deadline,
+            kube_api_qps: self.kube_api_qps,
+            kube_api_burst: self.kube_api_burst,
+        })
+    }
+
+    fn providers(&self, wrong: &mut Vec<InvalidFlag>) -> Vec<ProviderEndpoint> {
+        if let [_, second, ..] = self.provider.as_slice() {
+            wrong.push(InvalidFlag::new(
+                "--provider",
+                &second.name,
+                "only one provider for now; run a second ccm with its own Lease (--leader-elect-resource-name) for a second cloud",
+            ));
+        }
+        self.provider
+            .iter()
+            .map(|flag| ProviderEndpoint {
+                name: flag.name.clone(),
+                socket: flag.socket.clone(),
+                peer_uid: self.provider_peer_uid,
+                accepted_cloud_scope: self.accept_cloud_scope.clone(),
+            })
+            .collect()
+    }
+
+    fn check_leader_election(&self, wrong: &mut Vec<InvalidFlag>) {
+        let (lease, renew, retry) = (
+            self.leader_elect_lease_duration,
+            self.leader_elect_renew_deadline,
+            self.leader_elect_retry_period,
+        );
+        if lease <= renew {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-lease-duration",
+                format!("{lease:?}"),
+                format!("longer than --leader-elect-renew-deadline ({renew:?})"),
+            ));
+        }
+        if lease.subsec_nanos() != 0 {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-lease-duration",
+                format!("{lease:?}"),
+                "whole seconds: the Lease stores no smaller unit",
+            ));
+        }
+        // client-go jitters the retry period by up to 1.2 and refuses the same.
+        if renew <= retry.mul_f64(1.2) {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-renew-deadline",
+                format!("{renew:?}"),
+                format!("longer than 1.2 times --leader-elect-retry-period ({retry:?})"),
+            ));
+        }
+        if retry < Duration::from_millis(100) {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-retry-period",
+                format!("{retry:?}"),
+                "at least 100ms",
+            ));
+        }
+    }
+
+    fn check_cluster(&self, wrong: &mut Vec<InvalidFlag>) {
+        if self.cluster_name.is_empty() || self.cluster_name.len() > 253 {
+            wrong.push(InvalidFlag::new(
+                "--cluster-name",
+                &self.cluster_name,
+                "1 to 253 bytes",
+            ));
+        }
+        for (flag, ids) in [
+            ("--cluster-owner-id", self.cluster_owner_id.as_slice()),
+            ("--previous-owner-ids", self.previous_owner_ids.as_slice()),
+        ] {
+            for id in ids {
+                if id.is_empty() || id.len() > 253 {
+                    wrong.push(InvalidFlag::new(flag, id, "1 to 253 bytes"));
+                }
+            }
+        }
+        let v4 = self
+            .cluster_cidr
+            .iter()
+            .filter(|cidr| cidr.addr().is_ipv4())
+            .count();
+        if self.cluster_cidr.len() > 2 || v4 > 1 || self.cluster_cidr.len() - v4 > 1 {
+            let given: Vec<_> = self.cluster_cidr.iter().map(ToString::to_string).collect();
+            wrong.push(InvalidFlag::new(
+                "--cluster-cidr",
+                given.join(","),
+                "one CIDR, or two of different IP families",
+            ));
+        }
+    }
+}
+
+/// B-M1: the controllers that a list of `*`, names, aliases and `-name` asks for.
+fn controllers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Controller> {
+    let (mut on, mut off) = (BTreeSet::new(), BTreeSet::new());
+    for word in given {
+        if word == "*" {
+            on.extend(Controller::ALL);
+            continue;
+        }
+        let (set, name) = match word.strip_prefix('-') {
+            Some(name) => (&mut off, name),
+            None => (&mut on, word.as_str()),
+        };
+        if let Some(controller) = Controller::ALL
+            .into_iter()
+            .find(|it| it.name() == name || it.alias() == name)
+        {
+            set.insert(controller);
+        } else {
+            let known: Vec<_> = Controller::ALL.into_iter().map(Controller::name).collect();
+            wrong.push(InvalidFlag::new(
+                "--controllers",
+                word,
+                format!("'*' or one of {}", known.join(", ")),
+            ));
+        }
+    }
+    on.retain(|controller| !off.contains(controller));
+    if on.is_empty() && wrong.is_empty() {
+        wrong.push(InvalidFlag::new(
+            "--controllers",
+            given.join(","),
+            "at least one controller",
+        ));
+    }
+    on
+}

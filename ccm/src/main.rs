@@ -1,3 +1,60 @@
 //! The `ccm` binary: parse, run, exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ccm::args::{Args, LogFormat};
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    start_log(args.log());
+    for legacy in args.legacy_flags() {
+        tracing::warn!(
+            flag = legacy.flag,
+            "this flag does nothing here: {}",
+            legacy.answer
+        );
+    }
+    let config = match args.into_config() {
+        Ok(config) => config,
+        Err(wrong) => {
+            for error in wrong {
+                eprintln!("error: {error}");
+            }
+            return ExitCode::from(2);
+        }
+    };
+    let run = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?
+            .block_on(ccm::run::from_config(config))
+            .map_err(anyhow::Error::from)
+    };
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start_log((verbosity, format): (u8, LogFormat)) {
+    let level = match verbosity {
+        0..=3 => "info",
+        4..=5 => "info,ccm=debug",
+        _ => "debug,ccm=trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}

@@ -57,3 +57,16 @@ pub(crate) enum Hint {
     /// Routes.
     Routes,
 }
+
+/// Why the process ends with a failure.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The Lease was lost (B-M3).
+    #[error("the Lease was lost")]
+    LeaseLost,
+}
+
+/// Runs until a signal, or until the Lease is lost.
+pub async fn from_config(_config: Config) -> Result<(), RunError> {
+    Ok(())
+}

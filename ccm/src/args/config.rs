@@ -78,6 +78,24 @@ pub enum Controller {
 }
 
 impl Controller {
+    /// All controllers.
+    pub const ALL: [Self; 4] = [
+        Self::CloudNode,
+        Self::CloudNodeLifecycle,
+        Self::ServiceLb,
+        Self::NodeRoute,
+    ];
+
+    /// The controller's short name.
+    pub fn alias(self) -> &'static str {
+        match self {
+            Self::CloudNode => "cloud-node",
+            Self::CloudNodeLifecycle => "cloud-node-lifecycle",
+            Self::ServiceLb => "service",
+            Self::NodeRoute => "route",
+        }
+    }
+
     /// The controller's name, as in metrics and `--controllers`.
     pub fn name(self) -> &'static str {
         match self {
@@ -137,6 +155,17 @@ pub struct BrakeConfig {
     pub share: f64,
     /// Beyond the limit nothing is deleted until the same absences held for so long. 15 min.
     pub hold: Duration,
+}
+
+impl Default for BrakeConfig {
+    fn default() -> Self {
+        Self {
+            window: Duration::from_secs(600),
+            floor: 2,
+            share: 0.10,
+            hold: Duration::from_secs(900),
+        }
+    }
 }
 
 /// The service controller.

@@ -1,0 +1,126 @@
+//! Values of flags: text to types.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::config::BrakeConfig;
+
+/// A duration as Go writes it (`5m0s`, `1h30m`, `100ms`).
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    text.parse::<jiff::SignedDuration>()
+        .map_err(|_| "expected a duration such as 5s, 1m30s or 100ms".to_owned())
+        .and_then(|duration| {
+            Duration::try_from(duration)
+                .map_err(|_| "expected a duration that is not negative".to_owned())
+        })
+}
+
+/// A number of workers, at least 1.
+pub(super) fn workers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("expected a whole number of at least 1".to_owned()),
+    }
+}
+
+/// `NAME=unix:///PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ProviderFlag {
+    pub(super) name: String,
+    pub(super) socket: PathBuf,
+}
+
+impl FromStr for ProviderFlag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, endpoint) = text
+            .split_once('=')
+            .ok_or("expected NAME=unix:///PATH, for example mock=unix:///run/cloud-provider/socket/provider.sock")?;
+        let valid_name = !name.is_empty()
+            && name.len() <= 63
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && !name.starts_with('-')
+            && !name.ends_with('-');
+        if !valid_name {
+            return Err(format!(
+                "the name {name:?} must be 1 to 63 lower-case letters, digits and dashes, without a dash at either end"
+            ));
+        }
+        let path = endpoint
+            .strip_prefix("unix://")
+            .ok_or_else(|| format!("the endpoint {endpoint:?} must begin with unix:// (the provider serves a Unix socket)"))?;
+        if !path.starts_with('/') {
+            return Err(format!(
+                "the socket's path {path:?} must be absolute: unix:///PATH"
+            ));
+        }
+        // sun_path holds 108 bytes with its closing zero.
+        if path.len() > 107 {
+            return Err(format!(
+                "the socket's path is {} bytes long; the system allows 107",
+                path.len()
+            ));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            socket: PathBuf::from(path),
+        })
+    }
+}
+
+/// `window=10m,floor=2,share=10%,hold=15m`; what is left out keeps its default.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct BrakeFlag(pub(super) BrakeConfig);
+
+impl FromStr for BrakeFlag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut brake = BrakeConfig::default();
+        for part in text.split(',') {
+            let (key, value) = part.split_once('=').ok_or_else(|| {
+                format!("{part:?}: expected key=value with the keys window, floor, share, hold")
+            })?;
+            let wrong = |expected: &str| format!("{key}={value}: {expected}");
+            match key {
+                "window" => brake.window = positive(value).map_err(|error| wrong(&error))?,
+                "hold" => brake.hold = positive(value).map_err(|error| wrong(&error))?,
+                "floor" => {
+                    brake.floor = value
+                        .parse()
+                        .map_err(|_| wrong("expected a whole number"))?
+                }
+                "share" => {
+                    let percent: f64 = value
+                        .strip_suffix('%')
+                        .and_then(|number| number.parse().ok())
+                        .filter(|percent| (0.0..50.0).contains(percent))
+                        .ok_or_else(|| {
+                            wrong("expected a percentage of at least 0% and under 50%")
+                        })?;
+                    brake.share = percent / 100.0;
+                }
+                _ => {
+                    return Err(format!(
+                        "{key:?} is no key; known are window, floor, share, hold"
+                    ));
+                }
+            }
+        }
+        Ok(Self(brake))
+    }
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|duration| {
+        if duration.is_zero() {
+            Err("expected more than 0s".to_owned())
+        } else {
+            Ok(duration)
+        }
+    })
+}

@@ -1,0 +1,270 @@
+use super::*;
+
+fn config(flags: &[&str]) -> Result<Config, Vec<String>> {
+    Args::try_parse_from(std::iter::once(&"ccm").chain(flags))
+        .map_err(|error| vec![error.to_string()])?
+        .into_config()
+        .map_err(|wrong| wrong.iter().map(ToString::to_string).collect())
+}
+
+#[track_caller]
+fn refused(flags: &[&str], words: &[&str]) {
+    let text = config(flags).expect_err("these flags are wrong").join("\n");
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in: {text}");
+    }
+}
+
+#[test]
+fn b_m5_defaults_are_those_of_the_go_ccm() {
+    let config = config(&[]).unwrap();
+    assert_eq!(config.cluster.name, "kubernetes");
+    assert_eq!(
+        config.node.status_update_frequency,
+        Duration::from_secs(300)
+    );
+    assert_eq!(config.node_lifecycle.monitor_period, Duration::from_secs(5));
+    assert_eq!(config.serve.port, 10258);
+    assert_eq!(config.controllers, BTreeSet::from(Controller::ALL));
+    assert_eq!(
+        config.kube_api_qps, None,
+        "▲M11: no throttle unless asked for"
+    );
+}
+
+#[test]
+fn b_m3_lease_defaults() {
+    let election = config(&[]).unwrap().leader_election;
+    assert!(election.enabled);
+    assert_eq!(election.lease_duration, Duration::from_secs(15));
+    assert_eq!(election.renew_deadline, Duration::from_secs(10));
+    assert_eq!(election.retry_period, Duration::from_secs(2));
+    assert_eq!(election.resource_name, "cloud-controller-manager");
+    assert_eq!(election.resource_namespace, "kube-system");
+}
+
+#[test]
+fn b_m1_controllers_by_name_alias_star_and_minus() {
+    use Controller::{CloudNode, CloudNodeLifecycle, NodeRoute, ServiceLb};
+    for (flag, expected) in [
+        (
+            "*",
+            vec![CloudNode, CloudNodeLifecycle, ServiceLb, NodeRoute],
+        ),
+        ("*,-service", vec![CloudNode, CloudNodeLifecycle, NodeRoute]),
+        (
+            "-node-route-controller,*",
+            vec![CloudNode, CloudNodeLifecycle, ServiceLb],
+        ),
+        (
+            "cloud-node,service-lb-controller",
+            vec![CloudNode, ServiceLb],
+        ),
+        (
+            "route,cloud-node-lifecycle",
+            vec![CloudNodeLifecycle, NodeRoute],
+        ),
+    ] {
+        let config = config(&[&format!("--controllers={flag}")]).unwrap();
+        assert_eq!(config.controllers, expected.into_iter().collect(), "{flag}");
+    }
+}
+
+#[test]
+fn b_m1_an_unknown_controller_is_an_error_that_lists_the_known_ones() {
+    refused(
+        &["--controllers=*,ingress"],
+        &[
+            "ingress",
+            "cloud-node-controller",
+            "cloud-node-lifecycle-controller",
+            "service-lb-controller",
+            "node-route-controller",
+        ],
+    );
+    refused(
+        &["--controllers=-service,service"],
+        &["at least one controller"],
+    );
+}
+
+#[test]
+fn a_second_provider_is_refused_clearly() {
+    refused(
+        &[
+            "--provider",
+            "a=unix:///a.sock",
+            "--provider",
+            "b=unix:///b.sock",
+        ],
+        &["--provider=b", "only one provider"],
+    );
+}
+
+#[test]
+fn a_provider_needs_a_name_and_an_absolute_unix_endpoint() {
+    let long = format!("x=unix:///{}", "p".repeat(107));
+    for (value, word) in [
+        ("unix:///a.sock", "NAME"),
+        ("mock", "NAME=unix:///PATH"),
+        ("mock=/run/a.sock", "unix://"),
+        ("mock=http://localhost", "unix://"),
+        ("mock=unix://a.sock", "absolute"),
+        ("Mock=unix:///a.sock", "lower-case"),
+        ("-x=unix:///a.sock", "dash"),
+        (long.as_str(), "107"),
+    ] {
+        refused(&[&format!("--provider={value}")], &[word, "--provider"]);
+    }
+    let config = config(&[
+        "--provider=mock=unix:///run/x/p.sock",
+        "--provider-peer-uid=65532",
+    ])
+    .unwrap();
+    assert_eq!(config.providers[0].name, "mock");
+    assert_eq!(config.providers[0].socket, PathBuf::from("/run/x/p.sock"));
+    assert_eq!(config.providers[0].peer_uid, Some(65532));
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_named_all_at_once() {
+    refused(
+        &[
+            "--leader-elect-lease-duration=5s",
+            "--leader-elect-renew-deadline=10s",
+            "--leader-elect-retry-period=9s",
+            "--node-monitor-period=0s",
+        ],
+        &[
+            "--leader-elect-lease-duration=5s",
+            "--leader-elect-renew-deadline=10s",
+            "--node-monitor-period",
+        ],
+    );
+    refused(&["--tls-cert-file=a.pem"], &["--tls-private-key-file"]);
+    refused(&["--kube-api-burst=3"], &["--kube-api-qps"]);
+    refused(
+        &["--leader-elect-lease-duration=15500ms"],
+        &["whole seconds"],
+    );
+}
+
+#[test]
+fn cluster_cidrs_are_one_or_two_of_different_families() {
+    assert_eq!(
+        config(&["--cluster-cidr=10.0.0.0/8,fd00::/48"])
+            .unwrap()
+            .cluster
+            .cidrs
+            .len(),
+        2
+    );
+    refused(
+        &["--cluster-cidr=10.0.0.0/8,10.1.0.0/16"],
+        &[
+            "--cluster-cidr=10.0.0.0/8,10.1.0.0/16",
+            "different IP families",
+        ],
+    );
+    refused(&["--cluster-cidr=10.0.0.0"], &["--cluster-cidr"]);
+}
+
+#[test]
+fn durations_are_written_as_go_writes_them() {
+    for (text, expected) in [
+        ("5m0s", 300_000),
+        ("1h30m", 5_400_000),
+        ("100ms", 100),
+        ("1m30s", 90_000),
+        ("10s", 10_000),
+        ("1.5s", 1_500),
+    ] {
+        assert_eq!(
+            parse::duration(text),
+            Ok(Duration::from_millis(expected)),
+            "{text}"
+        );
+    }
+    for text in ["5", "", "-5s", "five"] {
+        assert!(parse::duration(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn booleans_take_gos_forms() {
+    assert!(
+        !config(&["--leader-elect=false"])
+            .unwrap()
+            .leader_election
+            .enabled
+    );
+    assert!(config(&["--leader-elect"]).unwrap().leader_election.enabled);
+    assert!(
+        config(&["--adopt-unmarked-load-balancers"])
+            .unwrap()
+            .service
+            .adopt_unmarked
+    );
+}
+
+#[test]
+fn the_brake_is_set_by_its_figures() {
+    let brake = config(&["--node-deletion-brake=floor=5,share=25%"])
+        .unwrap()
+        .node_lifecycle
+        .brake;
+    assert_eq!(
+        brake,
+        BrakeConfig {
+            floor: 5,
+            share: 0.25,
+            ..BrakeConfig::default()
+        }
+    );
+    for wrong in [
+        "floor=-1",
+        "share=50%",
+        "share=0.1",
+        "window=0s",
+        "speed=1",
+        "floor",
+    ] {
+        refused(
+            &[&format!("--node-deletion-brake={wrong}")],
+            &[wrong.split('=').next().unwrap()],
+        );
+    }
+}
+
+#[test]
+fn b_m5_flags_of_the_go_ccm_are_accepted_and_answered() {
+    let args = Args::try_parse_from([
+        "ccm",
+        "--cloud-provider=aws",
+        "--cloud-config",
+        "/etc/cloud.conf",
+        "--allocate-node-cidrs",
+        "--configure-cloud-routes=false",
+        "--requestheader-group-headers=a,b",
+        "--v=4",
+    ])
+    .unwrap();
+    assert_eq!(args.log().0, 4);
+    let answers: Vec<_> = args.legacy_flags().into_iter().map(|it| it.flag).collect();
+    assert_eq!(
+        answers,
+        [
+            "--cloud-provider",
+            "--cloud-config",
+            "--allocate-node-cidrs",
+            "--configure-cloud-routes",
+            "--requestheader-group-headers"
+        ]
+    );
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    use clap::CommandFactory;
+    Args::command().debug_assert();
+}
