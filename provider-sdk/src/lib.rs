@@ -1,1 +1,46 @@
-//! Skeleton.
+//! What a vendor links to serve the cloud provider contract (`cloudprovider.v1alpha1`): a cloud for the Kubernetes controllers, as a
+//! process of its own on a Unix socket.
+//!
+//! Implement [`Provider`] and, of [`Instances`], [`Zones`], [`LoadBalancers`], [`Routes`], [`Clusters`], [`Volumes`] and [`Changes`], what the cloud has.
+//! The capabilities that the controller sees follow from that. `examples/minimal.rs` is a whole provider.
+//!
+//! The contract's rules are cited by their IDs (such as INST-1); their text is in the comments of `proto/cloudprovider/v1alpha1/*.proto`.
+
+mod call;
+mod changes;
+mod clusters;
+mod failure;
+mod instances;
+mod load_balancers;
+mod provider;
+mod routes;
+mod types;
+mod volumes;
+mod wrap;
+mod zones;
+
+pub use async_trait::async_trait;
+pub use call::{Call, CloudContact};
+pub use changes::{Change, Changes, Hints};
+pub use clusters::Clusters;
+pub use failure::{Failure, FailureCode, MAX_TEXT_BYTES};
+pub use instances::{
+    Instance, InstanceFacet, InstanceOptions, InstanceQuery, InstanceState, Instances,
+    ListInstances,
+};
+pub use load_balancers::{
+    Answer, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Event, GetLoadBalancer,
+    Ingress, IpMode, ListLoadBalancers, ListedLoadBalancer, LoadBalancer, LoadBalancerOptions,
+    LoadBalancerResult, LoadBalancerStatus, LoadBalancers, Notes, PortStatus, Presence, Service,
+    ServiceFeature, ServicePort, ServiceRef, TargetScope, UpdateLoadBalancer, Updated,
+};
+pub use provider::{
+    DeadlineHints, Health, HealthState, InitializeRequest, Initialized, Provider, ProviderInfo,
+};
+pub use routes::{Route, RouteOptions, Routes};
+pub use types::{
+    AddressKind, Answers, Cluster, Node, NodeAddress, NodeFieldGroup, NodeInfo, NodeProjection,
+    Ownership, Pending, Taint,
+};
+pub use volumes::{Volume, Volumes};
+pub use zones::{Zone, Zones};

@@ -1,0 +1,274 @@
+//! What several services speak about: the cluster, its Nodes, addresses, waiting, and answers that are matched by key.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use crate::Failure;
+
+/// The cluster on whose behalf a call is made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Cluster {
+    /// The cluster's name: for people, and part of the names that a cloud shows. Not unique.
+    pub name: String,
+    /// The identity of the cluster as an owner of cloud objects; what is made for it is marked with it (CORE-14). At most 253 bytes, never
+    /// empty.
+    pub owner_id: String,
+}
+
+impl Cluster {
+    /// A cluster with this name and owner ID.
+    pub fn new(name: impl Into<String>, owner_id: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            owner_id: owner_id.into(),
+        }
+    }
+}
+
+/// A Node of the cluster, as far as [`NodeProjection`](crate::NodeProjection) asked to see it. Name, UID, provider ID and addresses are always
+/// there; a field that was not asked for is empty or `None`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Node {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `spec.providerID`; `None` while the Node has none. Identifies the instance where it is set, else the name does (INST-3).
+    pub provider_id: Option<String>,
+    /// `status.addresses`, in their order; addresses of kinds that this version does not know are left out.
+    pub addresses: Vec<NodeAddress>,
+    /// The labels that the projection names.
+    pub labels: BTreeMap<String, String>,
+    /// The annotations that the projection names.
+    pub annotations: BTreeMap<String, String>,
+    /// `spec.podCIDRs`; with [`NodeFieldGroup::PodCidrs`].
+    pub pod_cidrs: Vec<String>,
+    /// `spec.taints`; with [`NodeFieldGroup::Taints`].
+    pub taints: Vec<Taint>,
+    /// From `status.nodeInfo`; with [`NodeFieldGroup::NodeInfo`].
+    pub info: Option<NodeInfo>,
+    /// Whether the Ready condition is True; with [`NodeFieldGroup::Readiness`].
+    pub ready: Option<bool>,
+    /// `metadata.creationTimestamp`; with [`NodeFieldGroup::CreationTime`].
+    pub created: Option<SystemTime>,
+}
+
+impl Node {
+    /// A Node with nothing but name and UID, for tests.
+    pub fn new(name: impl Into<String>, uid: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            uid: uid.into(),
+            ..Self::default()
+        }
+    }
+}
+
+/// The kinds of a Node's addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AddressKind {
+    /// `Hostname`.
+    Hostname,
+    /// `InternalIP`: reachable inside the cluster's network.
+    InternalIp,
+    /// `ExternalIP`: reachable from outside.
+    ExternalIp,
+    /// `InternalDNS`.
+    InternalDns,
+    /// `ExternalDNS`.
+    ExternalDns,
+}
+
+/// One address of a Node or an instance: an IPv4 or IPv6 address without a prefix length, or a DNS name, as the kind asks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeAddress {
+    /// What kind of address it is.
+    pub kind: AddressKind,
+    /// The address. For the IP kinds it must parse as an IP address; for the others it must not be empty and have at most 253 bytes.
+    pub address: String,
+}
+
+impl NodeAddress {
+    /// An address of this kind.
+    pub fn new(kind: AddressKind, address: impl Into<String>) -> Self {
+        Self {
+            kind,
+            address: address.into(),
+        }
+    }
+
+    /// A host name.
+    pub fn hostname(name: impl Into<String>) -> Self {
+        Self::new(AddressKind::Hostname, name)
+    }
+
+    /// An address inside the cluster's network.
+    pub fn internal_ip(address: impl Into<String>) -> Self {
+        Self::new(AddressKind::InternalIp, address)
+    }
+
+    /// An address that is reachable from outside.
+    pub fn external_ip(address: impl Into<String>) -> Self {
+        Self::new(AddressKind::ExternalIp, address)
+    }
+}
+
+/// A taint of a Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+    /// Its value, where it has one.
+    pub value: Option<String>,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+}
+
+/// What the kubelet says of its machine (`status.nodeInfo`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct NodeInfo {
+    /// `machineID`.
+    pub machine_id: String,
+    /// `systemUUID`.
+    pub system_uuid: String,
+    /// `bootID`.
+    pub boot_id: String,
+    /// `architecture`, as Go names it: `amd64`, `arm64`.
+    pub architecture: String,
+    /// `operatingSystem`: `linux` or `windows`.
+    pub operating_system: String,
+    /// `kubeletVersion`.
+    pub kubelet_version: String,
+}
+
+/// Groups of a Node's fields that a provider may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeFieldGroup {
+    /// [`Node::pod_cidrs`].
+    PodCidrs,
+    /// [`Node::taints`].
+    Taints,
+    /// [`Node::info`].
+    NodeInfo,
+    /// [`Node::ready`]; a change of it alone never causes a call.
+    Readiness,
+    /// [`Node::created`].
+    CreationTime,
+}
+
+/// What a provider wants to see of each Node, so that a request for 5,000 Nodes stays small. The default is nothing beyond what is always
+/// sent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeProjection {
+    /// Exact keys of labels.
+    pub label_keys: Vec<String>,
+    /// All labels; `label_keys` is then ignored. A request for 5,000 Nodes grows by several MiB.
+    pub all_labels: bool,
+    /// Exact keys of annotations.
+    pub annotation_keys: Vec<String>,
+    /// Groups of further fields.
+    pub field_groups: Vec<NodeFieldGroup>,
+}
+
+/// Whose a cloud object is, by the mark that it carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ownership {
+    /// Marked with this cluster's owner ID or a previous one ([`Call::owns`](crate::Call::owns)) and, for a load balancer, with this Service's UID.
+    Ours,
+    /// Marked for somebody else.
+    Foreign,
+    /// Carries no mark: made by hand or by another program.
+    Unmarked,
+}
+
+/// Not finished yet, and not a failure: the controller asks again after the delay and counts nothing as failed (Go's `RetryError`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pending {
+    /// What is being waited for, for people. At most 1,024 bytes; cut beyond.
+    pub message: String,
+    /// When to ask again, clamped by the controller to 1 s..10 min; 5 s where `None`.
+    pub retry_after: Option<Duration>,
+}
+
+impl Pending {
+    /// Waiting for what the message says.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            retry_after: None,
+        }
+    }
+
+    /// Asks to be called again after `delay`.
+    #[must_use]
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay);
+        self
+    }
+}
+
+/// The answers of a batch, each under its key: the Node's name for lookups, [`Route::key`](crate::Route::key) for routes. So an answer can have
+/// neither a wrong order nor a wrong length:
+///
+/// - a key that was asked for and has no answer is `failed: INTERNAL` for that item;
+/// - a key that is answered twice is `failed: INTERNAL` for that item;
+/// - a key that nobody asked for is logged and left out.
+#[derive(Debug, Clone)]
+pub struct Answers<T> {
+    pub(crate) by_key: BTreeMap<String, Result<T, Failure>>,
+}
+
+impl<T> Answers<T> {
+    /// No answers yet.
+    pub fn new() -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+        }
+    }
+
+    /// Records the answer for `key`.
+    pub fn set(&mut self, key: impl Into<String>, answer: Result<T, Failure>) {
+        let key = key.into();
+        if self.by_key.contains_key(&key) {
+            let fault = Failure::internal(format!("the provider answered twice for {key:?}"));
+            self.by_key.insert(key, Err(fault));
+        } else {
+            self.by_key.insert(key, answer);
+        }
+    }
+
+    /// The answer for `key`, where there is one.
+    pub fn get(&self, key: &str) -> Option<&Result<T, Failure>> {
+        self.by_key.get(key)
+    }
+
+    /// How many keys are answered.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether no key is answered.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+}
+
+impl<T> Default for Answers<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Into<String>, T> FromIterator<(K, Result<T, Failure>)> for Answers<T> {
+    fn from_iter<I: IntoIterator<Item = (K, Result<T, Failure>)>>(answers: I) -> Self {
+        let mut all = Self::new();
+        for (key, answer) in answers {
+            all.set(key, answer);
+        }
+        all
+    }
+}

@@ -1,0 +1,3 @@
+//! From the traits to tonic services.
+
+pub(crate) mod run;
