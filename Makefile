@@ -1,0 +1,47 @@
+# The front door: `make demo` shows the main job at work, `make test` passes all tests. Both do all their own set-up.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+.PHONY: demo
+demo: prerequisites ## the main job before your eyes, on a real API server (KEEP=1 leaves it running)
+	@KEEP="$(KEEP)" .ci/demo
+
+.PHONY: test
+test: prerequisites lint-proto control-plane ## all tests
+	$(CARGO) build --workspace --bins --examples --quiet
+	$(CARGO) test --workspace
+
+.PHONY: check
+check: ## formatting, lints, documentation
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	@test -z "$$(gofmt -l testenv/control-plane)" || { echo "gofmt testenv/control-plane: not formatted"; exit 1; }
+
+.PHONY: lint-proto
+lint-proto: ## buf lint STANDARD over the contract
+	@cd .ci && npm ci --silent --no-audit --no-fund && npx --no-install buf lint ../proto && echo "buf lint: the contract is clean"
+
+.PHONY: control-plane
+control-plane: ## build the test control plane (minutes the first time, seconds after that)
+	@$(CARGO) run --quiet -p testenv --bin control-plane
+
+.PHONY: deny
+deny: ## licences and duplicates of the dependencies (needs cargo-deny)
+	@command -v cargo-deny >/dev/null || { echo "cargo-deny is missing: cargo install --locked cargo-deny"; exit 1; }
+	cargo-deny check bans licenses sources
+
+.PHONY: bench
+bench: prerequisites control-plane ## side by side with an upstream Go CCM, in one run, at release settings
+	$(CARGO) build --release -p ccm -p provider-mock -p bench
+	target/release/bench
+
+.PHONY: prerequisites
+prerequisites:
+	@.ci/prerequisites
