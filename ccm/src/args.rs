@@ -141,11 +141,11 @@ pub struct Args {
     concurrent_service_syncs: Option<usize>,
 
     /// How fast Nodes may be deleted: within WINDOW at most the larger of FLOOR and SHARE of the provider's Nodes, and never half of them; beyond
-    /// that only after the same absences held for HOLD.
+    /// that only after the same absences held for HOLD; and none that is younger than MIN-AGE.
     #[arg(
         long,
-        value_name = "window=10m,floor=2,share=10%,hold=15m",
-        default_value = "window=10m,floor=2,share=10%,hold=15m",
+        value_name = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",
+        default_value = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",
         help_heading = "Controllers"
     )]
     node_deletion_brake: parse::BrakeFlag,

@@ -1,1 +1,34 @@
-//! Skeleton.
+//! A real Kubernetes control plane for tests, benchmarks and the demo.
+//!
+//! ```text
+//! binary         control-plane/ (a Go module) -> one executable, built when its sources changed
+//! process        one child process: log file, signals, deadline; never outlives us
+//! ports          loopback ports
+//! directory      the temporary directory of one control plane, and what dead ones left behind
+//! credentials    CA, serving certificate, tokens, kubeconfigs
+//! components     how etcd and kube-apiserver are started, and when they are ready
+//! control_plane  both together: what a test has in hand
+//! eventually     waiting for a condition with a deadline: no test sleeps
+//! objects        Nodes and Services as tests want them
+//! ```
+//!
+//! Environment: `TESTENV_CONTROL_PLANE` names a control plane that is built already, `TESTENV_KEEP=1` keeps the
+//! temporary directories with the logs.
+
+mod binary;
+mod components;
+mod control_plane;
+mod credentials;
+mod directory;
+mod error;
+mod eventually;
+pub mod objects;
+mod ports;
+mod process;
+
+pub use binary::control_plane_binary;
+pub use control_plane::{ControlPlane, Options};
+pub use credentials::User;
+pub use error::Error;
+pub use eventually::{Outcome, eventually};
+pub use process::Process;

@@ -155,6 +155,8 @@ pub struct BrakeConfig {
     pub share: f64,
     /// Beyond the limit nothing is deleted until the same absences held for so long. 15 min.
     pub hold: Duration,
+    /// A Node that is younger is never deleted. 1 min.
+    pub min_age: Duration,
 }
 
 impl Default for BrakeConfig {
@@ -164,6 +166,7 @@ impl Default for BrakeConfig {
             floor: 2,
             share: 0.10,
             hold: Duration::from_secs(900),
+            min_age: Duration::from_secs(60),
         }
     }
 }

@@ -72,7 +72,7 @@ impl FromStr for ProviderFlag {
     }
 }
 
-/// `window=10m,floor=2,share=10%,hold=15m`; what is left out keeps its default.
+/// `window=10m,floor=2,share=10%,hold=15m,min-age=1m`; what is left out keeps its default.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BrakeFlag(pub(super) BrakeConfig);
 
@@ -83,12 +83,15 @@ impl FromStr for BrakeFlag {
         let mut brake = BrakeConfig::default();
         for part in text.split(',') {
             let (key, value) = part.split_once('=').ok_or_else(|| {
-                format!("{part:?}: expected key=value with the keys window, floor, share, hold")
+                format!(
+                    "{part:?}: expected key=value with the keys window, floor, share, hold, min-age"
+                )
             })?;
             let wrong = |expected: &str| format!("{key}={value}: {expected}");
             match key {
                 "window" => brake.window = positive(value).map_err(|error| wrong(&error))?,
                 "hold" => brake.hold = positive(value).map_err(|error| wrong(&error))?,
+                "min-age" => brake.min_age = positive(value).map_err(|error| wrong(&error))?,
                 "floor" => {
                     brake.floor = value
                         .parse()
@@ -106,7 +109,7 @@ impl FromStr for BrakeFlag {
                 }
                 _ => {
                     return Err(format!(
-                        "{key:?} is no key; known are window, floor, share, hold"
+                        "{key:?} is no key; known are window, floor, share, hold, min-age"
                     ));
                 }
             }
