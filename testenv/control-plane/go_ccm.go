@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/app/config"
+	"k8s.io/cloud-provider/names"
+	"k8s.io/cloud-provider/options"
+	"k8s.io/component-base/cli"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	// Logging and metrics as every upstream cloud-controller-manager links them.
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+)
+
+// runGoCCM runs upstream's cloud-controller-manager as any Go vendor builds it, on the cloud in bench_cloud.go.
+//
+// GO_CCM_LATENCY is how long each call of the cloud takes (default 50ms); GO_CCM_CALLS names a file that receives
+// the number of calls by method, as JSON, once a second and at the end.
+func runGoCCM() int {
+	latency := 50 * time.Millisecond
+	if text := os.Getenv("GO_CCM_LATENCY"); text != "" {
+		parsed, err := time.ParseDuration(text)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "go-ccm: GO_CCM_LATENCY:", err)
+			return 2
+		}
+		latency = parsed
+	}
+	calls := newCallCounter(latency)
+	if path := os.Getenv("GO_CCM_CALLS"); path != "" {
+		stop := calls.writeTo(path)
+		defer stop()
+	}
+	cloud := newBenchCloud(calls)
+
+	ccmOptions, err := options.NewCloudControllerManagerOptions()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "go-ccm:", err)
+		return 1
+	}
+	ccmOptions.KubeCloudShared.CloudProvider.Name = cloudName
+	command := app.NewCloudControllerManagerCommand(
+		ccmOptions,
+		func(*config.CompletedConfig) cloudprovider.Interface { return cloud },
+		app.DefaultInitFuncConstructors,
+		names.CCMControllerAliases(),
+		cliflag.NamedFlagSets{},
+		wait.NeverStop,
+	)
+	return cli.Run(command)
+}

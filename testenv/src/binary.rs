@@ -1,0 +1,244 @@
+//! Finds the Go binary, and builds it when its sources changed.
+
+use std::{
+    env, fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::error::{Error, While};
+
+/// The executable with etcd, kube-apiserver, kubectl and go-ccm as subcommands.
+///
+/// It is built by `go build` if it is not there or older than its sources; a file lock makes all other test
+/// processes wait for that one build. This blocks: for minutes if there is something to build.
+///
+/// `TESTENV_CONTROL_PLANE` names a ready executable instead, for machines without Go.
+pub fn control_plane_binary() -> Result<PathBuf, Error> {
+    if let Some(ready) = env::var_os("TESTENV_CONTROL_PLANE") {
+        return Ok(ready.into());
+    }
+    let module = Module::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane"))?;
+    let target = target_directory().join("testenv");
+    let binary = target.join("control-plane");
+    let stamp = target.join("control-plane.stamp");
+    let current = || {
+        binary.exists() && fs::read_to_string(&stamp).is_ok_and(|built| built == module.fingerprint)
+    };
+
+    if current() {
+        return Ok(binary);
+    }
+    fs::create_dir_all(&target).while_doing(|| format!("cannot make {}", target.display()))?;
+    let lock_path = target.join("control-plane.lock");
+    let lock = fs::File::create(&lock_path)
+        .while_doing(|| format!("cannot write {}", lock_path.display()))?;
+    lock.lock()
+        .while_doing(|| format!("cannot lock {}", lock_path.display()))?;
+    // Whoever had the lock before us may have built it.
+    if !current() {
+        module.build(&binary)?;
+        fs::write(&stamp, &module.fingerprint)
+            .while_doing(|| format!("cannot write {}", stamp.display()))?;
+    }
+    Ok(binary)
+}
+
+/// Where cargo puts what it builds: found from the running executable, which lies in it.
+fn target_directory() -> PathBuf {
+    if let Some(directory) = env::var_os("CARGO_TARGET_DIR") {
+        return directory.into();
+    }
+    let executable = env::current_exe().unwrap_or_default();
+    executable
+        .ancestors()
+        .find(|directory| directory.join("CACHEDIR.TAG").exists())
+        .map_or_else(
+            || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
+            Path::to_path_buf,
+        )
+}
+
+/// The Go module, as far as its build depends on it.
+struct Module {
+    directory: PathBuf,
+    go: String,
+    kubernetes: String,
+    /// Of the sources and of how they are built; not of the Go release: a newer compiler makes no other control
+    /// plane, and asking for its version would take longer than all the rest.
+    fingerprint: String,
+}
+
+impl Module {
+    fn read(directory: PathBuf) -> Result<Self, Error> {
+        let mut sources = Vec::new();
+        let list = |directory: &Path| -> io::Result<Vec<PathBuf>> {
+            fs::read_dir(directory)?
+                .map(|entry| entry.map(|entry| entry.path()))
+                .collect()
+        };
+        let mut files =
+            list(&directory).while_doing(|| format!("cannot list {}", directory.display()))?;
+        files.sort();
+        for file in files {
+            let name = file.file_name().unwrap_or_default().to_os_string();
+            let is_go = file.extension().is_some_and(|extension| extension == "go");
+            if is_go || name == "go.mod" || name == "go.sum" {
+                let text =
+                    fs::read(&file).while_doing(|| format!("cannot read {}", file.display()))?;
+                sources.push((name, text));
+            }
+        }
+        let go_mod = sources
+            .iter()
+            .find(|(name, _)| name == "go.mod")
+            .map(|(_, text)| String::from_utf8_lossy(text).into_owned())
+            .unwrap_or_default();
+        let go = word_after(&go_mod, "go").unwrap_or_default();
+        let kubernetes = word_after(&go_mod, "k8s.io/kubernetes").unwrap_or_default();
+
+        let mut hasher = DefaultHasher::new();
+        sources.hash(&mut hasher);
+        build_arguments(&kubernetes).hash(&mut hasher);
+        Ok(Self {
+            directory,
+            go,
+            kubernetes,
+            fingerprint: format!("{:016x}\n", hasher.finish()),
+        })
+    }
+
+    fn build(&self, binary: &Path) -> Result<(), Error> {
+        self.check_go()?;
+        eprintln!(
+            "testenv: building the test control plane (Kubernetes {}), about 4 minutes the first time",
+            self.kubernetes
+        );
+        // Under another name first: an interrupted build leaves nothing that looks ready, and processes that run
+        // the old executable keep it.
+        let unfinished = binary.with_extension("new");
+        let output = self
+            .go()
+            .arg("build")
+            .args(build_arguments(&self.kubernetes))
+            .arg("-o")
+            .arg(&unfinished)
+            .arg(".")
+            .env("CGO_ENABLED", "0")
+            .output()
+            .while_doing(|| "cannot run go".into())?;
+        if !output.status.success() {
+            return Err(Error::Build {
+                directory: self.directory.clone(),
+                output: String::from_utf8_lossy(&output.stderr).into_owned(),
+            });
+        }
+        fs::rename(&unfinished, binary)
+            .while_doing(|| format!("cannot rename {}", unfinished.display()))
+    }
+
+    /// Says in one line what is missing, where `go build` would need a page.
+    fn check_go(&self) -> Result<(), Error> {
+        let unfit = |found: String| Error::Go {
+            wanted: self.go.clone(),
+            found,
+        };
+        // Within the module, so that a go that fetches a newer release by itself counts as that release.
+        let output = match self.go().arg("version").output() {
+            Ok(output) => output,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(unfit("there is no go in PATH".into()));
+            }
+            Err(source) => {
+                return Err(Error::Io {
+                    what: "cannot run go".into(),
+                    source,
+                });
+            }
+        };
+        if !output.status.success() {
+            return Err(unfit(
+                String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            ));
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let found = text.split_whitespace().nth(2).unwrap_or_default();
+        if release(found.trim_start_matches("go")) < release(&self.go) {
+            return Err(unfit(format!("found {found}")));
+        }
+        Ok(())
+    }
+
+    fn go(&self) -> Command {
+        let mut go = Command::new("go");
+        // A workspace file above us must not change what is built.
+        go.current_dir(&self.directory).env("GOWORK", "off");
+        go
+    }
+}
+
+/// The version is linked in: clients parse the one that the server tells.
+fn build_arguments(kubernetes: &str) -> Vec<String> {
+    let version = "k8s.io/component-base/version";
+    let mut parts = kubernetes.trim_start_matches('v').split('.');
+    let major = parts.next().unwrap_or_default();
+    let minor = parts.next().unwrap_or_default();
+    vec![
+        "-trimpath".into(),
+        "-buildvcs=false".into(),
+        format!(
+            "-ldflags=-s -w -X {version}.gitVersion={kubernetes} -X {version}.gitMajor={major} -X {version}.gitMinor={minor}"
+        ),
+    ]
+}
+
+/// The word behind `key` on the line of go.mod that begins with it.
+fn word_after(go_mod: &str, key: &str) -> Option<String> {
+    go_mod.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(key))
+            .then(|| words.next().map(str::to_owned))
+            .flatten()
+    })
+}
+
+/// `1.26.3` as numbers that can be compared; what is no number (`1.27rc1`) counts as far as it is one.
+fn release(version: &str) -> Vec<u32> {
+    version
+        .split('.')
+        .map(|part| {
+            let digits = part.split(|c: char| !c.is_ascii_digit()).next();
+            digits
+                .and_then(|digits| digits.parse().ok())
+                .unwrap_or_default()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_compare_as_numbers() {
+        assert!(release("1.9.7") < release("1.26.0"));
+        assert!(release("1.26.8") > release("1.26.0"));
+        assert!(release("1.27rc1") > release("1.26.0"));
+        assert!(release("") < release("1.26.0"));
+    }
+
+    #[test]
+    fn the_version_that_is_linked_in_is_that_of_go_mod() {
+        let go_mod = "module x\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/api v0.36.3\n\tk8s.io/kubernetes v1.36.3\n)\n";
+        assert_eq!(word_after(go_mod, "go").as_deref(), Some("1.26.0"));
+        let kubernetes = word_after(go_mod, "k8s.io/kubernetes").unwrap();
+        let arguments = build_arguments(&kubernetes).join(" ");
+        assert!(
+            arguments.contains("version.gitVersion=v1.36.3"),
+            "{arguments}"
+        );
+        assert!(arguments.contains("version.gitMinor=36"), "{arguments}");
+    }
+}

@@ -1,0 +1,251 @@
+//! How etcd and kube-apiserver are started, and when they are ready.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    control_plane::Options,
+    credentials::{Credentials, User},
+    directory::Directory,
+    error::{Error, While},
+    ports,
+    process::Process,
+};
+
+/// From the start of a component until it serves.
+const START_DEADLINE: Duration = Duration::from_secs(60);
+
+/// How often other ports are tried when one of ours was taken between choosing and listening.
+const PORT_ATTEMPTS: usize = 5;
+
+/// What etcd.go prints once it serves.
+const ETCD_READY: &str = "etcd: ready";
+
+/// Where all files of one control plane are, and the commands that use them.
+#[derive(Debug)]
+pub(crate) struct Components {
+    pub(crate) binary: PathBuf,
+    pub(crate) directory: Directory,
+    pub(crate) credentials: Credentials,
+    options: Options,
+    etcd_port: u16,
+}
+
+impl Components {
+    pub(crate) fn new(binary: PathBuf, options: Options) -> Result<Self, Error> {
+        let directory = Directory::new()?;
+        let credentials = Credentials::write(directory.path())?;
+        let components = Self {
+            binary,
+            directory,
+            credentials,
+            options,
+            etcd_port: 0,
+        };
+        components.write("audit-policy.json", AUDIT_POLICY)?;
+        Ok(components)
+    }
+
+    /// A file of this control plane.
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn audit_log(&self) -> Option<PathBuf> {
+        self.options.audit.then(|| self.path("audit.log"))
+    }
+
+    /// What a client of `user` is made from.
+    pub(crate) async fn config(&self, user: User) -> Result<Config, Error> {
+        let kubeconfig = Kubeconfig::read_from(self.credentials.kubeconfig(user))?;
+        Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+    }
+
+    pub(crate) async fn start_etcd(&mut self) -> Result<Process, Error> {
+        let mut attempts = PORT_ATTEMPTS;
+        loop {
+            self.etcd_port = ports::free();
+            attempts -= 1;
+            match self.start_etcd_once().await {
+                Err(error) if attempts > 0 && port_was_taken(&error) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// kube-apiserver on a port of its choice, and that port.
+    pub(crate) async fn start_api_server(&self) -> Result<(Process, u16), Error> {
+        let mut attempts = PORT_ATTEMPTS;
+        loop {
+            let port = ports::free();
+            attempts -= 1;
+            self.credentials
+                .write_kubeconfigs(&format!("https://127.0.0.1:{port}"))?;
+            match self.start_api_server_at(port).await {
+                Err(error) if attempts > 0 && port_was_taken(&error) => {}
+                result => return Ok((result?, port)),
+            }
+        }
+    }
+
+    async fn start_etcd_once(&self) -> Result<Process, Error> {
+        let log = self.path("etcd.log");
+        // The ready line of an attempt before would count as ours.
+        fs::write(&log, "").while_doing(|| format!("cannot write {}", log.display()))?;
+        let mut command = self.command("etcd");
+        command
+            .arg("--data-dir")
+            .arg(self.path("etcd"))
+            .arg(format!("--client-port={}", self.etcd_port))
+            .arg(format!("--peer-port={}", ports::free()));
+        let process = Process::start(command, log)?;
+        ready("etcd", process, async |process| {
+            if process.log().lines().any(|line| line == ETCD_READY) {
+                Ok(())
+            } else {
+                Err("it has not said so".into())
+            }
+        })
+        .await
+    }
+
+    pub(crate) async fn start_api_server_at(&self, port: u16) -> Result<Process, Error> {
+        let files = &self.credentials;
+        let mut command = self.command("kube-apiserver");
+        command
+            .arg(format!(
+                "--etcd-servers=http://127.0.0.1:{}",
+                self.etcd_port
+            ))
+            .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+            .arg(format!("--secure-port={port}"))
+            .args(flag("--cert-dir", self.directory.path()))
+            .args(flag("--tls-cert-file", files.serving_certificate()))
+            .args(flag("--tls-private-key-file", files.serving_key()))
+            .args(flag("--client-ca-file", files.ca()))
+            .args(flag(
+                "--service-account-signing-key-file",
+                files.account_key(),
+            ))
+            .args(flag(
+                "--service-account-key-file",
+                files.account_public_key(),
+            ))
+            .arg("--service-account-issuer=https://kubernetes.default.svc")
+            .arg("--service-cluster-ip-range=10.0.0.0/16")
+            .arg("--authorization-mode=Node,RBAC")
+            .args(flag("--token-auth-file", files.tokens()))
+            // Without controllers no namespace gets a service account, and no Node loses its taint.
+            .arg("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
+            // Endpoints of the Service `kubernetes` may not be a loopback address, and nobody needs them here.
+            .arg("--endpoint-reconciler-type=none")
+            .args(["--external-hostname=localhost", "--allow-privileged=true"]);
+        if let Some(log) = self.audit_log() {
+            command
+                .args(flag("--audit-policy-file", self.path("audit-policy.json")))
+                .args(flag("--audit-log-path", log))
+                // A test that reads it has just seen the response.
+                .arg("--audit-log-mode=blocking");
+        }
+        command.args(&self.options.api_server_flags);
+
+        let process = Process::start(command, self.path("kube-apiserver.log"))?;
+        let mut config = self.config(User::Admin).await?;
+        config.default_retry = false;
+        let client = Client::try_from(config)?;
+        ready("kube-apiserver", process, async |_| {
+            let look = timeout(Duration::from_secs(2), serves(&client));
+            look.await
+                .map_err(|_| "it did not answer in 2 s".into())
+                .flatten()
+        })
+        .await
+    }
+
+    fn command(&self, subcommand: &str) -> Command {
+        let mut command = Command::new(&self.binary);
+        command
+            .arg(subcommand)
+            // A group of its own: if we are killed while it is suspended, the kernel wakes the group that lost its
+            // parent, with a SIGHUP; else it would stay as it is for ever. And a terminal's Ctrl-C is for the test.
+            .process_group(0);
+        command
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), Error> {
+        let path = self.path(name);
+        fs::write(&path, text).while_doing(|| format!("cannot write {}", path.display()))
+    }
+}
+
+const AUDIT_POLICY: &str = r#"{
+  "apiVersion": "audit.k8s.io/v1",
+  "kind": "Policy",
+  "omitStages": ["RequestReceived"],
+  "rules": [{ "level": "Metadata" }]
+}
+"#;
+
+fn flag(name: &str, path: impl AsRef<Path>) -> [PathBuf; 2] {
+    [PathBuf::from(name), path.as_ref().to_owned()]
+}
+
+/// Whether it is ready *and* has the namespaces that tests write to: these come a little later than /readyz.
+async fn serves(client: &Client) -> Result<(), String> {
+    let request = http::Request::get("/readyz").body(Vec::new());
+    let request = request.map_err(|error| error.to_string())?;
+    client
+        .request_text(request)
+        .await
+        .map_err(|error| error.to_string())?;
+    let namespaces = Api::<Namespace>::all(client.clone());
+    for name in ["default", "kube-system"] {
+        namespaces
+            .get_metadata(name)
+            .await
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// Waits until `look` finds `process` ready; an error if it ends or the deadline passes.
+async fn ready(
+    name: &str,
+    mut process: Process,
+    look: impl AsyncFn(&Process) -> Result<(), String>,
+) -> Result<Process, Error> {
+    let end = Instant::now() + START_DEADLINE;
+    let what = loop {
+        let Err(reason) = look(&process).await else {
+            return Ok(process);
+        };
+        if let Some(status) = process.exit_status() {
+            break format!("{name} ended: {status}");
+        }
+        if Instant::now() >= end {
+            break format!("{name} is not ready after {START_DEADLINE:?}: {reason}");
+        }
+        sleep(Duration::from_millis(25)).await;
+    };
+    Err(Error::NotReady {
+        what,
+        log: process.log_path().to_owned(),
+        tail: process.log_tail(),
+    })
+}
+
+fn port_was_taken(error: &Error) -> bool {
+    matches!(error, Error::NotReady { tail, .. } if tail.contains("address already in use"))
+}

@@ -1,0 +1,188 @@
+//! etcd and kube-apiserver as two child processes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use kube::{Client, Config};
+use tokio::{sync::OnceCell, task::spawn_blocking};
+
+use crate::{
+    binary::control_plane_binary,
+    components::Components,
+    credentials::User,
+    error::{Error, While},
+    process::Process,
+};
+
+/// What differs between control planes; the default suits most tests.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Write an audit log of all requests, level `Metadata`: see [`ControlPlane::audit_log`].
+    pub audit: bool,
+    /// More flags for kube-apiserver, behind ours.
+    pub api_server_flags: Vec<String>,
+}
+
+/// A running control plane of one's own: etcd and kube-apiserver on the loopback, with RBAC, and no controllers.
+///
+/// So no Pod, Endpoints or garbage is ever seen to: what a test wants of these it writes itself. Dropping it kills
+/// both processes and removes their data.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // Dropped in this order: kube-apiserver's end would hang without etcd, and both write into the directory.
+    api_server: Option<Process>,
+    #[allow(dead_code, reason = "held for its drop")]
+    etcd: Process,
+    components: Components,
+    port: u16,
+    configs: Vec<(User, Config)>,
+}
+
+impl ControlPlane {
+    /// Starts one with the default [`Options`], after building the binary if need be; returns once it serves.
+    pub async fn start() -> Result<Self, Error> {
+        Self::start_with(Options::default()).await
+    }
+
+    /// Starts one with these options.
+    pub async fn start_with(options: Options) -> Result<Self, Error> {
+        let binary = spawn_blocking(control_plane_binary)
+            .await
+            .map_err(std::io::Error::other)
+            .while_doing(|| "building was interrupted".into())??;
+        let mut components = Components::new(binary, options)?;
+        let etcd = components.start_etcd().await?;
+        let (api_server, port) = components.start_api_server().await?;
+        let mut configs = Vec::new();
+        for user in User::ALL {
+            configs.push((user, components.config(user).await?));
+        }
+        Ok(Self {
+            api_server: Some(api_server),
+            etcd,
+            components,
+            port,
+            configs,
+        })
+    }
+
+    /// One for all tests of this test binary, started by whoever asks first.
+    ///
+    /// Tests that share it keep to names of their own; one that kills or suspends needs [`start`](Self::start), and
+    /// the compiler sees to that: those take `&mut self`. It ends with the process.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
+        SHARED
+            .get_or_init(async || match Self::start().await {
+                Ok(control_plane) => control_plane,
+                Err(error) => panic!("cannot start the shared control plane: {error}"),
+            })
+            .await
+    }
+
+    /// The base URL of the API server.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// A file for `--kubeconfig`.
+    pub fn kubeconfig(&self, user: User) -> PathBuf {
+        self.components.credentials.kubeconfig(user)
+    }
+
+    /// The CA that signed the API server's certificate, as a PEM file.
+    pub fn ca(&self) -> PathBuf {
+        self.components.credentials.ca()
+    }
+
+    /// What a client is made from: for tests that put layers or a proxy of their own between.
+    pub fn config(&self, user: User) -> Config {
+        let found = self.configs.iter().find(|(other, _)| *other == user);
+        found.expect("every user has one").1.clone()
+    }
+
+    /// A new client of the admin. It belongs to the runtime that it was made in: one for each test.
+    pub fn client(&self) -> Client {
+        self.client_for(User::Admin)
+    }
+
+    /// A new client of a user.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn client_for(&self, user: User) -> Client {
+        Client::try_from(self.config(user)).expect("a kubeconfig of our own suffices")
+    }
+
+    /// `kubectl` as the admin, to be given arguments and run.
+    pub fn kubectl(&self) -> Command {
+        let mut command = Command::new(&self.components.binary);
+        command
+            .arg("kubectl")
+            .env("KUBECONFIG", self.kubeconfig(User::Admin))
+            .env("KUBECACHEDIR", self.components.path("kubectl-cache"));
+        command
+    }
+
+    /// A command of the same binary, such as `go-ccm`: for [`Process::start`].
+    pub fn command(&self, subcommand: &str) -> Command {
+        let mut command = Command::new(&self.components.binary);
+        command.arg(subcommand);
+        command
+    }
+
+    /// A directory for files of the test, removed with the control plane.
+    pub fn directory(&self) -> &Path {
+        self.components.directory.path()
+    }
+
+    /// The audit log, a JSON object a line, if [`Options::audit`] asked for it.
+    pub fn audit_log(&self) -> Option<PathBuf> {
+        self.components.audit_log()
+    }
+
+    /// What kube-apiserver logged.
+    pub fn api_server_log(&self) -> String {
+        fs::read_to_string(self.components.path("kube-apiserver.log")).unwrap_or_default()
+    }
+
+    /// The process of kube-apiserver, `None` while it is killed: for its pid and memory.
+    pub fn api_server(&self) -> Option<&Process> {
+        self.api_server.as_ref()
+    }
+
+    /// Kills kube-apiserver (SIGKILL); its data stay in etcd.
+    pub fn kill_api_server(&mut self) {
+        self.api_server = None;
+    }
+
+    /// Starts kube-apiserver again, on the same port with the same data. Does nothing if it runs.
+    pub async fn start_api_server(&mut self) -> Result<(), Error> {
+        if self.api_server.is_none() {
+            self.api_server = Some(self.components.start_api_server_at(self.port).await?);
+        }
+        Ok(())
+    }
+
+    /// Stops kube-apiserver in its tracks (SIGSTOP): connections stay open and nothing answers.
+    pub fn suspend_api_server(&mut self) {
+        if let Some(process) = &self.api_server {
+            process.suspend();
+        }
+    }
+
+    /// Lets kube-apiserver go on after [`suspend_api_server`](Self::suspend_api_server).
+    pub fn resume_api_server(&mut self) {
+        if let Some(process) = &self.api_server {
+            process.resume();
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Who may do what with one control plane: its CA, its tokens, and a kubeconfig for each user.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+use serde_json::json;
+
+use crate::error::{Error, While};
+
+/// The users that the API server knows, each with a token and a kubeconfig.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum User {
+    /// In `system:masters`: everything is allowed.
+    Admin,
+    /// The service account `cloud-controller-manager` in `kube-system`: what RBAC objects give it, and no more.
+    Ccm,
+    /// An authenticated user without any rights of its own.
+    Nobody,
+}
+
+impl User {
+    pub(crate) const ALL: [Self; 3] = [Self::Admin, Self::Ccm, Self::Nobody];
+
+    /// The user's name, as RBAC and the audit log have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Ccm => "system:serviceaccount:kube-system:cloud-controller-manager",
+            Self::Nobody => "nobody",
+        }
+    }
+
+    /// The bearer token. Not random: the server is on the loopback, for a test, and trusts nobody else's.
+    fn token(self) -> &'static str {
+        match self {
+            Self::Admin => "testenv-admin",
+            Self::Ccm => "testenv-ccm",
+            Self::Nobody => "testenv-nobody",
+        }
+    }
+
+    fn groups(self) -> &'static str {
+        match self {
+            Self::Admin => "system:masters",
+            Self::Ccm => {
+                "system:serviceaccounts,system:serviceaccounts:kube-system,system:authenticated"
+            }
+            Self::Nobody => "system:authenticated",
+        }
+    }
+
+    fn file(self) -> &'static str {
+        match self {
+            Self::Admin => "admin.kubeconfig",
+            Self::Ccm => "ccm.kubeconfig",
+            Self::Nobody => "nobody.kubeconfig",
+        }
+    }
+}
+
+/// The files that API server and clients read.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    directory: PathBuf,
+    ca_pem: String,
+}
+
+impl Credentials {
+    /// Makes a CA, a serving certificate for the loopback, a key for service account tokens, and the token file.
+    pub(crate) fn write(directory: &Path) -> Result<Self, Error> {
+        let mut ca = CertificateParams::new([])?;
+        ca.distinguished_name.push(DnType::CommonName, "testenv CA");
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
+
+        let names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(str::to_owned);
+        let mut serving = CertificateParams::new(names)?;
+        serving
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
+        serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        serving.use_authority_key_identifier_extension = true;
+        let serving_key = KeyPair::generate()?;
+        let serving = serving.signed_by(&serving_key, &ca)?;
+
+        let account_key = KeyPair::generate()?;
+
+        let credentials = Self {
+            directory: directory.to_owned(),
+            ca_pem: ca.pem(),
+        };
+        let tokens: String = User::ALL
+            .iter()
+            .map(|user| {
+                format!(
+                    "{},{1},{1},\"{2}\"\n",
+                    user.token(),
+                    user.name(),
+                    user.groups()
+                )
+            })
+            .collect();
+        for (path, text) in [
+            (credentials.ca(), &credentials.ca_pem),
+            (credentials.serving_certificate(), &serving.pem()),
+            (credentials.serving_key(), &serving_key.serialize_pem()),
+            (credentials.account_key(), &account_key.serialize_pem()),
+            (
+                credentials.account_public_key(),
+                &account_key.public_key_pem(),
+            ),
+            (credentials.tokens(), &tokens),
+        ] {
+            fs::write(&path, text).while_doing(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(credentials)
+    }
+
+    /// Writes the kubeconfigs for an API server at `url`.
+    pub(crate) fn write_kubeconfigs(&self, url: &str) -> Result<(), Error> {
+        for user in User::ALL {
+            // JSON is YAML, and every client reads it.
+            let kubeconfig = json!({
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "testenv",
+                "contexts": [{ "name": "testenv", "context": { "cluster": "testenv", "user": user.name() } }],
+                "clusters": [{ "name": "testenv", "cluster": { "server": url, "certificate-authority": self.ca() } }],
+                "users": [{ "name": user.name(), "user": { "token": user.token() } }],
+            });
+            let path = self.kubeconfig(user);
+            fs::write(&path, format!("{kubeconfig:#}\n"))
+                .while_doing(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn kubeconfig(&self, user: User) -> PathBuf {
+        self.directory.join(user.file())
+    }
+
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.directory.join("ca.crt")
+    }
+
+    pub(crate) fn serving_certificate(&self) -> PathBuf {
+        self.directory.join("serving.crt")
+    }
+
+    pub(crate) fn serving_key(&self) -> PathBuf {
+        self.directory.join("serving.key")
+    }
+
+    pub(crate) fn account_key(&self) -> PathBuf {
+        self.directory.join("service-account.key")
+    }
+
+    pub(crate) fn account_public_key(&self) -> PathBuf {
+        self.directory.join("service-account.pub")
+    }
+
+    pub(crate) fn tokens(&self) -> PathBuf {
+        self.directory.join("tokens.csv")
+    }
+}

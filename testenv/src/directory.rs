@@ -1,0 +1,98 @@
+//! The temporary directory of one control plane.
+
+use std::{env, fs, io, path::Path};
+
+use tempfile::TempDir;
+
+use crate::error::{Error, While};
+
+const PREFIX: &str = "ccm-testenv-";
+const LOCK: &str = "owner.lock";
+
+/// A temporary directory that is gone with its owner: removed on drop, or, if the owner could not (it was killed,
+/// or holds it in a static), by the next process that makes one.
+///
+/// The owner is alive as long as it holds the lock on a file within; the kernel lets go of it however it ends.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    directory: TempDir,
+    _owner: fs::File,
+}
+
+impl Directory {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let parent = env::temp_dir();
+        sweep(&parent);
+        let make = || -> io::Result<Self> {
+            let mut directory = tempfile::Builder::new()
+                .prefix(PREFIX)
+                .tempdir_in(&parent)?;
+            if kept() {
+                directory.disable_cleanup(true);
+            }
+            // Locked before it has its name: a sweep never sees it unlocked.
+            let unnamed = directory.path().join("owner.new");
+            let owner = fs::File::create(&unnamed)?;
+            owner.lock()?;
+            fs::rename(&unnamed, directory.path().join(LOCK))?;
+            Ok(Self {
+                directory,
+                _owner: owner,
+            })
+        };
+        make().while_doing(|| format!("cannot make a directory in {}", parent.display()))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+fn kept() -> bool {
+    env::var_os("TESTENV_KEEP").is_some_and(|value| value == "1")
+}
+
+/// Removes what dead owners left. Whatever fails is left for the next one: it is not our own business.
+fn sweep(parent: &Path) {
+    if kept() {
+        return;
+    }
+    let Ok(entries) = fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        if ours
+            && let Ok(owner) = fs::File::open(entry.path().join(LOCK))
+            && owner.try_lock().is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_owner_left_is_swept_and_what_a_living_one_has_is_not() {
+        let alive = Directory::new().unwrap();
+        let left = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempdir()
+            .unwrap()
+            .keep();
+        fs::write(left.join(LOCK), "").unwrap();
+        let young = tempfile::Builder::new().prefix(PREFIX).tempdir().unwrap();
+
+        sweep(&env::temp_dir());
+
+        assert!(alive.path().exists());
+        assert!(!left.exists());
+        assert!(
+            young.path().exists(),
+            "it has no lock yet: perhaps its owner is making it"
+        );
+    }
+}

@@ -1,0 +1,76 @@
+use std::{io, path::PathBuf};
+
+/// Why the test environment could not do what a test asked for. The text is for a person at a terminal.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Go is not installed, or older than the Go module wants.
+    #[error(
+        "the test control plane needs Go {wanted} or newer ({found}): install it from https://go.dev/dl"
+    )]
+    Go {
+        /// The version that go.mod asks for.
+        wanted: String,
+        /// What was found instead.
+        found: String,
+    },
+    /// `go build` failed.
+    #[error("cannot build the test control plane in {directory}:\n{output}")]
+    Build {
+        /// Where the Go module lies.
+        directory: PathBuf,
+        /// What `go build` said.
+        output: String,
+    },
+    /// A file, directory or process could not be had.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A component ended, or was not ready in time.
+    #[error("{what}\n--- end of {log}:\n{tail}")]
+    NotReady {
+        /// Which component, and what was seen.
+        what: String,
+        /// Its log file (kept with `TESTENV_KEEP=1`).
+        log: PathBuf,
+        /// The last lines of the log.
+        tail: String,
+    },
+    /// A process did not end in time.
+    #[error("{program} (pid {pid}) still runs after {after:?}")]
+    StillRuns {
+        /// The program's name.
+        program: String,
+        /// Its process id.
+        pid: u32,
+        /// How long it was given.
+        after: std::time::Duration,
+    },
+    /// Making certificates failed.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// A kubeconfig that we wrote could not be read.
+    #[error("kubeconfig: {0}")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    /// A Kubernetes client could not be made.
+    #[error("Kubernetes client: {0}")]
+    Client(#[from] kube::Error),
+}
+
+/// Gives an [`io::Error`] the words that tell what was tried.
+pub(crate) trait While<T> {
+    /// Turns the error into [`Error::Io`] with `what` before it.
+    fn while_doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T> While<T> for io::Result<T> {
+    fn while_doing(self, what: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Io {
+            what: what(),
+            source,
+        })
+    }
+}

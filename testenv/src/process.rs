@@ -1,0 +1,157 @@
+//! One child process that does not outlive us.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::{Instant, sleep};
+
+use crate::error::{Error, While};
+
+/// A child process whose output goes to a log file. It is killed when this is dropped, so also by a test's panic.
+///
+/// It is not bound to an async runtime: one test may start it and another end it. Its standard input is a pipe that
+/// stays open as long as we live, and `TESTENV_DIE_WITH_STDIN=1` asks it to end when that is closed: so the components
+/// of the control plane end even when we are killed and no drop runs.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    program: String,
+    log: PathBuf,
+    /// Set once it was waited for: from then on its pid may be somebody else's.
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts `command`; output and errors are appended to the file `log`.
+    pub fn start(mut command: Command, log: impl Into<PathBuf>) -> Result<Self, Error> {
+        let log = log.into();
+        let open = || {
+            fs::File::options()
+                .create(true)
+                .append(true)
+                .open(&log)
+                .while_doing(|| format!("cannot write {}", log.display()))
+        };
+        let program = Path::new(command.get_program())
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(open()?)
+            .stderr(open()?)
+            .env("TESTENV_DIE_WITH_STDIN", "1")
+            .spawn()
+            .while_doing(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Self {
+            child,
+            program,
+            log,
+            ended: None,
+        })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its output goes.
+    pub fn log_path(&self) -> &Path {
+        &self.log
+    }
+
+    /// What it wrote so far, also in earlier runs with the same log file.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Its resident memory in bytes; 0 when it has ended.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+            .map_or(0, |kibibytes| kibibytes * 1024)
+    }
+
+    /// How it ended, or `None` while it runs.
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+
+    /// Waits for its end: the exit status, or an error after `deadline`.
+    pub async fn wait(&mut self, deadline: Duration) -> Result<ExitStatus, Error> {
+        let end = Instant::now() + deadline;
+        loop {
+            if let Some(status) = self.exit_status() {
+                return Ok(status);
+            }
+            if Instant::now() >= end {
+                return Err(Error::StillRuns {
+                    program: self.program.clone(),
+                    pid: self.pid(),
+                    after: deadline,
+                });
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Ends it at once (SIGKILL) and waits until it is gone. Nothing happens if it has ended already.
+    pub fn kill(&mut self) {
+        if self.exit_status().is_none() {
+            let _ = self.child.kill();
+            self.ended = self.child.wait().ok();
+        }
+    }
+
+    /// Asks it to end (SIGTERM); [`wait`](Self::wait) tells when it did.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Stops it (SIGSTOP): it lives, keeps its connections, and does nothing.
+    pub fn suspend(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on after [`suspend`](Self::suspend) (SIGCONT).
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // As long as nobody waited for it, the pid is its own, even if it has ended.
+        if self.ended.is_none()
+            && let Ok(raw) = i32::try_from(self.pid())
+            && let Some(pid) = Pid::from_raw(raw)
+        {
+            // The only failure that can be is that it has ended.
+            let _: Result<(), io::Error> = kill_process(pid, signal).map_err(io::Error::from);
+        }
+    }
+
+    /// The last lines of the log, for errors.
+    pub(crate) fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
