@@ -6,5 +6,8 @@ mod session;
 mod view;
 
 pub(crate) use error::{Reaction, Retry, Trouble, TroubleCode};
+#[allow(unused_imports)] // By the rooms that are being built.
+pub(crate) use limits::{check_provider_id, pending_after};
 pub(crate) use session::{ProviderStatus, Session};
-pub(crate) use view::{Projection, node_view, service_view};
+#[allow(unused_imports)] // As above.
+pub(crate) use view::{Projection, load_balancer_status, node_addresses, node_view, service_view};

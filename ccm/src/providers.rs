@@ -1,10 +1,66 @@
 //! Who owns which Node and Service: pure.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, Service};
+
+use crate::provider::Trouble;
+
+/// The Node label that names the provider of a Node without a provider ID.
+pub(crate) const PROVIDER_LABEL: &str = "grpc-ccm.io/provider";
 
 /// What each connected provider claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ownership {}
+pub(crate) struct Ownership {
+    /// Prefix of provider IDs -> provider.
+    prefixes: BTreeMap<String, String>,
+    /// `loadBalancerClass` -> provider.
+    classes: BTreeMap<String, String>,
+    /// The provider of Services without a class.
+    default: Option<String>,
+    /// All providers -> whether it knows instances.
+    providers: BTreeMap<String, bool>,
+}
+
+/// Two providers claim the same: a mistake of the operator that nothing can decide.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Clash {
+    /// The same prefix of provider IDs.
+    #[error(
+        "providers {first} and {second} both claim provider IDs that begin with {prefix:?}: a Node could belong to either; run only one of them in this cluster"
+    )]
+    Prefix {
+        /// What both claim.
+        prefix: String,
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// The same class of load balancers.
+    #[error(
+        "providers {first} and {second} both serve loadBalancerClass {class:?}: a Service could belong to either; take the class from one of them"
+    )]
+    Class {
+        /// What both claim.
+        class: String,
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// Both serve Services without a class and neither was named the default.
+    #[error(
+        "providers {first} and {second} both serve Services without a loadBalancerClass: name one of them the default provider"
+    )]
+    Default {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
+}
 
 /// Whose a Node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,16 +74,144 @@ pub(crate) enum NodeOwner<'a> {
 }
 
 impl Ownership {
+    /// What these providers (the operator's names, and what each said of itself) own. `default`: the provider of Services without a
+    /// class where several serve them.
+    pub(crate) fn of(
+        providers: &[(&str, &api::GetProviderInfoResponse)],
+        default: Option<&str>,
+    ) -> Result<Self, Clash> {
+        let mut all = Self::default();
+        for (name, info) in providers {
+            let none = api::Capabilities::default();
+            let offered = info.capabilities.as_ref().unwrap_or(&none);
+            all.providers
+                .insert((*name).to_owned(), offered.instances.is_some());
+            for prefix in info.provider_id_prefixes.iter().collect::<BTreeSet<_>>() {
+                let before = all.prefixes.insert(prefix.clone(), (*name).to_owned());
+                if let Some(first) = before {
+                    let (prefix, second) = (prefix.clone(), (*name).to_owned());
+                    return Err(Clash::Prefix {
+                        prefix,
+                        first,
+                        second,
+                    });
+                }
+            }
+            let Some(balancers) = &offered.load_balancers else {
+                continue;
+            };
+            for class in balancers.classes.iter().collect::<BTreeSet<_>>() {
+                let before = all.classes.insert(class.clone(), (*name).to_owned());
+                if let Some(first) = before {
+                    let (class, second) = (class.clone(), (*name).to_owned());
+                    return Err(Clash::Class {
+                        class,
+                        first,
+                        second,
+                    });
+                }
+            }
+            if balancers.default_class && default.is_none_or(|default| default == *name) {
+                let second = (*name).to_owned();
+                if let Some(first) = all.default.replace(second.clone()) {
+                    return Err(Clash::Default { first, second });
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// Whose the Node is: the longest prefix of its provider ID, else the label `grpc-ccm.io/provider`.
-    pub(crate) fn node_owner(&self, _node: &Node) -> NodeOwner<'_> {
-        todo!()
+    pub(crate) fn node_owner(&self, node: &Node) -> NodeOwner<'_> {
+        let id = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.provider_id.as_deref())
+            .filter(|id| !id.is_empty());
+        if let Some(id) = id {
+            return self
+                .owner_of_id(id)
+                .map_or(NodeOwner::Nobody, NodeOwner::Provider);
+        }
+        let label = node
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(PROVIDER_LABEL));
+        match label {
+            None => NodeOwner::AskAll,
+            Some(name) => self
+                .providers
+                .get_key_value(name)
+                .map_or(NodeOwner::Nobody, |(name, _)| NodeOwner::Provider(name)),
+        }
     }
+
+    /// The provider with the longest prefix that this provider ID begins with.
+    pub(crate) fn owner_of_id(&self, id: &str) -> Option<&str> {
+        // At most 16 prefixes for each of a few providers.
+        self.prefixes
+            .iter()
+            .filter(|(prefix, _)| id.starts_with(prefix.as_str()))
+            .max_by_key(|(prefix, _)| prefix.len())
+            .map(|(_, name)| name.as_str())
+    }
+
     /// Whether `provider` should be asked about this Node (it owns it, or all are asked).
-    pub(crate) fn concerns(&self, _provider: &str, _node: &Node) -> bool {
-        todo!()
+    pub(crate) fn concerns(&self, provider: &str, node: &Node) -> bool {
+        match self.node_owner(node) {
+            NodeOwner::Provider(owner) => owner == provider,
+            NodeOwner::AskAll => self.providers.get(provider).copied().unwrap_or(false),
+            NodeOwner::Nobody => false,
+        }
     }
+
     /// The provider of a Service, by its class; `None` when no provider serves the class.
-    pub(crate) fn service_owner(&self, _service: &Service) -> Option<&str> {
-        todo!()
+    pub(crate) fn service_owner(&self, service: &Service) -> Option<&str> {
+        let class = service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.load_balancer_class.as_deref());
+        match class {
+            Some(class) => self.classes.get(class).map(String::as_str),
+            None => self.default.as_deref(),
+        }
     }
 }
+
+/// Whose a Node without a provider ID is, by what the providers answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Claim<'a> {
+    /// This one's.
+    One(&'a str),
+    /// Several claim it: an event, and the taint stays.
+    Several(Vec<&'a str>),
+    /// All answered, nobody claims it.
+    Nobody,
+    /// Somebody did not answer: nothing is decided yet.
+    Undecided,
+}
+
+/// Who claims a Node: PRESENT, RUNNING, STOPPED and PENDING do. Any failure decides nothing.
+pub(crate) fn claim<'a>(answers: &[(&'a str, &Result<api::Instance, Trouble>)]) -> Claim<'a> {
+    use api::InstanceState as S;
+    let mut claims = Vec::new();
+    for (name, answer) in answers {
+        let Ok(instance) = answer else {
+            return Claim::Undecided;
+        };
+        match S::try_from(instance.state) {
+            Ok(S::Present | S::Running | S::Stopped | S::Pending) => claims.push(*name),
+            Ok(S::Absent | S::Unmanaged) => {}
+            Ok(S::Unspecified) | Err(_) => return Claim::Undecided,
+        }
+    }
+    match claims.as_slice() {
+        [] => Claim::Nobody,
+        [one] => Claim::One(one),
+        _ => Claim::Several(claims),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,11 @@
 //! What to do about a call that did not succeed: pure.
 
+use std::error::Error as _;
 use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+
+use super::limits;
 
 /// Why a call, or an item of one, did not succeed. Says nothing about the existence of anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -8,9 +13,9 @@ use std::time::Duration;
 pub(crate) struct Trouble {
     /// What kind of trouble.
     pub(crate) code: TroubleCode,
-    /// The provider's CamelCase reason, or empty.
+    /// The provider's CamelCase reason, or empty. At most 1 KiB.
     pub(crate) reason: String,
-    /// For the operator.
+    /// For the operator. At most 1 KiB.
     pub(crate) message: String,
     /// Already clamped to 1 s..10 min.
     pub(crate) retry_after: Option<Duration>,
@@ -51,6 +56,37 @@ pub(crate) enum TroubleCode {
     Fenced,
 }
 
+impl TroubleCode {
+    /// As the value of a metric's label.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Precondition => "precondition",
+            Self::NotFound => "not_found",
+            Self::Conflict => "conflict",
+            Self::Busy => "busy",
+            Self::Throttled => "throttled",
+            Self::Credentials => "credentials",
+            Self::Unavailable => "unavailable",
+            Self::NotInitialized => "not_initialized",
+            Self::Internal => "internal",
+            Self::Unknown => "unknown",
+            Self::Deadline => "deadline",
+            Self::Disconnected => "disconnected",
+            Self::Fault => "fault",
+            Self::Fenced => "fenced",
+        }
+    }
+
+    /// Whether nothing was learned about the cloud: the call itself went wrong.
+    pub(crate) fn is_transport(self) -> bool {
+        matches!(
+            self,
+            Self::Unknown | Self::Deadline | Self::Disconnected | Self::NotInitialized
+        )
+    }
+}
+
 /// What the controller does about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reaction {
@@ -73,9 +109,256 @@ pub(crate) enum Retry {
     TransportBackoff,
 }
 
+/// An object that is wrong is asked about again after this, unchanged as it is.
+const INVALID_AGAIN: Duration = Duration::from_secs(30 * 60);
+/// What only a person can mend is asked about again after this.
+const SLOW: Duration = Duration::from_secs(5 * 60);
+/// How often BUSY is repeated quickly.
+const BUSY_TRIES: u32 = 5;
+/// So many lost connections in a row are told on the object; fewer are the status page's matter.
+const DISCONNECTS_TOLD: u32 = 5;
+
 impl Trouble {
-    /// What to do about it, for an object that already failed `failures` times in a row.
-    pub(crate) fn reaction(&self, _failures: u32) -> Reaction {
-        todo!()
+    /// Trouble without a reason.
+    pub(crate) fn new(code: TroubleCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason: String::new(),
+            message: limits::cut(message.into()),
+            retry_after: None,
+        }
+    }
+
+    /// An answer that breaks the contract.
+    pub(crate) fn fault(message: impl Into<String>) -> Self {
+        Self::new(TroubleCode::Fault, message)
+    }
+
+    /// What to do about it, for an object that already failed `failures` times in a row (0: this is the first time).
+    pub(crate) fn reaction(&self, failures: u32) -> Reaction {
+        self.reaction_jittered(failures, 0.0)
+    }
+
+    /// As `reaction`; `jitter` (0.0..1.0) spreads the quick retries of BUSY over 1.0 s to 1.5 s.
+    pub(crate) fn reaction_jittered(&self, failures: u32, jitter: f64) -> Reaction {
+        let or = |otherwise: Retry| self.retry_after.map_or(otherwise, Retry::After);
+        let (retry, event) = match self.code {
+            TroubleCode::Invalid => (
+                Retry::WhenChangedElse(self.retry_after.unwrap_or(INVALID_AGAIN)),
+                true,
+            ),
+            TroubleCode::Precondition
+            | TroubleCode::NotFound
+            | TroubleCode::Internal
+            | TroubleCode::Fault => (or(Retry::Backoff), true),
+            TroubleCode::Conflict => (or(Retry::After(SLOW)), true),
+            TroubleCode::Busy if failures < BUSY_TRIES => {
+                let spread = Duration::from_millis(500).mul_f64(jitter.clamp(0.0, 1.0));
+                (or(Retry::After(Duration::from_secs(1) + spread)), false)
+            }
+            TroubleCode::Busy => (or(Retry::Backoff), true),
+            TroubleCode::Credentials => (or(Retry::After(SLOW)), false),
+            TroubleCode::Throttled | TroubleCode::Unavailable => (or(Retry::Backoff), false),
+            // A deadline is a minute or more: whoever waits has waited long enough to be told.
+            TroubleCode::Deadline => (Retry::TransportBackoff, true),
+            TroubleCode::Unknown => (Retry::TransportBackoff, failures > 0),
+            TroubleCode::Disconnected => (Retry::TransportBackoff, failures >= DISCONNECTS_TOLD),
+            TroubleCode::NotInitialized => {
+                (or(Retry::TransportBackoff), failures >= DISCONNECTS_TOLD)
+            }
+            TroubleCode::Fenced => (Retry::Backoff, false),
+        };
+        Reaction { retry, event }
+    }
+}
+
+impl From<api::Failure> for Trouble {
+    fn from(failure: api::Failure) -> Self {
+        let code = match failure.code() {
+            api::FailureCode::Invalid => TroubleCode::Invalid,
+            api::FailureCode::Precondition => TroubleCode::Precondition,
+            api::FailureCode::NotFound => TroubleCode::NotFound,
+            api::FailureCode::Conflict => TroubleCode::Conflict,
+            api::FailureCode::Busy => TroubleCode::Busy,
+            api::FailureCode::Throttled => TroubleCode::Throttled,
+            api::FailureCode::Credentials => TroubleCode::Credentials,
+            api::FailureCode::Unavailable => TroubleCode::Unavailable,
+            api::FailureCode::NotInitialized => TroubleCode::NotInitialized,
+            // `code()` reads a value that is not known as UNSPECIFIED.
+            api::FailureCode::Unspecified | api::FailureCode::Internal => TroubleCode::Internal,
+        };
+        Self {
+            code,
+            reason: limits::cut(failure.reason),
+            message: limits::cut(failure.message),
+            retry_after: failure.retry_after.as_ref().and_then(limits::retry_after),
+        }
+    }
+}
+
+impl From<tonic::Status> for Trouble {
+    /// A status is never an answer: whatever its code, nothing is known.
+    fn from(status: tonic::Status) -> Self {
+        let code = if lost_connection(&status) {
+            TroubleCode::Disconnected
+        } else if status.code() == tonic::Code::DeadlineExceeded {
+            TroubleCode::Deadline
+        } else {
+            TroubleCode::Unknown
+        };
+        Self::new(
+            code,
+            format!("gRPC status {:?}: {}", status.code(), status.message()),
+        )
+    }
+}
+
+impl From<crate::lease::Fenced> for Trouble {
+    fn from(fenced: crate::lease::Fenced) -> Self {
+        Self::new(TroubleCode::Fenced, fenced.to_string())
+    }
+}
+
+/// A status that tonic made of an error of the connection, not one that the provider sent.
+fn lost_connection(status: &tonic::Status) -> bool {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<hyper::Error>()
+            && (error.is_closed() || error.is_canceled() || error.is_incomplete_message())
+        {
+            return true;
+        }
+        if error.is::<std::io::Error>() || error.is::<tonic::transport::Error>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use TroubleCode as C;
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn every_row_of_the_table() {
+        let rows = [
+            (C::Invalid, 0, Retry::WhenChangedElse(secs(1800)), true),
+            (C::Precondition, 3, Retry::Backoff, true),
+            (C::NotFound, 0, Retry::Backoff, true),
+            (C::Conflict, 0, Retry::After(secs(300)), true),
+            (C::Busy, 0, Retry::After(secs(1)), false),
+            (C::Busy, 4, Retry::After(secs(1)), false),
+            (C::Busy, 5, Retry::Backoff, true),
+            (C::Throttled, 0, Retry::Backoff, false),
+            (C::Credentials, 9, Retry::After(secs(300)), false),
+            (C::Unavailable, 9, Retry::Backoff, false),
+            (C::NotInitialized, 0, Retry::TransportBackoff, false),
+            (C::Internal, 0, Retry::Backoff, true),
+            (C::Unknown, 0, Retry::TransportBackoff, false),
+            (C::Unknown, 1, Retry::TransportBackoff, true),
+            (C::Deadline, 0, Retry::TransportBackoff, true),
+            (C::Disconnected, 0, Retry::TransportBackoff, false),
+            (C::Disconnected, 5, Retry::TransportBackoff, true),
+            (C::Fault, 0, Retry::Backoff, true),
+            (C::Fenced, 0, Retry::Backoff, false),
+        ];
+        for (code, failures, retry, event) in rows {
+            let reaction = Trouble::new(code, "m").reaction(failures);
+            assert_eq!(reaction, Reaction { retry, event }, "{code:?} {failures}");
+        }
+    }
+
+    #[test]
+    fn the_providers_retry_after_is_honoured_for_every_code_of_a_body() {
+        let after = Some(secs(7));
+        for code in [
+            C::Precondition,
+            C::NotFound,
+            C::Conflict,
+            C::Busy,
+            C::Throttled,
+            C::Credentials,
+            C::Unavailable,
+            C::NotInitialized,
+            C::Internal,
+        ] {
+            let mut trouble = Trouble::new(code, "m");
+            trouble.retry_after = after;
+            for failures in [0, 9] {
+                assert_eq!(trouble.reaction(failures).retry, Retry::After(secs(7)));
+            }
+        }
+        let mut invalid = Trouble::new(C::Invalid, "m");
+        invalid.retry_after = after;
+        assert_eq!(invalid.reaction(0).retry, Retry::WhenChangedElse(secs(7)));
+    }
+
+    #[test]
+    fn busy_is_spread() {
+        let busy = Trouble::new(C::Busy, "m");
+        let retry = |jitter| busy.reaction_jittered(0, jitter).retry;
+        assert_eq!(retry(1.0), Retry::After(Duration::from_millis(1500)));
+        assert_eq!(retry(7.0), Retry::After(Duration::from_millis(1500)));
+        assert_eq!(retry(f64::NAN.max(0.0)), Retry::After(secs(1)));
+    }
+
+    #[test]
+    fn failures_of_the_body_keep_their_code_and_unknown_ones_are_internal() {
+        for (given, code) in [
+            (0, C::Internal),
+            (1, C::Invalid),
+            (2, C::Precondition),
+            (3, C::NotFound),
+            (4, C::Conflict),
+            (5, C::Busy),
+            (6, C::Throttled),
+            (7, C::Credentials),
+            (8, C::Unavailable),
+            (9, C::NotInitialized),
+            (10, C::Internal),
+            (4711, C::Internal),
+            (-1, C::Internal),
+        ] {
+            let failure = api::Failure {
+                code: given,
+                ..Default::default()
+            };
+            assert_eq!(Trouble::from(failure).code, code, "{given}");
+        }
+    }
+
+    #[test]
+    fn strings_of_a_failure_are_cut() {
+        let failure = api::Failure {
+            code: 1,
+            reason: "R".repeat(5000),
+            message: "ü".repeat(5000),
+            retry_after: None,
+        };
+        let trouble = Trouble::from(failure);
+        assert!(trouble.reason.len() <= 1024);
+        assert!(trouble.message.len() <= 1024);
+        assert!(trouble.message.ends_with('…'));
+    }
+
+    #[test]
+    fn no_status_is_ever_an_answer() {
+        for code in 1..=16 {
+            let trouble = Trouble::from(tonic::Status::new(tonic::Code::from(code), "boom"));
+            let expected = if code == 4 { C::Deadline } else { C::Unknown };
+            assert_eq!(trouble.code, expected, "{code}");
+            assert!(trouble.code.is_transport());
+            assert!(trouble.message.contains("boom"));
+        }
+        let broken = tonic::Status::from_error(Box::new(std::io::Error::from(
+            std::io::ErrorKind::BrokenPipe,
+        )));
+        assert_eq!(Trouble::from(broken).code, C::Disconnected);
     }
 }

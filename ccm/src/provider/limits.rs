@@ -1,1 +1,316 @@
-//! Batches that fit: by count and by bytes. Pure.
+//! Requests that fit, by count and by bytes, and answers that keep to the contract. Pure.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use prost::Message;
+
+use super::{Trouble, view};
+
+/// The most bytes of a name (CORE-11).
+pub(crate) const NAME_LIMIT: usize = 253;
+/// The most bytes of a provider ID, a handle, a message or a reason (CORE-11).
+pub(crate) const TEXT_LIMIT: usize = 1024;
+/// The largest answer that is read.
+pub(crate) const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+/// What a provider accepts unless it says otherwise.
+pub(crate) const DEFAULT_REQUEST_BYTES: u64 = 4 * 1024 * 1024;
+/// What a provider must accept at least.
+pub(crate) const LEAST_REQUEST_BYTES: u64 = 64 * 1024;
+
+/// A text of the provider, cut to `TEXT_LIMIT` at a character; a cut one ends with `…`.
+pub(crate) fn cut(mut text: String) -> String {
+    const MARK: char = '…';
+    if text.len() > TEXT_LIMIT {
+        let end = text.floor_char_boundary(TEXT_LIMIT - MARK.len_utf8());
+        text.truncate(end);
+        text.push(MARK);
+    }
+    text
+}
+
+/// As much of a foreign value as a message can hold.
+pub(crate) fn shown(text: &str) -> &str {
+    &text[..text.floor_char_boundary(128)]
+}
+
+/// `retry_after` of a failure, clamped to 1 s..10 min. `None` where it is no valid duration: then it was not stated.
+pub(crate) fn retry_after(given: &prost_types::Duration) -> Option<Duration> {
+    const SHORTEST: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_secs(600);
+    duration(given).map(|given| given.clamp(SHORTEST, LONGEST))
+}
+
+/// When to ask again for something that is pending: 5 s where it is not stated, else clamped to 1 s..10 min.
+pub(crate) fn pending_after(pending: &api::Pending) -> Duration {
+    pending
+        .retry_after
+        .as_ref()
+        .and_then(retry_after)
+        .unwrap_or(Duration::from_secs(5))
+}
+
+/// A duration as protobuf defines it; `None` where it is negative or malformed.
+pub(crate) fn duration(given: &prost_types::Duration) -> Option<Duration> {
+    let seconds = u64::try_from(given.seconds).ok()?;
+    let nanos = u32::try_from(given.nanos).ok()?;
+    (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
+}
+
+/// Whether this is a DNS name as Kubernetes understands one (RFC 1123 subdomain).
+pub(crate) fn is_dns_name(text: &str) -> bool {
+    let part = |part: &str| {
+        let bytes = part.as_bytes();
+        let outer = |byte: Option<&u8>| {
+            byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        };
+        outer(bytes.first())
+            && outer(bytes.last())
+            && bytes.iter().all(|byte| outer(Some(byte)) || *byte == b'-')
+    };
+    text.len() <= NAME_LIMIT && text.split('.').all(part)
+}
+
+/// Whether this can be the error of a port: `CamelCase` or `domain/CamelCase`.
+pub(crate) fn is_condition_reason(text: &str) -> bool {
+    let name = match text.split_once('/') {
+        None => text,
+        Some((domain, name)) if is_dns_name(domain) => name,
+        Some(_) => return false,
+    };
+    let bytes = name.as_bytes();
+    let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    text.len() <= 316
+        && outer(bytes.first())
+        && outer(bytes.last())
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// How a list of items is cut into requests.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// Ranges of items, in order; each range is one request.
+    pub(crate) batches: Vec<Range<usize>>,
+    /// Items that fit into no request; they are in no range.
+    pub(crate) too_large: Vec<(usize, Trouble)>,
+}
+
+/// Cuts items of these encoded sizes into requests of at most `max_count` items and `max_bytes` bytes, of which `frame` bytes are taken
+/// by what is not an item.
+pub(crate) fn cut_batches(
+    sizes: impl IntoIterator<Item = usize>,
+    frame: usize,
+    max_count: usize,
+    max_bytes: usize,
+) -> Cut {
+    let room = max_bytes.saturating_sub(frame);
+    let mut cut = Cut::default();
+    let mut current = 0..0;
+    let mut bytes = 0;
+    for (index, size) in sizes.into_iter().enumerate() {
+        // A field of the request: its tag (up to two bytes), its length, itself.
+        let size = 2 + prost::length_delimiter_len(size) + size;
+        let fits = size <= room;
+        if !fits || current.len() >= max_count.max(1) || bytes + size > room {
+            if !current.is_empty() {
+                cut.batches.push(current.clone());
+            }
+            current = index..index;
+            bytes = 0;
+        }
+        if fits {
+            current.end = index + 1;
+            bytes += size;
+        } else {
+            current = index + 1..index + 1;
+            cut.too_large.push((
+                index,
+                Trouble::fault(format!(
+                    "{size} bytes do not fit into one request: the provider's max_request_bytes is {max_bytes}"
+                )),
+            ));
+        }
+    }
+    if !current.is_empty() {
+        cut.batches.push(current);
+    }
+    cut
+}
+
+/// One item of an answer, by the Node that it names; the outcome is `None` where it was not set.
+pub(crate) struct Named<T> {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) outcome: Option<Result<T, Trouble>>,
+}
+
+/// The items of an answer, for the Nodes that were asked about.
+pub(crate) struct Matched<T> {
+    /// In the order of what was asked.
+    pub(crate) results: Vec<Result<T, Trouble>>,
+    /// Names in the answer that nobody asked about (cut, at most 10): for the log.
+    pub(crate) strays: Vec<String>,
+}
+
+/// Gives each item to the Node that it names, by name and UID. A result that is missing, doubled, unset, or for another UID is that
+/// Node's fault; what nobody asked for is ignored.
+pub(crate) fn match_results<T>(
+    asked: &[(&str, &str)],
+    answer: impl IntoIterator<Item = Named<T>>,
+    check: impl Fn(T) -> Result<T, Trouble>,
+) -> Matched<T> {
+    let mut index = BTreeMap::new();
+    let mut results: Vec<Option<Result<T, Trouble>>> = Vec::with_capacity(asked.len());
+    for (position, (name, _)) in asked.iter().enumerate() {
+        let twice = index.insert(*name, position).is_some();
+        results.push(twice.then(|| {
+            Err(Trouble::fault(format!(
+                "node {name:?} was asked about twice"
+            )))
+        }));
+    }
+    let mut strays = Vec::new();
+    for item in answer {
+        let Some(&position) = index.get(item.name.as_str()) else {
+            if strays.len() < 10 {
+                strays.push(shown(&item.name).to_owned());
+            }
+            continue;
+        };
+        let (Some((name, uid)), Some(slot)) = (asked.get(position), results.get_mut(position))
+        else {
+            continue;
+        };
+        *slot = Some(match (&slot, item.outcome) {
+            (Some(_), _) => Err(Trouble::fault(format!(
+                "the provider's answer names node {name:?} more than once"
+            ))),
+            (None, _) if item.uid != *uid => Err(Trouble::fault(format!(
+                "the provider's answer for node {name:?} is for UID {:?}, not {uid:?}",
+                shown(&item.uid)
+            ))),
+            (None, None) => Err(Trouble::fault(format!(
+                "the provider's answer for node {name:?} has no outcome, or one that this contract minor does not know"
+            ))),
+            (None, Some(outcome)) => outcome.and_then(&check),
+        });
+    }
+    let results = results
+        .into_iter()
+        .zip(asked)
+        .map(|(result, (name, _))| {
+            result.unwrap_or_else(|| {
+                Err(Trouble::fault(format!(
+                    "the provider's answer has no result for node {name:?}"
+                )))
+            })
+        })
+        .collect();
+    Matched { results, strays }
+}
+
+/// Whether an instance keeps to the contract: a known state, addresses, and a provider ID of this provider (PROV-8).
+pub(crate) fn check_instance(
+    instance: api::Instance,
+    prefixes: &[String],
+) -> Result<api::Instance, Trouble> {
+    match api::InstanceState::try_from(instance.state) {
+        Ok(api::InstanceState::Unspecified) | Err(_) => {
+            return Err(Trouble::fault(format!(
+                "the instance's state {} is not known",
+                instance.state
+            )));
+        }
+        Ok(_) => {}
+    }
+    if let Some(id) = &instance.provider_id {
+        check_provider_id(id, prefixes)?;
+    }
+    view::node_addresses(&instance.addresses)?;
+    Ok(instance)
+}
+
+/// Whether a provider ID is of this provider (PROV-8).
+pub(crate) fn check_provider_id(id: &str, prefixes: &[String]) -> Result<(), Trouble> {
+    check_text("provider_id", id)?;
+    if prefixes
+        .iter()
+        .any(|prefix| id.starts_with(prefix.as_str()))
+    {
+        return Ok(());
+    }
+    Err(Trouble::fault(format!(
+        "provider_id {:?} begins with none of the provider's prefixes ({})",
+        shown(id),
+        prefixes.join(", ")
+    )))
+}
+
+/// A zone and region.
+pub(crate) fn check_zone(zone: api::Zone) -> Result<api::Zone, Trouble> {
+    for (what, text) in [("zone", &zone.zone), ("region", &zone.region)] {
+        if let Some(text) = text
+            && text.len() > NAME_LIMIT
+        {
+            return Err(past(what, text, NAME_LIMIT));
+        }
+    }
+    Ok(zone)
+}
+
+/// A handle: absent, or 1 byte to 1 KiB.
+pub(crate) fn check_handle(handle: Option<&str>) -> Result<(), Trouble> {
+    handle.map_or(Ok(()), |handle| check_text("handle", handle))
+}
+
+fn check_text(what: &str, text: &str) -> Result<(), Trouble> {
+    if text.is_empty() {
+        return Err(Trouble::fault(format!("{what} is set but empty")));
+    }
+    if text.len() > TEXT_LIMIT {
+        return Err(past(what, text, TEXT_LIMIT));
+    }
+    Ok(())
+}
+
+fn past(what: &str, text: &str, limit: usize) -> Trouble {
+    Trouble::fault(format!(
+        "{what} {:?}… has {} bytes; at most {limit} are allowed",
+        shown(text),
+        text.len()
+    ))
+}
+
+/// Fault where a name is longer than a name may be.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Trouble> {
+    if name.len() > NAME_LIMIT {
+        return Err(past(what, name, NAME_LIMIT));
+    }
+    Ok(())
+}
+
+/// Fault where a single request is larger than the provider accepts.
+pub(crate) fn check_request(request: &impl Message, max_bytes: usize) -> Result<(), Trouble> {
+    let size = request.encoded_len();
+    if size > max_bytes {
+        return Err(Trouble::fault(format!(
+            "the request has {size} bytes: the provider's max_request_bytes is {max_bytes}"
+        )));
+    }
+    Ok(())
+}
+
+/// The events of an answer with their texts cut.
+pub(crate) fn cut_events(events: &mut [api::Event]) {
+    for event in events {
+        event.reason = cut(std::mem::take(&mut event.reason));
+        event.message = cut(std::mem::take(&mut event.message));
+    }
+}
+
+#[cfg(test)]
+mod tests;

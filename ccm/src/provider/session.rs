@@ -21,29 +21,44 @@ pub(crate) struct Session {
     pub(crate) ownership: Arc<Ownership>,
 }
 
-/// How a provider is; published by `watch`.
-#[derive(Clone)]
+/// How a provider is; published by `watch`. Tests and the wiring start from `default()`: never seen.
+#[derive(Clone, Default)]
 pub(crate) struct ProviderStatus {
-    /// The initialised session, while there is one.
+    /// The initialised session, while there is one: only while we lead.
     pub(crate) session: Option<Arc<Session>>,
-    /// What its last Probe said.
+    /// What its last Probe said; UNSPECIFIED before the first, and while it cannot be reached.
     pub(crate) probe: api::ProbeState,
-    /// For people: why there is no session, or what the Probe said.
+    /// For people: why there is no session, or what the Probe said; empty when all is well.
     pub(crate) message: String,
     /// When it last answered anything.
     pub(crate) last_answer: Option<tokio::time::Instant>,
     /// Whether its `cloud_scope` is the accepted one; else nothing is created or deleted (▲S20).
     pub(crate) scope_accepted: bool,
+    /// Who it is, while it is connected: on standbys too.
+    pub(crate) info: Option<Arc<api::GetProviderInfoResponse>>,
+    /// What Initialize last answered.
+    pub(crate) cloud_scope: Option<String>,
 }
 
 impl ProviderStatus {
     /// The session, if the controllers may work now (READY or DEGRADED).
     pub(crate) fn working(&self) -> Option<&Arc<Session>> {
-        todo!()
+        match self.probe {
+            api::ProbeState::Ready | api::ProbeState::Degraded => self.session.as_ref(),
+            api::ProbeState::Unspecified | api::ProbeState::Starting | api::ProbeState::Broken => {
+                None
+            }
+        }
     }
+
     /// Whether Nodes may be deleted: READY and the scope accepted.
     pub(crate) fn may_delete_nodes(&self) -> bool {
-        todo!()
+        self.session.is_some() && self.probe == api::ProbeState::Ready && self.scope_accepted
+    }
+
+    /// Whether a replica may stand for election: its own provider answers, as what it is (▲M9).
+    pub(crate) fn reachable(&self) -> bool {
+        self.info.is_some()
     }
 }
 
@@ -120,12 +135,11 @@ impl Session {
 
     /// `InstanceCapability.max_batch`, with its default.
     pub(crate) fn max_batch(&self) -> usize {
-        todo!()
-    }
-}
-
-impl From<api::Failure> for Trouble {
-    fn from(_failure: api::Failure) -> Self {
-        todo!()
+        self.info
+            .capabilities
+            .as_ref()
+            .and_then(|offered| offered.instances.as_ref()?.max_batch)
+            .filter(|batch| *batch > 0)
+            .map_or(100, |batch| batch as usize)
     }
 }

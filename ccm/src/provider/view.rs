@@ -1,18 +1,413 @@
-//! Kubernetes objects as the provider sees them. Pure.
+//! Kubernetes objects as the provider sees them, and what it answers as Kubernetes objects. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::Trouble;
+use super::limits::{self, NAME_LIMIT};
+
+/// kubectl's copy of the object: never sent (it is large, and may hold what was since removed for a reason).
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What the provider wants to see of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Projection {}
+pub(crate) struct Projection {
+    labels: Keys,
+    annotations: BTreeSet<String>,
+    pod_cidrs: bool,
+    taints: bool,
+    node_info: bool,
+    readiness: bool,
+    creation_time: bool,
+}
 
-/// The Node as the provider asked to see it.
-pub(crate) fn node_view(_node: &Node, _projection: &Projection) -> api::NodeView {
-    todo!()
+/// Which labels are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Keys {
+    All,
+    These(BTreeSet<String>),
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self::These(BTreeSet::new())
+    }
+}
+
+impl From<&api::NodeProjection> for Projection {
+    fn from(wanted: &api::NodeProjection) -> Self {
+        let has = |group: api::NodeFieldGroup| wanted.field_groups.contains(&i32::from(group));
+        Self {
+            labels: if wanted.all_labels {
+                Keys::All
+            } else {
+                Keys::These(wanted.label_keys.iter().cloned().collect())
+            },
+            annotations: wanted
+                .annotation_keys
+                .iter()
+                .filter(|key| *key != LAST_APPLIED)
+                .cloned()
+                .collect(),
+            pod_cidrs: has(api::NodeFieldGroup::PodCidrs),
+            taints: has(api::NodeFieldGroup::Taints),
+            node_info: has(api::NodeFieldGroup::NodeInfo),
+            readiness: has(api::NodeFieldGroup::Readiness),
+            creation_time: has(api::NodeFieldGroup::CreationTime),
+        }
+    }
+}
+
+/// The Node as the provider asked to see it. Its `ready` alone never causes a call: compare views without it.
+pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
+    let spec = node.spec.as_ref();
+    let status = node.status.as_ref();
+    let pick = |all: Option<&BTreeMap<String, String>>, keys: &BTreeSet<String>| {
+        let Some(all) = all else {
+            return BTreeMap::new();
+        };
+        keys.iter()
+            .filter_map(|key| all.get_key_value(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    };
+    let mut view = api::NodeView {
+        name: node.metadata.name.clone().unwrap_or_default(),
+        uid: node.metadata.uid.clone().unwrap_or_default(),
+        provider_id: spec
+            .and_then(|spec| spec.provider_id.clone())
+            .filter(|id| !id.is_empty()),
+        addresses: status
+            .and_then(|status| status.addresses.as_deref())
+            .unwrap_or_default()
+            .iter()
+            .filter_map(address_view)
+            .collect(),
+        labels: match &projection.labels {
+            Keys::All => node.metadata.labels.clone().unwrap_or_default(),
+            Keys::These(keys) => pick(node.metadata.labels.as_ref(), keys),
+        },
+        annotations: pick(node.metadata.annotations.as_ref(), &projection.annotations),
+        ..Default::default()
+    };
+    if projection.pod_cidrs {
+        view.pod_cidrs = spec
+            .and_then(|spec| spec.pod_cidrs.clone())
+            .unwrap_or_default();
+    }
+    if projection.taints {
+        view.taints = spec
+            .and_then(|spec| spec.taints.as_deref())
+            .unwrap_or_default()
+            .iter()
+            .map(|taint| api::Taint {
+                key: taint.key.clone(),
+                value: taint.value.clone().filter(|value| !value.is_empty()),
+                effect: taint.effect.clone(),
+            })
+            .collect();
+    }
+    if projection.node_info {
+        view.node_info = status
+            .and_then(|status| status.node_info.as_ref())
+            .map(|info| api::NodeInfo {
+                machine_id: info.machine_id.clone(),
+                system_uuid: info.system_uuid.clone(),
+                boot_id: info.boot_id.clone(),
+                architecture: info.architecture.clone(),
+                operating_system: info.operating_system.clone(),
+                kubelet_version: info.kubelet_version.clone(),
+            });
+    }
+    if projection.readiness {
+        let ready = status
+            .and_then(|status| status.conditions.as_deref())
+            .unwrap_or_default()
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        view.ready = Some(ready);
+    }
+    if projection.creation_time {
+        view.creation_time = node.metadata.creation_timestamp.as_ref().map(timestamp);
+    }
+    view
 }
 
 /// The Service as the provider sees it.
-pub(crate) fn service_view(_service: &Service) -> api::ServiceView {
-    todo!()
+pub(crate) fn service_view(service: &Service) -> api::ServiceView {
+    let metadata = &service.metadata;
+    let mut view = api::ServiceView {
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        labels: metadata.labels.clone().unwrap_or_default(),
+        annotations: metadata
+            .annotations
+            .iter()
+            .flatten()
+            .filter(|(key, _)| *key != LAST_APPLIED)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+        finalizers: metadata.finalizers.clone().unwrap_or_default(),
+        generation: metadata.generation,
+        creation_time: metadata.creation_timestamp.as_ref().map(timestamp),
+        deletion_time: metadata.deletion_timestamp.as_ref().map(timestamp),
+        status: service
+            .status
+            .as_ref()
+            .and_then(|status| status.load_balancer.as_ref())
+            .map(status_view),
+        ..Default::default()
+    };
+    let Some(spec) = &service.spec else {
+        return view;
+    };
+    view.r#type = spec.type_.clone().unwrap_or_default();
+    view.load_balancer_class
+        .clone_from(&spec.load_balancer_class);
+    view.ports = spec.ports.iter().flatten().map(port_view).collect();
+    view.cluster_ips = spec.cluster_ips.clone().unwrap_or_default();
+    view.external_ips = spec.external_ips.clone().unwrap_or_default();
+    view.load_balancer_ip = filled(spec.load_balancer_ip.as_ref());
+    view.load_balancer_source_ranges = spec.load_balancer_source_ranges.clone().unwrap_or_default();
+    view.session_affinity = spec.session_affinity.clone().unwrap_or_default();
+    view.session_affinity_timeout = spec
+        .session_affinity_config
+        .as_ref()
+        .and_then(|config| config.client_ip.as_ref()?.timeout_seconds)
+        .map(|seconds| prost_types::Duration {
+            seconds: i64::from(seconds),
+            nanos: 0,
+        });
+    view.external_traffic_policy = spec.external_traffic_policy.clone().unwrap_or_default();
+    view.internal_traffic_policy
+        .clone_from(&spec.internal_traffic_policy);
+    // Kubernetes writes "none" of these as zero.
+    view.health_check_node_port = spec.health_check_node_port.filter(|port| *port != 0);
+    view.ip_families = spec.ip_families.clone().unwrap_or_default();
+    view.ip_family_policy.clone_from(&spec.ip_family_policy);
+    view.allocate_load_balancer_node_ports = spec.allocate_load_balancer_node_ports;
+    view.publish_not_ready_addresses = spec.publish_not_ready_addresses.unwrap_or_default();
+    view
 }
+
+fn filled(text: Option<&String>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).cloned()
+}
+
+fn port_view(port: &core::ServicePort) -> api::ServicePort {
+    api::ServicePort {
+        name: port.name.clone().unwrap_or_default(),
+        protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+        app_protocol: port.app_protocol.clone(),
+        port: port.port,
+        target_port: match &port.target_port {
+            // Kubernetes writes "none" as 0.
+            None | Some(IntOrString::Int(0)) => String::new(),
+            Some(IntOrString::Int(number)) => number.to_string(),
+            Some(IntOrString::String(name)) => name.clone(),
+        },
+        node_port: port.node_port.filter(|port| *port != 0),
+    }
+}
+
+fn status_view(status: &core::LoadBalancerStatus) -> api::LoadBalancerStatus {
+    let ingress = status.ingress.iter().flatten();
+    api::LoadBalancerStatus {
+        ingress: ingress
+            .map(|point| api::LoadBalancerIngress {
+                ip: filled(point.ip.as_ref()),
+                hostname: filled(point.hostname.as_ref()),
+                ip_mode: match point.ip_mode.as_deref() {
+                    Some("VIP") => Some(api::IpMode::Vip.into()),
+                    Some("Proxy") => Some(api::IpMode::Proxy.into()),
+                    _ => None,
+                },
+                ports: point
+                    .ports
+                    .iter()
+                    .flatten()
+                    .map(|port| api::PortStatus {
+                        port: port.port,
+                        protocol: port.protocol.clone(),
+                        error: port.error.clone(),
+                    })
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+fn timestamp(time: &Time) -> prost_types::Timestamp {
+    let seconds = time.0.as_second();
+    let nanos = time.0.subsec_nanosecond();
+    // jiff counts both parts below zero before 1970; protobuf wants nanos that count forward.
+    if nanos < 0 {
+        prost_types::Timestamp {
+            seconds: seconds - 1,
+            nanos: nanos + 1_000_000_000,
+        }
+    } else {
+        prost_types::Timestamp { seconds, nanos }
+    }
+}
+
+/// An address of a type that the contract does not know is left out.
+fn address_view(address: &core::NodeAddress) -> Option<api::NodeAddress> {
+    let kind = match address.type_.as_str() {
+        "Hostname" => api::NodeAddressType::Hostname,
+        "InternalIP" => api::NodeAddressType::InternalIp,
+        "ExternalIP" => api::NodeAddressType::ExternalIp,
+        "InternalDNS" => api::NodeAddressType::InternalDns,
+        "ExternalDNS" => api::NodeAddressType::ExternalDns,
+        _ => return None,
+    };
+    Some(api::NodeAddress {
+        r#type: kind.into(),
+        address: address.address.clone(),
+    })
+}
+
+/// An instance's addresses as a Node shows them, in their order; a repetition is left out.
+pub(crate) fn node_addresses(
+    addresses: &[api::NodeAddress],
+) -> Result<Vec<core::NodeAddress>, Trouble> {
+    let mut seen = BTreeSet::new();
+    let mut shown = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        let kind = match api::NodeAddressType::try_from(address.r#type) {
+            Ok(api::NodeAddressType::Hostname) => "Hostname",
+            Ok(api::NodeAddressType::InternalIp) => "InternalIP",
+            Ok(api::NodeAddressType::ExternalIp) => "ExternalIP",
+            Ok(api::NodeAddressType::InternalDns) => "InternalDNS",
+            Ok(api::NodeAddressType::ExternalDns) => "ExternalDNS",
+            Ok(api::NodeAddressType::Unspecified) | Err(_) => {
+                return Err(Trouble::fault(format!(
+                    "address {:?} has no known type ({})",
+                    limits::shown(&address.address),
+                    address.r#type
+                )));
+            }
+        };
+        let text = address.address.as_str();
+        if text.is_empty() || text.len() > NAME_LIMIT {
+            return Err(Trouble::fault(format!(
+                "an address of type {kind} has {} bytes; 1 to {NAME_LIMIT} are allowed",
+                text.len()
+            )));
+        }
+        if matches!(kind, "InternalIP" | "ExternalIP") && text.parse::<IpAddr>().is_err() {
+            return Err(Trouble::fault(format!(
+                "address {:?} of type {kind} is no IP address",
+                limits::shown(text)
+            )));
+        }
+        if seen.insert((kind, text)) {
+            shown.push(core::NodeAddress {
+                address: text.to_owned(),
+                type_: kind.to_owned(),
+            });
+        }
+    }
+    Ok(shown)
+}
+
+/// Where a load balancer can be reached, as `status.loadBalancer` of a Service. What the API server would refuse is a fault, with the
+/// value named. An absent `ip_mode` becomes `VIP`, as the API server would make it, so that the two compare.
+pub(crate) fn load_balancer_status(
+    status: &api::LoadBalancerStatus,
+) -> Result<core::LoadBalancerStatus, Trouble> {
+    let ingress: Vec<_> = status
+        .ingress
+        .iter()
+        .map(ingress)
+        .collect::<Result<_, _>>()?;
+    Ok(core::LoadBalancerStatus {
+        ingress: (!ingress.is_empty()).then_some(ingress),
+    })
+}
+
+fn ingress(point: &api::LoadBalancerIngress) -> Result<core::LoadBalancerIngress, Trouble> {
+    let ip = filled(point.ip.as_ref());
+    let hostname = filled(point.hostname.as_ref());
+    if ip.is_none() && hostname.is_none() {
+        return Err(Trouble::fault(
+            "an ingress of the load balancer has neither ip nor hostname",
+        ));
+    }
+    if let Some(ip) = &ip
+        && ip.parse::<IpAddr>().is_err()
+    {
+        return Err(Trouble::fault(format!(
+            "ingress ip {:?} of the load balancer is no IP address",
+            limits::shown(ip)
+        )));
+    }
+    if let Some(hostname) = &hostname
+        && (!limits::is_dns_name(hostname) || hostname.parse::<IpAddr>().is_ok())
+    {
+        return Err(Trouble::fault(format!(
+            "ingress hostname {:?} of the load balancer is no DNS name (lower-case letters, digits, '-' and '.')",
+            limits::shown(hostname)
+        )));
+    }
+    let mode = match point.ip_mode {
+        None => "VIP",
+        Some(mode) => match api::IpMode::try_from(mode) {
+            Ok(api::IpMode::Vip) => "VIP",
+            Ok(api::IpMode::Proxy) => "Proxy",
+            Ok(api::IpMode::Unspecified) | Err(_) => {
+                return Err(Trouble::fault(format!(
+                    "ingress ip_mode {mode} of the load balancer is not known"
+                )));
+            }
+        },
+    };
+    let ports: Vec<_> = point.ports.iter().map(port).collect::<Result<_, _>>()?;
+    Ok(core::LoadBalancerIngress {
+        ip_mode: ip.is_some().then(|| mode.to_owned()),
+        ip,
+        hostname,
+        ports: (!ports.is_empty()).then_some(ports),
+    })
+}
+
+fn port(port: &api::PortStatus) -> Result<core::PortStatus, Trouble> {
+    if !(1..=65535).contains(&port.port) {
+        return Err(Trouble::fault(format!(
+            "port {} in the status of the load balancer is outside 1..65535",
+            port.port
+        )));
+    }
+    if !matches!(port.protocol.as_str(), "TCP" | "UDP" | "SCTP") {
+        return Err(Trouble::fault(format!(
+            "protocol {:?} of port {} in the status of the load balancer is none of TCP, UDP, SCTP",
+            limits::shown(&port.protocol),
+            port.port
+        )));
+    }
+    let error = filled(port.error.as_ref());
+    if let Some(error) = &error
+        && !limits::is_condition_reason(error)
+    {
+        return Err(Trouble::fault(format!(
+            "error {:?} of port {} in the status of the load balancer is neither CamelCase nor domain/CamelCase",
+            limits::shown(error),
+            port.port
+        )));
+    }
+    Ok(core::PortStatus {
+        error,
+        port: port.port,
+        protocol: port.protocol.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests;
