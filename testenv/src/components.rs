@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// From the start of a component until it serves.
-const START_DEADLINE: Duration = Duration::from_secs(60);
+const START_DEADLINE: Duration = Duration::from_mins(1);
 
 /// How often other ports are tried when one of ours was taken between choosing and listening.
 const PORT_ATTEMPTS: usize = 5;

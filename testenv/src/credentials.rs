@@ -96,17 +96,10 @@ impl Credentials {
             directory: directory.to_owned(),
             ca_pem: ca.pem(),
         };
-        let tokens: String = User::ALL
-            .iter()
-            .map(|user| {
-                format!(
-                    "{},{1},{1},\"{2}\"\n",
-                    user.token(),
-                    user.name(),
-                    user.groups()
-                )
-            })
-            .collect();
+        let tokens = User::ALL.map(|user| {
+            let (name, token, groups) = (user.name(), user.token(), user.groups());
+            format!("{token},{name},{name},\"{groups}\"\n")
+        });
         for (path, text) in [
             (credentials.ca(), &credentials.ca_pem),
             (credentials.serving_certificate(), &serving.pem()),
@@ -116,7 +109,7 @@ impl Credentials {
                 credentials.account_public_key(),
                 &account_key.public_key_pem(),
             ),
-            (credentials.tokens(), &tokens),
+            (credentials.tokens(), &tokens.concat()),
         ] {
             fs::write(&path, text).while_doing(|| format!("cannot write {}", path.display()))?;
         }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::{Api, api::PostParams};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
 use testenv::{
     ControlPlane, Options, User, eventually,
     objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready},
@@ -64,7 +67,7 @@ async fn rbac_decides_for_everyone_but_the_admin() {
     let control_plane = ControlPlane::shared().await;
     for user in [User::Ccm, User::Nobody] {
         let nodes = Api::<Node>::all(control_plane.client_for(user));
-        let error = nodes.list(&Default::default()).await.unwrap_err();
+        let error = nodes.list(&ListParams::default()).await.unwrap_err();
         let text = error.to_string();
         assert!(
             text.contains("forbidden") && text.contains(user.name()),

@@ -8,7 +8,10 @@ use testenv::eventually;
 const SHORT: Duration = Duration::from_millis(100);
 
 async fn panic_text(test: impl Future<Output = ()>) -> String {
-    let panic = AssertUnwindSafe(test).catch_unwind().await.unwrap_err();
+    let panic = AssertUnwindSafe(test)
+        .catch_unwind()
+        .await
+        .expect_err("it panics");
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 

@@ -9,7 +9,7 @@ const SOON: Duration = Duration::from_secs(10);
 fn sh(script: &str, directory: &tempfile::TempDir) -> Process {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
-    Process::start(command, directory.path().join("log")).unwrap()
+    Process::start(command, directory.path().join("log")).expect("sh can be started")
 }
 
 /// The state letter of a process (`R`, `S`, `T`, `Z`, …), `None` when there is no such process.
@@ -117,15 +117,11 @@ async fn the_control_plane_dies_with_us() {
             .args(["--exact", "victim", "--ignored", "--nocapture"])
             .env(VICTIM, way);
         let mut victim = Process::start(command, directory.path().join("log")).unwrap();
-        let left = eventually(
-            "the victim has a control plane",
-            90 * SOON / 10,
-            async || {
-                let log = victim.log();
-                let line = log.lines().find_map(|line| line.strip_prefix("directory "));
-                line.map(str::to_owned).ok_or(log.clone())
-            },
-        )
+        let left = eventually("the victim has a control plane", 9 * SOON, async || {
+            let log = victim.log();
+            let line = log.lines().find_map(|line| line.strip_prefix("directory "));
+            line.map(str::to_owned).ok_or(log.clone())
+        })
         .await;
         let children = children(victim.pid());
         assert_eq!(children.len(), 2, "etcd and kube-apiserver");
@@ -148,7 +144,7 @@ async fn the_control_plane_dies_with_us() {
 }
 
 fn children(parent: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{parent}/task")).unwrap();
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).expect("it runs");
     tasks
         .flatten()
         .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
