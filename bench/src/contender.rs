@@ -1,0 +1,207 @@
+//! What is measured: an upstream Go CCM, or ours.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use testenv::{ControlPlane, Process, User};
+use tokio::time::{Instant, sleep};
+
+/// Which controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Upstream at its defaults.
+    Go,
+    /// Upstream with many workers and no client-side throttle.
+    GoTuned,
+    /// Ours at its defaults.
+    Ours,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Go => "Go CCM",
+            Self::GoTuned => "Go CCM, tuned",
+            Self::Ours => "ccm",
+        }
+    }
+}
+
+/// Each call of the cloud takes so long, for all contenders.
+const LATENCY: &str = "50ms";
+
+/// A controller with its cloud.
+pub(crate) struct Contender {
+    kind: Kind,
+    provider: Option<Process>,
+    ccm: Option<Process>,
+    number: usize,
+}
+
+impl Contender {
+    /// The cloud is there, no controller runs. Both clouds know every Node name that a scenario makes.
+    pub(crate) async fn new(kind: Kind, plane: &ControlPlane, number: usize) -> Result<Self> {
+        let mut contender = Self {
+            kind,
+            provider: None,
+            ccm: None,
+            number,
+        };
+        if kind == Kind::Ours {
+            let cloud = plane.directory().join("cloud.yaml");
+            std::fs::write(&cloud, include_str!("cloud.yaml"))?;
+            let mut command = Command::new(beside_us("provider-mock")?);
+            command
+                .args(["serve", "--endpoint", &contender.endpoint(plane), "--cloud"])
+                .arg(cloud);
+            contender.provider = Some(Process::start(
+                command,
+                plane.directory().join(format!("provider-{number}.log")),
+            )?);
+            let end = Instant::now() + Duration::from_secs(10);
+            while contender.calls(plane).is_err() {
+                if Instant::now() > end {
+                    bail!("the provider does not answer");
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(contender)
+    }
+
+    fn endpoint(&self, plane: &ControlPlane) -> String {
+        format!(
+            "unix://{}",
+            plane
+                .directory()
+                .join(format!("socket-{}/p.sock", self.number))
+                .display()
+        )
+    }
+
+    fn calls_file(&self, plane: &ControlPlane) -> PathBuf {
+        plane
+            .directory()
+            .join(format!("go-ccm-calls-{}.json", self.number))
+    }
+
+    /// Starts the controller.
+    pub(crate) fn start(&mut self, plane: &ControlPlane, elect: bool) -> Result<()> {
+        let mut command = if self.kind == Kind::Ours {
+            let mut command = Command::new(beside_us("ccm")?);
+            command.arg(format!("--provider=mock={}", self.endpoint(plane)));
+            command
+        } else {
+            let mut command = plane.command("go-ccm");
+            command
+                .args(["--cloud-provider=bench", "--authentication-skip-lookup=true"])
+                .arg("--controllers=cloud-node-controller,cloud-node-lifecycle-controller,service-lb-controller")
+                .env("GO_CCM_LATENCY", LATENCY)
+                .env("GO_CCM_CALLS", self.calls_file(plane));
+            if self.kind == Kind::GoTuned {
+                command.args([
+                    "--concurrent-node-syncs=64",
+                    "--concurrent-service-syncs=64",
+                    "--kube-api-qps=100000",
+                    "--kube-api-burst=100000",
+                ]);
+            }
+            command
+        };
+        command
+            .arg("--kubeconfig")
+            .arg(plane.kubeconfig(User::Admin))
+            .args([
+                "--secure-port=0".to_owned(),
+                format!("--leader-elect={elect}"),
+            ]);
+        let log = plane.directory().join(format!("ccm-{}.log", self.number));
+        self.ccm = Some(Process::start(command, log)?);
+        Ok(())
+    }
+
+    /// kill -9 of the controller.
+    pub(crate) fn kill(&mut self) {
+        self.ccm = None;
+    }
+
+    /// SIGTERM to the controller.
+    pub(crate) fn terminate(&mut self) {
+        if let Some(ccm) = &self.ccm {
+            ccm.terminate();
+        }
+    }
+
+    /// Resident memory of the controller in MB.
+    pub(crate) fn megabytes(&self) -> f64 {
+        let bytes = self.ccm.as_ref().map_or(0, Process::resident_bytes);
+        (bytes / 1_000_000) as f64
+    }
+
+    /// Calls of the cloud so far, by method or RPC.
+    pub(crate) fn calls(&self, plane: &ControlPlane) -> Result<BTreeMap<String, u64>> {
+        if self.kind != Kind::Ours {
+            let text =
+                std::fs::read_to_string(self.calls_file(plane)).unwrap_or_else(|_| "{}".to_owned());
+            return Ok(serde_json::from_str(&text)?);
+        }
+        let output = Command::new(beside_us("provider-mock")?)
+            .args([
+                "ctl",
+                "--endpoint",
+                &self.endpoint(plane),
+                "calls",
+                "--json",
+            ])
+            .output()?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        serde_json::from_value(value["counts"].clone()).context("counts of calls")
+    }
+
+    /// Sum of the calls whose name begins with one of these.
+    pub(crate) fn count(&self, plane: &ControlPlane, names: &[&str]) -> Result<u64> {
+        Ok(self
+            .calls(plane)?
+            .iter()
+            .filter(|(name, _)| names.iter().any(|begin| name.starts_with(begin)))
+            .map(|(_, count)| count)
+            .sum())
+    }
+
+    /// Waits until no call was made for so long.
+    pub(crate) async fn quiet(
+        &self,
+        plane: &ControlPlane,
+        names: &[&str],
+        for_so_long: Duration,
+    ) -> Result<u64> {
+        let mut last = (self.count(plane, names)?, Instant::now());
+        let end = Instant::now() + Duration::from_secs(600);
+        while last.1.elapsed() < for_so_long {
+            sleep(Duration::from_millis(500)).await;
+            let now = self.count(plane, names)?;
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            if Instant::now() > end {
+                bail!("calls never stopped: {now}");
+            }
+        }
+        Ok(last.0)
+    }
+}
+
+fn beside_us(name: &str) -> Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name(name);
+    if path.exists() {
+        Ok(path)
+    } else {
+        bail!("{} is not built: run `make bench`", path.display())
+    }
+}

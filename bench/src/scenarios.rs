@@ -1,0 +1,279 @@
+//! What is measured.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::api::{Api, ListParams, PostParams};
+use testenv::ControlPlane;
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED};
+use tokio::time::{Instant, sleep};
+
+use crate::contender::{Contender, Kind};
+
+type Figures = Pin<Box<dyn Future<Output = Result<Vec<f64>>>>>;
+
+/// One scenario: for each contender the same figures.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) measured: &'static [&'static str],
+    pub(crate) contenders: &'static [Kind],
+    pub(crate) run: fn(Kind) -> Figures,
+}
+
+const EVERYBODY: &[Kind] = &[Kind::Go, Kind::GoTuned, Kind::Ours];
+// At its defaults the Go CCM would take twelve minutes for 5,000 Nodes.
+const TUNED: &[Kind] = &[Kind::GoTuned, Kind::Ours];
+const DEFAULTS: &[Kind] = &[Kind::Go, Kind::Ours];
+
+/// All scenarios.
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario {
+        name: "nodes-1000",
+        measured: &[
+            "1,000 Nodes initialised (s)",
+            "… calls to the cloud",
+            "… resident memory (MB)",
+        ],
+        contenders: EVERYBODY,
+        run: |kind| Box::pin(nodes(kind, 1000)),
+    },
+    Scenario {
+        name: "nodes-5000",
+        measured: &[
+            "5,000 Nodes initialised (s)",
+            "… calls to the cloud",
+            "… resident memory (MB)",
+        ],
+        contenders: TUNED,
+        run: |kind| Box::pin(nodes(kind, 5000)),
+    },
+    Scenario {
+        name: "restart",
+        measured: &["restart, 200 load balancers converged: mutating calls"],
+        contenders: DEFAULTS,
+        run: |kind| Box::pin(restart(kind)),
+    },
+    Scenario {
+        name: "joins",
+        measured: &["20 joins half a second apart, 200 load balancers: updates"],
+        contenders: DEFAULTS,
+        run: |kind| Box::pin(joins(kind)),
+    },
+    Scenario {
+        name: "hand-over",
+        measured: &["SIGTERM of the leader, a standby beside it: until it leads (s)"],
+        contenders: DEFAULTS,
+        run: |kind| Box::pin(hand_over(kind)),
+    },
+];
+
+const BALANCERS: usize = 200;
+const MUTATING: &[&str] = &["Ensure", "Update", "Delete"];
+
+async fn nodes(kind: Kind, count: usize) -> Result<Vec<f64>> {
+    let plane = ControlPlane::start().await?;
+    let api: Api<Node> = Api::all(plane.client());
+    make_nodes(&api, 0..count, true).await?;
+    let mut contender = Contender::new(kind, &plane, 0).await?;
+    let began = Instant::now();
+    contender.start(&plane, false)?;
+    let mut megabytes: f64 = 0.0;
+    // Resource version 0 lets the API server answer from its cache; a Node's taint is the last thing to go.
+    let every = ListParams::default().match_any();
+    while api.list(&every).await?.items.iter().any(is_uninitialised) {
+        megabytes = megabytes.max(contender.megabytes());
+        if began.elapsed() > Duration::from_secs(600) {
+            bail!("not initialised after 600 s");
+        }
+        sleep(Duration::from_millis(if count > 1000 { 500 } else { 100 })).await;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    megabytes = megabytes.max(contender.megabytes());
+    // The Go CCM writes its counts once a second.
+    sleep(Duration::from_millis(1500)).await;
+    let calls = contender.count(&plane, &["Instance", "LookupInstances"])?;
+    Ok(vec![
+        (seconds * 100.0).round() / 100.0,
+        calls as f64,
+        megabytes,
+    ])
+}
+
+async fn restart(kind: Kind) -> Result<Vec<f64>> {
+    let plane = ControlPlane::start().await?;
+    let mut contender = converged(kind, &plane).await?;
+    contender.kill();
+    sleep(Duration::from_millis(1500)).await;
+    let before = if kind == Kind::Ours {
+        contender.count(&plane, MUTATING)?
+    } else {
+        0
+    };
+    contender.start(&plane, false)?;
+    sleep(Duration::from_secs(5)).await;
+    let after = contender
+        .quiet(
+            &plane,
+            &["Ensure", "Update", "Delete", "Get"],
+            Duration::from_secs(5),
+        )
+        .await?;
+    let after = if kind == Kind::Ours {
+        contender.count(&plane, MUTATING)?
+    } else {
+        after.min(contender.count(&plane, MUTATING)?)
+    };
+    Ok(vec![(after - before) as f64])
+}
+
+async fn joins(kind: Kind) -> Result<Vec<f64>> {
+    let plane = ControlPlane::start().await?;
+    let contender = converged(kind, &plane).await?;
+    let before = contender.count(&plane, &["Update"])?;
+    let api: Api<Node> = Api::all(plane.client());
+    for number in 10..30 {
+        make_nodes(&api, number..number + 1, true).await?;
+        sleep(Duration::from_millis(500)).await;
+    }
+    let after = contender
+        .quiet(&plane, &["Update"], Duration::from_secs(8))
+        .await?;
+    Ok(vec![(after - before) as f64])
+}
+
+async fn hand_over(kind: Kind) -> Result<Vec<f64>> {
+    let plane = ControlPlane::start().await?;
+    let leases: Api<Lease> = Api::namespaced(plane.client(), "kube-system");
+    let mut first = Contender::new(kind, &plane, 0).await?;
+    first.start(&plane, true)?;
+    let leader = wait_for_holder(&leases, None).await?;
+    let mut second = Contender::new(kind, &plane, 1).await?;
+    second.start(&plane, true)?;
+    // The standby is up and waits.
+    sleep(Duration::from_secs(5)).await;
+    let began = Instant::now();
+    first.terminate();
+    wait_for_holder(&leases, Some(&leader)).await?;
+    Ok(vec![
+        (began.elapsed().as_secs_f64() * 100.0).round() / 100.0,
+    ])
+}
+
+/// Ten Nodes, [`BALANCERS`] Services, and nothing left to do.
+async fn converged(kind: Kind, plane: &ControlPlane) -> Result<Contender> {
+    let nodes: Api<Node> = Api::all(plane.client());
+    let services: Api<Service> = Api::namespaced(plane.client(), "default");
+    make_nodes(&nodes, 0..10, true).await?;
+    let mut contender = Contender::new(kind, plane, 0).await?;
+    contender.start(plane, false)?;
+    let end = Instant::now() + Duration::from_secs(600);
+    while nodes
+        .list(&ListParams::default())
+        .await?
+        .items
+        .iter()
+        .any(is_uninitialised)
+    {
+        if Instant::now() > end {
+            bail!("Nodes not initialised");
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    stream::iter(0..BALANCERS)
+        .map(|number| {
+            let (services, web) = (
+                services.clone(),
+                LoadBalancerBuilder::new("default", format!("web-{number}")).build(),
+            );
+            async move {
+                services
+                    .create(&PostParams::default(), &web)
+                    .await
+                    .map(drop)
+            }
+        })
+        .buffer_unordered(16)
+        .try_collect::<()>()
+        .await?;
+    while services
+        .list(&ListParams::default().match_any())
+        .await?
+        .items
+        .iter()
+        .any(|it| !has_address(it))
+    {
+        if Instant::now() > end {
+            bail!("Services have no addresses");
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+    contender
+        .quiet(plane, &["Ensure", "Update", "Get"], Duration::from_secs(5))
+        .await?;
+    Ok(contender)
+}
+
+async fn make_nodes(
+    api: &Api<Node>,
+    numbers: std::ops::Range<usize>,
+    uninitialised: bool,
+) -> Result<()> {
+    stream::iter(numbers)
+        .map(|number| {
+            let node = NodeBuilder::new(format!("node-{number}"));
+            let node = if uninitialised {
+                node.uninitialized()
+            } else {
+                node
+            }
+            .build();
+            async move { api.create(&PostParams::default(), &node).await.map(drop) }
+        })
+        .buffer_unordered(32)
+        .try_collect::<()>()
+        .await?;
+    Ok(())
+}
+
+fn is_uninitialised(node: &Node) -> bool {
+    node.spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_ref())
+        .is_some_and(|taints| taints.iter().any(|taint| taint.key == UNINITIALIZED))
+}
+
+fn has_address(service: &Service) -> bool {
+    let ingress = || {
+        service
+            .status
+            .as_ref()?
+            .load_balancer
+            .as_ref()?
+            .ingress
+            .as_ref()?
+            .first()
+    };
+    service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) != Some("LoadBalancer")
+        || ingress().is_some()
+}
+
+async fn wait_for_holder(leases: &Api<Lease>, other_than: Option<&str>) -> Result<String> {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let lease = leases.get_opt("cloud-controller-manager").await?;
+        let holder = lease
+            .and_then(|lease| lease.spec?.holder_identity)
+            .unwrap_or_default();
+        if !holder.is_empty() && Some(holder.as_str()) != other_than {
+            return Ok(holder);
+        }
+        if Instant::now() > end {
+            bail!("nobody leads");
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
