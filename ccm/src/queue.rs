@@ -1,10 +1,22 @@
 //! A work queue: keys in order, due times, per-key backoff, batches, pause and resume.
+//!
+//! [`state`] is the queue without a clock; this file adds waiting, the clock and the metrics.
 
+mod metrics;
+mod state;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The delays of a key that fails again and again: `base * 2^failures`, at most `max`.
+pub(crate) use metrics::Metrics;
+use metrics::{Load, Observed, Recorder};
+use state::State;
+
+/// The delays of a key that fails again and again: `base * 2^failures`, at most `max`. Jitter takes up to a quarter off, so
+/// that keys that failed together do not come back together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     /// The first delay.
@@ -13,7 +25,7 @@ pub(crate) struct Backoff {
     pub(crate) max: Duration,
 }
 
-/// What becomes of a key whose work is over.
+/// What becomes of a key whose work is over. Where the key was added meanwhile, it is due at the earlier of the two times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It is done: failures are forgotten.
@@ -28,71 +40,145 @@ pub(crate) enum Outcome {
 
 /// The queue. Clones share one state. A key that is added while it is worked on is due again after `done`.
 /// Never two workers on one key.
+///
+/// Every operation costs O(log n), `next_batch` O(max · log n).
 pub(crate) struct Queue<K> {
-    _keys: std::marker::PhantomData<K>,
+    shared: Arc<Shared<K>>,
+}
+
+struct Shared<K> {
+    state: Mutex<State<K>>,
+    changed: Notify,
+    recorder: Recorder,
+}
+
+impl<K: Clone + Ord> Shared<K> {
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        // The state is consistent after each of its calls, whatever happened to another holder of the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<K: Clone + Ord + Send + 'static> Queue<K> {
     /// A queue of this name (the label of its `workqueue_*` metrics) whose jitter comes from `seed`.
-    pub(crate) fn new(
-        _name: &'static str,
-        _backoff: Backoff,
-        _seed: u64,
-        _metrics: &Metrics,
-    ) -> Self {
-        todo!()
+    pub(crate) fn new(name: &'static str, backoff: Backoff, seed: u64, metrics: &Metrics) -> Self {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::new(backoff, seed)),
+            changed: Notify::new(),
+            recorder: metrics.recorder(name),
+        });
+        let observed: Arc<dyn Observed> = Arc::clone(&shared) as Arc<dyn Observed>;
+        metrics.observe(name, &observed);
+        Self { shared }
     }
+
     /// Due now.
-    pub(crate) fn add(&self, _key: K) {
-        todo!()
+    pub(crate) fn add(&self, key: K) {
+        self.add_at(key, Instant::now());
     }
+
     /// Due at `at`, or earlier if it already is.
-    pub(crate) fn add_at(&self, _key: K, _at: Instant) {
-        todo!()
+    pub(crate) fn add_at(&self, key: K, at: Instant) {
+        if self.shared.lock().add_at(key, at) {
+            self.shared.recorder.added();
+        }
+        self.shared.changed.notify_waiters();
     }
-    /// At most `max` keys that are due, oldest due first; waits for the first, then at most `linger` for more (none when `max` are due). While paused: waits.
-    pub(crate) async fn next_batch(&self, _max: usize, _linger: Duration) -> Vec<K> {
-        todo!()
+
+    /// At most `max` keys (at least one) that are due, oldest due first; waits for the first, then for more until the
+    /// first has been due for `linger` (not at all when `max` are due). While paused: waits.
+    ///
+    /// Keys are taken only in the moment of the return, so a dropped future loses none. Several tasks may wait at once.
+    pub(crate) async fn next_batch(&self, max: usize, linger: Duration) -> Vec<K> {
+        let max = max.max(1);
+        loop {
+            // Made before the look at the state: a change between the look and the wait is not missed.
+            let changed = self.shared.changed.notified();
+            let now = Instant::now();
+            let wake = {
+                let mut state = self.shared.lock();
+                match state.next_wake(max, linger) {
+                    Some(wake) if wake <= now => {
+                        let taken = state.take_due(max, now);
+                        drop(state);
+                        let waits = taken.iter().map(|(_, due)| now - *due);
+                        self.shared.recorder.taken(waits);
+                        return taken.into_iter().map(|(key, _)| key).collect();
+                    }
+                    wake => wake,
+                }
+            };
+            match wake {
+                Some(wake) => {
+                    // Either way the state is looked at again.
+                    let _elapsed = tokio::time::timeout_at(wake, changed).await;
+                }
+                None => changed.await,
+            }
+        }
     }
-    /// The work on this key is over.
-    pub(crate) fn done(&self, _key: &K, _outcome: Outcome) {
-        todo!()
+
+    /// The work on this key is over. Ignored for a key that was not handed out.
+    pub(crate) fn done(&self, key: &K, outcome: Outcome) {
+        let now = Instant::now();
+        let started = self.shared.lock().done(key, outcome, now);
+        if let Some(started) = started {
+            self.shared.recorder.worked(now - started, outcome);
+        }
+        self.shared.changed.notify_waiters();
     }
+
     /// How often this key failed in a row.
-    pub(crate) fn failures(&self, _key: &K) -> u32 {
-        todo!()
+    pub(crate) fn failures(&self, key: &K) -> u32 {
+        self.shared.lock().failures(key)
     }
-    /// Drops the key and its failures (its object is gone).
-    pub(crate) fn remove(&self, _key: &K) {
-        todo!()
+
+    /// Drops the key and its failures (its object is gone). Where it is worked on just now, the outcome of that is ignored.
+    pub(crate) fn remove(&self, key: &K) {
+        self.shared.lock().remove(key);
     }
+
     /// No batch is handed out until `resume`.
     pub(crate) fn pause(&self) {
-        todo!()
+        self.shared.lock().set_paused(true);
     }
+
     /// Batches are handed out again.
     pub(crate) fn resume(&self) {
-        todo!()
+        self.shared.lock().set_paused(false);
+        self.shared.changed.notify_waiters();
     }
+
     /// Keys that failed by transport are due now, their failures forgotten (▲M9).
     pub(crate) fn reset_transport_backoffs(&self) {
-        todo!()
+        self.shared.lock().reset_transport_backoffs(Instant::now());
+        self.shared.changed.notify_waiters();
+    }
+
+    /// How many keys wait, due or not; keys that are worked on do not count.
+    pub(crate) fn len(&self) -> usize {
+        self.shared.lock().waiting()
+    }
+
+    /// How many keys are worked on.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.shared.lock().in_flight()
     }
 }
 
 impl<K> Clone for Queue<K> {
     fn clone(&self) -> Self {
-        todo!()
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
     }
 }
 
-/// `workqueue_*`, as client-go names them.
-#[derive(Clone)]
-pub(crate) struct Metrics {}
-
-impl Metrics {
-    /// Registers the families.
-    pub(crate) fn register(_registry: &mut prometheus_client::registry::Registry) -> Self {
-        todo!()
+impl<K: Clone + Ord + Send + 'static> Observed for Shared<K> {
+    fn load(&self, now: Instant) -> Load {
+        self.lock().load(now)
     }
 }
+
+#[cfg(test)]
+mod tests;

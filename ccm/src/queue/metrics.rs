@@ -1,0 +1,190 @@
+//! `workqueue_*`, as client-go names them, with the label `name`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use super::Outcome;
+
+type Labels = [(&'static str, &'static str); 1];
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+
+/// `workqueue_*`, as client-go names them.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    adds: Family<Labels, Counter>,
+    retries: Family<Labels, Counter>,
+    queue_duration: Histograms,
+    work_duration: Histograms,
+    queues: Queues,
+}
+
+impl Metrics {
+    /// Registers the families.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            adds: Family::default(),
+            retries: Family::default(),
+            queue_duration: Family::new_with_constructor(seconds),
+            work_duration: Family::new_with_constructor(seconds),
+            queues: Queues::default(),
+        };
+        registry.register(
+            "workqueue_adds",
+            "Keys added to the work queue, without those that waited there already",
+            metrics.adds.clone(),
+        );
+        registry.register(
+            "workqueue_retries",
+            "Keys that were put back for later after work on them",
+            metrics.retries.clone(),
+        );
+        registry.register(
+            "workqueue_queue_duration_seconds",
+            "How long keys were due before they were worked on",
+            metrics.queue_duration.clone(),
+        );
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "How long work on a key took",
+            metrics.work_duration.clone(),
+        );
+        registry.register_collector(Box::new(metrics.queues.clone()));
+        metrics
+    }
+
+    /// What one queue records itself.
+    pub(super) fn recorder(&self, name: &'static str) -> Recorder {
+        let labels = [("name", name)];
+        Recorder {
+            adds: self.adds.get_or_create_owned(&labels),
+            retries: self.retries.get_or_create_owned(&labels),
+            queue_duration: self.queue_duration.get_or_create_owned(&labels),
+            work_duration: self.work_duration.get_or_create_owned(&labels),
+        }
+    }
+
+    /// Asks this queue for its load at each scrape, for as long as it lives.
+    pub(super) fn observe(&self, name: &'static str, queue: &Arc<dyn Observed>) {
+        let mut queues = self.queues.0.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.retain(|(_, queue)| queue.strong_count() > 0);
+        queues.push((name, Arc::downgrade(queue)));
+    }
+}
+
+/// client-go's buckets: 10 ns to 1,000 s.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(1e-8, 10.0, 12))
+}
+
+/// The metrics of one queue.
+pub(super) struct Recorder {
+    adds: Counter,
+    retries: Counter,
+    queue_duration: Histogram,
+    work_duration: Histogram,
+}
+
+impl Recorder {
+    pub(super) fn added(&self) {
+        self.adds.inc();
+    }
+
+    pub(super) fn taken(&self, waits: impl Iterator<Item = Duration>) {
+        for wait in waits {
+            self.queue_duration.observe(wait.as_secs_f64());
+        }
+    }
+
+    pub(super) fn worked(&self, time: Duration, outcome: Outcome) {
+        self.work_duration.observe(time.as_secs_f64());
+        if outcome != Outcome::Forget {
+            self.retries.inc();
+        }
+    }
+}
+
+/// What a queue has to do, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Keys that are due.
+    pub(super) depth: usize,
+    /// The sum over the keys that are worked on.
+    pub(super) unfinished: Duration,
+    /// The longest of them.
+    pub(super) longest: Duration,
+}
+
+pub(super) trait Observed: Send + Sync {
+    fn load(&self, now: Instant) -> Load;
+}
+
+/// Depth and times change without anything happening, so they are read at the scrape. Queues of one name (a controller has one per
+/// provider) are added up: a series must not appear twice.
+#[derive(Clone, Default)]
+struct Queues(Arc<Mutex<Vec<(&'static str, Weak<dyn Observed>)>>>);
+
+impl Queues {
+    fn loads(&self) -> BTreeMap<&'static str, Load> {
+        let now = Instant::now();
+        let mut loads = BTreeMap::<_, Load>::new();
+        let queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, queue) in queues.iter() {
+            let Some(queue) = queue.upgrade() else {
+                continue;
+            };
+            let one = queue.load(now);
+            let sum = loads.entry(*name).or_default();
+            sum.depth += one.depth;
+            sum.unfinished += one.unfinished;
+            sum.longest = sum.longest.max(one.longest);
+        }
+        loads
+    }
+}
+
+impl fmt::Debug for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queues").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Queues {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let loads = self.loads();
+        let families: [(&str, &str, fn(&Load) -> f64); 3] = [
+            ("workqueue_depth", "Keys that are due", |load| {
+                load.depth as f64
+            }),
+            (
+                "workqueue_unfinished_work_seconds",
+                "How long the work in progress has taken, over all keys",
+                |load| load.unfinished.as_secs_f64(),
+            ),
+            (
+                "workqueue_longest_running_processor_seconds",
+                "How long the longest work in progress has taken",
+                |load| load.longest.as_secs_f64(),
+            ),
+        ];
+        for (family, help, value) in families {
+            let mut metric = encoder.encode_descriptor(family, help, None, MetricType::Gauge)?;
+            for (name, load) in &loads {
+                let labels = [("name", *name)];
+                ConstGauge::new(value(load)).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! The queue without a clock: `now` is passed in, nothing waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
+
+use super::metrics::Load;
+use super::{Backoff, Outcome};
+
+/// What is known of a key that waits or is worked on; other keys have no entry.
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    /// In a row.
+    failures: u32,
+    /// The last failure was the transport's.
+    transport: bool,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// In `due` at this time.
+    Waits(Instant),
+    /// Handed out.
+    Works {
+        since: Instant,
+        /// Added meanwhile, due then.
+        again: Option<Instant>,
+        /// Removed meanwhile: the outcome is ignored.
+        removed: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct State<K> {
+    entries: BTreeMap<K, Entry>,
+    /// The keys that wait; by time, then by key.
+    due: BTreeSet<(Instant, K)>,
+    /// The keys whose last failure was the transport's.
+    transport: BTreeSet<K>,
+    paused: bool,
+    backoff: Backoff,
+    random: ChaCha8Rng,
+}
+
+impl<K: Clone + Ord> State<K> {
+    pub(super) fn new(backoff: Backoff, seed: u64) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            due: BTreeSet::new(),
+            transport: BTreeSet::new(),
+            paused: false,
+            backoff,
+            random: ChaCha8Rng::seed_from_u64(seed),
+        }
+    }
+
+    /// Whether that made the key wait (or wait for its second turn) where it did not before.
+    pub(super) fn add_at(&mut self, key: K, at: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(&key) else {
+            self.due.insert((at, key.clone()));
+            let entry = Entry {
+                place: Place::Waits(at),
+                failures: 0,
+                transport: false,
+            };
+            self.entries.insert(key, entry);
+            return true;
+        };
+        match &mut entry.place {
+            Place::Waits(due) if at < *due => {
+                let mut item = (*due, key);
+                self.due.remove(&item);
+                *due = at;
+                item.0 = at;
+                self.due.insert(item);
+                false
+            }
+            Place::Waits(_) => false,
+            Place::Works { again, .. } => {
+                let first = again.is_none();
+                *again = Some(again.map_or(at, |before| before.min(at)));
+                first
+            }
+        }
+    }
+
+    /// When a batch of at most `max` is to be taken at the earliest, as far as known now; `None`: not before something changes.
+    pub(super) fn next_wake(&self, max: usize, linger: Duration) -> Option<Instant> {
+        if self.paused {
+            return None;
+        }
+        let (first, _) = self.due.first()?;
+        let lingered = *first + linger;
+        // Full as soon as the last key of a full batch is due.
+        match self.due.iter().nth(max - 1) {
+            Some((last, _)) => Some(lingered.min(*last)),
+            None => Some(lingered),
+        }
+    }
+
+    /// Hands out at most `max` keys that are due, with the times they were due at.
+    pub(super) fn take_due(&mut self, max: usize, now: Instant) -> Vec<(K, Instant)> {
+        let mut taken = Vec::new();
+        while taken.len() < max && self.due.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((at, key)) = self.due.pop_first() else {
+                break;
+            };
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.place = Place::Works {
+                    since: now,
+                    again: None,
+                    removed: false,
+                };
+                taken.push((key, at));
+            }
+        }
+        taken
+    }
+
+    /// When the work began; `None` for a key that was not handed out.
+    pub(super) fn done(&mut self, key: &K, outcome: Outcome, now: Instant) -> Option<Instant> {
+        let entry = self.entries.get_mut(key)?;
+        let Place::Works {
+            since,
+            again,
+            removed,
+        } = entry.place
+        else {
+            return None;
+        };
+        let mut transport = false;
+        let later = if removed {
+            None
+        } else {
+            match outcome {
+                Outcome::Forget => {
+                    entry.failures = 0;
+                    None
+                }
+                Outcome::At(at) => Some(at),
+                Outcome::Retry | Outcome::RetryTransport => {
+                    transport = outcome == Outcome::RetryTransport;
+                    let delay = delay(self.backoff, entry.failures, &mut self.random);
+                    entry.failures = entry.failures.saturating_add(1);
+                    Some(now + delay)
+                }
+            }
+        };
+        entry.transport = transport;
+        if transport {
+            self.transport.insert(key.clone());
+        } else {
+            self.transport.remove(key);
+        }
+        match again.into_iter().chain(later).min() {
+            Some(at) => {
+                entry.place = Place::Waits(at);
+                self.due.insert((at, key.clone()));
+            }
+            None => {
+                self.entries.remove(key);
+            }
+        }
+        Some(since)
+    }
+
+    pub(super) fn failures(&self, key: &K) -> u32 {
+        self.entries.get(key).map_or(0, |entry| entry.failures)
+    }
+
+    pub(super) fn remove(&mut self, key: &K) {
+        self.transport.remove(key);
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        entry.failures = 0;
+        entry.transport = false;
+        match &mut entry.place {
+            Place::Waits(at) => {
+                let at = *at;
+                self.due.remove(&(at, key.clone()));
+                self.entries.remove(key);
+            }
+            Place::Works { again, removed, .. } => {
+                *again = None;
+                *removed = true;
+            }
+        }
+    }
+
+    pub(super) fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    pub(super) fn reset_transport_backoffs(&mut self, now: Instant) {
+        for key in std::mem::take(&mut self.transport) {
+            let Some(entry) = self.entries.get_mut(&key) else {
+                continue;
+            };
+            entry.failures = 0;
+            entry.transport = false;
+            if let Place::Waits(at) = &mut entry.place
+                && now < *at
+            {
+                let mut item = (*at, key);
+                self.due.remove(&item);
+                *at = now;
+                item.0 = now;
+                self.due.insert(item);
+            }
+        }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.due.len()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.entries.len() - self.due.len()
+    }
+
+    /// For a scrape: O(n).
+    pub(super) fn load(&self, now: Instant) -> Load {
+        let mut load = Load {
+            depth: self.due.iter().take_while(|(at, _)| *at <= now).count(),
+            ..Load::default()
+        };
+        for entry in self.entries.values() {
+            if let Place::Works { since, .. } = entry.place {
+                let worked = now.saturating_duration_since(since);
+                load.unfinished += worked;
+                load.longest = load.longest.max(worked);
+            }
+        }
+        load
+    }
+}
+
+/// `base * 2^failures`, at most `max`, less up to a quarter.
+fn delay(backoff: Backoff, failures: u32, random: &mut ChaCha8Rng) -> Duration {
+    let whole = 2_u32
+        .checked_pow(failures)
+        .and_then(|factor| backoff.base.checked_mul(factor))
+        .map_or(backoff.max, |delay| delay.min(backoff.max));
+    whole.mul_f64(random.random_range(0.75..=1.0))
+}
