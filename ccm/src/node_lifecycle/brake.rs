@@ -1,1 +1,194 @@
-//! Pure decisions.
+//! The mass-absence brake: how many Nodes may be deleted now. Pure.
+//!
+//! Within a window at most `max(floor, share)` of the provider's Nodes go, and never half of them or more. As soon as more
+//! are due than that leaves room for, the brake holds: *none* goes until its own absence has held for `hold` of valid passes, and
+//! then no more than the same number in a window. It stays so until no absence is left.
+//!
+//! Small clusters: of one or two Nodes each is half of them or more, so none may go at once. Such a Node waits for `hold`, and then one may go
+//! in a window: without this a dead Node of a two-Node cluster would stay for ever. (The only Node of a cluster has nobody to witness
+//! for the provider, so its passes are never valid, and it stays.)
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::args::BrakeConfig;
+
+/// The deletions of the last window, and whether the brake holds.
+#[derive(Debug)]
+pub(super) struct Brake {
+    config: BrakeConfig,
+    /// In the order of time; not more than the Nodes that a window allows.
+    deletions: VecDeque<Instant>,
+    holding: bool,
+}
+
+/// What the brake lets through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Which of the due Nodes may go, by their place.
+    pub(super) allowed: Vec<usize>,
+    /// How many it keeps back.
+    pub(super) held: usize,
+    /// It began to hold just now.
+    pub(super) engaged: bool,
+}
+
+impl Brake {
+    pub(super) fn new(config: BrakeConfig) -> Self {
+        Self {
+            config,
+            deletions: VecDeque::new(),
+            holding: false,
+        }
+    }
+
+    /// Which of the due Nodes may go. `due` has, for each, how long its absence has held in valid passes; `nodes` is how many
+    /// Nodes the provider has now, the due ones included. Does not count anything as deleted.
+    pub(super) fn judge(&mut self, due: &[Duration], nodes: usize, now: Instant) -> Verdict {
+        self.forget(now);
+        let limit = self.limit(nodes.saturating_add(self.deletions.len()));
+        let room = limit.saturating_sub(self.deletions.len());
+        let was_holding = self.holding;
+        // One that is due and finds no room is beyond the limit, as are many.
+        self.holding = !due.is_empty() && (was_holding || due.len() > room);
+        let room = if self.holding {
+            // At the same pace, but not at a standstill.
+            limit.max(1).saturating_sub(self.deletions.len())
+        } else {
+            room
+        };
+        let allowed: Vec<usize> = due
+            .iter()
+            .enumerate()
+            .filter(|(_, held)| !self.holding || **held >= self.config.hold)
+            .map(|(place, _)| place)
+            .take(room)
+            .collect();
+        Verdict {
+            held: due.len() - allowed.len(),
+            allowed,
+            engaged: self.holding && !was_holding,
+        }
+    }
+
+    /// A deletion is on its way.
+    pub(super) fn count(&mut self, now: Instant) {
+        self.deletions.push_back(now);
+    }
+
+    /// A deletion that was counted at `at` did certainly not happen.
+    pub(super) fn uncount(&mut self, at: Instant) {
+        if let Some(place) = self.deletions.iter().rposition(|when| *when == at) {
+            self.deletions.remove(place);
+        }
+    }
+
+    /// Whether it holds.
+    pub(super) fn holds(&self) -> bool {
+        self.holding
+    }
+
+    /// How many of so many Nodes may go in a window: always less than half.
+    fn limit(&self, nodes: usize) -> usize {
+        let share = (nodes as f64 * self.config.share).floor() as usize;
+        share.max(self.config.floor).min(nodes.saturating_sub(1) / 2)
+    }
+
+    fn forget(&mut self, now: Instant) {
+        while let Some(first) = self.deletions.front() {
+            if now.saturating_duration_since(*first) < self.config.window {
+                break;
+            }
+            self.deletions.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(15);
+
+    fn brake() -> Brake {
+        Brake::new(BrakeConfig::default())
+    }
+
+    fn allowed(brake: &mut Brake, due: &[Duration], nodes: usize, now: Instant) -> usize {
+        let verdict = brake.judge(due, nodes, now);
+        assert_eq!(verdict.allowed.len() + verdict.held, due.len());
+        for _ in &verdict.allowed {
+            brake.count(now);
+        }
+        verdict.allowed.len()
+    }
+
+    #[test]
+    fn l6_at_most_two_or_a_tenth_and_never_half() {
+        for (nodes, most) in [(3, 1), (4, 1), (5, 2), (20, 2), (29, 2), (30, 3), (1000, 100)] {
+            let now = Instant::now();
+            let due = vec![Duration::ZERO; most];
+            assert_eq!(allowed(&mut brake(), &due, nodes, now), most, "{nodes}");
+            let due = vec![Duration::ZERO; most + 1];
+            assert_eq!(allowed(&mut brake(), &due, nodes, now), 0, "{nodes}: nothing goes beyond it");
+        }
+    }
+
+    #[test]
+    fn l6_one_or_two_nodes_wait_for_the_hold_and_go_one_by_one() {
+        for nodes in [1, 2] {
+            let mut brake = brake();
+            let now = Instant::now();
+            assert_eq!(allowed(&mut brake, &[Duration::ZERO], nodes, now), 0);
+            assert!(brake.holds());
+            assert_eq!(allowed(&mut brake, &[LONG], nodes, now + LONG), 1);
+            assert_eq!(allowed(&mut brake, &[LONG], nodes, now + LONG), 0);
+        }
+    }
+
+    #[test]
+    fn l6_the_window_slides_and_the_hold_sticks() {
+        let mut brake = brake();
+        let start = Instant::now();
+        assert_eq!(allowed(&mut brake, &[Duration::ZERO; 2], 20, start), 2);
+        // A third one in the window: it waits for the hold, even when the window has passed.
+        let third = brake.judge(&[Duration::ZERO], 18, start + Duration::from_mins(1));
+        assert_eq!((third.allowed.len(), third.engaged), (0, true));
+        let later = start + Duration::from_mins(11);
+        let third = brake.judge(&[Duration::from_mins(10)], 18, later);
+        assert_eq!((third.held, third.engaged), (1, false));
+        assert_eq!(allowed(&mut brake, &[LONG], 18, start + Duration::from_mins(16)), 1);
+        // Without an absence it lets go.
+        brake.judge(&[], 17, start + Duration::from_mins(17));
+        assert!(!brake.holds());
+        assert_eq!(allowed(&mut brake, &[Duration::ZERO], 17, start + Duration::from_mins(18)), 1);
+    }
+
+    #[test]
+    fn l6_after_the_hold_the_pace_is_the_same() {
+        let mut brake = brake();
+        let start = Instant::now();
+        let mut left = 100;
+        assert_eq!(allowed(&mut brake, &[Duration::ZERO; 50], left, start), 0);
+        for round in 0..3 {
+            let now = start + LONG + Duration::from_mins(10) * round;
+            let due = vec![LONG; left - 50];
+            let gone = allowed(&mut brake, &due, left, now);
+            assert_eq!(gone, left / 10, "round {round}");
+            left -= gone;
+            assert_eq!(allowed(&mut brake, &due[gone..], left, now + Duration::from_mins(9)), 0);
+        }
+    }
+
+    #[test]
+    fn a_deletion_that_did_not_happen_does_not_count() {
+        let mut brake = brake();
+        let now = Instant::now();
+        brake.count(now);
+        brake.count(now);
+        brake.uncount(now);
+        assert_eq!(brake.judge(&[Duration::ZERO], 20, now).allowed, [0]);
+    }
+}
