@@ -8,12 +8,11 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 
 use super::{addresses, labels};
 use crate::provider::{Trouble, TroubleCode};
+use crate::providers::PROVIDER_LABEL;
 use crate::writes::{EventType, NodePatch, NodeStatusPatch};
 
 /// The taint of a Node that no cloud controller has seen yet (B-N1).
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-/// The label that says whose a Node without a provider ID is.
-const PROVIDER_LABEL: &str = "provider";
 /// When a PENDING instance is asked about again, where the provider does not say.
 const PENDING_DELAY: Duration = Duration::from_secs(5);
 
@@ -105,8 +104,7 @@ pub(super) fn is_uninitialized(node: &Node) -> bool {
 pub(super) fn wakes(old: Option<&Node>, new: &Node) -> bool {
     is_uninitialized(new)
         && old.is_none_or(|old| {
-            let provider_label = format!("{}{PROVIDER_LABEL}", crate::DOMAIN);
-            let label = |node: &Node| node.metadata.labels.as_ref()?.get(&provider_label).cloned();
+            let label = |node: &Node| node.metadata.labels.as_ref()?.get(PROVIDER_LABEL).cloned();
             !is_uninitialized(old)
                 || old.metadata.uid != new.metadata.uid
                 || provider_id(old) != provider_id(new)

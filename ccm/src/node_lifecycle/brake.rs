@@ -52,7 +52,7 @@ impl Brake {
         let room = limit.saturating_sub(self.deletions.len());
         let was_holding = self.holding;
         // One that is due and finds no room is beyond the limit, as are many.
-        self.holding = !due.is_empty() && (was_holding || due.len() > room);
+        self.holding = was_holding || due.len() > room;
         let room = if self.holding {
             // At the same pace, but not at a standstill.
             limit.max(1).saturating_sub(self.deletions.len())
@@ -85,6 +85,11 @@ impl Brake {
         }
     }
 
+    /// No absence is left.
+    pub(super) fn release(&mut self) {
+        self.holding = false;
+    }
+
     /// Whether it holds.
     pub(super) fn holds(&self) -> bool {
         self.holding
@@ -93,7 +98,9 @@ impl Brake {
     /// How many of so many Nodes may go in a window: always less than half.
     fn limit(&self, nodes: usize) -> usize {
         let share = (nodes as f64 * self.config.share).floor() as usize;
-        share.max(self.config.floor).min(nodes.saturating_sub(1) / 2)
+        share
+            .max(self.config.floor)
+            .min(nodes.saturating_sub(1) / 2)
     }
 
     fn forget(&mut self, now: Instant) {
@@ -127,12 +134,24 @@ mod tests {
 
     #[test]
     fn l6_at_most_two_or_a_tenth_and_never_half() {
-        for (nodes, most) in [(3, 1), (4, 1), (5, 2), (20, 2), (29, 2), (30, 3), (1000, 100)] {
+        for (nodes, most) in [
+            (3, 1),
+            (4, 1),
+            (5, 2),
+            (20, 2),
+            (29, 2),
+            (30, 3),
+            (1000, 100),
+        ] {
             let now = Instant::now();
             let due = vec![Duration::ZERO; most];
             assert_eq!(allowed(&mut brake(), &due, nodes, now), most, "{nodes}");
             let due = vec![Duration::ZERO; most + 1];
-            assert_eq!(allowed(&mut brake(), &due, nodes, now), 0, "{nodes}: nothing goes beyond it");
+            assert_eq!(
+                allowed(&mut brake(), &due, nodes, now),
+                0,
+                "{nodes}: nothing goes beyond it"
+            );
         }
     }
 
@@ -159,11 +178,23 @@ mod tests {
         let later = start + Duration::from_mins(11);
         let third = brake.judge(&[Duration::from_mins(10)], 18, later);
         assert_eq!((third.held, third.engaged), (1, false));
-        assert_eq!(allowed(&mut brake, &[LONG], 18, start + Duration::from_mins(16)), 1);
+        assert_eq!(
+            allowed(&mut brake, &[LONG], 18, start + Duration::from_mins(16)),
+            1
+        );
         // Without an absence it lets go.
         brake.judge(&[], 17, start + Duration::from_mins(17));
-        assert!(!brake.holds());
-        assert_eq!(allowed(&mut brake, &[Duration::ZERO], 17, start + Duration::from_mins(18)), 1);
+        assert!(brake.holds());
+        brake.release();
+        assert_eq!(
+            allowed(
+                &mut brake,
+                &[Duration::ZERO],
+                17,
+                start + Duration::from_mins(18)
+            ),
+            1
+        );
     }
 
     #[test]
@@ -178,7 +209,10 @@ mod tests {
             let gone = allowed(&mut brake, &due, left, now);
             assert_eq!(gone, left / 10, "round {round}");
             left -= gone;
-            assert_eq!(allowed(&mut brake, &due[gone..], left, now + Duration::from_mins(9)), 0);
+            assert_eq!(
+                allowed(&mut brake, &due[gone..], left, now + Duration::from_mins(9)),
+                0
+            );
         }
     }
 

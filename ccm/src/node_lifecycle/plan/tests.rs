@@ -1,0 +1,463 @@
+use api::InstanceState::{Absent, Pending, Present, Running, Stopped, Unmanaged, Unspecified};
+use k8s_openapi::api::core::v1::NodeCondition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proptest::prelude::*;
+
+use super::*;
+use crate::provider::TroubleCode;
+
+const PERIOD: Duration = Duration::from_secs(5);
+
+fn wall() -> Timestamp {
+    Timestamp::from_second(1_000_000).unwrap()
+}
+
+fn node(name: &str, ready: Option<&str>) -> Arc<Node> {
+    let mut node = Node::default();
+    node.metadata.name = Some(name.to_owned());
+    node.metadata.uid = Some(format!("uid-{name}"));
+    node.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    node.spec.get_or_insert_default().provider_id = Some(format!("mock://{name}"));
+    node.status.get_or_insert_default().conditions = ready.map(|status| {
+        vec![NodeCondition {
+            type_: "Ready".to_owned(),
+            status: status.to_owned(),
+            ..NodeCondition::default()
+        }]
+    });
+    Arc::new(node)
+}
+
+fn edited(node: &Arc<Node>, edit: impl FnOnce(&mut Node)) -> Arc<Node> {
+    let mut node = Node::clone(node);
+    edit(&mut node);
+    Arc::new(node)
+}
+
+/// `ready` Ready Nodes and `down` that are not, in the order of names.
+fn cluster(ready: usize, down: usize) -> Vec<Arc<Node>> {
+    let down = (0..down).map(|i| node(&format!("down-{i:03}"), Some("Unknown")));
+    let ready = (0..ready).map(|i| node(&format!("ready-{i:03}"), Some("True")));
+    down.chain(ready).collect()
+}
+
+fn trouble() -> Trouble {
+    Trouble {
+        code: TroubleCode::Unknown,
+        reason: String::new(),
+        message: "no".to_owned(),
+        retry_after: None,
+    }
+}
+
+/// Drives a ledger through passes.
+struct Driver {
+    ledger: Ledger,
+    now: Instant,
+    may_delete: bool,
+    power_state: bool,
+}
+
+impl Driver {
+    fn new() -> Self {
+        Self {
+            ledger: Ledger::new(BrakeConfig::default(), Duration::from_mins(1)),
+            now: Instant::now(),
+            may_delete: true,
+            power_state: true,
+        }
+    }
+
+    /// A pass: `answer` says what is answered for a Node, `after` what the Nodes are then.
+    fn pass_with(
+        &mut self,
+        nodes: &[Arc<Node>],
+        after: &[Arc<Node>],
+        answer: impl Fn(&Node) -> Option<Result<api::InstanceState, Trouble>>,
+    ) -> Pass {
+        self.now += PERIOD;
+        let questions = self.ledger.questions(nodes);
+        let asked = questions.suspects.iter().chain(&questions.witnesses);
+        let answers = asked
+            .filter_map(|node| {
+                let state = answer(node)?;
+                let instance = state.map(|state| api::Instance {
+                    state: state as i32,
+                    ..api::Instance::default()
+                });
+                Some((uid(node).to_owned(), instance))
+            })
+            .collect();
+        self.ledger.pass(&Findings {
+            questions: &questions,
+            answers: &answers,
+            nodes: after,
+            may_delete: self.may_delete,
+            power_state: self.power_state,
+            now: self.now,
+            wall: wall(),
+        })
+    }
+
+    /// A pass in which Ready Nodes are RUNNING and the others in this state.
+    fn pass(&mut self, nodes: &[Arc<Node>], down: api::InstanceState) -> Pass {
+        self.pass_with(nodes, nodes, |node| {
+            Some(Ok(if is_ready(node) { Running } else { down }))
+        })
+    }
+}
+
+fn names(nodes: &[Arc<Node>]) -> Vec<&str> {
+    nodes.iter().map(|node| name(node)).collect()
+}
+
+#[test]
+fn b_l1_only_nodes_that_are_not_ready_are_asked_about() {
+    let mut driver = Driver::new();
+    let nodes = vec![
+        node("a", Some("False")),
+        node("b", Some("Unknown")),
+        node("c", None),
+        node("d", Some("True")),
+    ];
+    let questions = driver.ledger.questions(&nodes);
+    assert_eq!(names(&questions.suspects), ["a", "b", "c"]);
+    assert_eq!(names(&questions.witnesses), ["d"]);
+    let questions = driver.ledger.questions(&cluster(3, 0));
+    assert!(questions.suspects.is_empty() && questions.witnesses.is_empty());
+}
+
+#[test]
+fn l6_witnesses_rotate() {
+    let mut driver = Driver::new();
+    let nodes = cluster(4, 1);
+    let mut next = || {
+        let witnesses = driver.ledger.questions(&nodes).witnesses;
+        witnesses
+            .iter()
+            .map(|node| name(node)[8..].to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(next(), ["0", "1", "2"].map(|i| i.to_owned()));
+    assert_eq!(next(), ["3", "0", "1"].map(|i| i.to_owned()));
+    assert_eq!(next(), ["2", "3", "0"].map(|i| i.to_owned()));
+}
+
+#[test]
+fn b_l2_l6_two_absent_answers_in_valid_passes_in_a_row() {
+    let mut driver = Driver::new();
+    let nodes = cluster(9, 1);
+    assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    let second = driver.pass(&nodes, Absent);
+    assert_eq!(names(&second.delete), ["down-000"]);
+    // Its deletion is on its way: it is not asked about again.
+    assert!(driver.ledger.questions(&nodes).suspects.is_empty());
+    // It was spared: two new answers.
+    let (gone, at) = (second.delete[0].clone(), driver.now);
+    driver.ledger.spare(&gone, Some(at));
+    assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    assert_eq!(driver.pass(&nodes, Absent).delete.len(), 1);
+}
+
+#[test]
+fn b_l4_nothing_but_absent_counts_and_everything_else_breaks_the_row() {
+    for between in [Present, Running, Stopped, Pending, Unmanaged, Unspecified] {
+        let mut driver = Driver::new();
+        let nodes = cluster(9, 1);
+        for _ in 0..5 {
+            assert!(driver.pass(&nodes, Absent).delete.is_empty(), "{between:?}");
+            assert!(
+                driver.pass(&nodes, between).delete.is_empty(),
+                "{between:?}"
+            );
+            assert!(
+                driver.pass(&nodes, between).delete.is_empty(),
+                "{between:?}"
+            );
+        }
+    }
+    for between in [None, Some(Err(trouble()))] {
+        let mut driver = Driver::new();
+        let nodes = cluster(9, 1);
+        for _ in 0..5 {
+            assert!(driver.pass(&nodes, Absent).delete.is_empty());
+            let pass = driver.pass_with(&nodes, &nodes, |node| {
+                if is_ready(node) {
+                    Some(Ok(Running))
+                } else {
+                    between.clone()
+                }
+            });
+            assert!(pass.delete.is_empty() && pass.void.is_none());
+        }
+    }
+}
+
+#[test]
+fn l6_a_pass_that_calls_a_ready_node_absent_is_void() {
+    let mut driver = Driver::new();
+    let nodes = cluster(9, 1);
+    for _ in 0..10 {
+        let pass = driver.pass_with(&nodes, &nodes, |node| {
+            Some(Ok(if name(node) == "ready-001" {
+                Running
+            } else {
+                Absent
+            }))
+        });
+        assert!(pass.void.is_some() && pass.delete.is_empty());
+    }
+    // A Node that became Ready while the question was asked is one of them.
+    let mut driver = Driver::new();
+    let after: Vec<_> = [node("down-000", Some("True"))]
+        .into_iter()
+        .chain(nodes[1..].to_vec())
+        .collect();
+    let answer = |node: &Node| Some(Ok(if is_ready(node) { Running } else { Absent }));
+    assert!(driver.pass_with(&nodes, &after, answer).void.is_some());
+}
+
+#[test]
+fn l6_a_pass_without_a_recognised_witness_is_void_and_breaks_the_row() {
+    for witness in [
+        None,
+        Some(Err(trouble())),
+        Some(Ok(Pending)),
+        Some(Ok(Unmanaged)),
+        Some(Ok(Unspecified)),
+    ] {
+        let mut driver = Driver::new();
+        let nodes = cluster(9, 1);
+        driver.pass(&nodes, Absent);
+        let pass = driver.pass_with(&nodes, &nodes, |node| {
+            if is_ready(node) {
+                witness.clone()
+            } else {
+                Some(Ok(Absent))
+            }
+        });
+        assert!(pass.void.is_some() && pass.delete.is_empty(), "{witness:?}");
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+        assert_eq!(driver.pass(&nodes, Absent).delete.len(), 1);
+    }
+}
+
+#[test]
+fn l6_without_a_ready_node_the_asked_ones_witness() {
+    let mut driver = Driver::new();
+    let nodes = cluster(0, 10);
+    for _ in 0..400 {
+        let pass = driver.pass(&nodes, Absent);
+        assert!(pass.void.is_some() && pass.delete.is_empty());
+    }
+    let one_is_known = |node: &Node| {
+        Some(Ok(if name(node) == "down-001" {
+            Stopped
+        } else {
+            Absent
+        }))
+    };
+    let nodes = cluster(0, 10);
+    let pass = driver.pass_with(&nodes, &nodes, one_is_known);
+    assert!(pass.void.is_none() && pass.delete.is_empty());
+    // Nine of ten: the brake.
+    let pass = driver.pass_with(&nodes, &nodes, one_is_known);
+    assert!(pass.engaged && pass.delete.is_empty() && pass.held.len() == 9);
+    // The only Node of a cluster stays.
+    let mut driver = Driver::new();
+    for _ in 0..400 {
+        assert!(driver.pass(&cluster(0, 1), Absent).delete.is_empty());
+    }
+}
+
+#[test]
+fn l6_the_brake_holds_a_mass_absence_for_a_quarter_of_an_hour() {
+    let mut driver = Driver::new();
+    let nodes = cluster(80, 20);
+    driver.pass(&nodes, Absent);
+    let second = driver.pass(&nodes, Absent);
+    assert!(second.engaged && second.delete.is_empty() && second.held.len() == 20);
+    assert!(driver.ledger.brake_holds());
+    let mut passes = 2;
+    let gone = loop {
+        let pass = driver.pass(&nodes, Absent);
+        passes += 1;
+        if !pass.delete.is_empty() {
+            break pass.delete.len();
+        }
+    };
+    assert_eq!((passes, gone), (15 * 60 / 5 + 1, 10));
+    // Void passes do not count towards it, and all that recover let the brake go.
+    let nodes = &nodes[10..];
+    driver.pass(nodes, Running);
+    assert!(!driver.ledger.brake_holds());
+}
+
+#[test]
+fn l6_the_hold_counts_only_valid_passes_and_one_recovery_starts_it_again() {
+    let mut driver = Driver::new();
+    let nodes = cluster(2, 2);
+    for _ in 0..170 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+        assert!(driver.pass_with(&nodes, &nodes, |_| None).void.is_some());
+    }
+    driver.may_delete = false;
+    for _ in 0..200 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+    driver.may_delete = true;
+    for _ in 0..179 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+    driver.pass(&nodes, Present);
+    for _ in 0..179 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+}
+
+#[test]
+fn l6_a_new_session_starts_over_and_degraded_deletes_nothing() {
+    let mut driver = Driver::new();
+    let nodes = cluster(9, 1);
+    driver.pass(&nodes, Absent);
+    driver.ledger.start_over();
+    assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    driver.may_delete = false;
+    for _ in 0..3 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+    driver.may_delete = true;
+    assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    assert_eq!(driver.pass(&nodes, Absent).delete.len(), 1);
+}
+
+#[test]
+fn l6_a_young_node_and_one_that_is_going_stay() {
+    let mut driver = Driver::new();
+    let mut nodes = cluster(9, 1);
+    nodes[0] = edited(&nodes[0], |node| {
+        let born = wall() - jiff::SignedDuration::from_secs(59);
+        node.metadata.creation_timestamp = Some(Time(born));
+    });
+    for _ in 0..5 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+    nodes[0] = edited(&nodes[0], |node| {
+        node.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        node.metadata.deletion_timestamp = Some(Time(wall()));
+    });
+    for _ in 0..5 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+}
+
+#[test]
+fn b_l3_stopped_is_tainted_and_ready_is_not() {
+    let mut driver = Driver::new();
+    let nodes = cluster(1, 1);
+    let pass = driver.pass(&nodes, Stopped);
+    assert_eq!(names(&pass.taint), ["down-000"]);
+    let other = Taint {
+        key: "other".to_owned(),
+        ..Taint::default()
+    };
+    let node = edited(&nodes[0], |node| {
+        node.spec.get_or_insert_default().taints = Some(vec![other.clone()]);
+    });
+    let taints = with_shutdown_taint(&node).unwrap();
+    assert_eq!((taints.len(), &taints[0]), (2, &other));
+    assert_eq!(
+        (taints[1].key.as_str(), taints[1].effect.as_str()),
+        (SHUTDOWN, NO_SCHEDULE)
+    );
+
+    let tainted = edited(&node, |node| {
+        node.spec.get_or_insert_default().taints = Some(taints);
+    });
+    let after = vec![tainted.clone(), nodes[1].clone()];
+    assert!(driver.pass(&after, Stopped).taint.is_empty());
+    assert_eq!(with_shutdown_taint(&tainted), None);
+    assert_eq!(
+        without_shutdown_taint(&tainted),
+        None,
+        "it is not Ready yet"
+    );
+    let back = edited(&tainted, |node| node.status.clone_from(&nodes[1].status));
+    assert_eq!(without_shutdown_taint(&back), Some(vec![other]));
+
+    driver.power_state = false;
+    assert!(driver.pass(&nodes, Stopped).taint.is_empty());
+}
+
+#[test]
+fn l6_the_last_look() {
+    let decided = node("n", Some("False"));
+    let look = |fresh: &Node| last_look(&decided, fresh, Duration::from_mins(1), wall());
+    assert_eq!(look(&decided), Ok(()));
+    assert!(look(&node("n", Some("True"))).is_err());
+    assert!(look(&edited(&decided, |node| node.metadata.uid = Some("new".to_owned()))).is_err());
+    assert!(
+        look(&edited(&decided, |node| node.metadata.deletion_timestamp =
+            Some(Time(wall()))))
+        .is_err()
+    );
+    assert!(
+        look(&edited(&decided, |node| node.metadata.creation_timestamp =
+            Some(Time(wall()))))
+        .is_err()
+    );
+    assert!(look(&edited(&decided, |node| node.metadata.creation_timestamp = None)).is_err());
+    let other = edited(&decided, |node| {
+        node.spec.get_or_insert_default().provider_id = None
+    });
+    assert!(look(&other).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever the answers: never a Ready Node, never on one answer, never more than a window allows.
+    #[test]
+    fn l6_no_sequence_of_answers_deletes_what_must_stay(
+        size in 1_usize..40,
+        moody in prop::collection::vec((0_u8..100, 0_u8..100, any::<u64>()), 1..400),
+    ) {
+        let mut driver = Driver::new();
+        let mut alive: Vec<usize> = (0..size).collect();
+        let mut in_row = vec![0_u32; size];
+        let mut deleted: Vec<Instant> = Vec::new();
+        for (down, absent, seed) in moody {
+            let dice = |i: usize, salt: u64| {
+                let mut x = seed ^ (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ salt.wrapping_mul(0xBF58_476D_1CE4_E5B9);
+                x ^= x >> 30;
+                x = x.wrapping_mul(0x94D0_49BB_1331_11EB);
+                (x >> 33) % 100
+            };
+            let nodes: Vec<Arc<Node>> = alive
+                .iter()
+                .map(|&i| node(&format!("n-{i:03}"), Some(if dice(i, 1) < u64::from(down) { "Unknown" } else { "True" })))
+                .collect();
+            let index = |node: &Node| name(node)[2..].parse::<usize>().unwrap();
+            let answer = |node: &Node| {
+                let roll = dice(index(node), 2);
+                Some(if roll < u64::from(absent) { Ok(Absent) } else if roll < 98 { Ok(Running) } else { Err(trouble()) })
+            };
+            let pass = driver.pass_with(&nodes, &nodes, answer);
+            for node in &nodes {
+                let counts = !is_ready(node) && answer(node) == Some(Ok(Absent)) && pass.void.is_none();
+                let row = &mut in_row[index(node)];
+                *row = if counts { *row + 1 } else { 0 };
+            }
+            for node in &pass.delete {
+                prop_assert!(!is_ready(node));
+                prop_assert!(in_row[index(node)] >= 2);
+                alive.retain(|&i| i != index(node));
+                deleted.push(driver.now);
+            }
+            let recent = deleted.iter().filter(|when| driver.now.duration_since(**when) < Duration::from_mins(10)).count();
+            let before = alive.len() + recent;
+            prop_assert!(recent <= (before / 10).max(2));
+            prop_assert!(recent * 2 < before || recent <= 1);
+        }
+    }
+}
