@@ -14,6 +14,8 @@ mod instances;
 mod load_balancers;
 mod provider;
 mod routes;
+mod server;
+mod socket;
 mod types;
 mod volumes;
 mod wrap;
@@ -38,6 +40,8 @@ pub use provider::{
     DeadlineHints, Health, HealthState, InitializeRequest, Initialized, Provider, ProviderInfo,
 };
 pub use routes::{Route, RouteOptions, Routes};
+pub use server::{GrpcService, Server};
+pub use socket::{DEFAULT_ENDPOINT, ServeError};
 pub use types::{
     AddressKind, Answers, Cluster, Node, NodeAddress, NodeFieldGroup, NodeInfo, NodeProjection,
     Ownership, Pending, Taint,

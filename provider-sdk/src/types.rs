@@ -1,6 +1,7 @@
 //! What several services speak about: the cluster, its Nodes, addresses, waiting, and answers that are matched by key.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::{Duration, SystemTime};
 
 use crate::Failure;
@@ -233,11 +234,14 @@ impl<T> Answers<T> {
     /// Records the answer for `key`.
     pub fn set(&mut self, key: impl Into<String>, answer: Result<T, Failure>) {
         let key = key.into();
-        if self.by_key.contains_key(&key) {
-            let fault = Failure::internal(format!("the provider answered twice for {key:?}"));
-            self.by_key.insert(key, Err(fault));
-        } else {
-            self.by_key.insert(key, answer);
+        match self.by_key.entry(key) {
+            Entry::Vacant(free) => {
+                free.insert(answer);
+            }
+            Entry::Occupied(mut taken) => {
+                let fault = format!("the provider answered twice for {:?}", taken.key());
+                *taken.get_mut() = Err(Failure::internal(fault).with_reason("ContractBroken"));
+            }
         }
     }
 

@@ -1,0 +1,56 @@
+//! Machines that no cloud manages: a file says their names, addresses, types and zones, and their Nodes in Kubernetes get them.
+//!
+//!     echo 'node-1,10.0.0.5,8-cores,rack-a' > machines.csv
+//!     cargo run --example minimal -- machines.csv unix:///run/cloud-provider/socket/provider.sock
+
+use provider_sdk::*;
+
+struct Machines {
+    file: String,
+}
+
+#[async_trait]
+impl Provider for Machines {
+    fn info(&self) -> ProviderInfo {
+        ProviderInfo::new("machines", "1.0.0").provider_id_prefix("machines://")
+    }
+
+    async fn initialize(&self, _: &Call, _: &InitializeRequest) -> Result<Initialized, Failure> {
+        Ok(Initialized::new(format!("file {}", self.file)))
+    }
+
+    fn instances(&self) -> Option<&dyn Instances> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Instances for Machines {
+    async fn lookup(&self, _: &Call, node: &Node, _: &InstanceQuery) -> Result<Instance, Failure> {
+        let lines = tokio::fs::read_to_string(&self.file)
+            .await
+            .map_err(|error| Failure::unavailable(format!("cannot read {}: {error}", self.file)))?;
+        for line in lines.lines() {
+            let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+            if let [name, address, machine, zone] = fields[..]
+                && name == node.name
+            {
+                return Ok(Instance::present(format!("machines://{name}"))
+                    .instance_type(machine)
+                    .zone(zone)
+                    .address(NodeAddress::internal_ip(address)));
+            }
+        }
+        // A missing line does not prove that a machine is gone: the Node is left alone, never deleted.
+        Ok(Instance::unmanaged())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), ServeError> {
+    let mut args = std::env::args().skip(1);
+    let file = args.next().unwrap_or_else(|| "machines.csv".into());
+    let endpoint = args.next().unwrap_or_else(|| DEFAULT_ENDPOINT.into());
+    let server = Server::new(Machines { file }).endpoint(endpoint);
+    server.serve_until_signal().await
+}

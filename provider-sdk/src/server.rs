@@ -1,0 +1,351 @@
+//! The server: one provider on one Unix socket.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+use tonic_health::server::{HealthReporter, HealthService};
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, Service, ServiceExt};
+
+use cloud_provider_api::v1alpha1 as pb;
+use pb::cluster_service_server::ClusterServiceServer;
+use pb::instance_service_server::InstanceServiceServer;
+use pb::load_balancer_service_server::LoadBalancerServiceServer;
+use pb::provider_service_server::ProviderServiceServer;
+use pb::route_service_server::RouteServiceServer;
+use pb::volume_service_server::VolumeServiceServer;
+use pb::zone_service_server::ZoneServiceServer;
+
+use crate::Provider;
+use crate::socket::{self, DEFAULT_ENDPOINT, Peers, ServeError};
+use crate::wrap::{Core, Wrap};
+
+/// The whole of a provider's gRPC services as one tower service; what [`Server::layer`] wraps.
+pub type GrpcService =
+    BoxCloneSyncService<http::Request<Body>, http::Response<Body>, tonic::codegen::StdError>;
+
+/// Requests and answers of up to 16 MiB are accepted and sent unless set.
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+/// How long calls in flight may take after a signal unless set.
+const DRAIN: Duration = Duration::from_secs(20);
+/// How long connections may take to close once their calls have been ended.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// Serves one provider on one Unix socket, with health (`grpc.health.v1`) and reflection (`grpc.reflection.v1`).
+///
+/// ```no_run
+/// # use provider_sdk::*;
+/// # async fn serve(my_cloud: impl Provider) -> Result<(), ServeError> {
+/// Server::new(my_cloud).serve_until_signal().await
+/// # }
+/// ```
+///
+/// The socket: a directory that is missing is made with mode 0750; the socket has mode 0660 from the first moment; symbolic links in its path are refused; a stale
+/// socket is replaced only when nobody answers on it, and anything else in its place is left alone.
+///
+/// The end: on shutdown health says `NOT_SERVING`, the open WatchChanges and health streams end first (status OK), the socket's file goes, no connection is
+/// accepted any more, and calls in flight may finish within [`Server::drain`]. What then still runs is cancelled (gRPC status UNAVAILABLE, "unknown" to the controller).
+///
+/// The process must be built with `panic = "unwind"` (Cargo's default), or a panic ends it.
+#[must_use = "a server does nothing until it is served"]
+pub struct Server {
+    provider: Arc<dyn Provider>,
+    endpoint: String,
+    peer_uid: Option<u32>,
+    socket_group: Option<u32>,
+    drain: Duration,
+    max_message_bytes: usize,
+    extra: Routes,
+    extra_names: Vec<&'static str>,
+    descriptors: Vec<&'static [u8]>,
+    layers: Vec<Box<dyn FnOnce(GrpcService) -> GrpcService + Send>>,
+}
+
+impl Server {
+    /// A server of this provider at [`DEFAULT_ENDPOINT`].
+    pub fn new(provider: impl Provider) -> Self {
+        Self::from_arc(Arc::new(provider))
+    }
+
+    /// The same for a provider that others hold too, such as a mock's control service.
+    pub fn from_arc(provider: Arc<dyn Provider>) -> Self {
+        Self {
+            provider,
+            endpoint: DEFAULT_ENDPOINT.to_owned(),
+            peer_uid: None,
+            socket_group: None,
+            drain: DRAIN,
+            max_message_bytes: MAX_MESSAGE_BYTES,
+            extra: Routes::default(),
+            extra_names: Vec::new(),
+            descriptors: Vec::new(),
+            layers: Vec::new(),
+        }
+    }
+
+    /// Where to serve: `unix://` and an absolute path of at most 107 bytes, in a directory of its own.
+    pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
+        self.endpoint = endpoint.into();
+        self
+    }
+
+    /// Accept only connections of this user (and of our own); everybody that the file's mode lets in where `None`, the default.
+    pub fn peer_uid(mut self, uid: impl Into<Option<u32>>) -> Self {
+        self.peer_uid = uid.into();
+        self
+    }
+
+    /// The group of the socket, and of its directory where that is made; our primary group where `None`, the default.
+    pub fn socket_group(mut self, gid: impl Into<Option<u32>>) -> Self {
+        self.socket_group = gid.into();
+        self
+    }
+
+    /// How long calls in flight may take after shutdown begins; 20 s by default.
+    pub fn drain(mut self, cap: Duration) -> Self {
+        self.drain = cap;
+        self
+    }
+
+    /// The largest request that is accepted and answer that is sent; 16 MiB by default, at least 64 KiB. The controller is told (`max_request_bytes`).
+    pub fn max_message_bytes(mut self, bytes: usize) -> Self {
+        self.max_message_bytes = bytes.max(64 * 1024);
+        self
+    }
+
+    /// Serves another gRPC service on the same socket; it is part of health too. Vendor code in it is not guarded by the SDK.
+    pub fn add_service<S>(mut self, service: S) -> Self
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        self.extra = self.extra.add_service(service);
+        self.extra_names.push(S::NAME);
+        self
+    }
+
+    /// Adds an encoded `FileDescriptorSet`, so that reflection knows the services of [`Server::add_service`].
+    pub fn reflect(mut self, descriptors: &'static [u8]) -> Self {
+        self.descriptors.push(descriptors);
+        self
+    }
+
+    /// Wraps all services in a tower layer: for logs of calls, metrics, scripted faults. The last one that is added is the outermost.
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<GrpcService> + Send + 'static,
+        L::Service: Service<http::Request<Body>, Response = http::Response<Body>>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        <L::Service as Service<http::Request<Body>>>::Error: Into<tonic::codegen::StdError>,
+        <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
+    {
+        self.layers.push(Box::new(move |inner| {
+            BoxCloneSyncService::new(layer.layer(inner).map_err(Into::into))
+        }));
+        self
+    }
+
+    /// Serves until SIGTERM or SIGINT, then ends as described above.
+    pub async fn serve_until_signal(self) -> Result<(), ServeError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let on = |kind, what| {
+            signal(kind).map_err(|source| ServeError::Io {
+                what: "wait for the signal",
+                path: what,
+                source,
+            })
+        };
+        let mut terminate = on(SignalKind::terminate(), "SIGTERM".into())?;
+        let mut interrupt = on(SignalKind::interrupt(), "SIGINT".into())?;
+        self.serve(async move {
+            tokio::select! {
+                _ = terminate.recv() => tracing::info!("SIGTERM: the provider shuts down"),
+                _ = interrupt.recv() => tracing::info!("SIGINT: the provider shuts down"),
+            }
+        })
+        .await
+    }
+
+    /// Serves until `shutdown` resolves, then ends as described above.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let path = socket::path_of(&self.endpoint)?;
+        let (drain, group) = (self.drain, self.socket_group);
+        let peers = Peers {
+            uid: self.peer_uid,
+            own: rustix::process::geteuid().as_raw(),
+        };
+        let endpoint = self.endpoint.clone();
+        let Services {
+            service,
+            core,
+            mut health,
+            names,
+        } = self.build().await?;
+        let (socket, listener) = socket::bind(path, group).await?;
+        tracing::info!(endpoint, services = ?names, "the provider serves");
+
+        let kill = CancellationToken::new();
+        let connections = futures::stream::unfold(
+            (listener, kill.clone()),
+            move |(listener, kill)| async move {
+                let connection = socket::accept(&listener, peers, &kill).await;
+                Some((Ok::<_, Infallible>(connection), (listener, kill)))
+            },
+        );
+        let closing = CancellationToken::new();
+        let mut server = std::pin::pin!(
+            tonic::transport::Server::builder()
+                .initial_stream_window_size(1024 * 1024)
+                .initial_connection_window_size(4 * 1024 * 1024)
+                .serve_with_incoming_shutdown(
+                    service,
+                    connections,
+                    closing.clone().cancelled_owned()
+                )
+        );
+        tokio::select! {
+            ended = &mut server => return Ok(ended?),
+            () = shutdown => {}
+        }
+
+        // First what would never end by itself: tonic waits for open streams for ever.
+        not_serving(&mut health, &names).await;
+        core.streams.cancel();
+        // Then no new calls; those in flight may finish.
+        drop(socket);
+        closing.cancel();
+        if let Ok(ended) = tokio::time::timeout(drain, &mut server).await {
+            tracing::info!("the provider has shut down");
+            return Ok(ended?);
+        }
+        tracing::warn!(
+            ?drain,
+            "calls still run after the drain; they are cancelled"
+        );
+        core.calls.cancel();
+        if let Ok(ended) = tokio::time::timeout(CLOSE, &mut server).await {
+            return Ok(ended?);
+        }
+        tracing::warn!("connections are still open; they are cut");
+        kill.cancel();
+        match tokio::time::timeout(CLOSE, &mut server).await {
+            Ok(ended) => Ok(ended?),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// All services without a socket, for tests that serve over a pipe in memory. Shutdown, peers and the drain are then the caller's.
+    pub async fn into_service(self) -> Result<GrpcService, ServeError> {
+        Ok(self.build().await?.service)
+    }
+
+    async fn build(self) -> Result<Services, ServeError> {
+        let provider = &self.provider;
+        let info = provider.info();
+        if let Some(fault) = info.fault(provider.instances().is_some()) {
+            return Err(ServeError::Provider(fault));
+        }
+        let core = Arc::new(Core::new(Arc::clone(provider), self.max_message_bytes));
+        let mut routes = self.extra;
+        let mut names: Vec<&'static str> = Vec::new();
+
+        // A service that the provider does not have is not there at all, as its missing capability says.
+        macro_rules! offer {
+            ($offered:expr, $server:ident) => {
+                if $offered {
+                    let service = $server::new(Wrap(Arc::clone(&core)))
+                        .max_decoding_message_size(self.max_message_bytes)
+                        .max_encoding_message_size(self.max_message_bytes);
+                    names.push($server::<Wrap>::NAME);
+                    routes = routes.add_service(service);
+                }
+            };
+        }
+        offer!(true, ProviderServiceServer);
+        offer!(provider.instances().is_some(), InstanceServiceServer);
+        offer!(provider.zones().is_some(), ZoneServiceServer);
+        offer!(
+            provider.load_balancers().is_some(),
+            LoadBalancerServiceServer
+        );
+        offer!(provider.routes().is_some(), RouteServiceServer);
+        offer!(provider.clusters().is_some(), ClusterServiceServer);
+        offer!(provider.volumes().is_some(), VolumeServiceServer);
+        names.extend(self.extra_names);
+
+        let mut reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(pb::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .with_service_name("grpc.health.v1.Health")
+            .with_service_name("grpc.reflection.v1.ServerReflection");
+        for descriptors in self.descriptors {
+            reflection = reflection.register_encoded_file_descriptor_set(descriptors);
+        }
+        for name in &names {
+            reflection = reflection.with_service_name(*name);
+        }
+        let reflection = reflection.build_v1().map_err(|error| {
+            ServeError::Provider(format!("its file descriptors cannot be read: {error}"))
+        })?;
+
+        let health = HealthReporter::new();
+        let health_service = HealthService::from_health_reporter(health.clone());
+        routes = routes
+            .add_service(tonic_health::pb::health_server::HealthServer::new(
+                health_service,
+            ))
+            .add_service(reflection);
+
+        let mut service = BoxCloneSyncService::new(ServiceExt::<http::Request<Body>>::map_err(
+            routes.prepare(),
+            tonic::codegen::StdError::from,
+        ));
+        for layer in self.layers {
+            service = layer(service);
+        }
+        for name in &names {
+            health
+                .set_service_status(name, ServingStatus::Serving)
+                .await;
+        }
+        Ok(Services {
+            service,
+            core,
+            health,
+            names,
+        })
+    }
+}
+
+struct Services {
+    service: GrpcService,
+    core: Arc<Core>,
+    health: HealthReporter,
+    names: Vec<&'static str>,
+}
+
+/// Says `NOT_SERVING` to everybody who watches, then ends their streams: they last as long as the status is kept.
+async fn not_serving(health: &mut HealthReporter, names: &[&'static str]) {
+    for name in names.iter().copied().chain([""]) {
+        health
+            .set_service_status(name, ServingStatus::NotServing)
+            .await;
+        health.clear_service_status(name).await;
+    }
+}

@@ -1,0 +1,448 @@
+//! The Unix socket: where it may lie, how it is bound, whom it accepts (CORE-1 to CORE-3).
+
+use std::fs::{self, DirBuilder, File, Metadata, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Component, Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::transport::server::{Connected, UdsConnectInfo};
+
+/// The endpoint unless configured.
+pub const DEFAULT_ENDPOINT: &str = "unix:///run/cloud-provider/socket/provider.sock";
+
+/// The longest path that fits into `sockaddr_un` on Linux, without its closing zero.
+const MAX_PATH_BYTES: usize = 107;
+/// How long another process may take to answer on the socket, or to bind it, before it counts as alive.
+const NEIGHBOUR: Duration = Duration::from_secs(5);
+
+/// Why the server does not serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The endpoint is none.
+    #[error("the endpoint {endpoint:?} {what}; right would be {DEFAULT_ENDPOINT}")]
+    Endpoint {
+        /// What was configured.
+        endpoint: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A part of the socket's path is a symbolic link: whoever can change it could send the controller elsewhere.
+    #[error("{} is a symbolic link; give the endpoint by a path without one{}", path.display(), hint(target.as_deref()))]
+    Symlink {
+        /// The link.
+        path: PathBuf,
+        /// Where it leads.
+        target: Option<PathBuf>,
+    },
+    /// Something that is no socket lies where the socket should be; it is not removed.
+    #[error("{} exists and is not a socket; it was left alone: remove it, or choose another endpoint", path.display())]
+    NotASocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody serves on the socket already.
+    #[error("another provider answers on {}; stop it, or choose another endpoint", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The system refused something.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// What the provider says of itself breaks the contract.
+    #[error("the provider's description of itself is wrong: {0}")]
+    Provider(String),
+    /// The gRPC server failed.
+    #[error("the gRPC server failed: {0}")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+fn hint(target: Option<&Path>) -> String {
+    target.map_or_else(String::new, |target| {
+        format!(", such as {}", target.display())
+    })
+}
+
+fn io_error<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> ServeError + 'a {
+    move |source| ServeError::Io {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The path of an endpoint: `unix://` and an absolute path.
+pub(crate) fn path_of(endpoint: &str) -> Result<PathBuf, ServeError> {
+    let wrong = |what: &str| ServeError::Endpoint {
+        endpoint: endpoint.to_owned(),
+        what: what.to_owned(),
+    };
+    let Some(path) = endpoint.strip_prefix("unix://") else {
+        return Err(wrong(if endpoint.starts_with("unix-abstract:") {
+            "names an abstract socket, which the contract forbids"
+        } else {
+            "does not begin with unix://"
+        }));
+    };
+    if !path.starts_with('/') {
+        return Err(wrong("has no absolute path after unix:// (three slashes)"));
+    }
+    if path.len() > MAX_PATH_BYTES {
+        return Err(wrong(&format!(
+            "has a path of {} bytes, more than the {MAX_PATH_BYTES} that a Unix socket can have",
+            path.len()
+        )));
+    }
+    let path = Path::new(path);
+    let plain = path
+        .components()
+        .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let parents = path.components().count();
+    if !plain || parents < 3 || endpoint.ends_with('/') || endpoint.contains('\0') {
+        return Err(wrong(
+            "does not name a file in a directory of its own, without `..` and without a slash at its end",
+        ));
+    }
+    Ok(path.to_owned())
+}
+
+/// A bound socket; the file goes when this does, if it is still ours.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    path: PathBuf,
+    /// Device and inode of our file.
+    ours: (u64, u64),
+}
+
+/// Binds the socket: mode 0660 before its name exists, in a directory that is 0750 where it had to be made.
+///
+/// Needs no umask and has no moment in which the socket can be reached with another mode: it is bound under a private name, set right, and renamed to its
+/// name. Providers that start at once take turns by a lock on the directory.
+pub(crate) async fn bind(
+    path: PathBuf,
+    group: Option<u32>,
+) -> Result<(Socket, UnixListener), ServeError> {
+    let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
+    refuse_symlinks(&path)?;
+    make_directory(&directory, group)?;
+    let _turn = lock(&directory).await?;
+    refuse_living(&path).await?;
+
+    let private = directory.join(format!(
+        ".{}",
+        &uuid::Uuid::new_v4().simple().to_string()[..8]
+    ));
+    let listener = UnixListener::bind(&private).map_err(io_error("bind a socket at", &private))?;
+    let named = (|| {
+        fs::set_permissions(&private, Permissions::from_mode(0o660))
+            .map_err(io_error("set the mode of", &private))?;
+        if group.is_some() {
+            chown(&private, None, group).map_err(io_error("set the group of", &private))?;
+        }
+        let metadata = fs::symlink_metadata(&private).map_err(io_error("read", &private))?;
+        // Replaces a stale socket in one step.
+        fs::rename(&private, &path).map_err(io_error("give its name to the socket", &path))?;
+        Ok(identity(&metadata))
+    })();
+    match named {
+        Ok(ours) => Ok((Socket { path, ours }, listener)),
+        Err(error) => {
+            // The private name is nobody else's; that it could not be removed is worth less than the error itself.
+            let _ = fs::remove_file(&private);
+            Err(error)
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let still_ours =
+            fs::symlink_metadata(&self.path).is_ok_and(|metadata| identity(&metadata) == self.ours);
+        if still_ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "the socket could not be removed");
+        }
+    }
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+fn refuse_symlinks(path: &Path) -> Result<(), ServeError> {
+    let mut parts: Vec<&Path> = path.ancestors().collect();
+    parts.reverse();
+    for part in parts {
+        match fs::symlink_metadata(part) {
+            Ok(metadata) if metadata.is_symlink() => {
+                return Err(ServeError::Symlink {
+                    path: part.to_owned(),
+                    target: fs::canonicalize(part).ok(),
+                });
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(source) => return Err(io_error("read", part)(source)),
+        }
+    }
+    Ok(())
+}
+
+fn make_directory(directory: &Path, group: Option<u32>) -> Result<(), ServeError> {
+    match fs::symlink_metadata(directory) {
+        Ok(metadata) if !metadata.is_dir() => Err(io_error(
+            "use as the socket's directory",
+            directory,
+        )(io::ErrorKind::NotADirectory.into())),
+        Ok(metadata) => {
+            let mode = metadata.mode() & 0o7777;
+            if mode & 0o007 != 0 {
+                tracing::warn!(
+                    directory = %directory.display(),
+                    mode = format!("{mode:04o}"),
+                    "the socket's directory is open to everybody; it should have mode 0750: name a subdirectory that \
+                     does not exist yet, and the provider makes it so"
+                );
+            }
+            Ok(())
+        }
+        Err(_) => {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o750)
+                .create(directory)
+                .map_err(io_error("make the socket's directory", directory))?;
+            // The umask may have taken bits away.
+            fs::set_permissions(directory, Permissions::from_mode(0o750))
+                .map_err(io_error("set the mode of", directory))?;
+            if group.is_some() {
+                chown(directory, None, group).map_err(io_error("set the group of", directory))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The directory, locked against other providers that bind in it; free again when the file is dropped.
+async fn lock(directory: &Path) -> Result<File, ServeError> {
+    let file = File::open(directory).map_err(io_error("open", directory))?;
+    let patience = tokio::time::Instant::now() + NEIGHBOUR;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if tokio::time::Instant::now() < patience => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(io_error(
+                    "lock (another process holds it for too long)",
+                    directory,
+                )(io::ErrorKind::WouldBlock.into()));
+            }
+            Err(TryLockError::Error(source)) => return Err(io_error("lock", directory)(source)),
+        }
+    }
+}
+
+/// Whether the name is free, or taken by a socket on which nobody answers.
+async fn refuse_living(path: &Path) -> Result<(), ServeError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(io_error("read", path)(source)),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(ServeError::NotASocket {
+                path: path.to_owned(),
+            });
+        }
+        Ok(_) => {}
+    }
+    match tokio::time::timeout(NEIGHBOUR, UnixStream::connect(path)).await {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!(path = %path.display(), "a stale socket is replaced: nobody answers on it");
+            Ok(())
+        }
+        Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(Err(source)) => Err(io_error("find out whether anybody answers on", path)(
+            source,
+        )),
+        // Connected, or a queue of others who wait to be: somebody listens.
+        Ok(Ok(_)) | Err(_) => Err(ServeError::InUse {
+            path: path.to_owned(),
+        }),
+    }
+}
+
+/// Whom the socket accepts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peers {
+    pub(crate) uid: Option<u32>,
+    pub(crate) own: u32,
+}
+
+impl Peers {
+    /// Where a uid is configured: that one, and our own (a probe that runs in our container).
+    fn accept(self, uid: u32) -> bool {
+        self.uid
+            .is_none_or(|allowed| uid == allowed || uid == self.own)
+    }
+}
+
+/// The next connection of an accepted peer; faults and strangers go to the log.
+pub(crate) async fn accept(
+    listener: &UnixListener,
+    peers: Peers,
+    kill: &CancellationToken,
+) -> Connection {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => match stream.peer_cred() {
+                Ok(peer) if peers.accept(peer.uid()) => return Connection::new(stream, kill),
+                Ok(peer) => tracing::warn!(
+                    uid = peer.uid(),
+                    pid = peer.pid(),
+                    allowed = peers.uid,
+                    "a connection of another user was refused"
+                ),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection whose peer is not known was refused");
+                }
+            },
+            Err(error) => {
+                // Out of file descriptors, most likely: accepting again at once would spin.
+                tracing::error!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// A connection that can be cut from outside: tonic gives its connections to tasks of its own and never lets go of one whose call hangs.
+pub(crate) struct Connection {
+    stream: UnixStream,
+    kill: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Connection {
+    fn new(stream: UnixStream, kill: &CancellationToken) -> Self {
+        Self {
+            stream,
+            kill: Box::pin(kill.clone().cancelled_owned()),
+        }
+    }
+
+    fn alive(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.kill.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.alive(context)?;
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = UdsConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_endpoint_is_named_with_what_is_right() {
+        for (endpoint, what) in [
+            ("tcp://127.0.0.1:1", "does not begin with unix://"),
+            ("/run/x/y.sock", "does not begin with unix://"),
+            ("unix-abstract:x", "abstract"),
+            ("unix://run/x.sock", "no absolute path"),
+            ("unix:///x.sock", "directory of its own"),
+            ("unix:///run/x/", "directory of its own"),
+            ("unix:///run/../x.sock", "directory of its own"),
+        ] {
+            let error = path_of(endpoint).expect_err(endpoint).to_string();
+            assert!(error.contains(what), "{error}");
+            assert!(
+                error.contains(endpoint) && error.contains(DEFAULT_ENDPOINT),
+                "{error}"
+            );
+        }
+        let long = format!("unix:///run/{}/s", "x".repeat(120));
+        assert!(
+            path_of(&long)
+                .expect_err("long")
+                .to_string()
+                .contains("107")
+        );
+        assert_eq!(
+            path_of(DEFAULT_ENDPOINT).unwrap(),
+            Path::new("/run/cloud-provider/socket/provider.sock")
+        );
+    }
+
+    #[test]
+    fn only_the_configured_uid_and_our_own_are_accepted() {
+        let peers = Peers {
+            uid: Some(1000),
+            own: 2000,
+        };
+        assert!(peers.accept(1000) && peers.accept(2000));
+        assert!(!peers.accept(0) && !peers.accept(1001));
+        assert!(Peers { uid: None, own: 1 }.accept(7));
+    }
+}

@@ -1,0 +1,224 @@
+//! InstanceService.
+
+use std::time::Duration;
+
+use tonic::{Request, Response, Status};
+
+use cloud_provider_api::v1alpha1::instance_service_server::InstanceService;
+use cloud_provider_api::v1alpha1::list_instances_response::Part;
+use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
+use cloud_provider_api::v1alpha1::{self as pb};
+
+use super::limits::{ID_BYTES, NAME_BYTES, fault, fits};
+use super::{Parts, Wrap, convert, listed, not_listed, not_offered};
+use crate::{Answers, Failure, Instance, InstanceFacet, InstanceQuery, InstanceState, Node};
+
+#[tonic::async_trait]
+impl InstanceService for Wrap {
+    async fn lookup_instances(
+        &self,
+        request: Request<pb::LookupInstancesRequest>,
+    ) -> Result<Response<pb::LookupInstancesResponse>, Status> {
+        let (metadata, _, request) = request.into_parts();
+        let prefixes = self.0.inline("LookupInstances", |provider| {
+            provider.info().provider_id_prefixes
+        })?;
+        let query = InstanceQuery {
+            facets: facets_from(&request.facets),
+            max_age: request
+                .max_age
+                .and_then(|age| Duration::try_from(age).ok())
+                .unwrap_or_default(),
+        };
+        let metadata_asked = query.wants(InstanceFacet::Metadata);
+        let looked_up = self
+            .0
+            .call(
+                "LookupInstances",
+                &metadata,
+                request.cluster,
+                |provider, call| async move {
+                    let instances = provider
+                        .instances()
+                        .ok_or_else(|| not_offered("InstanceService"))?;
+                    let nodes = convert::nodes_from(request.nodes)?;
+                    let max_batch = instances.options().max_batch as usize;
+                    within_batch("Nodes", nodes.len(), max_batch)?;
+                    let answers = instances.lookup_batch(&call, &nodes, &query).await?;
+                    Ok((nodes, answers))
+                },
+            )
+            .await?;
+        let (failed, results) = match looked_up {
+            Ok((nodes, answers)) => {
+                let results = by_node("LookupInstances", nodes, answers)
+                    .map(|(node, answer)| {
+                        let outcome = answer.and_then(|instance| {
+                            instance_to(instance, &prefixes, metadata_asked)
+                                .map_err(|what| fault("LookupInstances", &node.name, what))
+                        });
+                        pb::LookupInstanceResult {
+                            node_name: node.name,
+                            node_uid: node.uid,
+                            outcome: Some(match outcome {
+                                Ok(instance) => Outcome::Found(instance),
+                                Err(failure) => Outcome::Failed(convert::failure(&failure)),
+                            }),
+                        }
+                    })
+                    .collect();
+                (None, results)
+            }
+            Err(failure) => {
+                let failure: Failure = failure;
+                (Some(convert::failure(&failure)), Vec::new())
+            }
+        };
+        Ok(Response::new(pb::LookupInstancesResponse {
+            failed,
+            results,
+        }))
+    }
+
+    type ListInstancesStream = Parts<pb::ListInstancesResponse>;
+
+    async fn list_instances(
+        &self,
+        request: Request<pb::ListInstancesRequest>,
+    ) -> Result<Response<Self::ListInstancesStream>, Status> {
+        let (metadata, _, request) = request.into_parts();
+        let prefixes = self.0.inline("ListInstances", |provider| {
+            provider.info().provider_id_prefixes
+        })?;
+        let facets = facets_from(&request.facets);
+        let list = self
+            .0
+            .call(
+                "ListInstances",
+                &metadata,
+                request.cluster,
+                |provider, call| async move {
+                    let listing = provider
+                        .instances()
+                        .and_then(|instances| instances.listing())
+                        .ok_or_else(|| not_offered("ListInstances"))?;
+                    let mut list = Vec::new();
+                    for instance in listing.list(&call, &facets).await? {
+                        let id = instance.provider_id.clone().unwrap_or_default();
+                        list.push(
+                            instance_to(instance, &prefixes, true)
+                                .map_err(|what| fault("ListInstances", &id, what))?,
+                        );
+                    }
+                    Ok::<_, Failure>(list)
+                },
+            )
+            .await?;
+        let response = |part| pb::ListInstancesResponse { part: Some(part) };
+        Ok(Response::new(match list {
+            Ok(list) => listed(
+                list,
+                |instances| response(Part::Instances(pb::InstanceList { instances })),
+                |end| response(Part::End(end)),
+            ),
+            Err(failure) => not_listed(response(Part::Failed(convert::failure(&failure)))),
+        }))
+    }
+}
+
+/// Whether a batch is as small as the capabilities say.
+pub(super) fn within_batch(what: &str, size: usize, max_batch: usize) -> Result<(), Failure> {
+    if size > max_batch {
+        return Err(Failure::invalid(format!(
+            "the request has {size} {what}, more than max_batch {max_batch}"
+        )));
+    }
+    Ok(())
+}
+
+/// Each Node of the request with its answer; answers that nobody asked for go to the log.
+pub(super) fn by_node<T>(
+    rpc: &'static str,
+    nodes: Vec<Node>,
+    mut answers: Answers<T>,
+) -> impl Iterator<Item = (Node, Result<T, Failure>)> {
+    let matched: Vec<_> = nodes
+        .into_iter()
+        .map(|node| {
+            let answer = answers
+                .by_key
+                .remove(&node.name)
+                .unwrap_or_else(|| Err(fault(rpc, &node.name, "it has no answer for this Node")));
+            (node, answer)
+        })
+        .collect();
+    for name in answers.by_key.keys() {
+        tracing::warn!(rpc, item = name, "the provider answered what nobody asked");
+    }
+    matched.into_iter()
+}
+
+fn facets_from(facets: &[i32]) -> Vec<InstanceFacet> {
+    facets
+        .iter()
+        .filter_map(|facet| match pb::InstanceFacet::try_from(*facet).ok()? {
+            pb::InstanceFacet::Unspecified => None,
+            pb::InstanceFacet::Existence => Some(InstanceFacet::Existence),
+            pb::InstanceFacet::Power => Some(InstanceFacet::Power),
+            pb::InstanceFacet::Metadata => Some(InstanceFacet::Metadata),
+        })
+        .collect()
+}
+
+fn instance_to(
+    instance: Instance,
+    prefixes: &[String],
+    metadata: bool,
+) -> Result<pb::Instance, String> {
+    let exists = matches!(
+        instance.state,
+        InstanceState::Present | InstanceState::Running | InstanceState::Stopped
+    );
+    match &instance.provider_id {
+        Some(id) => {
+            fits("the provider ID", id, ID_BYTES)?;
+            if !prefixes
+                .iter()
+                .any(|prefix| id.starts_with(prefix.as_str()))
+            {
+                return Err(format!(
+                    "the provider ID {id:?} begins with none of the stated prefixes {prefixes:?}"
+                ));
+            }
+        }
+        None if metadata && exists => {
+            return Err("an instance that exists has no provider ID (INST-7)".into());
+        }
+        None => {}
+    }
+    for (what, value) in [
+        ("the instance type", &instance.instance_type),
+        ("the zone", &instance.zone),
+        ("the region", &instance.region),
+    ] {
+        convert::optional_at_most(what, value.as_ref(), NAME_BYTES)?;
+    }
+    let state = match instance.state {
+        InstanceState::Present => pb::InstanceState::Present,
+        InstanceState::Running => pb::InstanceState::Running,
+        InstanceState::Stopped => pb::InstanceState::Stopped,
+        InstanceState::Absent => pb::InstanceState::Absent,
+        InstanceState::Pending => pb::InstanceState::Pending,
+        InstanceState::Unmanaged => pb::InstanceState::Unmanaged,
+    };
+    Ok(pb::Instance {
+        state: state.into(),
+        provider_id: instance.provider_id,
+        instance_type: instance.instance_type,
+        addresses: convert::addresses(instance.addresses)?,
+        zone: instance.zone,
+        region: instance.region,
+        labels: instance.labels,
+        retry_after: instance.retry_after.map(convert::duration),
+    })
+}

@@ -1,0 +1,513 @@
+//! LoadBalancerService.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::{Request, Response, Status};
+
+use cloud_provider_api::v1alpha1::load_balancer_service_server::LoadBalancerService;
+use cloud_provider_api::v1alpha1::{self as pb};
+use pb::delete_load_balancer_response::Outcome as DeleteOutcome;
+use pb::ensure_load_balancer_response::Outcome as EnsureOutcome;
+use pb::get_load_balancer_response::Outcome as GetOutcome;
+use pb::list_load_balancers_response::Part;
+use pb::update_load_balancer_response::Outcome as UpdateOutcome;
+
+use super::limits::{ID_BYTES, NAME_BYTES, at_most, fault, fits, is_ip};
+use super::run::Hold;
+use super::{Core, Parts, Wrap, convert, not_listed, not_offered};
+use crate::{
+    Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Failure, GetLoadBalancer,
+    Ingress, IpMode, ListedLoadBalancer, LoadBalancer, LoadBalancerResult, LoadBalancerStatus,
+    LoadBalancers, Node, Notes, PortStatus, Presence, Provider, Service, ServicePort,
+    UpdateLoadBalancer, Updated,
+};
+
+#[tonic::async_trait]
+impl LoadBalancerService for Wrap {
+    async fn get_load_balancer(
+        &self,
+        request: Request<pb::GetLoadBalancerRequest>,
+    ) -> Result<Response<pb::GetLoadBalancerResponse>, Status> {
+        const RPC: &str = "GetLoadBalancer";
+        let (metadata, _, request) = request.into_parts();
+        let key = key_of(request.service.as_ref());
+        let result = self
+            .0
+            .call(
+                RPC,
+                &metadata,
+                request.cluster,
+                |provider, call| async move {
+                    let request = GetLoadBalancer {
+                        service: service_from(request.service)?,
+                        handle: request.handle,
+                        targets: targets_from(request.targets)?,
+                    };
+                    offered(&*provider)?.get(&call, &request).await
+                },
+            )
+            .await?;
+        let (notes, outcome) = said(RPC, &key, result, |found| {
+            Ok(GetOutcome::Found(load_balancer_to(found)?))
+        });
+        Ok(Response::new(pb::GetLoadBalancerResponse {
+            handle: notes.handle,
+            events: notes.events,
+            annotations: notes.annotations,
+            target_errors: notes.target_errors,
+            outcome: Some(outcome.unwrap_or_else(GetOutcome::Failed)),
+        }))
+    }
+
+    async fn ensure_load_balancer(
+        &self,
+        request: Request<pb::EnsureLoadBalancerRequest>,
+    ) -> Result<Response<pb::EnsureLoadBalancerResponse>, Status> {
+        const RPC: &str = "EnsureLoadBalancer";
+        let (metadata, _, request) = request.into_parts();
+        let key = key_of(request.service.as_ref());
+        let core = Arc::clone(&self.0);
+        let result = self
+            .0
+            .call(
+                RPC,
+                &metadata,
+                request.cluster,
+                |provider, call| async move {
+                    let request = EnsureLoadBalancer {
+                        service: service_from(request.service)?,
+                        handle: request.handle,
+                        targets: targets_from(request.targets)?,
+                        adopt_unmarked: request.adopt_unmarked,
+                    };
+                    let _hold = hold(&core, &call, &request.service)?;
+                    offered(&*provider)?.ensure(&call, &request).await
+                },
+            )
+            .await?;
+        let (notes, outcome) = said(RPC, &key, result, |ensured| {
+            Ok(match ensured {
+                Ensured::Ready(status) => EnsureOutcome::Ready(pb::LoadBalancerReady {
+                    status: Some(status_to(status)?),
+                }),
+                Ensured::Pending(pending) => EnsureOutcome::Pending(convert::pending(pending)),
+                Ensured::HandledElsewhere => {
+                    EnsureOutcome::HandledElsewhere(pb::HandledElsewhere {})
+                }
+            })
+        });
+        Ok(Response::new(pb::EnsureLoadBalancerResponse {
+            handle: notes.handle,
+            events: notes.events,
+            annotations: notes.annotations,
+            target_errors: notes.target_errors,
+            outcome: Some(outcome.unwrap_or_else(EnsureOutcome::Failed)),
+        }))
+    }
+
+    async fn update_load_balancer(
+        &self,
+        request: Request<pb::UpdateLoadBalancerRequest>,
+    ) -> Result<Response<pb::UpdateLoadBalancerResponse>, Status> {
+        const RPC: &str = "UpdateLoadBalancer";
+        let (metadata, _, request) = request.into_parts();
+        let key = key_of(request.service.as_ref());
+        let core = Arc::clone(&self.0);
+        let result = self
+            .0
+            .call(
+                RPC,
+                &metadata,
+                request.cluster,
+                |provider, call| async move {
+                    let request = UpdateLoadBalancer {
+                        service: service_from(request.service)?,
+                        handle: request.handle,
+                        targets: targets_from(request.targets)?
+                            .ok_or_else(|| Failure::invalid("the request has no targets"))?,
+                    };
+                    let _hold = hold(&core, &call, &request.service)?;
+                    offered(&*provider)?.update(&call, &request).await
+                },
+            )
+            .await?;
+        let (notes, outcome) = said(RPC, &key, result, |updated| {
+            Ok(match updated {
+                Updated::Done => UpdateOutcome::Done(pb::Done {}),
+                Updated::Pending(pending) => UpdateOutcome::Pending(convert::pending(pending)),
+                Updated::HandledElsewhere => {
+                    UpdateOutcome::HandledElsewhere(pb::HandledElsewhere {})
+                }
+            })
+        });
+        Ok(Response::new(pb::UpdateLoadBalancerResponse {
+            handle: notes.handle,
+            events: notes.events,
+            annotations: notes.annotations,
+            target_errors: notes.target_errors,
+            outcome: Some(outcome.unwrap_or_else(UpdateOutcome::Failed)),
+        }))
+    }
+
+    async fn delete_load_balancer(
+        &self,
+        request: Request<pb::DeleteLoadBalancerRequest>,
+    ) -> Result<Response<pb::DeleteLoadBalancerResponse>, Status> {
+        const RPC: &str = "DeleteLoadBalancer";
+        let (metadata, _, request) = request.into_parts();
+        let key = key_of(request.service.as_ref());
+        let core = Arc::clone(&self.0);
+        let result = self
+            .0
+            .call(
+                RPC,
+                &metadata,
+                request.cluster,
+                |provider, call| async move {
+                    let request = DeleteLoadBalancer {
+                        service: service_from(request.service)?,
+                        handle: request.handle,
+                    };
+                    let _hold = hold(&core, &call, &request.service)?;
+                    offered(&*provider)?.delete(&call, &request).await
+                },
+            )
+            .await?;
+        let (notes, outcome) = said(RPC, &key, result, |deleted| {
+            Ok(match deleted {
+                Deleted::Done => DeleteOutcome::Done(pb::Done {}),
+                Deleted::Pending(pending) => DeleteOutcome::Pending(convert::pending(pending)),
+                Deleted::Retained { reason } => DeleteOutcome::Retained(pb::Retained {
+                    reason: convert::text(reason),
+                }),
+                Deleted::HandledElsewhere => {
+                    DeleteOutcome::HandledElsewhere(pb::HandledElsewhere {})
+                }
+            })
+        });
+        Ok(Response::new(pb::DeleteLoadBalancerResponse {
+            handle: notes.handle,
+            events: notes.events,
+            annotations: notes.annotations,
+            target_errors: notes.target_errors,
+            outcome: Some(outcome.unwrap_or_else(DeleteOutcome::Failed)),
+        }))
+    }
+
+    type ListLoadBalancersStream = Parts<pb::ListLoadBalancersResponse>;
+
+    async fn list_load_balancers(
+        &self,
+        request: Request<pb::ListLoadBalancersRequest>,
+    ) -> Result<Response<Self::ListLoadBalancersStream>, Status> {
+        const RPC: &str = "ListLoadBalancers";
+        let (metadata, _, request) = request.into_parts();
+        let list = self
+            .0
+            .call(
+                RPC,
+                &metadata,
+                request.cluster,
+                |provider, call| async move {
+                    let listing = offered(&*provider)?
+                        .listing()
+                        .ok_or_else(|| not_offered("ListLoadBalancers"))?;
+                    let mut list = Vec::new();
+                    for item in listing.list(&call).await? {
+                        let name = item.name.clone();
+                        list.push(listed_to(item).map_err(|what| fault(RPC, &name, what))?);
+                    }
+                    Ok::<_, Failure>(list)
+                },
+            )
+            .await?;
+        let response = |part| pb::ListLoadBalancersResponse { part: Some(part) };
+        Ok(Response::new(match list {
+            Ok(list) => {
+                let end = pb::ListEnd {
+                    total: list.len() as u64,
+                };
+                let parts: Vec<_> = list
+                    .into_iter()
+                    .map(Part::LoadBalancer)
+                    .chain([Part::End(end)])
+                    .map(|part| Ok(response(part)))
+                    .collect();
+                Box::pin(futures::stream::iter(parts))
+            }
+            Err(failure) => not_listed(response(Part::Failed(convert::failure(&failure)))),
+        }))
+    }
+}
+
+fn offered(provider: &dyn Provider) -> Result<&dyn LoadBalancers, Failure> {
+    provider
+        .load_balancers()
+        .ok_or_else(|| not_offered("LoadBalancerService"))
+}
+
+/// Holds the Service's load balancer: identity is the owner ID and the Service's UID (LB-1).
+fn hold(core: &Core, call: &Call, service: &Service) -> Result<Hold, Failure> {
+    core.held.take(format!(
+        "the load balancer of the Service {} of the cluster {}",
+        service.uid,
+        call.cluster().owner_id
+    ))
+}
+
+/// How the log names the Service.
+fn key_of(service: Option<&pb::ServiceView>) -> String {
+    service.map_or_else(String::new, |service| {
+        format!("{}/{}", service.namespace, service.name)
+    })
+}
+
+/// What stands beside the outcome, as messages.
+#[derive(Default)]
+struct NotesTo {
+    handle: Option<String>,
+    events: Vec<pb::Event>,
+    annotations: Option<pb::AnnotationChanges>,
+    target_errors: Vec<pb::TargetError>,
+}
+
+/// The vendor's answer as messages. A fault in the outcome keeps the notes, so that a handle is not lost; a fault in the handle drops it.
+fn said<T, O>(
+    rpc: &'static str,
+    key: &str,
+    result: LoadBalancerResult<T>,
+    to: impl FnOnce(T) -> Result<O, String>,
+) -> (NotesTo, Result<O, pb::Failure>) {
+    let (notes, outcome) = match result {
+        Ok(answer) => (answer.notes, Ok(answer.outcome)),
+        Err(answer) => (answer.notes, Err(answer.outcome)),
+    };
+    let (notes, handle_fault) = notes_to(*notes);
+    let outcome = outcome
+        .and_then(|outcome| to(outcome).map_err(|what| fault(rpc, key, what)))
+        .and_then(|outcome| match handle_fault {
+            None => Ok(outcome),
+            Some(what) => Err(fault(rpc, key, what)),
+        })
+        .map_err(|failure| convert::failure(&failure));
+    (notes, outcome)
+}
+
+fn notes_to(notes: Notes) -> (NotesTo, Option<String>) {
+    let fault = notes
+        .handle
+        .as_ref()
+        .and_then(|handle| fits("the handle", handle, ID_BYTES).err());
+    let handle = if fault.is_some() { None } else { notes.handle };
+    let events = notes
+        .events
+        .into_iter()
+        .map(|event| {
+            let severity = if event.warning {
+                pb::EventSeverity::Warning
+            } else {
+                pb::EventSeverity::Normal
+            };
+            pb::Event {
+                severity: severity.into(),
+                reason: convert::text(event.reason),
+                message: convert::text(event.message),
+            }
+        })
+        .collect();
+    let annotations = (!notes.set_annotations.is_empty() || !notes.remove_annotations.is_empty())
+        .then_some(pb::AnnotationChanges {
+            set: notes.set_annotations,
+            remove: notes.remove_annotations,
+        });
+    let target_errors = notes
+        .target_errors
+        .into_iter()
+        .map(|(node_name, failure)| pb::TargetError {
+            node_name,
+            failure: Some(convert::failure(&failure)),
+        })
+        .collect();
+    (
+        NotesTo {
+            handle,
+            events,
+            annotations,
+            target_errors,
+        },
+        fault,
+    )
+}
+
+fn load_balancer_to(found: LoadBalancer) -> Result<pb::LoadBalancer, String> {
+    at_most("the load balancer's name", &found.name, NAME_BYTES)?;
+    let presence = match found.presence {
+        Presence::Absent => pb::LoadBalancerPresence::Absent,
+        Presence::Present => pb::LoadBalancerPresence::Present,
+        Presence::Remnants => pb::LoadBalancerPresence::Remnants,
+    };
+    let ownership = match found.ownership {
+        Some(ownership) => convert::ownership(ownership),
+        None if found.presence == Presence::Absent => pb::Ownership::Unspecified,
+        None => return Err("a load balancer that is there has no ownership".into()),
+    };
+    Ok(pb::LoadBalancer {
+        presence: presence.into(),
+        ownership: ownership.into(),
+        load_balancer_name: found.name,
+        status: found.status.map(status_to).transpose()?,
+        in_sync: found.in_sync,
+    })
+}
+
+fn listed_to(item: ListedLoadBalancer) -> Result<pb::ListedLoadBalancer, String> {
+    at_most("the load balancer's name", &item.name, NAME_BYTES)?;
+    if let Some(handle) = &item.handle {
+        fits("the handle", handle, ID_BYTES)?;
+    }
+    Ok(pb::ListedLoadBalancer {
+        load_balancer_name: item.name,
+        handle: item.handle,
+        owners: item
+            .owners
+            .into_iter()
+            .map(|owner| pb::ServiceRef {
+                namespace: owner.namespace,
+                name: owner.name,
+                uid: owner.uid,
+            })
+            .collect(),
+    })
+}
+
+fn status_to(status: LoadBalancerStatus) -> Result<pb::LoadBalancerStatus, String> {
+    let ingress = |point: Ingress| {
+        if point.ip.is_none() && point.hostname.is_none() {
+            return Err("a point of the status has neither an address nor a host name".to_owned());
+        }
+        if let Some(ip) = &point.ip {
+            is_ip("the status address", ip)?;
+        }
+        if let Some(hostname) = &point.hostname {
+            fits("the status host name", hostname, NAME_BYTES)?;
+        }
+        Ok(pb::LoadBalancerIngress {
+            ip: point.ip,
+            hostname: point.hostname,
+            ip_mode: point.ip_mode.map(|mode| {
+                match mode {
+                    IpMode::Vip => pb::IpMode::Vip,
+                    IpMode::Proxy => pb::IpMode::Proxy,
+                }
+                .into()
+            }),
+            ports: point
+                .ports
+                .into_iter()
+                .map(|port| pb::PortStatus {
+                    port: port.port,
+                    protocol: port.protocol,
+                    error: port.error,
+                })
+                .collect(),
+        })
+    };
+    let ingress: Result<Vec<_>, _> = status.ingress.into_iter().map(ingress).collect();
+    Ok(pb::LoadBalancerStatus { ingress: ingress? })
+}
+
+fn status_from(status: pb::LoadBalancerStatus) -> LoadBalancerStatus {
+    LoadBalancerStatus {
+        ingress: status
+            .ingress
+            .into_iter()
+            .map(|point| Ingress {
+                ip_mode: match point.ip_mode() {
+                    pb::IpMode::Unspecified => None,
+                    pb::IpMode::Vip => Some(IpMode::Vip),
+                    pb::IpMode::Proxy => Some(IpMode::Proxy),
+                },
+                ip: point.ip,
+                hostname: point.hostname,
+                ports: point
+                    .ports
+                    .into_iter()
+                    .map(|port| PortStatus {
+                        port: port.port,
+                        protocol: port.protocol,
+                        error: port.error,
+                    })
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+fn targets_from(targets: Option<pb::TargetSet>) -> Result<Option<Vec<Node>>, Failure> {
+    match targets {
+        None => Ok(None),
+        Some(pb::TargetSet {
+            set: Some(pb::target_set::Set::Inline(list)),
+        }) => convert::nodes_from(list.nodes).map(Some),
+        Some(pb::TargetSet {
+            set: Some(pb::target_set::Set::Ref(_)),
+        }) => Err(Failure::invalid(
+            "the request gives its targets by reference, which this minor of the contract does not have",
+        )),
+        Some(pb::TargetSet { set: None }) => {
+            Err(Failure::invalid("the request's target set is unset"))
+        }
+    }
+}
+
+fn service_from(service: Option<pb::ServiceView>) -> Result<Service, Failure> {
+    let service = service.ok_or_else(|| Failure::invalid("the request has no service"))?;
+    if service.uid.is_empty() {
+        return Err(Failure::invalid(format!(
+            "the request's service {}/{} has no UID",
+            service.namespace, service.name
+        )));
+    }
+    Ok(Service {
+        namespace: service.namespace,
+        name: service.name,
+        uid: service.uid,
+        labels: service.labels,
+        annotations: service.annotations,
+        finalizers: service.finalizers,
+        generation: service.generation,
+        created: service.creation_time.and_then(convert::time),
+        deleted: service.deletion_time.and_then(convert::time),
+        service_type: service.r#type,
+        load_balancer_class: service.load_balancer_class,
+        ports: service
+            .ports
+            .into_iter()
+            .map(|port| ServicePort {
+                name: port.name,
+                protocol: port.protocol,
+                app_protocol: port.app_protocol,
+                port: port.port,
+                target_port: port.target_port,
+                node_port: port.node_port,
+            })
+            .collect(),
+        cluster_ips: service.cluster_ips,
+        external_ips: service.external_ips,
+        load_balancer_ip: service.load_balancer_ip,
+        source_ranges: service.load_balancer_source_ranges,
+        session_affinity: service.session_affinity,
+        session_affinity_timeout: service
+            .session_affinity_timeout
+            .and_then(|timeout| Duration::try_from(timeout).ok()),
+        external_traffic_policy: service.external_traffic_policy,
+        internal_traffic_policy: service.internal_traffic_policy,
+        health_check_node_port: service.health_check_node_port,
+        ip_families: service.ip_families,
+        ip_family_policy: service.ip_family_policy,
+        allocate_node_ports: service.allocate_load_balancer_node_ports,
+        publish_not_ready_addresses: service.publish_not_ready_addresses,
+        status: service.status.map(status_from).unwrap_or_default(),
+    })
+}

@@ -1,0 +1,352 @@
+//! ProviderService: who, for whom, how, and hints.
+
+use std::sync::{Arc, PoisonError};
+
+use futures::stream::{self, StreamExt};
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::{Request, Response, Status};
+
+use cloud_provider_api::v1alpha1::initialize_response::Outcome;
+use cloud_provider_api::v1alpha1::provider_service_server::ProviderService;
+use cloud_provider_api::v1alpha1::watch_changes_response::Change as ChangeTo;
+use cloud_provider_api::v1alpha1::{self as pb};
+
+use super::limits::{ID_BYTES, NAME_BYTES, fault, fits};
+use super::run::{Ready, Task, cluster_of, died};
+use super::{Parts, Wrap, convert};
+use crate::{
+    Call, Change, Failure, HealthState, Hints, InitializeRequest, Initialized, NodeFieldGroup,
+    NodeProjection, Provider, ServiceFeature, TargetScope,
+};
+
+/// How many hints may wait to be read.
+const HINTS: usize = 128;
+
+#[tonic::async_trait]
+impl ProviderService for Wrap {
+    async fn get_provider_info(
+        &self,
+        request: Request<pb::GetProviderInfoRequest>,
+    ) -> Result<Response<pb::GetProviderInfoResponse>, Status> {
+        let request = request.into_inner();
+        tracing::info!(
+            controller_version = request.controller_version,
+            contract_minor = request.contract_minor,
+            "a controller asks who we are"
+        );
+        let (info, capabilities) = self.0.inline("GetProviderInfo", |provider| {
+            (provider.info(), capabilities(provider))
+        })?;
+        Ok(Response::new(pb::GetProviderInfoResponse {
+            provider_name: info.name,
+            provider_version: info.version,
+            contract_minor: pb::CONTRACT_MINOR,
+            min_controller_minor: info.min_controller_minor,
+            boot_id: self.0.boot_id.clone(),
+            provider_id_prefixes: info.provider_id_prefixes,
+            max_request_bytes: Some(self.0.max_message_bytes as u64),
+            capabilities: Some(capabilities),
+            node_projection: Some(projection(info.node_projection)),
+        }))
+    }
+
+    async fn initialize(
+        &self,
+        request: Request<pb::InitializeRequest>,
+    ) -> Result<Response<pb::InitializeResponse>, Status> {
+        let (metadata, _, request) = request.into_parts();
+        let core = Arc::clone(&self.0);
+        let initialized = match cluster_of(request.cluster) {
+            Err(failure) => Err(failure),
+            Ok(cluster) => {
+                let ready = Arc::new(Ready {
+                    cluster,
+                    previous_owner_ids: request.previous_owner_ids.into(),
+                });
+                let next = Arc::clone(&ready);
+                let request = InitializeRequest {
+                    cluster_cidrs: request.cluster_cidrs,
+                    kubernetes_version: request.kubernetes_version,
+                };
+                self.0
+                    .run(
+                        "Initialize",
+                        &metadata,
+                        &ready,
+                        |provider, call| async move {
+                            let _alone = core.initializing.lock().await;
+                            let initialized = provider.initialize(&call, &request).await?;
+                            let initialized = initialized_to(initialized)
+                                .map_err(|what| fault("Initialize", "cloud_scope", what))?;
+                            *core.ready.write().unwrap_or_else(PoisonError::into_inner) =
+                                Some(next);
+                            Ok::<_, Failure>(initialized)
+                        },
+                    )
+                    .await?
+            }
+        };
+        Ok(Response::new(pb::InitializeResponse {
+            outcome: Some(match initialized {
+                Ok(initialized) => Outcome::Initialized(initialized),
+                Err(failure) => Outcome::Failed(convert::failure(&failure)),
+            }),
+        }))
+    }
+
+    async fn probe(
+        &self,
+        _: Request<pb::ProbeRequest>,
+    ) -> Result<Response<pb::ProbeResponse>, Status> {
+        let (health, last) = self.0.inline("Probe", |provider| {
+            (provider.health(), provider.last_cloud_success())
+        })?;
+        let state = match health.state {
+            HealthState::Starting => pb::ProbeState::Starting,
+            HealthState::Ready => pb::ProbeState::Ready,
+            HealthState::Degraded => pb::ProbeState::Degraded,
+            HealthState::Broken => pb::ProbeState::Broken,
+        };
+        Ok(Response::new(pb::ProbeResponse {
+            state: state.into(),
+            message: convert::text(health.message),
+            boot_id: self.0.boot_id.clone(),
+            last_cloud_success: last.max(self.0.contact.last()).map(Into::into),
+        }))
+    }
+
+    type WatchChangesStream = Parts<pb::WatchChangesResponse>;
+
+    async fn watch_changes(
+        &self,
+        request: Request<pb::WatchChangesRequest>,
+    ) -> Result<Response<Self::WatchChangesStream>, Status> {
+        let request = request.into_inner();
+        // The stream has no `failed`; a status says "unknown", and the controller asks again.
+        let ready = self
+            .0
+            .admit(request.cluster)
+            .map_err(|failure| Status::failed_precondition(failure.to_string()))?;
+        let ended = self.0.streams.child_token();
+        let call = Call::new(
+            "WatchChanges",
+            ready.cluster.clone(),
+            ready.previous_owner_ids.clone(),
+            None,
+            ended.clone(),
+            self.0.contact.clone(),
+        );
+        let (sender, hints) = mpsc::channel(HINTS);
+        let provider = Arc::clone(&self.0.provider);
+        let task = tokio::spawn(async move {
+            let Some(changes) = provider.changes() else {
+                return Err(super::not_offered("WatchChanges"));
+            };
+            changes
+                .watch(&call, &request.resume_token, &Hints { sender })
+                .await
+        });
+        let watch = Watch {
+            hints,
+            task: Some(Task(task)),
+            result: Ok(()),
+            _end: ended.drop_guard(),
+            stop: self.0.streams.clone(),
+        };
+        Ok(Response::new(
+            stream::unfold(Some(watch), next_hint).boxed(),
+        ))
+    }
+}
+
+/// One open WatchChanges.
+struct Watch {
+    hints: mpsc::Receiver<(Change, String)>,
+    /// The vendor's method, while it runs.
+    task: Option<Task<Result<(), Failure>>>,
+    /// How it ended.
+    result: Result<(), Status>,
+    _end: DropGuard,
+    stop: CancellationToken,
+}
+
+async fn next_hint(
+    watch: Option<Watch>,
+) -> Option<(Result<pb::WatchChangesResponse, Status>, Option<Watch>)> {
+    let mut watch = watch?;
+    loop {
+        let finished = async {
+            match &mut watch.task {
+                Some(task) => (&mut task.0).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            // At shutdown the stream ends with status OK (PROV-6).
+            () = watch.stop.cancelled() => return None,
+            hint = watch.hints.recv() => {
+                if let Some((change, token)) = hint {
+                    return Some((Ok(change_to(change, token)), Some(watch)));
+                }
+                // The sender goes when the vendor's method ends, a moment before its task does.
+                if let Some(task) = &mut watch.task {
+                    watch.result = finish((&mut task.0).await);
+                }
+                return watch.result.err().map(|status| (Err(status), None));
+            }
+            joined = finished => {
+                watch.result = finish(joined);
+                watch.task = None;
+                // What was sent before is still read.
+                watch.hints.close();
+            }
+        }
+    }
+}
+
+fn finish(joined: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Status> {
+    match joined {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(failure)) => {
+            tracing::warn!(%failure, "WatchChanges failed");
+            Err(Status::unavailable(failure.to_string()))
+        }
+        Err(error) => Err(died("WatchChanges", error)),
+    }
+}
+
+fn change_to(change: Change, mut resume_token: String) -> pb::WatchChangesResponse {
+    if resume_token.len() > ID_BYTES {
+        tracing::error!(
+            rpc = "WatchChanges",
+            bytes = resume_token.len(),
+            "the provider's resume token is longer than 1,024 bytes and is left out"
+        );
+        resume_token.clear();
+    }
+    let change = match change {
+        Change::Resync => ChangeTo::Resync(pb::Resync {}),
+        Change::Instance {
+            provider_id,
+            node_name,
+        } => ChangeTo::Instance(pb::InstanceChange {
+            provider_id,
+            node_name,
+        }),
+        Change::LoadBalancer { namespace, name } => {
+            ChangeTo::LoadBalancer(pb::LoadBalancerChange { namespace, name })
+        }
+        Change::Routes => ChangeTo::Routes(pb::RoutesChange {}),
+    };
+    pb::WatchChangesResponse {
+        resume_token,
+        change: Some(change),
+    }
+}
+
+fn initialized_to(initialized: Initialized) -> Result<pb::Initialized, String> {
+    fits("the cloud scope", &initialized.cloud_scope, NAME_BYTES)?;
+    convert::optional_at_most(
+        "the cluster ID",
+        initialized.cluster_id.as_ref(),
+        NAME_BYTES,
+    )?;
+    let hints = initialized.deadlines;
+    Ok(pb::Initialized {
+        cloud_scope: initialized.cloud_scope,
+        cluster_id: initialized.cluster_id,
+        deadline_hints: Some(pb::DeadlineHints {
+            lookup: hints.lookup.map(convert::duration),
+            list: hints.list.map(convert::duration),
+            load_balancer: hints.load_balancer.map(convert::duration),
+            routes: hints.routes.map(convert::duration),
+        }),
+    })
+}
+
+/// What the provider offers follows from what it implements.
+fn capabilities(provider: &dyn Provider) -> pb::Capabilities {
+    pb::Capabilities {
+        instances: provider.instances().map(|instances| {
+            let options = instances.options();
+            pb::InstanceCapability {
+                max_batch: Some(options.max_batch),
+                listing: instances.listing().is_some(),
+                power_state: options.power_state,
+                max_in_flight: Some(options.max_in_flight),
+            }
+        }),
+        zones: provider.zones().map(|_| pb::ZoneCapability {}),
+        load_balancers: provider.load_balancers().map(|load_balancers| {
+            let options = load_balancers.options();
+            let scope = match options.target_scope {
+                TargetScope::Owned => pb::TargetScope::Owned,
+                TargetScope::All => pb::TargetScope::All,
+            };
+            pb::LoadBalancerCapability {
+                classes: options.classes,
+                default_class: options.default_class,
+                listing: load_balancers.listing().is_some(),
+                in_sync: options.in_sync,
+                ignores_nodes: options.ignores_nodes,
+                target_scope: scope.into(),
+                max_targets: options.max_targets,
+                features: options
+                    .features
+                    .into_iter()
+                    .map(|feature| feature_to(feature).into())
+                    .collect(),
+                max_in_flight: Some(options.max_in_flight),
+            }
+        }),
+        routes: provider.routes().map(|routes| {
+            let options = routes.options();
+            pb::RouteCapability {
+                max_batch: Some(options.max_batch),
+                tracks_node_addresses: options.tracks_node_addresses,
+                max_in_flight: Some(options.max_in_flight),
+            }
+        }),
+        clusters: provider.clusters().map(|_| pb::ClusterCapability {}),
+        volumes: provider.volumes().map(|_| pb::VolumeCapability {}),
+        changes: provider.changes().map(|_| pb::ChangeCapability {}),
+    }
+}
+
+fn feature_to(feature: ServiceFeature) -> pb::ServiceFeature {
+    match feature {
+        ServiceFeature::SourceRanges => pb::ServiceFeature::SourceRanges,
+        ServiceFeature::SessionAffinity => pb::ServiceFeature::SessionAffinity,
+        ServiceFeature::ExternalTrafficPolicyLocal => {
+            pb::ServiceFeature::ExternalTrafficPolicyLocal
+        }
+        ServiceFeature::Udp => pb::ServiceFeature::Udp,
+        ServiceFeature::Sctp => pb::ServiceFeature::Sctp,
+        ServiceFeature::DualStack => pb::ServiceFeature::DualStack,
+        ServiceFeature::IpMode => pb::ServiceFeature::IpMode,
+        ServiceFeature::LoadBalancerIp => pb::ServiceFeature::LoadBalancerIp,
+        ServiceFeature::AppProtocol => pb::ServiceFeature::AppProtocol,
+    }
+}
+
+fn projection(projection: NodeProjection) -> pb::NodeProjection {
+    let group = |group| match group {
+        NodeFieldGroup::PodCidrs => pb::NodeFieldGroup::PodCidrs,
+        NodeFieldGroup::Taints => pb::NodeFieldGroup::Taints,
+        NodeFieldGroup::NodeInfo => pb::NodeFieldGroup::NodeInfo,
+        NodeFieldGroup::Readiness => pb::NodeFieldGroup::Readiness,
+        NodeFieldGroup::CreationTime => pb::NodeFieldGroup::CreationTime,
+    };
+    pb::NodeProjection {
+        label_keys: projection.label_keys,
+        all_labels: projection.all_labels,
+        annotation_keys: projection.annotation_keys,
+        field_groups: projection
+            .field_groups
+            .into_iter()
+            .map(|wanted| group(wanted).into())
+            .collect(),
+    }
+}
