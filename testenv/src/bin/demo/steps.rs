@@ -1,0 +1,312 @@
+//! What the demo plays. Each step is over when it was seen to hold.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::api::{Api, ListParams, PostParams};
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
+
+use crate::stage::{Held, Stage, text, until};
+
+const NODE_COLUMNS: &str = "custom-columns=NAME:.metadata.name,PROVIDER-ID:.spec.providerID,\
+TYPE:.metadata.labels.node\\.kubernetes\\.io/instance-type,ZONE:.metadata.labels.topology\\.kubernetes\\.io/zone,\
+ADDRESSES:.status.addresses[*].address,TAINTS:.spec.taints[*].key";
+
+/// Plays everything.
+pub(crate) async fn play(stage: &mut Stage) -> Held {
+    nodes_join(stage).await?;
+    service_gets_address(stage).await?;
+    targets_follow(stage).await?;
+    instance_vanishes(stage).await?;
+    provider_dies(stage).await?;
+    ccm_dies(stage).await
+}
+
+async fn nodes_join(stage: &mut Stage) -> Held {
+    stage.start_provider()?;
+    stage.start_ccm()?;
+    until(
+        "the provider answers its control command",
+        Duration::from_secs(10),
+        async || stage.ctl(&["calls", "--json"]),
+    )
+    .await?;
+    stage.step(
+        "Three Nodes join",
+        "ccm and provider-mock are two processes with a Unix socket between them.
+        Three kubelets register. Their Nodes carry the taint node.cloudprovider.kubernetes.io/uninitialized.",
+    );
+    for name in ["node-1", "node-2", "node-3"] {
+        join(stage, name).await?;
+    }
+    for name in ["node-1", "node-2", "node-3"] {
+        initialised(stage, name, Duration::from_secs(20)).await?;
+    }
+    stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
+    stage.held("Provider ID, addresses, type and zone are there and the taint is gone")
+}
+
+async fn service_gets_address(stage: &mut Stage) -> Held {
+    stage.step(
+        "A Service gets its address",
+        "A Service of type LoadBalancer is made. This cloud takes a second for a load balancer.",
+    );
+    let services: Api<Service> = Api::namespaced(stage.client.clone(), "default");
+    let web = LoadBalancerBuilder::new("default", "web").build();
+    services
+        .create(&PostParams::default(), &web)
+        .await
+        .map_err(text)?;
+    until(
+        "the Service has an address",
+        Duration::from_secs(20),
+        async || {
+            let web = services.get("web").await.map_err(text)?;
+            address(&web).map(|_| ()).ok_or(format!("{:?}", web.status))
+        },
+    )
+    .await?;
+    stage.show(&["get", "service", "web"])?;
+    stage.show(&[
+        "get",
+        "events",
+        "--field-selector=involvedObject.name=web",
+        "-o",
+        "custom-columns=TYPE:.type,REASON:.reason,MESSAGE:.message",
+        "--sort-by=.metadata.creationTimestamp",
+    ])?;
+    targets(stage, &["node-1", "node-2", "node-3"]).await?;
+    stage.held("The address is in the Service's status, three Nodes are its targets")
+}
+
+async fn targets_follow(stage: &mut Stage) -> Held {
+    stage.step("A node joins and all targets follow", "node-4 registers.");
+    join(stage, "node-4").await?;
+    targets(stage, &["node-1", "node-2", "node-3", "node-4"]).await?;
+    show_targets(stage)?;
+    stage.held("node-4 is initialised and a target of the load balancer")
+}
+
+async fn instance_vanishes(stage: &mut Stage) -> Held {
+    stage.step(
+        "An instance vanishes and its Node goes",
+        "node-2's instance is terminated in the cloud, its kubelet falls silent: Ready turns Unknown.
+        (Two certain answers are needed, and a Node older than a minute; 10 s in this demo.)",
+    );
+    stage.ctl(&["instance", "remove", "node-2"])?;
+    set_ready(&stage.client, "node-2", "Unknown")
+        .await
+        .map_err(text)?;
+    let nodes: Api<Node> = Api::all(stage.client.clone());
+    until(
+        "the Node node-2 is gone",
+        Duration::from_secs(40),
+        async || match nodes.get_opt("node-2").await.map_err(text)? {
+            None => Ok(()),
+            Some(_) => Err("node-2 is still there".to_owned()),
+        },
+    )
+    .await?;
+    targets(stage, &["node-1", "node-3", "node-4"]).await?;
+    stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
+    stage.held("The Node is deleted and no target any more")
+}
+
+async fn provider_dies(stage: &mut Stage) -> Held {
+    let before = load_balancers(stage)?;
+    stage.step(
+        "The provider is killed and comes back",
+        "kill -9 of the provider. While it is down node-5 registers. Then the provider is started again.",
+    );
+    stage.kill_provider();
+    join(stage, "node-5").await?;
+    until(
+        "the ccm says that the provider is gone",
+        Duration::from_secs(20),
+        async || {
+            if stage.ccm_log().contains("provider") && leader(stage).await? {
+                Ok(())
+            } else {
+                Err("nothing yet".to_owned())
+            }
+        },
+    )
+    .await?;
+    stage.start_provider()?;
+    initialised(stage, "node-5", Duration::from_secs(20)).await?;
+    targets(stage, &["node-1", "node-3", "node-4", "node-5"]).await?;
+    let after = load_balancers(stage)?;
+    if before.len() != after.len() {
+        return Err(format!(
+            "load balancers before: {before:?}, after: {after:?}"
+        ));
+    }
+    let count = Api::<Node>::all(stage.client.clone())
+        .list(&ListParams::default())
+        .await
+        .map_err(text)?
+        .items
+        .len();
+    if count != 4 {
+        return Err(format!("there should be 4 Nodes, there are {count}"));
+    }
+    stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
+    stage.held("Nothing was lost, the work goes on")
+}
+
+async fn ccm_dies(stage: &mut Stage) -> Held {
+    stage.step(
+        "The ccm is killed and comes back",
+        "kill -9 of the ccm: its Lease runs out after 15 s (a SIGTERM would hand it over at once). A new one is started.",
+    );
+    let before = stage.calls()?;
+    stage.kill_ccm();
+    let holder = holder(stage).await?;
+    stage.start_ccm()?;
+    until(
+        "the new ccm leads",
+        Duration::from_secs(40),
+        async || match self::holder(stage).await {
+            Ok(now) if now != holder && !now.is_empty() => Ok(()),
+            other => Err(format!("the Lease is held by {other:?}")),
+        },
+    )
+    .await?;
+    until(
+        "the new ccm has looked at the Service",
+        Duration::from_secs(20),
+        async || {
+            let grown = stage.calls()?.get("GetLoadBalancer") > before.get("GetLoadBalancer");
+            if grown {
+                Ok(())
+            } else {
+                Err("no GetLoadBalancer yet".to_owned())
+            }
+        },
+    )
+    .await?;
+    // A Node that joins now is served after everything that the restart itself set off.
+    let services: Api<Service> = Api::namespaced(stage.client.clone(), "default");
+    let web = services.get("web").await.map_err(text)?;
+    address(&web).ok_or("the Service lost its address")?;
+    let after = stage.calls()?;
+    for rpc in [
+        "EnsureLoadBalancer",
+        "UpdateLoadBalancer",
+        "DeleteLoadBalancer",
+    ] {
+        if before.get(rpc) != after.get(rpc) {
+            return Err(format!("{rpc} was called: {before:?} -> {after:?}"));
+        }
+    }
+    stage.show(&[
+        "-n",
+        "kube-system",
+        "get",
+        "lease",
+        "cloud-controller-manager",
+    ])?;
+    stage.show(&["get", "service", "web"])?;
+    stage.held("The new ccm leads and made not one call that changes the cloud")
+}
+
+/// Registers a Node as a kubelet with `--cloud-provider=external` does.
+async fn join(stage: &Stage, name: &str) -> Held {
+    Api::<Node>::all(stage.client.clone())
+        .create(
+            &PostParams::default(),
+            &NodeBuilder::new(name).uninitialized().build(),
+        )
+        .await
+        .map(drop)
+        .map_err(text)
+}
+
+async fn initialised(stage: &Stage, name: &str, deadline: Duration) -> Held {
+    let nodes: Api<Node> = Api::all(stage.client.clone());
+    until(&format!("{name} is initialised"), deadline, async || {
+        let node = nodes.get(name).await.map_err(text)?;
+        let spec = node.spec.unwrap_or_default();
+        let tainted = spec
+            .taints
+            .unwrap_or_default()
+            .iter()
+            .any(|taint| taint.key == UNINITIALIZED);
+        let addresses = node
+            .status
+            .unwrap_or_default()
+            .addresses
+            .unwrap_or_default();
+        match (spec.provider_id, tainted, addresses.is_empty()) {
+            (Some(_), false, false) => Ok(()),
+            other => Err(format!("(provider ID, tainted, no addresses) = {other:?}")),
+        }
+    })
+    .await
+}
+
+/// Waits until the one load balancer has exactly these targets.
+async fn targets(stage: &Stage, names: &[&str]) -> Held {
+    until(
+        &format!("the targets are {names:?}"),
+        Duration::from_secs(20),
+        async || {
+            let balancers = load_balancers(stage)?;
+            let [balancer] = balancers.as_slice() else {
+                return Err(format!("there should be one load balancer: {balancers:?}"));
+            };
+            let found: Vec<&str> = balancer["targets"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|target| target.as_str())
+                .collect();
+            if found == names {
+                Ok(())
+            } else {
+                Err(format!("targets are {found:?}"))
+            }
+        },
+    )
+    .await
+}
+
+fn load_balancers(stage: &Stage) -> Held<Vec<serde_json::Value>> {
+    serde_json::from_str(&stage.ctl(&["lb", "list", "--json"])?).map_err(text)
+}
+
+fn show_targets(stage: &Stage) -> Held {
+    println!("   $ provider-mock ctl lb list");
+    for line in stage.ctl(&["lb", "list"])?.lines() {
+        println!("   {line}");
+    }
+    Ok(())
+}
+
+fn address(service: &Service) -> Option<String> {
+    service
+        .status
+        .as_ref()?
+        .load_balancer
+        .as_ref()?
+        .ingress
+        .as_ref()?
+        .first()?
+        .ip
+        .clone()
+}
+
+async fn holder(stage: &Stage) -> Held<String> {
+    let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+        Api::namespaced(stage.client.clone(), "kube-system");
+    let lease = leases.get("cloud-controller-manager").await.map_err(text)?;
+    Ok(lease
+        .spec
+        .and_then(|spec| spec.holder_identity)
+        .unwrap_or_default())
+}
+
+/// Whether somebody holds the Lease.
+async fn leader(stage: &Stage) -> Held<bool> {
+    Ok(!holder(stage).await?.is_empty())
+}
