@@ -1,17 +1,23 @@
 //! Our stores of Nodes and Services, fed by one watch each (B-M8).
 
+mod apply;
 mod change;
 mod prune;
+mod watch;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use k8s_openapi::api::core::v1::{Node, Service};
+use kube::{Client, Resource};
+use tokio::task::JoinSet;
 
+use apply::State;
 pub(crate) use change::{Change, Changes};
+pub(crate) use prune::Prune;
+pub(crate) use watch::WatchHealth;
 
 /// Names an object: namespace (empty for cluster-scoped objects) and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     /// The namespace; empty for Nodes.
     pub(crate) namespace: String,
@@ -19,8 +25,36 @@ pub(crate) struct Key {
     pub(crate) name: String,
 }
 
+impl Key {
+    /// The key of this object.
+    pub(crate) fn of(object: &impl Resource) -> Self {
+        let meta = object.meta();
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The key of the Node of this name.
+    pub(crate) fn node(name: impl Into<String>) -> Self {
+        Self {
+            namespace: String::new(),
+            name: name.into(),
+        }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
 /// The stores of one process.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Cluster {
     /// All Nodes.
     pub(crate) nodes: Store<Node>,
@@ -28,43 +62,128 @@ pub(crate) struct Cluster {
     pub(crate) services: Store<Service>,
 }
 
-/// All objects of one kind, as last seen. Clones share one state.
+impl Cluster {
+    /// The stores, and in `tasks` one watch for each, which ends only with its task. The jitter of their retries comes from `seed`.
+    pub(crate) fn start(client: &Client, seed: u64, tasks: &mut JoinSet<()>) -> Self {
+        let cluster = Self::default();
+        let nodes = cluster.nodes.clone();
+        let services = cluster.services.clone();
+        let for_nodes = client.clone();
+        let for_services = client.clone();
+        tasks.spawn(async move { nodes.watch(for_nodes, seed).await });
+        tasks.spawn(async move { services.watch(for_services, seed.wrapping_add(1)).await });
+        cluster
+    }
+
+    /// Returns when the first list of everything is complete.
+    pub(crate) async fn synced(&self) {
+        self.nodes.synced().await;
+        self.services.synced().await;
+    }
+}
+
+/// All objects of one kind, as last seen, without what [`prune`] drops. Clones share one state.
 pub(crate) struct Store<K> {
-    objects: Arc<std::sync::RwLock<BTreeMap<Key, Arc<K>>>>,
+    shared: Arc<Shared<K>>,
+}
+
+struct Shared<K> {
+    state: RwLock<State<K>>,
+    synced: tokio::sync::watch::Sender<bool>,
+    health: std::sync::Mutex<watch::Progress>,
 }
 
 impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
         Self {
-            objects: Arc::clone(&self.objects),
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<K> Default for Store<K> {
+    fn default() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: RwLock::new(State::default()),
+                synced: tokio::sync::watch::Sender::new(false),
+                health: std::sync::Mutex::default(),
+            }),
         }
     }
 }
 
 impl<K> Store<K> {
+    fn read(&self) -> RwLockReadGuard<'_, State<K>> {
+        self.shared
+            .state
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State<K>> {
+        self.shared
+            .state
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The object, as last seen.
-    pub(crate) fn get(&self, _key: &Key) -> Option<Arc<K>> {
-        todo!()
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.read().objects.get(key).cloned()
     }
 
     /// All objects in the order of their keys.
     pub(crate) fn all(&self) -> Vec<Arc<K>> {
-        todo!()
+        self.read().objects.values().cloned().collect()
+    }
+
+    /// How many objects there are.
+    pub(crate) fn len(&self) -> usize {
+        self.read().objects.len()
     }
 
     /// Changes from now on, after one change `None -> new` for each object that is there now.
-    /// Coalesced by key, so never more than there are objects.
+    /// Coalesced by key, so never more than there are objects. What is unread is freed with the `Changes`.
+    ///
+    /// An object whose resourceVersion alone changed, after pruning (a heartbeat), makes no change; `get` shows the new one all the same.
     pub(crate) fn subscribe(&self) -> Changes<K> {
-        todo!()
+        let inbox = Arc::default();
+        self.write().subscribe(&inbox);
+        Changes::new(self.clone(), inbox)
     }
 
     /// Returns when the first list is complete.
     pub(crate) async fn synced(&self) {
-        todo!()
+        // The sender lives as long as `self`, so this cannot fail.
+        let _ = self
+            .shared
+            .synced
+            .subscribe()
+            .wait_for(|synced| *synced)
+            .await;
     }
 
     /// Whether the first list is complete.
     pub(crate) fn is_synced(&self) -> bool {
-        todo!()
+        *self.shared.synced.borrow()
     }
 }
+
+/// A store of these objects that counts as synced, for tests of those who read it.
+#[cfg(test)]
+impl<K: Resource + Prune> FromIterator<K> for Store<K> {
+    fn from_iter<I: IntoIterator<Item = K>>(objects: I) -> Self {
+        use kube::runtime::watcher::Event;
+        let store = Self::default();
+        store.apply(Event::Init);
+        for object in objects {
+            store.apply(Event::InitApply(object));
+        }
+        store.apply(Event::InitDone);
+        store
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,72 @@
 //! Drops the fields of watched objects that nobody reads (▲M8).
+//!
+//! A pruned object is no base for a patch that replaces a list which is pruned here (a Node's conditions).
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// What `kubectl apply` notes on an object: the whole of it, a second time.
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The Node conditions that somebody here reads.
+const READ_CONDITIONS: [&str; 2] = ["Ready", "NetworkUnavailable"];
+
+/// An object that knows which of its fields nobody reads.
+pub(crate) trait Prune: PartialEq {
+    /// Drops them.
+    fn prune(&mut self);
+}
+
+/// The same, for an object at hand.
+pub(crate) fn pruned<K: Prune>(mut object: K) -> K {
+    object.prune();
+    object
+}
+
+fn prune_meta(meta: &mut ObjectMeta) {
+    meta.managed_fields = None;
+    meta.self_link = None;
+    meta.generate_name = None;
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+impl Prune for Node {
+    /// What stays: metadata, spec, and of the status addresses, nodeInfo, and of the two conditions that are read type, status, reason and the
+    /// time of the last transition. Heartbeat times and messages go: they would make every heartbeat a change.
+    fn prune(&mut self) {
+        prune_meta(&mut self.metadata);
+        if let Some(spec) = &mut self.spec {
+            spec.config_source = None;
+            spec.external_id = None;
+        }
+        let Some(mut status) = self.status.take() else {
+            return;
+        };
+        let conditions = status.conditions.take().map(|conditions| {
+            let mut read: Vec<_> = conditions
+                .into_iter()
+                .filter(|condition| READ_CONDITIONS.contains(&condition.type_.as_str()))
+                .collect();
+            for condition in &mut read {
+                condition.last_heartbeat_time = None;
+                condition.message = None;
+            }
+            read.shrink_to_fit();
+            read
+        });
+        self.status = Some(k8s_openapi::api::core::v1::NodeStatus {
+            addresses: status.addresses,
+            conditions,
+            node_info: status.node_info,
+            ..Default::default()
+        });
+    }
+}
+
+impl Prune for Service {
+    fn prune(&mut self) {
+        prune_meta(&mut self.metadata);
+    }
+}

@@ -1,0 +1,126 @@
+//! What one event of a watch does to a store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use kube::Resource;
+use kube::runtime::watcher::Event;
+
+use super::change::Inbox;
+use super::prune::Prune;
+use super::{Key, Store};
+
+pub(super) struct State<K> {
+    pub(super) objects: BTreeMap<Key, Arc<K>>,
+    /// The keys that the list in progress has named so far. Objects go into the store page by page, so that a relist holds no second copy.
+    listed: Option<BTreeSet<Key>>,
+    pub(super) readers: Vec<Weak<Inbox<K>>>,
+}
+
+impl<K> Default for State<K> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            listed: None,
+            readers: Vec::new(),
+        }
+    }
+}
+
+impl<K> State<K> {
+    pub(super) fn subscribe(&mut self, inbox: &Arc<Inbox<K>>) {
+        for key in self.objects.keys() {
+            inbox.note(key, None);
+        }
+        self.readers.push(Arc::downgrade(inbox));
+    }
+
+    fn note(&mut self, key: &Key, old: Option<&Arc<K>>) {
+        self.readers.retain(|reader| {
+            let reader = reader.upgrade();
+            if let Some(reader) = &reader {
+                reader.note(key, old);
+            }
+            reader.is_some()
+        });
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(old) = self.objects.remove(key) {
+            self.note(key, Some(&old));
+        }
+    }
+}
+
+impl<K: Resource + Prune> State<K> {
+    fn upsert(&mut self, key: Key, mut object: K) {
+        let old = self.objects.get(&key).cloned();
+        if old
+            .as_deref()
+            .is_some_and(|old| same_but_version(old, &mut object))
+        {
+            self.objects.insert(key, Arc::new(object));
+            return;
+        }
+        self.note(&key, old.as_ref());
+        self.objects.insert(key, Arc::new(object));
+    }
+
+    /// Whether the first list, or a later one, is complete with this event.
+    pub(super) fn apply(&mut self, event: Event<K>) -> bool {
+        match event {
+            Event::Init => self.listed = Some(BTreeSet::new()),
+            Event::InitApply(mut object) => {
+                object.prune();
+                let key = Key::of(&object);
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(key.clone());
+                }
+                self.upsert(key, object);
+            }
+            Event::InitDone => {
+                // What the list did not name was deleted while nobody watched.
+                let listed = self.listed.take().unwrap_or_default();
+                let gone: Vec<Key> = self
+                    .objects
+                    .keys()
+                    .filter(|key| !listed.contains(*key))
+                    .cloned()
+                    .collect();
+                for key in &gone {
+                    self.remove(key);
+                }
+                return true;
+            }
+            Event::Apply(mut object) => {
+                object.prune();
+                self.upsert(Key::of(&object), object);
+            }
+            Event::Delete(object) => self.remove(&Key::of(&object)),
+        }
+        false
+    }
+}
+
+impl<K: Resource + Prune> Store<K> {
+    /// Takes in one event of the watch.
+    pub(crate) fn apply(&self, event: Event<K>) {
+        let complete = self.write().apply(event);
+        if complete {
+            self.shared
+                .synced
+                .send_if_modified(|synced| !std::mem::replace(synced, true));
+        }
+    }
+}
+
+/// Whether nothing but the resourceVersion differs. `new` is as before afterwards.
+fn same_but_version<K: Resource + PartialEq>(old: &K, new: &mut K) -> bool {
+    let version = std::mem::replace(
+        &mut new.meta_mut().resource_version,
+        old.meta().resource_version.clone(),
+    );
+    let same = old == new;
+    new.meta_mut().resource_version = version;
+    same
+}

@@ -1,0 +1,162 @@
+//! The watch that feeds a store: never ends, waits longer after each failure in a row.
+
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
+
+use super::Store;
+use super::prune::Prune;
+
+/// Objects per page of a list. The memory of a list is one page of whole objects.
+const PAGE: u32 = 500;
+/// The API server ends a watch after this many seconds; a dead connection is noticed 5 s later.
+const WATCH_SECONDS: u32 = 120;
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// After this time without another failure the watch counts as well again: where nothing changes in the cluster, no event says so.
+const TROUBLE_LASTS: Duration = Duration::from_secs(60);
+
+/// How the watch of a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WatchHealth {
+    /// When it brought the last event. Says little by itself: where nothing changes, none comes.
+    pub(crate) last_event: Option<Instant>,
+    /// What is wrong with it just now.
+    pub(crate) trouble: Option<String>,
+}
+
+#[derive(Default)]
+pub(super) struct Progress {
+    last_event: Option<Instant>,
+    trouble: Option<(Instant, String)>,
+}
+
+impl<K> Store<K> {
+    /// How the watch is, for the health checks.
+    pub(crate) fn health(&self) -> WatchHealth {
+        let progress = self.progress();
+        WatchHealth {
+            last_event: progress.last_event,
+            trouble: progress
+                .trouble
+                .as_ref()
+                .filter(|(at, _)| at.elapsed() < TROUBLE_LASTS)
+                .map(|(_, error)| error.clone()),
+        }
+    }
+
+    /// When the watch brought the last event.
+    pub(crate) fn last_event(&self) -> Option<Instant> {
+        self.progress().last_event
+    }
+
+    fn saw_event(&self) {
+        let mut progress = self.progress();
+        progress.last_event = Some(Instant::now());
+        progress.trouble = None;
+    }
+
+    fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
+        self.shared
+            .health
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K> Store<K>
+where
+    K: Resource<DynamicType = ()>
+        + Prune
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    /// Feeds the store from the API server. Returns never.
+    pub(crate) async fn watch(&self, client: Client, seed: u64) {
+        let config = watcher::Config::default()
+            .page_size(PAGE)
+            .timeout(WATCH_SECONDS);
+        self.feed(
+            || watcher(Api::<K>::all(client.clone()), config.clone()),
+            seed,
+        )
+        .await;
+    }
+
+    /// Feeds the store from a stream of events, and from a new one where the old one cannot go on.
+    pub(super) async fn feed<S>(&self, mut stream: impl FnMut() -> S, seed: u64)
+    where
+        S: Stream<Item = watcher::Result<Event<K>>>,
+    {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut failures = 0_u32;
+        let mut last_failure: Option<Instant> = None;
+        loop {
+            let mut events = pin!(stream());
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => {
+                        // `Init` comes before the list is asked for: it shows nothing. A list shows that lists work: were the failures
+                        // forgotten here, a watch that is always refused would make us list without end.
+                        match event {
+                            Event::Init => {}
+                            Event::InitApply(_) | Event::InitDone => self.saw_event(),
+                            Event::Apply(_) | Event::Delete(_) => {
+                                failures = 0;
+                                self.saw_event();
+                            }
+                        }
+                        self.apply(event);
+                    }
+                    Err(error) => {
+                        if last_failure.is_some_and(|at| at.elapsed() > TROUBLE_LASTS) {
+                            failures = 0;
+                        }
+                        let delay = delay(failures, &mut random);
+                        failures = failures.saturating_add(1);
+                        let kind = K::kind(&());
+                        tracing::warn!(kind = %kind, failures, %error, retry_in = ?delay, "watch failed");
+                        let anew = needs_new_list(&error);
+                        self.progress().trouble = Some((Instant::now(), error.to_string()));
+                        tokio::time::sleep(delay).await;
+                        last_failure = Some(Instant::now());
+                        if anew {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether only a new list helps. The watcher sees that itself in the watch, but not where the watch is refused from the start: then it asks for the
+/// same resourceVersion for ever.
+fn needs_new_list(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
+            status.code == 410 || status.code == 400
+        }
+        _ => false,
+    }
+}
+
+fn delay(failures: u32, random: &mut ChaCha8Rng) -> Duration {
+    let whole = FIRST_DELAY
+        .saturating_mul(2_u32.saturating_pow(failures))
+        .min(LONGEST_DELAY);
+    whole.mul_f64(random.random_range(0.5..=1.0))
+}
