@@ -1,14 +1,31 @@
 //! Every patch and delete of Nodes and Services. Each carries the UID of the object it was decided for.
+//!
+//! All patches are JSON merge patches: labels and annotations merge by key (null removes one), lists are replaced whole. A list that others
+//! write too (taints, finalizers, conditions) is replaced only at the resourceVersion that it was read at.
 
+mod error;
 mod events;
 mod nodes;
 mod services;
 
-use kube::Client;
+use std::fmt::Debug;
 
-pub(crate) use events::{EventSink, EventType};
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, Resource};
+use serde_json::{Map, Value, json};
+
+use crate::cluster::Prune;
+
+pub(crate) use error::WriteError;
+pub(crate) use events::{
+    EventMetrics, EventSink, EventType, EventWriter, node_reference, service_reference,
+};
 pub(crate) use nodes::{NodePatch, NodeStatusPatch};
 pub(crate) use services::{ServicePatch, ServiceStatusPatch};
+
+/// Our name in the managed fields of what we write.
+pub(crate) const FIELD_MANAGER: &str = "ccm";
 
 /// Writes through the fenced client. Clones are cheap.
 #[derive(Clone)]
@@ -17,22 +34,106 @@ pub(crate) struct Writes {
     pub(crate) events: EventSink,
 }
 
-/// Why a write did not happen.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WriteError {
-    /// The object is gone, or another one has its name now (B-S11: for a patch that is success).
-    #[error("the object is gone")]
-    Gone,
-    /// Somebody wrote in between: read again and decide anew.
-    #[error("the object was changed in between")]
-    Conflict,
-    /// This process is not the leader any more.
-    #[error(transparent)]
-    Fenced(#[from] crate::lease::Fenced),
-    /// The API server refuses the content (400, 422) or us (403): repeating it as it is helps only after something else changed.
-    #[error("refused by the API server: {0}")]
-    Refused(String),
-    /// Anything else: 429 or 5xx after the layer's retries, transport. Repeat with backoff.
-    #[error("the API server did not do it: {0}")]
-    Unavailable(String),
+/// What a patch is applied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Metadata and spec.
+    Object,
+    /// The subresource.
+    Status,
 }
+
+impl Writes {
+    /// Writes through this client, with events of the component `cloud-controller-manager`.
+    pub(crate) fn new(client: Client, events: EventSink) -> Self {
+        Self { client, events }
+    }
+
+    /// The same, with events of this component (`kubectl describe` shows it as `From`).
+    pub(crate) fn with_component(&self, component: &'static str) -> Self {
+        Self {
+            client: self.client.clone(),
+            events: self.events.for_component(component),
+        }
+    }
+
+    /// Sends a patch of what `base` is a view of; nothing to patch makes no request.
+    async fn patch<K>(
+        api: &Api<K>,
+        base: &K,
+        body: Option<Value>,
+        part: Part,
+    ) -> Result<K, WriteError>
+    where
+        K: Resource + Prune + Clone + DeserializeOwned + Debug,
+    {
+        let Some(body) = body else {
+            return Ok(base.clone());
+        };
+        let name = name_of(base)?;
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(&body);
+        let patched = match part {
+            Part::Object => api.patch(name, &params, &patch).await,
+            Part::Status => api.patch_status(name, &params, &patch).await,
+        };
+        match patched {
+            Ok(mut object) => {
+                object.prune();
+                Ok(object)
+            }
+            Err(error) => Err(told_apart(api, base, WriteError::from(error)).await),
+        }
+    }
+
+    async fn read<K>(api: &Api<K>, name: &str) -> Result<Option<K>, WriteError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        api.get_opt(name).await.map_err(WriteError::from)
+    }
+}
+
+fn name_of(object: &impl Resource) -> Result<&str, WriteError> {
+    let name = object.meta().name.as_deref();
+    name.ok_or_else(|| WriteError::Refused("the object has no name".to_owned()))
+}
+
+/// A conflict is a wrong resourceVersion or a wrong UID, and only the text of the answer says which: the object itself is asked.
+async fn told_apart<K>(api: &Api<K>, base: &K, error: WriteError) -> WriteError
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    if !matches!(error, WriteError::Conflict) {
+        return error;
+    }
+    let Ok(name) = name_of(base) else {
+        return error;
+    };
+    match api.get_metadata_opt(name).await {
+        Ok(None) => WriteError::Gone,
+        Ok(Some(now)) if now.metadata.uid != base.meta().uid && base.meta().uid.is_some() => {
+            WriteError::Gone
+        }
+        // Without an answer it is treated as what the API server said first.
+        Ok(Some(_)) | Err(_) => WriteError::Conflict,
+    }
+}
+
+/// What every patch begins with: the UID, so that an object made anew under the same name refuses it, and where `versioned` the resourceVersion.
+fn patch_metadata(base: &impl Resource, versioned: bool) -> Map<String, Value> {
+    let mut metadata = Map::new();
+    if let Some(uid) = &base.meta().uid {
+        metadata.insert("uid".to_owned(), json!(uid));
+    }
+    if versioned && let Some(version) = &base.meta().resource_version {
+        metadata.insert("resourceVersion".to_owned(), json!(version));
+    }
+    metadata
+}
+
+#[cfg(test)]
+mod tests;

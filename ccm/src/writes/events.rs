@@ -1,9 +1,34 @@
 //! Our event sink: bounded, one task, keyed by object and reason; the newest text wins.
+//!
+//! [`EventSink::record`] puts a draft into a bounded queue, where a later one of the same key only changes text and count. [`EventWriter::run`]
+//! writes one after the other, so that 5,000 `Synced` events do not stand in the way of the patches.
 
-use k8s_openapi::api::core::v1::ObjectReference;
+mod pending;
+mod series;
+mod writer;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Service};
+use kube::{Client, Resource};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
+
+use crate::run::WallClock;
+use pending::{Draft, EventKey, Pending};
+pub(crate) use writer::EventWriter;
+
+/// Drafts that wait at most; further ones are dropped and counted. 5,000 Nodes are initialised at once in half of it.
+const BOUND: usize = 10_000;
+/// Bytes of a message; the API's limit for new events.
+const MESSAGE_BYTES: usize = 1_024;
+/// Who speaks where no component was given.
+const COMPONENT: &str = "cloud-controller-manager";
 
 /// `Normal` or `Warning`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EventType {
     /// For what went as it should.
     Normal,
@@ -11,29 +36,185 @@ pub(crate) enum EventType {
     Warning,
 }
 
-/// Where events go. Clones share one queue.
-#[derive(Clone)]
-pub(crate) struct EventSink {}
-
-impl EventSink {
-    /// Records an event on the object; never waits, never fails: what does not fit is dropped and counted.
-    pub(crate) fn record(
-        &self,
-        _object: &ObjectReference,
-        _kind: EventType,
-        _reason: &str,
-        _message: String,
-    ) {
-        todo!()
+impl EventType {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
     }
 }
 
-/// The reference of a Node as upstream's controllers make it.
-pub(crate) fn node_reference(_node: &k8s_openapi::api::core::v1::Node) -> ObjectReference {
-    todo!()
+/// Where events go. Clones share one queue.
+#[derive(Clone)]
+pub(crate) struct EventSink {
+    shared: Arc<Shared>,
+    component: &'static str,
+}
+
+struct Shared {
+    pending: Mutex<Pending>,
+    changed: Notify,
+    wall: WallClock,
+    metrics: EventMetrics,
+}
+
+impl Shared {
+    fn pending(&self) -> std::sync::MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EventSink {
+    /// A sink, and what writes its events once it is run. `client` is the fenced one; `instance` names this process (`reportingInstance`).
+    pub(crate) fn new(
+        client: Client,
+        instance: String,
+        wall: WallClock,
+        metrics: EventMetrics,
+    ) -> (Self, EventWriter) {
+        let shared = Arc::new(Shared {
+            pending: Mutex::new(Pending::new(BOUND)),
+            changed: Notify::new(),
+            wall,
+            metrics,
+        });
+        let sink = Self {
+            shared: Arc::clone(&shared),
+            component: COMPONENT,
+        };
+        (sink, EventWriter::new(shared, client, instance))
+    }
+
+    /// The same sink for events of this component, with upstream's name for it (`service-controller`).
+    pub(crate) fn for_component(&self, component: &'static str) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            component,
+        }
+    }
+
+    /// Records an event on the object; never waits, never fails: what does not fit is dropped and counted.
+    /// Of a message, the first 1,024 bytes count.
+    pub(crate) fn record(
+        &self,
+        object: &ObjectReference,
+        kind: EventType,
+        reason: &str,
+        message: String,
+    ) {
+        let now = (self.shared.wall)();
+        let key = EventKey {
+            component: self.component,
+            kind,
+            reason: reason.to_owned(),
+            uid: object.uid.clone().unwrap_or_default(),
+            object_kind: object.kind.clone().unwrap_or_default(),
+            namespace: object.namespace.clone().unwrap_or_default(),
+            name: object.name.clone().unwrap_or_default(),
+        };
+        let draft = Draft {
+            object: object.clone(),
+            message: cut(message),
+            count: 1,
+            first: now,
+            last: now,
+        };
+        let kept = self.shared.pending().add(key, draft);
+        if kept {
+            self.shared.changed.notify_one();
+        } else {
+            self.shared.metrics.dropped("full");
+        }
+    }
+
+    /// What waits to be written, as `Type Reason namespace/name: message` (`(xN)` for repeats) in the order in which it was recorded: for tests of loops, whose writer
+    /// is not run.
+    #[cfg(test)]
+    pub(crate) fn recorded(&self) -> Vec<String> {
+        self.shared.pending().shown()
+    }
+
+    /// A sink that nobody empties, for tests of loops.
+    #[cfg(test)]
+    pub(crate) fn unwritten() -> Self {
+        let pending = Pending::new(BOUND);
+        Self {
+            shared: Arc::new(Shared {
+                pending: Mutex::new(pending),
+                changed: Notify::new(),
+                wall: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
+                metrics: EventMetrics::register(&mut Registry::default()),
+            }),
+            component: COMPONENT,
+        }
+    }
+}
+
+/// At most `MESSAGE_BYTES`, at a character's boundary.
+fn cut(mut message: String) -> String {
+    message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
+    message
+}
+
+/// The metrics of the sink.
+#[derive(Clone)]
+pub(crate) struct EventMetrics {
+    written: Counter,
+    dropped: Family<[(&'static str, &'static str); 1], Counter>,
+}
+
+impl EventMetrics {
+    /// Registers the families.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            written: Counter::default(),
+            dropped: Family::default(),
+        };
+        registry.register(
+            "ccm_events_written",
+            "Events that the API server took",
+            metrics.written.clone(),
+        );
+        registry.register(
+            "ccm_events_dropped",
+            "Events that were not written: the queue was full, the API server refused or did not answer, or the Lease was lost",
+            metrics.dropped.clone(),
+        );
+        metrics
+    }
+
+    fn written(&self) {
+        self.written.inc();
+    }
+
+    fn dropped(&self, why: &'static str) {
+        self.dropped.get_or_create(&[("why", why)]).inc();
+    }
+}
+
+fn reference(object: &impl Resource, kind: &str) -> ObjectReference {
+    let meta = object.meta();
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+/// The reference of a Node as upstream's cloud controllers make it, with the real UID (the kubelet's events have the name there; `kubectl describe node` shows both).
+pub(crate) fn node_reference(node: &Node) -> ObjectReference {
+    reference(node, "Node")
 }
 
 /// The reference of a Service.
-pub(crate) fn service_reference(_service: &k8s_openapi::api::core::v1::Service) -> ObjectReference {
-    todo!()
+pub(crate) fn service_reference(service: &Service) -> ObjectReference {
+    reference(service, "Service")
 }
+
+#[cfg(test)]
+mod tests;

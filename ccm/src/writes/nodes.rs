@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
+use kube::Api;
+use kube::api::{DeleteParams, Preconditions};
+use serde_json::{Value, json};
 
-use super::{WriteError, Writes};
+use super::{Part, WriteError, Writes, name_of, patch_metadata, told_apart};
 
 /// A merge patch of a Node's metadata and spec. Empty fields are left alone.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +22,30 @@ pub(crate) struct NodePatch {
     pub(crate) taints: Option<Vec<Taint>>,
 }
 
+impl NodePatch {
+    /// `None` where there is nothing to write.
+    pub(super) fn body(&self, base: &Node) -> Option<Value> {
+        if *self == Self::default() {
+            return None;
+        }
+        let mut metadata = patch_metadata(base, self.taints.is_some());
+        if !self.labels.is_empty() {
+            metadata.insert("labels".to_owned(), json!(self.labels));
+        }
+        if !self.annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), json!(self.annotations));
+        }
+        let mut body = json!({ "metadata": metadata });
+        if let Some(provider_id) = &self.provider_id {
+            body["spec"]["providerID"] = json!(provider_id);
+        }
+        if let Some(taints) = &self.taints {
+            body["spec"]["taints"] = json!(taints);
+        }
+        Some(body)
+    }
+}
+
 /// A merge patch of a Node's status. Empty fields are left alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeStatusPatch {
@@ -26,29 +53,56 @@ pub(crate) struct NodeStatusPatch {
     pub(crate) addresses: Option<Vec<NodeAddress>>,
 }
 
+impl NodeStatusPatch {
+    pub(super) fn body(&self, base: &Node) -> Option<Value> {
+        let addresses = self.addresses.as_ref()?;
+        let metadata = patch_metadata(base, false);
+        Some(json!({ "metadata": metadata, "status": { "addresses": addresses } }))
+    }
+}
+
 impl Writes {
-    /// Patches metadata and spec of the Node that `base` is a view of. Returns the Node as it is then.
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    /// Patches metadata and spec of the Node that `base` is a view of. Returns the Node as it is then, pruned like those of the store;
+    /// an empty patch makes no request and returns `base`.
     pub(crate) async fn patch_node(
         &self,
-        _base: &Node,
-        _patch: &NodePatch,
+        base: &Node,
+        patch: &NodePatch,
     ) -> Result<Node, WriteError> {
-        todo!()
+        Self::patch(&self.nodes(), base, patch.body(base), Part::Object).await
     }
-    /// Patches the status.
+
+    /// Patches the status. Returns as `patch_node`.
     pub(crate) async fn patch_node_status(
         &self,
-        _base: &Node,
-        _patch: &NodeStatusPatch,
+        base: &Node,
+        patch: &NodeStatusPatch,
     ) -> Result<Node, WriteError> {
-        todo!()
+        Self::patch(&self.nodes(), base, patch.body(base), Part::Status).await
     }
-    /// Reads the Node from the API server, not from the cache; `None` when there is none.
-    pub(crate) async fn read_node(&self, _name: &str) -> Result<Option<Node>, WriteError> {
-        todo!()
+
+    /// Reads the Node from the API server, not from the cache, with all its fields (managed fields too); `None` when there is none.
+    pub(crate) async fn read_node(&self, name: &str) -> Result<Option<Node>, WriteError> {
+        Self::read(&self.nodes(), name).await
     }
+
     /// Deletes the Node with its UID and resourceVersion as preconditions.
-    pub(crate) async fn delete_node(&self, _node: &Node) -> Result<(), WriteError> {
-        todo!()
+    pub(crate) async fn delete_node(&self, node: &Node) -> Result<(), WriteError> {
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: node.metadata.uid.clone(),
+                resource_version: node.metadata.resource_version.clone(),
+            }),
+            ..DeleteParams::default()
+        };
+        let nodes = self.nodes();
+        match nodes.delete(name_of(node)?, &params).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(told_apart(&nodes, node, error.into()).await),
+        }
     }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Api;
+use serde_json::{Value, json};
 
-use super::{WriteError, Writes};
+use super::{Part, WriteError, Writes, patch_metadata};
 
 /// A merge patch of a Service's metadata. Empty fields are left alone.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,38 +18,89 @@ pub(crate) struct ServicePatch {
     pub(crate) annotations: BTreeMap<String, Option<String>>,
 }
 
+impl ServicePatch {
+    /// `None` where there is nothing to write.
+    pub(super) fn body(&self, base: &Service) -> Option<Value> {
+        if *self == Self::default() {
+            return None;
+        }
+        let mut metadata = patch_metadata(base, self.finalizers.is_some());
+        if let Some(finalizers) = &self.finalizers {
+            metadata.insert("finalizers".to_owned(), json!(finalizers));
+        }
+        if !self.annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), json!(self.annotations));
+        }
+        Some(json!({ "metadata": metadata }))
+    }
+}
+
 /// A merge patch of a Service's status. Empty fields are left alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ServiceStatusPatch {
-    /// The whole of `status.loadBalancer`.
+    /// The whole of `status.loadBalancer`; the default clears it.
     pub(crate) load_balancer: Option<LoadBalancerStatus>,
     /// The whole of `status.conditions`; the patch then carries the resourceVersion.
     pub(crate) conditions: Option<Vec<Condition>>,
 }
 
+impl ServiceStatusPatch {
+    pub(super) fn body(&self, base: &Service) -> Option<Value> {
+        if *self == Self::default() {
+            return None;
+        }
+        let metadata = patch_metadata(base, self.conditions.is_some());
+        let mut body = json!({ "metadata": metadata });
+        if let Some(load_balancer) = &self.load_balancer {
+            // Spelled out: `{}` would leave in place what is there.
+            body["status"]["loadBalancer"] = json!({ "ingress": load_balancer.ingress });
+        }
+        if let Some(conditions) = &self.conditions {
+            body["status"]["conditions"] = json!(conditions);
+        }
+        Some(body)
+    }
+}
+
 impl Writes {
-    /// Patches the metadata of the Service that `base` is a view of. Returns the Service as it is then.
+    fn services(&self, namespace: &str) -> Api<Service> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn services_of(&self, base: &Service) -> Result<Api<Service>, WriteError> {
+        let namespace = base.metadata.namespace.as_deref();
+        let namespace = namespace
+            .ok_or_else(|| WriteError::Refused("the Service has no namespace".to_owned()))?;
+        Ok(self.services(namespace))
+    }
+
+    /// Patches the metadata of the Service that `base` is a view of. Returns the Service as it is then, pruned like those of the store;
+    /// an empty patch makes no request and returns `base`.
     pub(crate) async fn patch_service(
         &self,
-        _base: &Service,
-        _patch: &ServicePatch,
+        base: &Service,
+        patch: &ServicePatch,
     ) -> Result<Service, WriteError> {
-        todo!()
+        let services = self.services_of(base)?;
+        Self::patch(&services, base, patch.body(base), Part::Object).await
     }
-    /// Patches the status.
+
+    /// Patches the status. Returns as `patch_service`.
     pub(crate) async fn patch_service_status(
         &self,
-        _base: &Service,
-        _patch: &ServiceStatusPatch,
+        base: &Service,
+        patch: &ServiceStatusPatch,
     ) -> Result<Service, WriteError> {
-        todo!()
+        let services = self.services_of(base)?;
+        Self::patch(&services, base, patch.body(base), Part::Status).await
     }
-    /// Reads the Service from the API server; `None` when there is none.
+
+    /// Reads the Service from the API server, with all its fields; `None` when there is none.
     pub(crate) async fn read_service(
         &self,
-        _namespace: &str,
-        _name: &str,
+        namespace: &str,
+        name: &str,
     ) -> Result<Option<Service>, WriteError> {
-        todo!()
+        Self::read(&self.services(namespace), name).await
     }
 }

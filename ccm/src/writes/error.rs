@@ -1,0 +1,114 @@
+//! Why a write did not happen.
+
+use std::error::Error;
+
+use crate::lease::Fenced;
+
+/// Why a write did not happen.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The object is gone, or another one has its name now (B-S11: for a patch that is success).
+    #[error("the object is gone")]
+    Gone,
+    /// Somebody wrote in between: read again and decide anew.
+    #[error("the object was changed in between")]
+    Conflict,
+    /// This process is not the leader any more.
+    #[error(transparent)]
+    Fenced(#[from] Fenced),
+    /// The API server refuses the content (400, 422) or us (403): repeating it as it is helps only after something else changed.
+    #[error("refused by the API server: {0}")]
+    Refused(String),
+    /// Anything else: 429 or 5xx after the layer's retries, transport. Repeat with backoff.
+    #[error("the API server did not do it: {0}")]
+    Unavailable(String),
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        if let Some(fenced) = fenced(&error) {
+            return Self::Fenced(fenced);
+        }
+        let kube::Error::Api(status) = error else {
+            return Self::Unavailable(error.to_string());
+        };
+        match status.code {
+            404 => Self::Gone,
+            409 => Self::Conflict,
+            // A patch with another UID than the object's is one of an immutable field.
+            422 if names_uid(&status) => Self::Gone,
+            // A token that has just expired or been rotated; a request that came too slowly; too many.
+            401 | 408 | 410 | 429 => Self::Unavailable(status.message),
+            400..=499 => Self::Refused(status.message),
+            _ => Self::Unavailable(status.message),
+        }
+    }
+}
+
+fn names_uid(status: &kube::core::Status) -> bool {
+    status
+        .details
+        .iter()
+        .flat_map(|details| &details.causes)
+        .any(|cause| cause.field == "metadata.uid")
+}
+
+/// Whether it was the fence of our own client layer that refused.
+fn fenced(error: &kube::Error) -> Option<Fenced> {
+    let mut error: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(this) = error {
+        if let Some(fenced) = this.downcast_ref::<Fenced>() {
+            return Some(*fenced);
+        }
+        error = this.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn answer(code: u16, field: Option<&str>) -> WriteError {
+        let mut status = Status::failure("text", "Reason").with_code(code);
+        status.details = field
+            .map(|field| serde_json::json!({ "causes": [{ "field": field }] }))
+            .map(|details| serde_json::from_value(details).unwrap());
+        kube::Error::Api(status.boxed()).into()
+    }
+
+    #[test]
+    fn b_s11_answers_become_what_a_loop_does_about_them() {
+        assert!(matches!(answer(404, None), WriteError::Gone));
+        assert!(matches!(answer(409, None), WriteError::Conflict));
+        assert!(matches!(
+            answer(422, Some("metadata.uid")),
+            WriteError::Gone
+        ));
+        for code in [400, 403, 405, 413, 415, 422] {
+            assert!(
+                matches!(answer(code, Some("spec.taints")), WriteError::Refused(text) if text == "text"),
+                "{code}"
+            );
+        }
+        for code in [401, 408, 429, 500, 503, 504] {
+            assert!(
+                matches!(answer(code, None), WriteError::Unavailable(_)),
+                "{code}"
+            );
+        }
+    }
+
+    #[test]
+    fn m12_a_closed_fence_is_told_from_transport() {
+        let fenced = kube::Error::Service(Box::new(Fenced));
+        assert!(matches!(WriteError::from(fenced), WriteError::Fenced(_)));
+        let broken = kube::Error::Service(Box::new(std::io::Error::other("reset")));
+        assert!(matches!(
+            WriteError::from(broken),
+            WriteError::Unavailable(_)
+        ));
+    }
+}

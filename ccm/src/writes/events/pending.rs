@@ -1,0 +1,96 @@
+//! Events that wait to be written: in order, one per key, bounded.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use super::EventType;
+
+/// What makes two events the same one, seen twice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EventKey {
+    pub(super) uid: String,
+    pub(super) reason: String,
+    pub(super) kind: EventType,
+    pub(super) component: &'static str,
+    pub(super) object_kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// What is to be written.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub(super) object: ObjectReference,
+    pub(super) message: String,
+    pub(super) count: i32,
+    pub(super) first: Timestamp,
+    pub(super) last: Timestamp,
+}
+
+pub(super) struct Pending {
+    order: VecDeque<Arc<EventKey>>,
+    drafts: BTreeMap<Arc<EventKey>, Draft>,
+    bound: usize,
+}
+
+impl Pending {
+    pub(super) fn new(bound: usize) -> Self {
+        Self {
+            order: VecDeque::new(),
+            drafts: BTreeMap::new(),
+            bound,
+        }
+    }
+
+    /// Whether it was kept. The newest text wins.
+    pub(super) fn add(&mut self, key: EventKey, draft: Draft) -> bool {
+        if let Some(waiting) = self.drafts.get_mut(&key) {
+            waiting.count = waiting.count.saturating_add(draft.count);
+            waiting.last = draft.last;
+            waiting.message = draft.message;
+            waiting.object = draft.object;
+            return true;
+        }
+        if self.drafts.len() >= self.bound {
+            return false;
+        }
+        let key = Arc::new(key);
+        self.order.push_back(Arc::clone(&key));
+        self.drafts.insert(key, draft);
+        true
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Arc<EventKey>, Draft)> {
+        let key = self.order.pop_front()?;
+        let draft = self.drafts.remove(&key)?;
+        Some((key, draft))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn shown(&self) -> Vec<String> {
+        let show = |key: &Arc<EventKey>| {
+            let draft = self.drafts.get(key)?;
+            let separator = if key.namespace.is_empty() { "" } else { "/" };
+            let times = match draft.count {
+                1 => String::new(),
+                count => format!(" (x{count})"),
+            };
+            Some(format!(
+                "{} {} {}{separator}{}: {}{times}",
+                key.kind.as_str(),
+                key.reason,
+                key.namespace,
+                key.name,
+                draft.message
+            ))
+        };
+        self.order.iter().filter_map(show).collect()
+    }
+}

@@ -1,0 +1,105 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Node, NodeAddress, Service, Taint};
+
+use super::*;
+
+fn node() -> Node {
+    let mut node = Node::default();
+    node.metadata.name = Some("a".to_owned());
+    node.metadata.uid = Some("u".to_owned());
+    node.metadata.resource_version = Some("7".to_owned());
+    node
+}
+
+fn service() -> Service {
+    Service {
+        metadata: node().metadata,
+        ..Service::default()
+    }
+}
+
+#[test]
+fn nothing_to_write_is_no_patch() {
+    assert_eq!(NodePatch::default().body(&node()), None);
+    assert_eq!(NodeStatusPatch::default().body(&node()), None);
+    assert_eq!(ServicePatch::default().body(&service()), None);
+    assert_eq!(ServiceStatusPatch::default().body(&service()), None);
+}
+
+#[test]
+fn m12_a_patch_carries_the_uid_and_for_whole_lists_the_version() {
+    let patch = NodePatch {
+        provider_id: Some("p".to_owned()),
+        labels: BTreeMap::from([
+            ("gone".to_owned(), None),
+            ("set".to_owned(), Some("x".to_owned())),
+        ]),
+        ..NodePatch::default()
+    };
+    assert_eq!(
+        patch.body(&node()),
+        Some(json!({
+            "metadata": { "uid": "u", "labels": { "gone": null, "set": "x" } },
+            "spec": { "providerID": "p" },
+        }))
+    );
+    let patch = NodePatch {
+        taints: Some(vec![Taint {
+            key: "k".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        }]),
+        annotations: BTreeMap::from([("a".to_owned(), Some("b".to_owned()))]),
+        ..NodePatch::default()
+    };
+    assert_eq!(
+        patch.body(&node()),
+        Some(json!({
+            "metadata": { "uid": "u", "resourceVersion": "7", "annotations": { "a": "b" } },
+            "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] },
+        }))
+    );
+    let patch = NodeStatusPatch {
+        addresses: Some(vec![NodeAddress {
+            type_: "InternalIP".to_owned(),
+            address: "10.0.0.1".to_owned(),
+        }]),
+    };
+    assert_eq!(
+        patch.body(&node()),
+        Some(json!({
+            "metadata": { "uid": "u" },
+            "status": { "addresses": [{ "type": "InternalIP", "address": "10.0.0.1" }] },
+        }))
+    );
+}
+
+#[test]
+fn b_s2_a_service_patch_never_touches_the_spec() {
+    let patch = ServicePatch {
+        finalizers: Some(vec![]),
+        annotations: BTreeMap::from([("a".to_owned(), None)]),
+    };
+    assert_eq!(
+        patch.body(&service()),
+        Some(json!({
+            "metadata": { "uid": "u", "resourceVersion": "7", "finalizers": [], "annotations": { "a": null } },
+        }))
+    );
+}
+
+#[test]
+fn b_s5_an_empty_status_clears_the_ingresses() {
+    let patch = ServiceStatusPatch {
+        load_balancer: Some(LoadBalancerStatus::default()),
+        conditions: Some(vec![]),
+    };
+    assert_eq!(
+        patch.body(&service()),
+        Some(json!({
+            "metadata": { "uid": "u", "resourceVersion": "7" },
+            "status": { "loadBalancer": { "ingress": null }, "conditions": [] },
+        }))
+    );
+}
