@@ -3,7 +3,7 @@
 //!     echo 'node-1,10.0.0.5,8-cores,rack-a' > machines.csv
 //!     cargo run --example minimal -- machines.csv unix:///run/cloud-provider/socket/provider.sock
 
-use provider_sdk::*;
+use provider_sdk::prelude::*;
 
 struct Machines {
     file: String,

@@ -48,3 +48,8 @@ pub use types::{
 };
 pub use volumes::{Volume, Volumes};
 pub use zones::{Zone, Zones};
+
+/// Everything, for `use provider_sdk::prelude::*`.
+pub mod prelude {
+    pub use super::*;
+}

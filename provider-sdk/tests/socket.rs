@@ -1,0 +1,232 @@
+//! Where the socket lies, with which modes, and who may connect.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests may fail by panic as tests do"
+)]
+
+mod common;
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+
+use common::{Cloud, Running, endpoint, place, soon};
+use provider_sdk::prelude::*;
+
+fn mode(path: &std::path::Path) -> u32 {
+    std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+async fn refused(path: &std::path::Path) -> ServeError {
+    let server = Server::new(Cloud::new()).endpoint(endpoint(path));
+    soon("the refusal", server.serve(std::future::pending()))
+        .await
+        .unwrap_err()
+}
+
+#[tokio::test]
+async fn the_directory_is_0750_and_the_socket_0660_and_nothing_else_is_left() {
+    let mut running = Running::start().await;
+    let directory = running.path.parent().unwrap().to_owned();
+    assert_eq!(mode(&directory), 0o750);
+    assert_eq!(mode(&running.path), 0o660);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+    running.stop();
+    soon("the end", &mut running.served).await.unwrap().unwrap();
+    assert_eq!(
+        std::fs::read_dir(&directory).unwrap().count(),
+        0,
+        "the socket is removed"
+    );
+}
+
+#[tokio::test]
+async fn the_mode_of_a_directory_that_exists_is_left_alone() {
+    let (directory, _) = place();
+    let there = directory.path().join("there");
+    std::fs::create_dir(&there).unwrap();
+    std::fs::set_permissions(&there, std::fs::Permissions::from_mode(0o770)).unwrap();
+    let path = there.join("p.sock");
+    let served = tokio::spawn(
+        Server::new(Cloud::new())
+            .endpoint(endpoint(&path))
+            .serve(std::future::pending()),
+    );
+    common::answering(&path).await;
+    assert_eq!(mode(&there), 0o770);
+    assert_eq!(mode(&path), 0o660);
+    served.abort();
+}
+
+#[tokio::test]
+async fn a_stale_socket_is_replaced() {
+    let (_directory, path) = place();
+    std::fs::create_dir(path.parent().unwrap()).unwrap();
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(std::fs::metadata(&path).unwrap().file_type().is_socket());
+    let served = tokio::spawn(
+        Server::new(Cloud::new())
+            .endpoint(endpoint(&path))
+            .serve(std::future::pending()),
+    );
+    common::answering(&path).await;
+    served.abort();
+}
+
+#[tokio::test]
+async fn a_socket_on_which_somebody_answers_is_left_to_them() {
+    let running = Running::start().await;
+    let inode = std::fs::metadata(&running.path).unwrap().ino();
+    let error = refused(&running.path).await;
+    assert!(matches!(error, ServeError::InUse { .. }), "{error}");
+    assert!(
+        error.to_string().contains("another provider answers on"),
+        "{error}"
+    );
+    assert_eq!(std::fs::metadata(&running.path).unwrap().ino(), inode);
+    running
+        .provider()
+        .await
+        .probe(cloud_provider_api::v1alpha1::ProbeRequest {})
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_socket_is_never_removed() {
+    let (_directory, path) = place();
+    std::fs::create_dir(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, "precious").unwrap();
+    let error = refused(&path).await;
+    assert!(matches!(error, ServeError::NotASocket { .. }), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn symbolic_links_are_refused_at_every_place_of_the_path() {
+    let (directory, path) = place();
+    let real = directory.path().join("real");
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, path.parent().unwrap()).unwrap();
+    let error = refused(&path).await;
+    assert!(matches!(error, ServeError::Symlink { .. }), "{error}");
+    assert!(
+        error.to_string().contains(&*real.to_string_lossy()),
+        "{error}"
+    );
+
+    let link = real.join("link.sock");
+    std::os::unix::fs::symlink("/nowhere", &link).unwrap();
+    let error = refused(&link).await;
+    assert!(matches!(error, ServeError::Symlink { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_socket_that_is_not_ours_any_more_stays_at_the_end() {
+    let mut running = Running::start().await;
+    std::fs::remove_file(&running.path).unwrap();
+    let _other = UnixListener::bind(&running.path).unwrap();
+    running.stop();
+    soon("the end", &mut running.served).await.unwrap().unwrap();
+    assert!(running.path.exists());
+}
+
+#[tokio::test]
+async fn a_wrong_description_of_the_provider_is_refused_at_the_start() {
+    struct Nameless;
+    #[async_trait]
+    impl Provider for Nameless {
+        fn info(&self) -> ProviderInfo {
+            ProviderInfo::new("My Cloud", "1")
+        }
+        async fn initialize(
+            &self,
+            _: &Call,
+            _: &InitializeRequest,
+        ) -> Result<Initialized, Failure> {
+            Ok(Initialized::new("x"))
+        }
+    }
+    let (_directory, path) = place();
+    let server = Server::new(Nameless).endpoint(endpoint(&path));
+    let error = server
+        .serve(std::future::pending())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("My Cloud") && error.contains("lower-case"),
+        "{error}"
+    );
+    assert!(!path.exists());
+}
+
+/// Runs in a process of its own, as another user: see the next test.
+#[tokio::test]
+#[ignore = "the other half of a_connection_of_another_user_is_refused"]
+async fn other_user() {
+    let path = std::env::var("PROVIDER_SDK_SOCKET").unwrap();
+    let channel = tonic::transport::Endpoint::try_from(endpoint(path.as_ref()))
+        .unwrap()
+        .connect_lazy();
+    let mut client =
+        cloud_provider_api::v1alpha1::provider_service_client::ProviderServiceClient::new(channel);
+    let answer = soon(
+        "an answer",
+        client.probe(cloud_provider_api::v1alpha1::ProbeRequest {}),
+    )
+    .await;
+    println!(
+        "PROBE {}",
+        if answer.is_ok() {
+            "answered"
+        } else {
+            "refused"
+        }
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_of_another_user_is_refused() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    for (allowed, expected) in [(4242, "PROBE refused"), (NOBODY, "PROBE answered")] {
+        let running = Running::start_with(|server| server.peer_uid(allowed)).await;
+        // Open to everybody, so that nothing but the check of the peer refuses.
+        for (path, mode) in [
+            (running.directory.path(), 0o755),
+            (running.path.parent().unwrap(), 0o755),
+            (&*running.path, 0o666),
+        ] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let program = running.directory.path().join("client");
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let mut child = std::process::Command::new(&program);
+        child
+            .args(["--exact", "other_user", "--ignored", "--nocapture"])
+            .env("PROVIDER_SDK_SOCKET", &running.path)
+            .current_dir("/")
+            .uid(NOBODY)
+            .gid(NOBODY);
+        let output = tokio::task::spawn_blocking(move || child.output().unwrap())
+            .await
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            text.contains(expected),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        // Our own user is always accepted.
+        running
+            .provider()
+            .await
+            .probe(cloud_provider_api::v1alpha1::ProbeRequest {})
+            .await
+            .unwrap();
+    }
+}
