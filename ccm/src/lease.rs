@@ -1,62 +1,353 @@
 //! Leader election by a Lease, after client-go's rules, and the [`Fence`] that follows from it.
+//!
+//! A Go CCM and this one contend for the same Lease. What makes that safe, whatever is slow, lost or repeated:
+//! every write carries the resourceVersion that was read; somebody else's Lease expires only by the local monotonic
+//! clock, counted from when its spec was last seen to change; our own ends at the *start* of the last good renewal plus
+//! the renew deadline, which is shorter than the duration that others wait; and the fence opens only until then.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+mod fence;
+mod record;
+mod term;
+#[cfg(test)]
+mod tests;
+mod wake;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
 
-/// Whether this process may still write: the Lease's own deadline, checked before each write (▲M12).
-///
-/// Clones share one state. It is closed until the Lease is held.
-#[derive(Clone, Debug)]
-pub struct Fence {
-    base: Instant,
-    /// Nanoseconds after `base` until which writes may be issued; 0 is closed.
-    until: Arc<AtomicU64>,
+use crate::args::LeaderElectionConfig;
+use crate::run::WallClock;
+use record::{Claim, Observed, Wanted};
+use wake::Wake;
+
+pub(crate) use fence::{Fence, Fenced};
+pub(crate) use term::{Lost, Term};
+
+/// After a conflict or a refused renewal we look again this soon.
+const SOON: Duration = Duration::from_millis(200);
+/// A standby that saw a release waits up to this long, so that not all of them ask at once.
+const RELEASE_JITTER: Duration = Duration::from_millis(50);
+
+/// `leader_election_master_status`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    status: Family<NameLabel, Gauge>,
 }
 
-/// The Lease is not held, or its deadline has passed: nothing may be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not the leader any more: nothing is written")]
-pub struct Fenced;
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabel {
+    name: String,
+}
 
-impl Fence {
-    /// A fence that lets nothing through until it is opened.
-    pub fn closed() -> Self {
+impl Metrics {
+    /// Registers the metrics.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "leader_election_master_status",
+            "Whether this process holds the Lease of that name: 1 leader, 0 standby",
+            metrics.status.clone(),
+        );
+        metrics
+    }
+
+    fn set(&self, name: &str, leads: bool) {
+        let label = NameLabel {
+            name: name.to_owned(),
+        };
+        self.status.get_or_create(&label).set(i64::from(leads));
+    }
+}
+
+/// An identity for this process that no other has (B-M3): host name, `_`, UUID.
+pub(crate) fn identity(host: &str, unique: uuid::Uuid) -> String {
+    format!("{host}_{unique}")
+}
+
+/// Stands for election. Clones share one state; one of them at a time may stand.
+#[derive(Clone)]
+pub(crate) struct Elector {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    api: Api<Lease>,
+    config: LeaderElectionConfig,
+    identity: String,
+    fence: Fence,
+    wall: WallClock,
+    rng: Mutex<StdRng>,
+    metrics: Metrics,
+    /// The annotations of the Lease as last read or written.
+    annotations: watch::Sender<BTreeMap<String, String>>,
+    wanted: Mutex<BTreeMap<String, Wanted>>,
+    /// Start of the last good renewal while a term lasts.
+    renewed: watch::Sender<Option<Instant>>,
+}
+
+/// What one look at the Lease gave.
+enum Attempt {
+    Held(Box<Lease>, Instant),
+    /// Not before then.
+    Wait(Instant),
+}
+
+impl Elector {
+    /// `client` is the one of [`crate::kube_client::KubeClients::lease`]: not fenced.
+    pub(crate) fn new(
+        client: Client,
+        config: LeaderElectionConfig,
+        identity: String,
+        fence: Fence,
+        wall: WallClock,
+        seed: u64,
+        metrics: Metrics,
+    ) -> Self {
+        metrics.set(&config.resource_name, false);
+        let shared = Shared {
+            api: Api::namespaced(client, &config.resource_namespace),
+            config,
+            identity,
+            fence,
+            wall,
+            rng: Mutex::new(StdRng::seed_from_u64(seed)),
+            metrics,
+            annotations: watch::Sender::default(),
+            wanted: Mutex::default(),
+            renewed: watch::Sender::default(),
+        };
         Self {
-            base: Instant::now(),
-            until: Arc::new(AtomicU64::new(0)),
+            shared: Arc::new(shared),
         }
     }
 
-    /// A fence that is open for ever: `--leader-elect=false`, and tests.
-    pub fn open() -> Self {
-        let fence = Self::closed();
-        fence.until.store(u64::MAX, Ordering::SeqCst);
-        fence
+    /// This process, as the Lease names it.
+    pub(crate) fn identity(&self) -> &str {
+        &self.shared.identity
     }
 
-    /// Ok while the Lease's deadline has not passed.
-    pub fn check(&self) -> Result<(), Fenced> {
-        let until = self.until.load(Ordering::SeqCst);
-        let now = Instant::now().saturating_duration_since(self.base);
-        if until == u64::MAX || now < Duration::from_nanos(until) {
-            Ok(())
+    /// The Lease, for the events `LeaderElection` "<identity> became leader" and "<identity> stopped leading".
+    pub(crate) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".to_owned()),
+            kind: Some("Lease".to_owned()),
+            namespace: Some(self.shared.config.resource_namespace.clone()),
+            name: Some(self.shared.config.resource_name.clone()),
+            ..ObjectReference::default()
+        }
+    }
+
+    /// The Lease's annotations as last seen; fresh to within a retry period while the Lease is held or stood for.
+    pub(crate) fn annotations(&self) -> watch::Receiver<BTreeMap<String, String>> {
+        self.shared.annotations.subscribe()
+    }
+
+    /// Writes an annotation with the next renewal, unless somebody changes it before: then theirs stays, and
+    /// [`Self::annotations`] shows it.
+    pub(crate) fn set_annotation(&self, key: &str, value: &str) {
+        let over = self.shared.annotations.borrow().get(key).cloned();
+        let value = value.to_owned();
+        lock(&self.shared.wanted).insert(key.to_owned(), Wanted { value, over });
+    }
+
+    /// Whether a leader renews as it should (B-M4). A standby is well.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        let Some(renewed) = *self.shared.renewed.borrow() else {
+            return Ok(());
+        };
+        let age = renewed.elapsed();
+        if age < self.shared.config.renew_deadline {
+            return Ok(());
+        }
+        Err(format!(
+            "failed to renew the Lease {}/{} for {}s",
+            self.shared.config.resource_namespace,
+            self.shared.config.resource_name,
+            age.as_secs()
+        ))
+    }
+
+    /// Stands for election while `standing` says so, until the Lease is held (the fence is then open) or `stop` is cancelled.
+    pub(crate) async fn acquire(
+        &self,
+        mut standing: watch::Receiver<bool>,
+        stop: &CancellationToken,
+    ) -> Option<Term> {
+        let shared = &self.shared;
+        let mut observed = None;
+        let mut told = String::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return None,
+                () = becomes(&mut standing, true) => {}
+            }
+            let mut wake = Wake::new(shared.api.clone(), &shared.config.resource_name);
+            while !stop.is_cancelled() && *standing.borrow() {
+                let next = match shared.attempt(&mut observed, &mut told).await {
+                    Ok(Attempt::Held(lease, start)) => {
+                        if let Some(term) = Term::begin(Arc::clone(shared), *lease, start) {
+                            if !stop.is_cancelled() && *standing.borrow() {
+                                return Some(term);
+                            }
+                            term.release().await;
+                        }
+                        Instant::now() + shared.retry()
+                    }
+                    Ok(Attempt::Wait(expiry)) => {
+                        expiry.clamp(Instant::now(), Instant::now() + shared.retry())
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "the Lease could not be read or taken");
+                        Instant::now() + shared.retry()
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => {}
+                    () = becomes(&mut standing, false) => {}
+                    () = sleep_until(next) => {}
+                    () = wake.released() => sleep(shared.jitter(RELEASE_JITTER)).await,
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Looks at the Lease and takes it if it is free. Bounded; never dropped halfway by [`Elector::acquire`], so that
+    /// what was taken is known.
+    async fn attempt(
+        &self,
+        observed: &mut Option<Observed>,
+        told: &mut String,
+    ) -> Result<Attempt, Trouble> {
+        let config = &self.config;
+        let read = self.read();
+        let read = timeout_at(Instant::now() + self.patience(), read).await??;
+        let now = Instant::now();
+        if let Some(lease) = &read {
+            record::observe(observed, lease.spec.as_ref(), now);
+            self.publish(lease);
+        }
+        // Also when it is gone: whoever held it holds it on, by its own clock, and will make it again.
+        match record::claim(
+            observed.as_ref(),
+            &self.identity,
+            config.lease_duration,
+            now,
+        ) {
+            Claim::Until(expiry) => {
+                let holder = read.as_ref().map_or("", record::holder);
+                if *told != holder {
+                    holder.clone_into(told);
+                    tracing::info!(holder, "another process leads");
+                }
+                return Ok(Attempt::Wait(expiry));
+            }
+            Claim::Free | Claim::Ours => told.clear(),
+        }
+        let lease = read
+            .unwrap_or_else(|| record::absent(&config.resource_namespace, &config.resource_name));
+        let start = Instant::now();
+        match timeout_at(start + self.patience(), self.write(lease)).await? {
+            Ok(lease) => Ok(Attempt::Held(Box::new(lease), start)),
+            // Another one was faster, or an annotation was edited.
+            Err(error) if is(&error, 409) => Ok(Attempt::Wait(start + SOON)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn read(&self) -> kube::Result<Option<Lease>> {
+        self.api.get_opt(&self.config.resource_name).await
+    }
+
+    /// Writes the Lease as ours; creates it where it has no resourceVersion.
+    async fn write(&self, mut lease: Lease) -> kube::Result<Lease> {
+        let duration = self.config.lease_duration;
+        record::hold(&mut lease, &self.identity, duration, (self.wall)());
+        let wanted = lock(&self.wanted).clone();
+        record::annotate(&mut lease, &wanted);
+        let lease = if lease.metadata.resource_version.is_some() {
+            let name = &self.config.resource_name;
+            self.api.replace(name, &params(), &lease).await?
         } else {
-            Err(Fenced)
-        }
+            self.api.create(&params(), &lease).await?
+        };
+        lock(&self.wanted).retain(|key, value| wanted.get(key) != Some(value));
+        self.publish(&lease);
+        Ok(lease)
     }
 
-    /// Lets writes through until `deadline`.
-    pub(crate) fn extend(&self, deadline: Instant) {
-        let nanos = deadline.saturating_duration_since(self.base).as_nanos();
-        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX - 1);
-        self.until.store(nanos, Ordering::SeqCst);
+    fn publish(&self, lease: &Lease) {
+        let annotations = lease.metadata.annotations.as_ref();
+        self.annotations.send_if_modified(|seen| {
+            let differs = annotations.map_or(!seen.is_empty(), |now| now != seen);
+            if differs {
+                *seen = annotations.cloned().unwrap_or_default();
+            }
+            differs
+        });
     }
 
-    /// Lets nothing through from now on.
-    pub(crate) fn close(&self) {
-        self.until.store(0, Ordering::SeqCst);
+    /// How long one request may take: there must be time for another before the deadline.
+    fn patience(&self) -> Duration {
+        self.config.renew_deadline / 3
     }
+
+    /// The retry period and up to a fifth more.
+    fn retry(&self) -> Duration {
+        let period = self.config.retry_period;
+        period + self.jitter(period / 5)
+    }
+
+    fn jitter(&self, most: Duration) -> Duration {
+        most.mul_f64(lock(&self.rng).random::<f64>())
+    }
+}
+
+/// Waits until `standing` has the value; for ever when nobody is left to change it.
+async fn becomes(standing: &mut watch::Receiver<bool>, value: bool) {
+    if standing.wait_for(|now| *now == value).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Why an attempt to take the Lease came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("no answer in time")]
+    Slow(#[from] tokio::time::error::Elapsed),
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+}
+
+fn params() -> PostParams {
+    PostParams {
+        dry_run: false,
+        field_manager: Some(env!("CARGO_PKG_NAME").to_owned()),
+    }
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,257 @@
+//! What a Lease says and what we write into it, after client-go's rules. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use tokio::time::Instant;
+
+/// The spec as it was last seen, and since when by the local clock: another holder's Lease expires by this
+/// clock alone. `renewTime` is somebody else's clock and is compared with nothing.
+#[derive(Debug)]
+pub(super) struct Observed {
+    spec: LeaseSpec,
+    since: Instant,
+}
+
+/// Who has the Lease.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// Nobody: never held, released, or expired.
+    Free,
+    /// This process (an answer that was lost on its way to us).
+    Ours,
+    /// Another one, at least until then.
+    Until(Instant),
+}
+
+/// Notes what was read at `now`. The clock starts again whenever any field of the spec differs.
+pub(super) fn observe(observed: &mut Option<Observed>, spec: Option<&LeaseSpec>, now: Instant) {
+    let spec = spec.cloned().unwrap_or_default();
+    if observed.as_ref().is_none_or(|seen| seen.spec != spec) {
+        *observed = Some(Observed { spec, since: now });
+    }
+}
+
+/// Who has the Lease as it was last seen. `unstated` is how long a holder that states no duration keeps it.
+pub(super) fn claim(
+    observed: Option<&Observed>,
+    identity: &str,
+    unstated: Duration,
+    now: Instant,
+) -> Claim {
+    let Some(Observed { spec, since }) = observed else {
+        return Claim::Free;
+    };
+    match spec.holder_identity.as_deref() {
+        None | Some("") => Claim::Free,
+        Some(holder) if holder == identity => Claim::Ours,
+        Some(_) => {
+            let duration = spec.lease_duration_seconds.map_or(unstated, |seconds| {
+                Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+            });
+            match since.checked_add(duration) {
+                Some(expiry) if expiry <= now => Claim::Free,
+                Some(expiry) => Claim::Until(expiry),
+                None => Claim::Until(now + unstated),
+            }
+        }
+    }
+}
+
+/// The holder that the Lease names; empty when it is free.
+pub(super) fn holder(lease: &Lease) -> &str {
+    lease
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.holder_identity.as_deref())
+        .unwrap_or_default()
+}
+
+/// A Lease that is not there yet.
+pub(super) fn absent(namespace: &str, name: &str) -> Lease {
+    Lease {
+        metadata: ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+    }
+}
+
+/// Makes `lease` ours: taken over or renewed, everything else in it left alone.
+pub(super) fn hold(lease: &mut Lease, identity: &str, duration: Duration, wall: Timestamp) {
+    let fresh = lease.spec.is_none() && lease.metadata.resource_version.is_none();
+    let spec = lease.spec.get_or_insert_default();
+    if spec.holder_identity.as_deref() != Some(identity) {
+        let transitions = spec.lease_transitions.unwrap_or(0);
+        spec.lease_transitions = Some(if fresh {
+            0
+        } else {
+            transitions.saturating_add(1)
+        });
+        spec.holder_identity = Some(identity.to_owned());
+        spec.acquire_time = Some(MicroTime(wall));
+    }
+    spec.lease_duration_seconds =
+        Some(i32::try_from(duration.as_secs()).unwrap_or(i32::MAX).max(1));
+    spec.renew_time = Some(MicroTime(wall));
+}
+
+/// Gives `lease` away, as client-go does.
+pub(super) fn release(lease: &mut Lease, wall: Timestamp) {
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = Some(String::new());
+    spec.lease_duration_seconds = Some(1);
+    spec.acquire_time = Some(MicroTime(wall));
+    spec.renew_time = Some(MicroTime(wall));
+}
+
+/// An annotation that is to be written with the next renewal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The value to write.
+    pub(super) value: String,
+    /// What was there when it was asked for. Written only while that is still so: whoever changed it meanwhile wins.
+    pub(super) over: Option<String>,
+}
+
+/// Puts the wanted annotations into `lease`, except those that somebody changed meanwhile.
+pub(super) fn annotate(lease: &mut Lease, wanted: &BTreeMap<String, Wanted>) {
+    for (key, Wanted { value, over }) in wanted {
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        if annotations.get(key) == over.as_ref() {
+            annotations.insert(key.clone(), value.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(holder: &str, seconds: Option<i32>, renewed: i64) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: seconds,
+            renew_time: Some(MicroTime(Timestamp::from_second(renewed).unwrap())),
+            ..LeaseSpec::default()
+        }
+    }
+
+    const OWN: Duration = Duration::from_secs(15);
+
+    #[tokio::test(start_paused = true)]
+    async fn b_m3_expires_by_the_local_clock_alone() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut seen = None;
+        assert_eq!(claim(seen.as_ref(), "me", OWN, start), Claim::Free);
+        // A renewTime of 1970 is not read as expired, one far in the future not as valid.
+        observe(&mut seen, Some(&spec("go", Some(15), 0)), start);
+        assert_eq!(
+            claim(seen.as_ref(), "me", OWN, at(14)),
+            Claim::Until(at(15))
+        );
+        observe(&mut seen, Some(&spec("go", Some(15), 0)), at(14));
+        assert_eq!(claim(seen.as_ref(), "me", OWN, at(15)), Claim::Free);
+        // Any change starts the clock again, also of a field that is not renewTime.
+        observe(&mut seen, Some(&spec("go", Some(16), 0)), at(15));
+        assert_eq!(
+            claim(seen.as_ref(), "me", OWN, at(30)),
+            Claim::Until(at(31))
+        );
+        observe(
+            &mut seen,
+            Some(&spec("go", Some(16), 9_000_000_000)),
+            at(20),
+        );
+        assert_eq!(claim(seen.as_ref(), "me", OWN, at(36)), Claim::Free);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b_m3_who_has_it() {
+        let now = Instant::now();
+        let cases = [
+            (None, Claim::Free),
+            (Some(LeaseSpec::default()), Claim::Free),
+            (Some(spec("", Some(1), 5)), Claim::Free),
+            (Some(spec("me", Some(15), 5)), Claim::Ours),
+            (Some(spec("go", None, 5)), Claim::Until(now + OWN)),
+            (Some(spec("go", Some(-3), 5)), Claim::Free),
+            (
+                Some(spec("go", Some(3), 5)),
+                Claim::Until(now + Duration::from_secs(3)),
+            ),
+        ];
+        for (spec, expected) in cases {
+            let mut seen = None;
+            observe(&mut seen, spec.as_ref(), now);
+            assert_eq!(claim(seen.as_ref(), "me", OWN, now), expected, "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn b_m3_fields_as_client_go_writes_them() {
+        let wall = |second| Timestamp::from_second(second).unwrap();
+        let time = |second| Some(MicroTime(wall(second)));
+        let mut lease = absent("kube-system", "ccm");
+        hold(&mut lease, "a", OWN, wall(100));
+        let spec = lease.spec.clone().unwrap();
+        assert_eq!(spec.lease_transitions, Some(0));
+        assert_eq!((spec.acquire_time, spec.renew_time), (time(100), time(100)));
+        assert_eq!(spec.lease_duration_seconds, Some(15));
+
+        lease.metadata.resource_version = Some("1".to_owned());
+        hold(&mut lease, "a", OWN, wall(102));
+        let spec = lease.spec.clone().unwrap();
+        assert_eq!(spec.lease_transitions, Some(0));
+        assert_eq!((spec.acquire_time, spec.renew_time), (time(100), time(102)));
+
+        lease.spec.as_mut().unwrap().strategy = Some("OldestEmulationVersion".to_owned());
+        hold(&mut lease, "b", OWN, wall(120));
+        let spec = lease.spec.clone().unwrap();
+        assert_eq!(spec.lease_transitions, Some(1));
+        assert_eq!((spec.acquire_time, spec.renew_time), (time(120), time(120)));
+        assert_eq!(spec.strategy.as_deref(), Some("OldestEmulationVersion"));
+
+        release(&mut lease, wall(130));
+        let spec = lease.spec.clone().unwrap();
+        assert_eq!(spec.holder_identity.as_deref(), Some(""));
+        assert_eq!(spec.lease_duration_seconds, Some(1));
+        assert_eq!(spec.lease_transitions, Some(1));
+        hold(&mut lease, "b", OWN, wall(131));
+        assert_eq!(lease.spec.unwrap().lease_transitions, Some(2));
+    }
+
+    #[test]
+    fn s20_an_operators_edit_wins_over_a_wanted_annotation() {
+        let wanted = |over: Option<&str>| {
+            BTreeMap::from([(
+                "k".to_owned(),
+                Wanted {
+                    value: "ours".to_owned(),
+                    over: over.map(str::to_owned),
+                },
+            )])
+        };
+        let cases = [
+            (None, None, "ours"),
+            (Some("old"), Some("old"), "ours"),
+            (Some("theirs"), Some("old"), "theirs"),
+            (Some("theirs"), None, "theirs"),
+        ];
+        for (there, over, expected) in cases {
+            let mut lease = absent("n", "l");
+            if let Some(there) = there {
+                lease.metadata.annotations =
+                    Some(BTreeMap::from([("k".to_owned(), there.to_owned())]));
+            }
+            annotate(&mut lease, &wanted(over));
+            assert_eq!(lease.metadata.annotations.unwrap()["k"], expected);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A term: renewed until it is lost or given back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::{SOON, Shared, is, params, record};
+
+/// A release that takes longer is given up: the Lease then expires by itself.
+const RELEASE_CAP: Duration = Duration::from_secs(5);
+
+/// Why the Lease is not ours any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Lost {
+    /// No renewal succeeded in time.
+    #[error("the Lease could not be renewed within {}s: {last_error}", .within.as_secs_f32())]
+    Deadline {
+        /// The renew deadline.
+        within: Duration,
+        /// What the last attempt said.
+        last_error: String,
+    },
+    /// Somebody else is written in it; empty: somebody cleared it.
+    #[error("the Lease is held by {holder:?}")]
+    Taken {
+        /// Their identity.
+        holder: String,
+    },
+}
+
+/// The time in which the Lease is held. Dropping it closes the fence.
+pub(crate) struct Term {
+    shared: Arc<Shared>,
+    lease: Lease,
+    /// Start of the last good renewal.
+    renewed: Instant,
+    /// Not before then is the next renewal tried.
+    next: Instant,
+    last_error: String,
+    lost: Option<Lost>,
+}
+
+impl Term {
+    /// `None` when the answer came so late that the term is over already.
+    pub(super) fn begin(shared: Arc<Shared>, lease: Lease, start: Instant) -> Option<Self> {
+        let mut term = Self {
+            renewed: start,
+            next: start,
+            last_error: "no answer".to_owned(),
+            lost: None,
+            shared,
+            lease,
+        };
+        if Instant::now() >= term.deadline() {
+            return None;
+        }
+        let lease = term.lease.clone();
+        term.extend(lease, start);
+        let shared = &term.shared;
+        shared.metrics.set(&shared.config.resource_name, true);
+        tracing::info!(identity = %shared.identity, "leading");
+        Some(term)
+    }
+
+    fn deadline(&self) -> Instant {
+        self.renewed + self.shared.config.renew_deadline
+    }
+
+    fn extend(&mut self, lease: Lease, start: Instant) {
+        self.lease = lease;
+        self.renewed = start;
+        self.next = start + self.shared.config.retry_period;
+        self.shared.renewed.send_replace(Some(start));
+        self.shared.fence.extend(self.deadline());
+    }
+
+    /// Renews until the Lease is lost; the fence is closed then. May be dropped and called again at any time.
+    pub(crate) async fn hold(&mut self) -> Lost {
+        loop {
+            if let Some(lost) = &self.lost {
+                return lost.clone();
+            }
+            let deadline = self.deadline();
+            sleep_until(self.next.min(deadline)).await;
+            let start = Instant::now();
+            if start >= deadline {
+                self.lose_by_deadline();
+                continue;
+            }
+            let limit = deadline.min(start + self.shared.patience());
+            let outcome = timeout_at(limit, renew(&self.shared, &self.lease, start)).await;
+            // Also a good answer counts for nothing after the deadline (this process may have been suspended).
+            if Instant::now() >= deadline {
+                self.lose_by_deadline();
+                continue;
+            }
+            match outcome {
+                Ok(Ok(Renewal::Done(lease, start))) => self.extend(*lease, start),
+                Ok(Ok(Renewal::Taken(holder))) => self.lose(Lost::Taken { holder }),
+                Ok(Err(error)) => self.retry(start, error.to_string()),
+                Err(_) => self.retry(start, "no answer in time".to_owned()),
+            }
+        }
+    }
+
+    fn retry(&mut self, start: Instant, error: String) {
+        tracing::warn!(%error, "the Lease could not be renewed");
+        // Sooner than the next regular renewal, but never at once.
+        let again = start + self.shared.retry() / 2;
+        self.next = again.max(Instant::now() + SOON);
+        self.last_error = error;
+    }
+
+    fn lose_by_deadline(&mut self) {
+        let within = self.shared.config.renew_deadline;
+        let last_error = std::mem::take(&mut self.last_error);
+        self.lose(Lost::Deadline { within, last_error });
+    }
+
+    fn lose(&mut self, lost: Lost) {
+        self.end();
+        tracing::error!(reason = %lost, "the Lease is lost");
+        self.lost = Some(lost);
+    }
+
+    fn end(&self) {
+        let shared = &self.shared;
+        shared.fence.close();
+        shared.renewed.send_replace(None);
+        shared.metrics.set(&shared.config.resource_name, false);
+    }
+
+    /// Gives the Lease back, so that another takes over at once. The fence is closed first: call it when nothing
+    /// mutating is in flight. Takes at most 5 s and never goes past the deadline; a lost Lease is left alone.
+    pub(crate) async fn release(self) {
+        self.end();
+        let deadline = self.deadline();
+        if self.lost.is_some() || Instant::now() >= deadline {
+            return;
+        }
+        let limit = deadline.min(Instant::now() + RELEASE_CAP);
+        match timeout_at(limit, give_back(&self.shared, self.lease.clone())).await {
+            Ok(Ok(())) => tracing::info!("the Lease is released"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the Lease could not be released and will expire");
+            }
+            Err(_) => tracing::warn!("the Lease could not be released in time and will expire"),
+        }
+    }
+}
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+enum Renewal {
+    /// As the server has it now, and when the request was sent that made it so.
+    Done(Box<Lease>, Instant),
+    Taken(String),
+}
+
+/// One renewal: a PUT of what we last saw; where that is not what is there, a read and a second PUT.
+async fn renew(shared: &Shared, lease: &Lease, start: Instant) -> kube::Result<Renewal> {
+    match shared.write(lease.clone()).await {
+        Ok(lease) => return Ok(Renewal::Done(Box::new(lease), start)),
+        // Somebody wrote in between (perhaps we: an answer was lost), or it was deleted.
+        Err(error) if is(&error, 409) || is(&error, 404) => {}
+        Err(error) => return Err(error),
+    }
+    let config = &shared.config;
+    let lease = match shared.read().await? {
+        Some(lease) if record::holder(&lease) == shared.identity => lease,
+        Some(lease) => return Ok(Renewal::Taken(record::holder(&lease).to_owned())),
+        None => {
+            tracing::warn!("the Lease was deleted and is made again");
+            record::absent(&config.resource_namespace, &config.resource_name)
+        }
+    };
+    shared.publish(&lease);
+    let start = Instant::now();
+    let lease = shared.write(lease).await?;
+    Ok(Renewal::Done(Box::new(lease), start))
+}
+
+async fn give_back(shared: &Shared, mut lease: Lease) -> kube::Result<()> {
+    let name = &shared.config.resource_name;
+    loop {
+        record::release(&mut lease, (shared.wall)());
+        match shared.api.replace(name, &params(), &lease).await {
+            Ok(_) => return Ok(()),
+            Err(error) if is(&error, 409) || is(&error, 404) => {}
+            Err(error) if is(&error, 403) => return Err(error),
+            Err(error) => tracing::debug!(%error, "releasing again"),
+        }
+        match shared.read().await {
+            Ok(Some(read)) if record::holder(&read) == shared.identity => lease = read,
+            Ok(_) => return Ok(()),
+            Err(error) => tracing::debug!(%error, "the Lease could not be read"),
+        }
+        sleep(SOON).await;
+    }
+}

@@ -1,0 +1,93 @@
+//! One watch of the Lease, so that a standby notices a release at once. It only wakes: what is decided is decided
+//! on a fresh read. Where it cannot be had (RBAC, a lost connection), the poll does its work alone.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{WatchEvent, WatchParams};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::record;
+
+type Events = BoxStream<'static, kube::Result<WatchEvent<Lease>>>;
+
+/// The API server ends a watch after this.
+const WATCH_SECONDS: u32 = 290;
+/// A watch that lasts longer than the API server lets it has lost its connection.
+const WATCH_CAP: Duration = Duration::from_secs(300);
+const CONNECT_CAP: Duration = Duration::from_secs(10);
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+enum State {
+    Waiting(Instant),
+    Connecting(BoxFuture<'static, kube::Result<Events>>),
+    Open(Events, Instant),
+}
+
+/// The watch of one Lease.
+pub(super) struct Wake {
+    api: Api<Lease>,
+    name: String,
+    backoff: Duration,
+    state: State,
+}
+
+impl Wake {
+    pub(super) fn new(api: Api<Lease>, name: &str) -> Self {
+        Self {
+            api,
+            name: name.to_owned(),
+            backoff: BACKOFF.0,
+            state: State::Waiting(Instant::now()),
+        }
+    }
+
+    /// Returns when the Lease was seen without a holder. May be dropped and called again at any time.
+    pub(super) async fn released(&mut self) {
+        loop {
+            match &mut self.state {
+                State::Waiting(until) => {
+                    sleep_until(*until).await;
+                    let (api, name) = (self.api.clone(), self.name.clone());
+                    self.state = State::Connecting(Box::pin(connect(api, name)));
+                }
+                State::Connecting(connecting) => match connecting.await {
+                    Ok(events) => self.state = State::Open(events, Instant::now() + WATCH_CAP),
+                    Err(error) => {
+                        tracing::debug!(%error, lease = %self.name, "the Lease cannot be watched; it is polled");
+                        self.wait();
+                    }
+                },
+                State::Open(events, end) => match timeout_at(*end, events.next()).await {
+                    Ok(Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)))) => {
+                        self.backoff = BACKOFF.0;
+                        if record::holder(&lease).is_empty() {
+                            return;
+                        }
+                    }
+                    Ok(Some(Ok(WatchEvent::Bookmark(_) | WatchEvent::Deleted(_)))) => {}
+                    Ok(Some(Ok(WatchEvent::Error(_)) | Err(_)) | None) | Err(_) => self.wait(),
+                },
+            }
+        }
+    }
+
+    fn wait(&mut self) {
+        self.state = State::Waiting(Instant::now() + self.backoff);
+        self.backoff = (self.backoff * 2).min(BACKOFF.1);
+    }
+}
+
+async fn connect(api: Api<Lease>, name: String) -> kube::Result<Events> {
+    let params = WatchParams::default()
+        .fields(&format!("metadata.name={name}"))
+        .timeout(WATCH_SECONDS);
+    match timeout(CONNECT_CAP, api.watch(&params, "0")).await {
+        Ok(events) => Ok(events?.boxed()),
+        Err(elapsed) => Err(kube::Error::Service(Box::new(elapsed))),
+    }
+}
