@@ -1,21 +1,388 @@
-//! The node controller (B-N1 to ▲N14): initialises Nodes and keeps their addresses current.
+//! The node controller (B-N1 to ▲N14): initialises Nodes and keeps their addresses and labels current.
+//!
+//! ```text
+//! Change -> queue -> batch -> lookup -> plan::changes -> writes -> done        (Nodes with the taint)
+//! every --node-status-update-frequency: batches, spread -> lookup -> plan::changes -> writes   (the others)
+//! ```
 
 mod addresses;
 mod labels;
+pub(crate) mod lookup;
+mod metrics;
 mod plan;
+mod refresh;
+mod sync;
+mod waiting;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::cluster::{Change, Key};
+use crate::provider::{ProviderStatus, Session};
+use crate::queue::{Backoff, Outcome, Queue};
+use crate::run::LoopContext;
+use crate::writes::{EventType, node_reference};
+
+pub(crate) use metrics::Metrics;
+use waiting::Waiting;
+
+/// Writes to the API server that run at once, over all batches.
+const WRITERS: usize = 64;
+/// No new batch is taken while so many answered Nodes wait for their writes: the batches grow fuller meanwhile.
+const WRITE_BACKLOG: usize = 4 * WRITERS;
+/// Lookups that run at once, whatever the provider allows.
+const MAX_LOOKUPS: usize = 32;
+/// How often it is looked at who waits for too long.
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    max: Duration::from_mins(2),
+};
 
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
-pub(crate) async fn run(_context: crate::run::LoopContext, _metrics: Metrics) {
-    todo!()
+pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
+    context.writes = context.writes.with_component("cloud-node-controller");
+    let worker = Arc::new(Worker::new(context, metrics));
+    tokio::join!(
+        worker.watch_nodes(),
+        worker.follow_provider(),
+        worker.housekeep(),
+        worker.dispatch(),
+        worker.refresh(),
+    );
 }
 
-/// `node_controller_*`.
-#[derive(Clone)]
-pub(crate) struct Metrics {}
+/// What the parts of the loop share.
+struct Worker {
+    context: LoopContext,
+    metrics: Metrics,
+    /// Names of Nodes with the taint.
+    queue: Queue<String>,
+    waiting: Mutex<Waiting>,
+    loners: lookup::Loners,
+    writers: Semaphore,
+    load: watch::Sender<Load>,
+    lookups: Mutex<Lookups>,
+    /// The cloud said slow down: no lookup before this (THROTTLED).
+    not_before: Mutex<Instant>,
+}
 
-impl Metrics {
-    /// Registers the families.
-    pub(crate) fn register(_registry: &mut prometheus_client::registry::Registry) -> Self {
-        todo!()
+/// What is under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    /// Batches whose lookup is not over.
+    asking: usize,
+    /// Nodes whose writes are not over.
+    writing: usize,
+}
+
+/// The lookups that one session allows at once.
+struct Lookups {
+    session: Weak<Session>,
+    limit: usize,
+    permits: Arc<Semaphore>,
+}
+
+impl Worker {
+    fn new(context: LoopContext, metrics: Metrics) -> Self {
+        let queue = Queue::new("cloud-node", BACKOFF, context.seed, &context.queue_metrics);
+        queue.pause();
+        Self {
+            queue,
+            waiting: Mutex::default(),
+            loners: lookup::Loners::default(),
+            writers: Semaphore::new(WRITERS),
+            load: watch::Sender::new(Load::default()),
+            lookups: Mutex::new(Lookups {
+                session: Weak::new(),
+                limit: 1,
+                permits: Arc::new(Semaphore::new(1)),
+            }),
+            not_before: Mutex::new(Instant::now()),
+            context,
+            metrics,
+        }
     }
+
+    /// Feeds the queue from the store.
+    async fn watch_nodes(&self) {
+        let mut changes = self.context.cluster.nodes.subscribe();
+        loop {
+            let batch = tokio::select! {
+                biased;
+                () = self.context.stop.cancelled() => return,
+                batch = changes.next() => batch,
+            };
+            for change in &batch {
+                self.note(change);
+            }
+        }
+    }
+
+    fn note(&self, change: &Change<Node>) {
+        match (&change.old, &change.new) {
+            (_, Some(node)) => {
+                let name = name(node);
+                if plan::is_uninitialized(node) {
+                    self.wait_for(node);
+                } else {
+                    self.waiting().gone(name);
+                }
+                if plan::wakes(change.old.as_deref(), node) {
+                    self.queue.add(name.to_owned());
+                }
+            }
+            (Some(node), None) => {
+                self.waiting().gone(name(node));
+                self.queue.remove(&name(node).to_owned());
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Pauses while the provider cannot be asked, and goes on at once when it can again (▲M9).
+    async fn follow_provider(&self) {
+        let mut status = self.context.status.clone();
+        let mut last: Weak<Session> = Weak::new();
+        let mut scope_told = false;
+        loop {
+            let (session, working) = {
+                let status = status.borrow_and_update();
+                (usable(&status), status.working().is_some())
+            };
+            if let Some(session) = &session {
+                let current = Arc::downgrade(session);
+                if !current.ptr_eq(&last) {
+                    last = current;
+                    self.queue.reset_transport_backoffs();
+                    self.add_all();
+                }
+                self.queue.resume();
+                scope_told = false;
+            } else {
+                self.queue.pause();
+                if working && !scope_told {
+                    scope_told = true;
+                    tracing::warn!(
+                        provider = %self.context.provider,
+                        "no Node is initialised or refreshed: the cloud scope is not the accepted one"
+                    );
+                }
+            }
+            drop(session);
+            tokio::select! {
+                biased;
+                () = self.context.stop.cancelled() => return,
+                changed = status.changed() => if changed.is_err() {
+                    self.queue.pause();
+                    return self.context.stop.cancelled().await;
+                },
+            }
+        }
+    }
+
+    /// A new session may know what the last one did not, and own other Nodes.
+    fn add_all(&self) {
+        for node in self.context.cluster.nodes.all() {
+            if plan::is_uninitialized(&node) {
+                self.wait_for(&node);
+                self.queue.add(name(&node).to_owned());
+            }
+        }
+    }
+
+    /// ▲N13: tells about the Nodes that wait, also while there is no provider to ask.
+    async fn housekeep(&self) {
+        let mut ticks = tokio::time::interval(HOUSEKEEPING);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.context.stop.cancelled() => break,
+                _ = ticks.tick() => {}
+            }
+            let (overdue, oldest) = {
+                let mut waiting = self.waiting();
+                let oldest = waiting.oldest((self.context.wall)());
+                (waiting.overdue(Instant::now()), oldest)
+            };
+            self.metrics.oldest(&self.context.provider, oldest);
+            for (name, error) in overdue {
+                if let Some(node) = self.node(&name) {
+                    let error = error.unwrap_or_else(|| self.why_nothing_happens());
+                    self.event(&node, EventType::Warning, plan::NOT_INITIALIZED, error);
+                }
+            }
+        }
+        // Whoever leads next reports it.
+        self.metrics.oldest(&self.context.provider, Duration::ZERO);
+    }
+
+    fn why_nothing_happens(&self) -> String {
+        let status = self.context.status.borrow();
+        let provider = &self.context.provider;
+        if status.working().is_some() && !status.scope_accepted {
+            format!(
+                "the cloud scope of provider {provider} is not the accepted one; no Node is initialised"
+            )
+        } else if status.message.is_empty() {
+            format!("provider {provider} has not answered for this Node yet")
+        } else {
+            format!("provider {provider} cannot be asked: {}", status.message)
+        }
+    }
+
+    /// Takes batches while there is room for them.
+    async fn dispatch(self: &Arc<Self>) {
+        let mut load = self.load.subscribe();
+        let mut tasks = JoinSet::new();
+        loop {
+            let batch = async {
+                let limit = self.session().map_or(1, |session| self.lookups(&session).0);
+                let room = |load: &Load| load.asking < limit && load.writing < WRITE_BACKLOG;
+                // Its sender is our own.
+                let _room = load.wait_for(room).await;
+                let not_before = *self
+                    .not_before
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                tokio::time::sleep_until(not_before).await;
+                let max = self.session().map_or(100, |session| session.max_batch());
+                self.queue
+                    .next_batch(max, self.context.config.node.batch_linger)
+                    .await
+            };
+            tokio::select! {
+                biased;
+                () = self.context.stop.cancelled() => break,
+                Some(ended) = tasks.join_next(), if !tasks.is_empty() => report(ended),
+                names = batch => {
+                    let asking = self.asking();
+                    let worker = Arc::clone(self);
+                    tasks.spawn(async move { worker.initialize(names, asking).await });
+                }
+            }
+        }
+        while let Some(ended) = tasks.join_next().await {
+            report(ended);
+        }
+    }
+
+    /// What one batch of the queue becomes.
+    async fn initialize(&self, names: Vec<String>, asking: Asking) {
+        let Some(session) = self.session() else {
+            for name in &names {
+                self.queue.done(name, Outcome::RetryTransport);
+            }
+            return;
+        };
+        let mut nodes = Vec::with_capacity(names.len());
+        for name in names {
+            let node = self.node(&name).filter(|node| {
+                let ours = session.ownership.concerns(&self.context.provider, node);
+                ours && plan::is_uninitialized(node)
+            });
+            match node {
+                Some(node) => nodes.push(node),
+                None => {
+                    self.waiting().gone(&name);
+                    self.queue.done(&name, Outcome::Forget);
+                }
+            }
+        }
+        self.sync(&session, nodes, Duration::ZERO, asking).await;
+    }
+
+    /// The session, while Nodes may be looked up and written.
+    fn session(&self) -> Option<Arc<Session>> {
+        usable(&self.context.status.borrow())
+    }
+
+    /// How many lookups may run at once, and the permits for them.
+    fn lookups(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
+        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = Arc::downgrade(session);
+        if !current.ptr_eq(&lookups.session) {
+            let limit = lookup_limit(session, self.context.config.node.concurrent_syncs);
+            *lookups = Lookups {
+                session: current,
+                limit,
+                permits: Arc::new(Semaphore::new(limit)),
+            };
+        }
+        (lookups.limit, Arc::clone(&lookups.permits))
+    }
+
+    fn asking(&self) -> Asking {
+        self.load.send_modify(|load| load.asking += 1);
+        Asking(self.load.clone())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_for(&self, node: &Node) {
+        let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let uid = node.metadata.uid.as_deref();
+        self.waiting()
+            .seen(name(node), uid, created, Instant::now());
+    }
+
+    fn node(&self, name: &str) -> Option<Arc<Node>> {
+        self.context.cluster.nodes.get(&Key::node(name))
+    }
+
+    fn event(&self, node: &Node, kind: EventType, reason: &str, message: String) {
+        let reference = node_reference(node);
+        self.context
+            .writes
+            .events
+            .record(&reference, kind, reason, message);
+    }
+}
+
+/// A batch whose lookup is not over.
+struct Asking(watch::Sender<Load>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0
+            .send_modify(|load| load.asking = load.asking.saturating_sub(1));
+    }
+}
+
+/// The session, where it knows instances and may be used: a scope that is not accepted may have instances with the same IDs in
+/// another account, whose addresses must not reach our Nodes (▲S20).
+fn usable(status: &ProviderStatus) -> Option<Arc<Session>> {
+    let session = status.working().filter(|_| status.scope_accepted)?;
+    let offered = session.info.capabilities.as_ref()?;
+    offered.instances.is_some().then(|| Arc::clone(session))
+}
+
+/// The lookups that may run at once: the provider's `max_in_flight`, at most 32; the flag only lowers it.
+pub(crate) fn lookup_limit(session: &Session, lowered: Option<usize>) -> usize {
+    let offered = session.info.capabilities.as_ref();
+    let instances = offered.and_then(|offered| offered.instances);
+    let stated = instances.and_then(|instances| instances.max_in_flight);
+    let stated = stated.filter(|stated| *stated > 0).unwrap_or(8);
+    (stated as usize)
+        .min(MAX_LOOKUPS)
+        .min(lowered.unwrap_or(MAX_LOOKUPS))
+        .max(1)
+}
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a batch of Nodes ended early");
+    }
+}
+
+fn name(node: &Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
 }

@@ -1,20 +1,284 @@
 //! The node lifecycle controller (B-L1 to ▲L7): deletes Nodes whose instance is gone, taints those that are shut down.
+//!
+//! ```text
+//! every --node-monitor-period, or a hint: Ledger::questions -> lookup -> Ledger::pass -> taints; last look -> delete
+//! ```
 
+mod act;
 mod brake;
+mod metrics;
 mod plan;
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use futures::stream::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use tokio::sync::{Semaphore, broadcast};
+use tokio::time::Instant;
+
+use crate::node::lookup::{self, Called, Loners, Lookup};
+use crate::node::lookup_limit;
+use crate::provider::{ProviderStatus, Session, Trouble, TroubleCode};
+use crate::providers::NodeOwner;
+use crate::run::{Hint, LoopContext};
+
+pub(crate) use metrics::Metrics;
+use plan::{Findings, Ledger, Pass, Questions};
+
+/// Hints that come together make one pass (▲L7).
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Passes begin at least so far apart, whatever is hinted: two ABSENT answers must be two answers.
+const LEAST_GAP: Duration = Duration::from_secs(1);
+/// A brake that holds is told about again.
+const TOLD_AGAIN: Duration = Duration::from_mins(15);
+
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
-pub(crate) async fn run(_context: crate::run::LoopContext, _metrics: Metrics) {
-    todo!()
+pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
+    context.writes = context
+        .writes
+        .with_component("cloud-node-lifecycle-controller");
+    let mut hints = context.hints.subscribe();
+    let period = context.config.node_lifecycle.monitor_period;
+    let mut lifecycle = Lifecycle::new(context, metrics);
+    loop {
+        let start = Instant::now();
+        lifecycle.pass().await;
+        // A pass that takes longer than the period is followed by the next one: they never overlap.
+        let next = (start + period).max(lifecycle.not_before);
+        let stop = &lifecycle.context.stop;
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep_until(next) => {}
+            () = hinted(&mut hints) => {
+                let earliest = (start + LEAST_GAP).max(Instant::now() + DEBOUNCE).max(lifecycle.not_before);
+                if stop.run_until_cancelled(tokio::time::sleep_until(earliest)).await.is_none() {
+                    break;
+                }
+                while !matches!(
+                    hints.try_recv(),
+                    Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed)
+                ) {}
+            }
+        }
+    }
+    // Whoever leads next says it.
+    lifecycle.metrics.held(&lifecycle.context.provider, 0);
 }
 
-/// Lifecycle metrics.
-#[derive(Clone)]
-pub(crate) struct Metrics {}
-
-impl Metrics {
-    /// Registers the families.
-    pub(crate) fn register(_registry: &mut prometheus_client::registry::Registry) -> Self {
-        todo!()
+/// Returns with the next hint that concerns instances.
+async fn hinted(hints: &mut broadcast::Receiver<Hint>) {
+    loop {
+        match hints.recv().await {
+            Ok(Hint::Resync | Hint::Instance { .. })
+            | Err(broadcast::error::RecvError::Lagged(_)) => return,
+            Ok(Hint::LoadBalancer { .. } | Hint::Routes) => {}
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
     }
+}
+
+/// What lasts from pass to pass.
+struct Lifecycle {
+    context: LoopContext,
+    metrics: Metrics,
+    ledger: Ledger,
+    /// The session that the ledger's answers are of.
+    session: Weak<Session>,
+    loners: Loners,
+    /// The cloud said slow down (THROTTLED).
+    not_before: Instant,
+    /// Why the last pass was void.
+    void: Option<String>,
+    /// When the brake was last told about.
+    told: Option<Instant>,
+}
+
+impl Lifecycle {
+    fn new(context: LoopContext, metrics: Metrics) -> Self {
+        let config = &context.config.node_lifecycle;
+        let longest_step = Duration::from_mins(1).max(config.monitor_period * 2);
+        Self {
+            ledger: Ledger::new(config.brake, longest_step),
+            session: Weak::new(),
+            loners: Loners::default(),
+            not_before: Instant::now(),
+            void: None,
+            told: None,
+            metrics,
+            context,
+        }
+    }
+
+    async fn pass(&mut self) {
+        let Some(session) = usable(&self.context.status.borrow()) else {
+            return;
+        };
+        let current = Arc::downgrade(&session);
+        if !current.ptr_eq(&self.session) {
+            self.session = current;
+            self.ledger.start_over();
+        }
+        let may_delete = self.may_delete(&session);
+        let nodes = self.owned(&session);
+        self.take_taints_off(&nodes).await;
+        let questions = self.ledger.questions(&nodes);
+        if questions.suspects.is_empty() {
+            self.show(&Pass::default());
+            return;
+        }
+        self.loners.keep(&nodes);
+        drop(nodes);
+        let stop = self.context.stop.clone();
+        let Some(answers) = stop
+            .run_until_cancelled(self.ask(&session, &questions))
+            .await
+        else {
+            return;
+        };
+        // A pass belongs to one session.
+        if !self.is_current(&session) {
+            return;
+        }
+        let nodes = self.owned(&session);
+        let offered = session
+            .info
+            .capabilities
+            .as_ref()
+            .and_then(|offered| offered.instances);
+        let now = Instant::now();
+        let pass = self.ledger.pass(&Findings {
+            questions: &questions,
+            answers: &answers,
+            nodes: &nodes,
+            may_delete: may_delete && self.may_delete(&session),
+            power_state: offered.is_some_and(|instances| instances.power_state),
+            now,
+            wall: (self.context.wall)(),
+        });
+        drop(nodes);
+        self.show(&pass);
+        self.put_taints_on(&pass.taint).await;
+        if !pass.delete.is_empty() {
+            let listing = offered.is_some_and(|instances| instances.listing);
+            self.delete(&session, pass.delete, listing, now).await;
+        }
+    }
+
+    /// The Nodes with this provider's ID, in the order of their names (B-L4).
+    fn owned(&self, session: &Session) -> Vec<Arc<Node>> {
+        let ours = NodeOwner::Provider(&self.context.provider);
+        let mut nodes = self.context.cluster.nodes.all();
+        nodes.retain(|node| {
+            !plan::provider_id(node).is_empty()
+                && !plan::uid(node).is_empty()
+                && session.ownership.node_owner(node) == ours
+        });
+        nodes
+    }
+
+    /// All Nodes of a pass, in batches, at once (▲L5).
+    async fn ask(
+        &mut self,
+        session: &Arc<Session>,
+        questions: &Questions,
+    ) -> BTreeMap<String, Result<api::Instance, Trouble>> {
+        let offered = session
+            .info
+            .capabilities
+            .as_ref()
+            .and_then(|offered| offered.instances);
+        let facets: &[api::InstanceFacet] =
+            if offered.is_some_and(|instances| instances.power_state) {
+                &[api::InstanceFacet::Existence, api::InstanceFacet::Power]
+            } else {
+                &[api::InstanceFacet::Existence]
+            };
+        let asked = questions.witnesses.iter().chain(&questions.suspects);
+        let batches = self
+            .loners
+            .batches(asked.cloned().collect(), session.max_batch());
+        let permits = Semaphore::new(lookup_limit(session, None));
+        let permits = &permits;
+        let found: Vec<Vec<Lookup<api::Instance>>> = lookup::answers(batches, |nodes| async move {
+            // Never closed.
+            let _permit = permits.acquire().await;
+            let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
+            let outcome = session
+                .lookup_instances(&asked, facets, Duration::ZERO)
+                .await;
+            (nodes, outcome) as Called<api::Instance>
+        })
+        .collect()
+        .await;
+        let mut answers = BTreeMap::new();
+        for found in found {
+            self.loners.learn(&found);
+            for Lookup { node, answer, .. } in found {
+                if let Err(trouble) = &answer {
+                    self.note_trouble(&node, trouble);
+                }
+                answers.insert(plan::uid(&node).to_owned(), answer);
+            }
+        }
+        answers
+    }
+
+    fn note_trouble(&mut self, node: &Node, trouble: &Trouble) {
+        let (node, provider) = (plan::name(node), &self.context.provider);
+        tracing::debug!(node, %provider, error = %trouble, "nothing is known of this Node's instance");
+        if trouble.code == TroubleCode::Throttled {
+            let after = trouble.retry_after.unwrap_or(Duration::from_secs(1));
+            self.not_before = self.not_before.max(Instant::now() + after);
+        }
+    }
+
+    fn is_current(&self, session: &Arc<Session>) -> bool {
+        let status = self.context.status.borrow();
+        status
+            .working()
+            .is_some_and(|current| Arc::ptr_eq(current, session))
+    }
+
+    /// Whether Nodes may be deleted on this session's answers, now.
+    fn may_delete(&self, session: &Arc<Session>) -> bool {
+        !self.context.stop.is_cancelled()
+            && self.is_current(session)
+            && self.context.status.borrow().may_delete_nodes()
+    }
+
+    /// Says what a pass found: once, not in each pass.
+    fn show(&mut self, pass: &Pass) {
+        let provider = &self.context.provider;
+        if let Some(reason) = &pass.void {
+            self.metrics.void(provider);
+            if self.void.is_none() {
+                tracing::warn!(%provider, reason, "the provider's answers about Nodes count for nothing");
+            }
+        } else if self.void.is_some() {
+            tracing::info!(%provider, "the provider's answers about Nodes count again");
+        }
+        if pass.void.is_none() {
+            self.metrics.held(provider, pass.held.len());
+        }
+        self.void.clone_from(&pass.void);
+        if !self.ledger.brake_holds() {
+            self.told = None;
+        }
+        let again = self.told.is_some_and(|told| told.elapsed() >= TOLD_AGAIN);
+        if pass.engaged || again && !pass.held.is_empty() {
+            self.told = Some(Instant::now());
+            self.tell_of_brake(&pass.held);
+        }
+    }
+}
+
+/// The session, where it knows instances and may be used: what another account says of the same IDs is nothing to us (▲S20).
+fn usable(status: &ProviderStatus) -> Option<Arc<Session>> {
+    let session = status.working().filter(|_| status.scope_accepted)?;
+    let offered = session.info.capabilities.as_ref()?;
+    offered.instances.is_some().then(|| Arc::clone(session))
 }

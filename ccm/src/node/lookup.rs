@@ -1,0 +1,289 @@
+//! Asking about many Nodes, so that one that makes a whole call fail starves nobody.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::stream::{FuturesUnordered, Stream, StreamExt};
+use k8s_openapi::api::core::v1::Node;
+
+use crate::provider::{Trouble, TroubleCode};
+
+/// What was found for one Node.
+#[derive(Debug)]
+pub(crate) struct Lookup<T> {
+    /// The Node, as it was asked about.
+    pub(crate) node: Arc<Node>,
+    /// The answer for it.
+    pub(crate) answer: Result<T, Trouble>,
+    /// The answer is the failure of a call, not this Node's own.
+    pub(crate) whole: bool,
+}
+
+/// What one call brought: the Nodes it asked about, and the answers in their order.
+pub(crate) type Called<T> = (Vec<Arc<Node>>, Result<Vec<Result<T, Trouble>>, Trouble>);
+
+/// Makes one call for each batch, all at once (`call` holds them to what may be in flight). A call that fails as a whole, because of
+/// what was asked, is halved down to single Nodes. Yields the answers of each call as they come; each Node comes once.
+///
+/// Halving ends when call after call fails: then it is not the Nodes.
+pub(crate) fn answers<T, C, F>(
+    batches: Vec<Vec<Arc<Node>>>,
+    call: C,
+) -> impl Stream<Item = Vec<Lookup<T>>>
+where
+    C: Fn(Vec<Arc<Node>>) -> F,
+    F: Future<Output = Called<T>>,
+{
+    // Two levels more than it takes to get down to a single Node.
+    let levels = |batch: &Vec<Arc<Node>>| batch.len().max(1).ilog2() as usize + 3;
+    let budget: usize = batches.iter().map(levels).sum();
+    let running: FuturesUnordered<F> = batches
+        .into_iter()
+        .filter(|batch| !batch.is_empty())
+        .map(&call)
+        .collect();
+    futures::stream::unfold(
+        (running, budget, call),
+        |(mut running, mut budget, call)| async move {
+            loop {
+                let (nodes, outcome) = running.next().await?;
+                let found = match outcome {
+                    Ok(found) => {
+                        budget = budget.saturating_add(2);
+                        of_each(nodes, found)
+                    }
+                    Err(trouble)
+                        if nodes.len() > 1 && budget > 0 && because_of_itself(trouble.code) =>
+                    {
+                        budget -= 1;
+                        let mut front = nodes;
+                        let back = front.split_off(front.len() / 2);
+                        running.push(call(front));
+                        running.push(call(back));
+                        continue;
+                    }
+                    Err(trouble) => nodes
+                        .into_iter()
+                        .map(|node| Lookup {
+                            node,
+                            answer: Err(trouble.clone()),
+                            whole: true,
+                        })
+                        .collect(),
+                };
+                return Some((found, (running, budget, call)));
+            }
+        },
+    )
+}
+
+fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, Trouble>>) -> Vec<Lookup<T>> {
+    let mut found = found.into_iter();
+    nodes
+        .into_iter()
+        .map(|node| Lookup {
+            node,
+            answer: found.next().unwrap_or_else(|| {
+                Err(Trouble {
+                    code: TroubleCode::Fault,
+                    reason: String::new(),
+                    message: "no answer for this Node".to_owned(),
+                    retry_after: None,
+                })
+            }),
+            whole: false,
+        })
+        .collect()
+}
+
+/// Whether a call may have failed because of one of its Nodes. Others fail whatever is asked.
+fn because_of_itself(code: TroubleCode) -> bool {
+    match code {
+        TroubleCode::Invalid
+        | TroubleCode::NotFound
+        | TroubleCode::Internal
+        | TroubleCode::Fault
+        | TroubleCode::Unknown
+        | TroubleCode::Deadline => true,
+        TroubleCode::Precondition
+        | TroubleCode::Conflict
+        | TroubleCode::Busy
+        | TroubleCode::Throttled
+        | TroubleCode::Credentials
+        | TroubleCode::Unavailable
+        | TroubleCode::NotInitialized
+        | TroubleCode::Disconnected
+        | TroubleCode::Fenced => false,
+    }
+}
+
+/// The Nodes that made a call of their own fail: they are asked about alone from then on, so that the others of their batch need not
+/// wait for the halving each time. By UID.
+#[derive(Debug, Default)]
+pub(crate) struct Loners {
+    uids: Mutex<BTreeSet<String>>,
+}
+
+impl Loners {
+    /// Batches of at most `max`, and one for each loner.
+    pub(crate) fn batches(&self, nodes: Vec<Arc<Node>>, max: usize) -> Vec<Vec<Arc<Node>>> {
+        let uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
+        let (loners, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| {
+            let uid = node.metadata.uid.as_ref();
+            uid.is_some_and(|uid| uids.contains(uid))
+        });
+        drop(uids);
+        let mut batches: Vec<Vec<Arc<Node>>> = Vec::new();
+        for node in others {
+            match batches.last_mut() {
+                Some(batch) if batch.len() < max.max(1) => batch.push(node),
+                _ => batches.push(vec![node]),
+            }
+        }
+        batches.extend(loners.into_iter().map(|node| vec![node]));
+        batches
+    }
+
+    /// Learns from what one call brought.
+    pub(crate) fn learn<T>(&self, found: &[Lookup<T>]) {
+        let mut uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
+        for lookup in found {
+            let Some(uid) = &lookup.node.metadata.uid else {
+                continue;
+            };
+            match &lookup.answer {
+                Err(trouble) if lookup.whole => {
+                    if found.len() == 1 && because_of_itself(trouble.code) {
+                        uids.insert(uid.clone());
+                    }
+                }
+                _ => {
+                    uids.remove(uid);
+                }
+            }
+        }
+    }
+
+    /// Forgets the Nodes that are not there any more.
+    pub(crate) fn keep(&self, nodes: &[Arc<Node>]) {
+        let mut uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
+        if !uids.is_empty() {
+            let there = nodes.iter().filter_map(|node| node.metadata.uid.as_deref());
+            let there: BTreeSet<&str> = there.collect();
+            uids.retain(|uid| there.contains(uid.as_str()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn nodes(count: usize) -> Vec<Arc<Node>> {
+        let node = |i: usize| {
+            let mut node = Node::default();
+            node.metadata.name = Some(i.to_string());
+            node.metadata.uid = Some(i.to_string());
+            Arc::new(node)
+        };
+        (0..count).map(node).collect()
+    }
+
+    fn number(node: &Node) -> usize {
+        node.metadata.name.as_ref().unwrap().parse().unwrap()
+    }
+
+    fn trouble(code: TroubleCode) -> Trouble {
+        Trouble {
+            code,
+            reason: String::new(),
+            message: String::new(),
+            retry_after: None,
+        }
+    }
+
+    /// Nodes that failed, and how many calls it took; calls with one of `poison` fail.
+    async fn ask(count: usize, poison: &[usize], code: TroubleCode) -> (Vec<usize>, usize) {
+        let calls = AtomicUsize::new(0);
+        let calls = &calls;
+        let found: Vec<Vec<Lookup<()>>> = answers(vec![nodes(count)], |nodes| async move {
+            calls.fetch_add(1, Ordering::Relaxed);
+            let poisoned = nodes.iter().any(|node| poison.contains(&number(node)));
+            let outcome = if poisoned {
+                Err(trouble(code))
+            } else {
+                Ok(nodes.iter().map(|_| Ok(())).collect())
+            };
+            (nodes, outcome)
+        })
+        .collect()
+        .await;
+        let all: Vec<&Lookup<()>> = found.iter().flatten().collect();
+        assert_eq!(all.len(), count, "each Node comes once");
+        let failed = all.iter().filter(|lookup| lookup.answer.is_err());
+        (
+            failed.map(|lookup| number(&lookup.node)).collect(),
+            calls.load(Ordering::Relaxed),
+        )
+    }
+
+    #[tokio::test]
+    async fn one_poison_node_starves_nobody() {
+        for code in [
+            TroubleCode::Invalid,
+            TroubleCode::Unknown,
+            TroubleCode::Deadline,
+        ] {
+            for poison in [0, 37, 99] {
+                let (failed, calls) = ask(100, &[poison], code).await;
+                assert_eq!(failed, [poison]);
+                assert!(calls <= 15, "{calls}");
+            }
+        }
+        let (mut failed, _) = ask(100, &[3, 50, 98], TroubleCode::Internal).await;
+        failed.sort_unstable();
+        assert_eq!(failed, [3, 50, 98]);
+    }
+
+    #[tokio::test]
+    async fn what_fails_whatever_is_asked_is_not_asked_again() {
+        for code in [
+            TroubleCode::Disconnected,
+            TroubleCode::Throttled,
+            TroubleCode::Unavailable,
+        ] {
+            assert_eq!(ask(100, &[1], code).await.1, 1);
+        }
+        let all: Vec<usize> = (0..100).collect();
+        let (failed, calls) = ask(100, &all, TroubleCode::Internal).await;
+        assert_eq!(failed.len(), 100);
+        assert!(calls <= 20, "{calls}");
+        assert_eq!(ask(100, &[], TroubleCode::Internal).await, (Vec::new(), 1));
+    }
+
+    #[test]
+    fn a_node_that_failed_alone_is_asked_about_alone() {
+        let loners = Loners::default();
+        let all = nodes(5);
+        assert_eq!(loners.batches(all.clone(), 3).len(), 2);
+        let failed = |code| {
+            vec![Lookup::<()> {
+                node: all[2].clone(),
+                answer: Err(trouble(code)),
+                whole: true,
+            }]
+        };
+        loners.learn(&failed(TroubleCode::Disconnected));
+        assert_eq!(loners.batches(all.clone(), 10).len(), 1);
+        loners.learn(&failed(TroubleCode::Internal));
+        let batches = loners.batches(all.clone(), 10);
+        assert_eq!(
+            (batches.len(), batches[0].len(), number(&batches[1][0])),
+            (2, 4, 2)
+        );
+        loners.keep(&all[..2]);
+        assert_eq!(loners.batches(all, 10).len(), 1);
+    }
+}

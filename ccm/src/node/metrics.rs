@@ -1,0 +1,66 @@
+//! `node_controller_*`.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Provider {
+    provider: String,
+}
+
+/// Metrics of the node controller; the two histograms are upstream's, with its buckets (B-M7).
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    taint_removal: Histogram,
+    initial_sync: Histogram,
+    oldest: Family<Provider, Gauge<f64, AtomicU64>>,
+}
+
+impl Metrics {
+    /// Registers the families.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        // 1 s to about 17 min.
+        let delay = || Histogram::new(exponential_buckets(1.0, 4.0, 6));
+        let metrics = Self {
+            taint_removal: delay(),
+            initial_sync: delay(),
+            oldest: Family::default(),
+        };
+        registry.register(
+            "node_controller_cloud_provider_taint_removal_delay_seconds",
+            "Seconds from the creation of a Node to the removal of its uninitialized taint",
+            metrics.taint_removal.clone(),
+        );
+        registry.register(
+            "node_controller_initial_node_sync_delay_seconds",
+            "Seconds from the creation of a Node to the end of its initialisation",
+            metrics.initial_sync.clone(),
+        );
+        registry.register(
+            "node_controller_oldest_uninitialized_node_age_seconds",
+            "Age of the oldest Node that still waits to be initialised; 0 when none does",
+            metrics.oldest.clone(),
+        );
+        metrics
+    }
+
+    /// A Node of this age was initialised: the taint goes in the last write.
+    pub(super) fn initialized(&self, age: Duration) {
+        self.taint_removal.observe(age.as_secs_f64());
+        self.initial_sync.observe(age.as_secs_f64());
+    }
+
+    /// The age of the oldest Node that waits.
+    pub(super) fn oldest(&self, provider: &str, age: Duration) {
+        let provider = Provider {
+            provider: provider.to_owned(),
+        };
+        self.oldest.get_or_create(&provider).set(age.as_secs_f64());
+    }
+}

@@ -1,0 +1,346 @@
+//! From a batch of Nodes to their writes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
+
+use super::lookup::{self, Called, Lookup};
+use super::plan::{self, Known, NodePlan, Then};
+use super::{Asking, WRITERS, Worker, labels, name};
+use crate::provider::{Retry, Session, Trouble, TroubleCode};
+use crate::queue::Outcome;
+use crate::writes::{EventType, FIELD_MANAGER, WriteError};
+
+/// What is asked for the node controller.
+const FACETS: [api::InstanceFacet; 2] =
+    [api::InstanceFacet::Existence, api::InstanceFacet::Metadata];
+/// How often a Node is planned anew because somebody else wrote to it in between.
+const ATTEMPTS: usize = 5;
+
+impl Worker {
+    /// Looks these Nodes up and writes what follows; the keys of those with the taint are done then.
+    pub(super) async fn sync(
+        &self,
+        session: &Arc<Session>,
+        nodes: Vec<Arc<Node>>,
+        max_age: Duration,
+        asking: Asking,
+    ) {
+        let (_, permits) = self.lookups(session);
+        let lookups = lookup::answers(self.loners.batches(nodes, session.max_batch()), |nodes| {
+            let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
+            async move {
+                // Never closed.
+                let _permit = permits.acquire().await;
+                let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
+                let outcome = session.lookup_instances(&asked, &FACETS, max_age).await;
+                (nodes, outcome) as Called<api::Instance>
+            }
+        });
+        let over = stream::once(async move {
+            drop(asking);
+            Vec::new()
+        });
+        lookups
+            .chain(over)
+            .for_each_concurrent(None, |found| self.apply(session, found))
+            .await;
+    }
+
+    /// What one call brought.
+    async fn apply(&self, session: &Arc<Session>, mut found: Vec<Lookup<api::Instance>>) {
+        self.loners.learn(&found);
+        if let Some(Lookup {
+            answer: Err(trouble),
+            whole: true,
+            ..
+        }) = found.first()
+        {
+            let (provider, error) = (&self.context.provider, trouble);
+            tracing::warn!(%provider, %error, nodes = found.len(), "a lookup of Nodes failed");
+        }
+        self.slow_down(&found);
+        let offered = session.info.capabilities.as_ref();
+        if offered.is_some_and(|offered| offered.zones.is_some()) {
+            self.add_zones(session, &mut found).await;
+        }
+        let writing = Writing::of(self, found.len());
+        stream::iter(found)
+            .for_each_concurrent(WRITERS, |lookup| async {
+                // Never closed.
+                let _permit = self.writers.acquire().await;
+                self.settle(&session.info.provider_id_prefixes, lookup)
+                    .await;
+                writing.one_less();
+            })
+            .await;
+    }
+
+    /// Zones and regions that the metadata left out.
+    async fn add_zones(&self, session: &Arc<Session>, found: &mut [Lookup<api::Instance>]) {
+        let lacking = found.iter().filter(|lookup| {
+            let instance = lookup.answer.as_ref();
+            instance.is_ok_and(plan::lacks_zone)
+        });
+        let nodes: Vec<Arc<Node>> = lacking.map(|lookup| Arc::clone(&lookup.node)).collect();
+        if nodes.is_empty() {
+            return;
+        }
+        let (_, permits) = self.lookups(session);
+        let zones: Vec<Vec<Lookup<api::Zone>>> = lookup::answers(vec![nodes], |nodes| {
+            let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
+            async move {
+                // Never closed.
+                let _permit = permits.acquire().await;
+                let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
+                let outcome = session.lookup_zones(&asked).await;
+                (nodes, outcome) as Called<api::Zone>
+            }
+        })
+        .collect()
+        .await;
+        let mut zones: BTreeMap<String, Result<api::Zone, Trouble>> = zones
+            .into_iter()
+            .flatten()
+            .map(|lookup| (name(&lookup.node).to_owned(), lookup.answer))
+            .collect();
+        for lookup in found {
+            if let (Some(zone), Ok(instance)) =
+                (zones.remove(name(&lookup.node)), &mut lookup.answer)
+            {
+                let instance = std::mem::take(instance);
+                lookup.answer = plan::with_zone(&lookup.node, instance, zone);
+            }
+        }
+    }
+
+    /// THROTTLED slows all lookups of this loop.
+    fn slow_down(&self, found: &[Lookup<api::Instance>]) {
+        let throttled = found.iter().filter_map(|lookup| match &lookup.answer {
+            Err(trouble) if trouble.code == TroubleCode::Throttled => {
+                Some(trouble.retry_after.unwrap_or(Duration::from_secs(1)))
+            }
+            _ => None,
+        });
+        if let Some(longest) = throttled.max() {
+            let mut not_before = self
+                .not_before
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *not_before = (*not_before).max(Instant::now() + longest);
+        }
+    }
+
+    /// Writes what follows for one Node.
+    pub(super) async fn settle(&self, prefixes: &[String], lookup: Lookup<api::Instance>) {
+        let waits = plan::is_uninitialized(&lookup.node);
+        let key = name(&lookup.node).to_owned();
+        let outcome = match self.write(prefixes, &lookup.node, &lookup.answer).await {
+            Ok((node, plan)) => self.conclude(&node, plan, lookup.whole),
+            Err(error) => self.excuse(&lookup.node, &error),
+        };
+        if waits {
+            self.queue.done(&key, outcome);
+        }
+    }
+
+    /// Plans and writes, and plans anew from the fresh Node where somebody else wrote in between. Returns the Node as it was last seen, and
+    /// what was planned for it last.
+    async fn write(
+        &self,
+        prefixes: &[String],
+        node: &Arc<Node>,
+        answer: &Result<api::Instance, Trouble>,
+    ) -> Result<(Arc<Node>, NodePlan), WriteError> {
+        let writes = &self.context.writes;
+        let mut node = Arc::clone(node);
+        let mut managed = None;
+        for _ in 0..ATTEMPTS {
+            let known = Known {
+                prefixes,
+                managed: managed.as_ref(),
+            };
+            let mut plan = plan::changes(&node, answer, known);
+            if plan.needs_managed {
+                node = self.read(&node).await?;
+                let fields = node.metadata.managed_fields.as_deref().unwrap_or_default();
+                managed = Some(labels::managed_keys(fields, FIELD_MANAGER));
+                plan = plan::changes(
+                    &node,
+                    answer,
+                    Known {
+                        prefixes,
+                        managed: managed.as_ref(),
+                    },
+                );
+            }
+            let mut outcome = Ok(());
+            if let Some(status) = &plan.status {
+                match writes.patch_node_status(&node, status).await {
+                    // The main patch carries the resourceVersion: it is planned from the Node as it is now.
+                    Ok(fresh) => {
+                        node = Arc::new(fresh);
+                        plan = plan::changes(
+                            &node,
+                            answer,
+                            Known {
+                                prefixes,
+                                managed: managed.as_ref(),
+                            },
+                        );
+                    }
+                    Err(error) => outcome = Err(error),
+                }
+            }
+            if let (Ok(()), Some(main)) = (&outcome, &plan.main) {
+                outcome = writes.patch_node(&node, main).await.map(drop);
+            }
+            match outcome {
+                Ok(()) => return Ok((node, plan)),
+                Err(WriteError::Conflict) => node = self.read(&node).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(WriteError::Conflict)
+    }
+
+    /// The same Node, from the API server. One that is another provider's by now is gone for us.
+    async fn read(&self, node: &Node) -> Result<Arc<Node>, WriteError> {
+        let fresh = self.context.writes.read_node(name(node)).await?;
+        let same = fresh.filter(|fresh| fresh.metadata.uid == node.metadata.uid);
+        let same = same.filter(|fresh| {
+            let session = self.session();
+            session.is_none_or(|session| session.ownership.concerns(&self.context.provider, fresh))
+        });
+        same.map(Arc::new).ok_or(WriteError::Gone)
+    }
+
+    /// The writes are done.
+    fn conclude(&self, node: &Node, plan: NodePlan, whole: bool) -> Outcome {
+        let (key, provider) = (name(node), &self.context.provider);
+        for event in plan.events {
+            self.event(node, event.kind, event.reason, event.message);
+        }
+        match plan.then {
+            Then::Initialized => {
+                let created = node.metadata.creation_timestamp.as_ref();
+                if let Some(created) = created {
+                    let age = (self.context.wall)().duration_since(created.0);
+                    self.metrics
+                        .initialized(Duration::try_from(age).unwrap_or_default());
+                }
+                tracing::info!(node = key, %provider, "Node initialised");
+                self.waiting().gone(key);
+                Outcome::Forget
+            }
+            Then::Done | Then::LeftAlone => {
+                self.waiting().gone(key);
+                Outcome::Forget
+            }
+            Then::After(delay, why) => {
+                tracing::debug!(node = key, %provider, why, "Node waits");
+                self.waiting().failed(key, &why);
+                Outcome::At(Instant::now() + delay)
+            }
+            Then::Retry(why) => {
+                self.say(key, &why, whole);
+                self.waiting().failed(key, &why);
+                Outcome::Retry
+            }
+            Then::Trouble(trouble) => {
+                let why = describe(&trouble);
+                self.say(key, &why, whole);
+                self.waiting().failed(key, &why);
+                let reaction = trouble.reaction(self.queue.failures(&key.to_owned()));
+                if reaction.event {
+                    self.event(node, EventType::Warning, plan::NOT_INITIALIZED, why);
+                }
+                match reaction.retry {
+                    Retry::WhenChangedElse(delay) | Retry::After(delay) => {
+                        Outcome::At(Instant::now() + delay)
+                    }
+                    Retry::Backoff => Outcome::Retry,
+                    Retry::TransportBackoff => Outcome::RetryTransport,
+                }
+            }
+        }
+    }
+
+    /// A write did not happen.
+    fn excuse(&self, node: &Node, error: &WriteError) -> Outcome {
+        let key = name(node);
+        match error {
+            // Another Node of this name has its own change, and so is asked about anew.
+            WriteError::Gone => Outcome::Forget,
+            WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_) => {
+                self.say(key, &error.to_string(), false);
+                self.waiting().failed(key, &error.to_string());
+                Outcome::Retry
+            }
+            WriteError::Refused(_) => {
+                self.say(key, &error.to_string(), false);
+                self.event(
+                    node,
+                    EventType::Warning,
+                    "NodeWriteRefused",
+                    error.to_string(),
+                );
+                self.waiting().failed(key, &error.to_string());
+                Outcome::Retry
+            }
+        }
+    }
+
+    /// One warning for the first failure; a call that failed as a whole was logged already.
+    fn say(&self, key: &str, error: &str, logged: bool) {
+        let provider = &self.context.provider;
+        if logged || self.queue.failures(&key.to_owned()) > 0 {
+            tracing::debug!(node = key, %provider, error, "Node not synced");
+        } else {
+            tracing::warn!(node = key, %provider, error, "Node not synced");
+        }
+    }
+}
+
+/// Nodes whose writes are not over.
+struct Writing<'a> {
+    worker: &'a Worker,
+    left: std::sync::atomic::AtomicUsize,
+}
+
+impl<'a> Writing<'a> {
+    fn of(worker: &'a Worker, count: usize) -> Self {
+        worker.load.send_modify(|load| load.writing += count);
+        let left = count.into();
+        Self { worker, left }
+    }
+
+    fn one_less(&self) {
+        self.left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        self.give_back(1);
+    }
+
+    fn give_back(&self, count: usize) {
+        let load = &self.worker.load;
+        load.send_modify(|load| load.writing = load.writing.saturating_sub(count));
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.give_back(self.left.load(std::sync::atomic::Ordering::Relaxed));
+    }
+}
+
+fn describe(trouble: &Trouble) -> String {
+    if trouble.reason.is_empty() {
+        trouble.message.clone()
+    } else {
+        format!("{}: {}", trouble.reason, trouble.message)
+    }
+}

@@ -1,0 +1,205 @@
+//! What a pass writes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1 as api;
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::{Node, Taint};
+use tokio::time::Instant;
+
+use super::{Lifecycle, plan};
+use crate::provider::Session;
+use crate::writes::{EventType, NodePatch, WriteError, node_reference};
+
+/// Writes to the API server that run at once.
+const WRITERS: usize = 16;
+/// A brake that holds is told at so many of the Nodes that it holds.
+const TOLD_AT: usize = 10;
+
+/// What became of a Node that was to be deleted.
+enum Fate {
+    Deleted,
+    /// Certainly not deleted by us.
+    Spared,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Lifecycle {
+    /// Nodes that are Ready again (B-L3).
+    pub(super) async fn take_taints_off(&self, nodes: &[Arc<Node>]) {
+        let tainted = nodes
+            .iter()
+            .filter_map(|node| Some((node, plan::without_shutdown_taint(node)?)));
+        let changed =
+            stream::iter(tainted.map(|(node, taints)| self.set_taints(node, taints, "removed")));
+        changed.buffer_unordered(WRITERS).collect::<()>().await;
+    }
+
+    /// Nodes whose machine is shut down (B-L3).
+    pub(super) async fn put_taints_on(&self, nodes: &[Arc<Node>]) {
+        let bare = nodes
+            .iter()
+            .filter_map(|node| Some((node, plan::with_shutdown_taint(node)?)));
+        let changed = stream::iter(bare.map(|(node, taints)| self.set_taints(node, taints, "set")));
+        changed.buffer_unordered(WRITERS).collect::<()>().await;
+    }
+
+    async fn set_taints(&self, node: &Node, taints: Vec<Taint>, what: &str) {
+        if self.context.stop.is_cancelled() {
+            return;
+        }
+        let patch = NodePatch {
+            taints: Some(taints),
+            ..NodePatch::default()
+        };
+        let (name, provider) = (plan::name(node), &self.context.provider);
+        match self.context.writes.patch_node(node, &patch).await {
+            Ok(_) => tracing::info!(node = name, %provider, "shutdown taint {what}"),
+            // The next pass sees the Node as it is then.
+            Err(WriteError::Gone | WriteError::Conflict | WriteError::Fenced(_)) => {}
+            Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => {
+                tracing::warn!(node = name, %provider, %error, "shutdown taint not {what}");
+            }
+        }
+    }
+
+    /// Deletes these Nodes, each after a last look. `counted_at`: the `now` of their pass.
+    pub(super) async fn delete(
+        &mut self,
+        session: &Arc<Session>,
+        nodes: Vec<Arc<Node>>,
+        listing: bool,
+        counted_at: Instant,
+    ) {
+        let listed = if listing {
+            self.listed(session).await
+        } else {
+            BTreeSet::new()
+        };
+        let this = &*self;
+        let listed = &listed;
+        let fates: Vec<(Arc<Node>, Fate)> = stream::iter(nodes.into_iter().map(|node| async move {
+            let fate = if listed.contains(plan::provider_id(&node)) {
+                let (name, provider) = (plan::name(&node), &this.context.provider);
+                tracing::warn!(node = name, %provider, "not deleted: the provider's own list has its instance");
+                Fate::Spared
+            } else {
+                this.delete_one(session, &node).await
+            };
+            (node, fate)
+        }))
+        .buffer_unordered(WRITERS)
+        .collect()
+        .await;
+        for (node, fate) in fates {
+            match fate {
+                Fate::Deleted => self.metrics.deleted(&self.context.provider),
+                Fate::Spared => self.ledger.spare(&node, Some(counted_at)),
+                Fate::Unknown => self.ledger.spare(&node, None),
+            }
+        }
+    }
+
+    /// The provider IDs of a complete listing: they veto. No list, no veto: it never testifies, neither way.
+    async fn listed(&self, session: &Arc<Session>) -> BTreeSet<String> {
+        let list = session.list_instances(&[api::InstanceFacet::Existence]);
+        match self.context.stop.run_until_cancelled(list).await {
+            Some(Ok(instances)) => instances
+                .into_iter()
+                .filter(|instance| instance.state() != api::InstanceState::Absent)
+                .filter_map(|instance| instance.provider_id)
+                .collect(),
+            Some(Err(error)) => {
+                let provider = &self.context.provider;
+                tracing::warn!(%provider, %error, "no complete list of instances");
+                BTreeSet::new()
+            }
+            None => BTreeSet::new(),
+        }
+    }
+
+    async fn delete_one(&self, session: &Arc<Session>, decided: &Node) -> Fate {
+        let (name, provider) = (plan::name(decided), &self.context.provider);
+        let writes = &self.context.writes;
+        let fresh = match writes.read_node(name).await {
+            Ok(Some(fresh)) => fresh,
+            Ok(None) => return Fate::Spared,
+            Err(error) => {
+                tracing::warn!(node = name, %provider, %error, "not deleted: it cannot be read again");
+                return Fate::Spared;
+            }
+        };
+        let min_age = self.context.config.node_lifecycle.brake.min_age;
+        if let Err(reason) = plan::last_look(decided, &fresh, min_age, (self.context.wall)()) {
+            tracing::info!(node = name, %provider, reason, "Node not deleted");
+            return Fate::Spared;
+        }
+        if !self.may_delete(session) {
+            return Fate::Spared;
+        }
+        let reference = node_reference(&fresh);
+        writes.events.record(
+            &reference,
+            EventType::Normal,
+            "DeletingNode",
+            format!("Deleting node {name} because it does not exist in the cloud provider"),
+        );
+        let failed = |error: &WriteError| {
+            tracing::warn!(node = name, %provider, %error, "Node not deleted");
+            let message = format!("Node {name} was not deleted: {error}");
+            writes.events.record(
+                &reference,
+                EventType::Warning,
+                "DeletingNodeFailed",
+                message,
+            );
+        };
+        match writes.delete_node(&fresh).await {
+            Ok(()) => {
+                tracing::info!(node = name, %provider, provider_id = plan::provider_id(&fresh), "Node deleted: its instance does not exist any more");
+                Fate::Deleted
+            }
+            Err(WriteError::Gone | WriteError::Conflict | WriteError::Fenced(_)) => Fate::Spared,
+            Err(error @ WriteError::Refused(_)) => {
+                failed(&error);
+                Fate::Spared
+            }
+            Err(error @ WriteError::Unavailable(_)) => {
+                failed(&error);
+                Fate::Unknown
+            }
+        }
+    }
+
+    /// A brake that holds says so.
+    pub(super) fn tell_of_brake(&self, held: &[Arc<Node>]) {
+        let provider = &self.context.provider;
+        let names: Vec<&str> = held
+            .iter()
+            .take(TOLD_AT)
+            .map(|node| plan::name(node))
+            .collect();
+        let minutes = self
+            .context
+            .config
+            .node_lifecycle
+            .brake
+            .hold
+            .as_secs()
+            .div_ceil(60);
+        let count = held.len();
+        tracing::warn!(%provider, count, nodes = ?names, "the brake holds: too many instances are said to be gone at once");
+        for node in held.iter().take(TOLD_AT) {
+            self.context.writes.events.record(
+                &node_reference(node),
+                EventType::Warning,
+                "NodeDeletionHeld",
+                format!(
+                    "provider {provider} says that the instances of {count} Nodes are gone, which is more than may be deleted at once; none is deleted until that has held for {minutes} min"
+                ),
+            );
+        }
+    }
+}

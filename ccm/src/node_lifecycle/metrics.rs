@@ -1,0 +1,91 @@
+//! `node_lifecycle_controller_*`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Provider {
+    provider: String,
+}
+
+impl Provider {
+    fn named(provider: &str) -> Self {
+        let provider = provider.to_owned();
+        Self { provider }
+    }
+}
+
+/// Lifecycle metrics, and what the brake holds, for the status page.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    deleted: Family<Provider, Counter>,
+    held: Family<Provider, Gauge>,
+    void: Family<Provider, Counter>,
+    holding: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+impl Metrics {
+    /// Registers the families.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            deleted: Family::default(),
+            held: Family::default(),
+            void: Family::default(),
+            holding: Arc::default(),
+        };
+        registry.register(
+            "node_lifecycle_controller_nodes_deleted",
+            "Nodes that were deleted because their instance does not exist any more",
+            metrics.deleted.clone(),
+        );
+        registry.register(
+            "node_lifecycle_controller_deletions_held",
+            "Nodes that the deletion brake holds back",
+            metrics.held.clone(),
+        );
+        registry.register(
+            "node_lifecycle_controller_void_passes",
+            "Passes whose answers counted for nothing",
+            metrics.void.clone(),
+        );
+        metrics
+    }
+
+    /// Lines for the status page: one for each provider whose brake holds.
+    pub(crate) fn status_lines(&self) -> Vec<String> {
+        let holding = self.holding.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = |(provider, held): (&String, &usize)| {
+            format!(
+                "{provider}: the deletion brake holds back {held} Nodes whose instances are said to be gone"
+            )
+        };
+        holding.iter().map(line).collect()
+    }
+
+    pub(super) fn deleted(&self, provider: &str) {
+        self.deleted.get_or_create(&Provider::named(provider)).inc();
+    }
+
+    pub(super) fn void(&self, provider: &str) {
+        self.void.get_or_create(&Provider::named(provider)).inc();
+    }
+
+    pub(super) fn held(&self, provider: &str, nodes: usize) {
+        let gauge = i64::try_from(nodes).unwrap_or(i64::MAX);
+        self.held
+            .get_or_create(&Provider::named(provider))
+            .set(gauge);
+        let mut holding = self.holding.lock().unwrap_or_else(PoisonError::into_inner);
+        if nodes == 0 {
+            holding.remove(provider);
+        } else {
+            holding.insert(provider.to_owned(), nodes);
+        }
+    }
+}
