@@ -228,7 +228,7 @@ fn lost_connection(status: &tonic::Status) -> bool {
         {
             return true;
         }
-        if error.is::<std::io::Error>() || error.is::<tonic::transport::Error>() {
+        if error.is::<std::io::Error>() {
             return true;
         }
         source = error.source();

@@ -1,0 +1,208 @@
+//! What every call has in common: a lane per service, the fence, a deadline, the metrics.
+
+mod balancers;
+mod instances;
+mod listing;
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::connect::Link;
+use super::{Session, Trouble, TroubleCode};
+use crate::lease::Fence;
+
+/// A service's calls: so many at once, and none before the time that its cloud asked to wait for.
+pub(super) struct Lane {
+    permits: Semaphore,
+    not_before: Mutex<Option<Instant>>,
+}
+
+/// A call waits in its lane for so long at most when its cloud said slow down; else it fails at once and its key waits.
+const LONGEST_SLOWING: Duration = Duration::from_secs(30);
+/// How long a service is slowed where THROTTLED comes without `retry_after`.
+const SLOWED: Duration = Duration::from_secs(5);
+
+impl Lane {
+    /// A lane for the `max_in_flight` of a capability: 8 where it is absent or zero, at most 32.
+    pub(super) fn new(max_in_flight: Option<u32>) -> Self {
+        let width = match max_in_flight {
+            None | Some(0) => 8,
+            Some(width) => width.min(32) as usize,
+        };
+        Self {
+            permits: Semaphore::new(width),
+            not_before: Mutex::new(None),
+        }
+    }
+
+    /// Waits for a free place, and until the service may be called; each at most until `cap`.
+    async fn enter(&self, cap: Instant) -> Result<SemaphorePermit<'_>, Trouble> {
+        let Ok(permit) = timeout_at(cap, self.permits.acquire()).await else {
+            return Err(Trouble::new(
+                TroubleCode::Deadline,
+                "not sent: all of the provider's max_in_flight calls of this service are still busy",
+            ));
+        };
+        // Nobody closes the semaphore.
+        let permit = permit.map_err(|_| gone())?;
+        while let Some(time) = self.closed_until() {
+            let wait = time.saturating_duration_since(Instant::now());
+            if wait > LONGEST_SLOWING || time > cap {
+                return Err(Trouble {
+                    retry_after: Some(wait.max(Duration::from_secs(1))),
+                    ..Trouble::new(
+                        TroubleCode::Throttled,
+                        "not sent: the cloud asked to slow this service down",
+                    )
+                });
+            }
+            sleep_until(time).await;
+        }
+        Ok(permit)
+    }
+
+    /// When the service may be called again; `None`: now.
+    fn closed_until(&self) -> Option<Instant> {
+        let not_before = self
+            .not_before
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        not_before.filter(|time| *time > Instant::now())
+    }
+
+    /// After a THROTTLED: no call of the service before its `retry_after` is over.
+    fn slow(&self, trouble: &Trouble) {
+        if trouble.code == TroubleCode::Throttled {
+            let until = Instant::now() + trouble.retry_after.unwrap_or(SLOWED);
+            let mut not_before = self
+                .not_before
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *not_before = Some(not_before.map_or(until, |before| before.max(until)));
+        }
+    }
+}
+
+/// The lanes of a session.
+pub(super) struct Lanes {
+    pub(super) instances: Lane,
+    pub(super) zones: Lane,
+    pub(super) load_balancers: Lane,
+}
+
+/// One kind of call.
+#[derive(Clone, Copy)]
+struct Rpc<'a> {
+    name: &'static str,
+    lane: &'a Lane,
+    deadline: Duration,
+}
+
+/// An answer, and the trouble that it tells of, where it is an answer all the same.
+struct Answered<T> {
+    answer: T,
+    told: Option<Trouble>,
+}
+
+impl<T> Answered<T> {
+    fn well(answer: T) -> Self {
+        Self { answer, told: None }
+    }
+}
+
+fn gone() -> Trouble {
+    Trouble::new(
+        TroubleCode::Disconnected,
+        "the connection to the provider is gone",
+    )
+}
+
+impl Session {
+    /// Makes one call. `fence`: it is a mutating one, and is sent only while we lead.
+    async fn call<T, F>(
+        &self,
+        rpc: Rpc<'_>,
+        fence: Option<&Fence>,
+        send: impl FnOnce(Link, Duration) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<Answered<T>, Trouble>>,
+    {
+        if self.is_over() {
+            return Err(gone());
+        }
+        let _permit = tokio::select! {
+            biased;
+            () = self.ended() => return Err(gone()),
+            entered = rpc.lane.enter(Instant::now() + rpc.deadline) => entered?,
+        };
+        if let Some(fence) = fence {
+            fence.check()?;
+        }
+        let start = Instant::now();
+        let sent = tokio::time::timeout(rpc.deadline, send(self.link.clone(), rpc.deadline));
+        let result = tokio::select! {
+            // An answer that came with the end of the connection is an answer.
+            biased;
+            result = sent => result.unwrap_or_else(|_| {
+                Err(Trouble::new(
+                    TroubleCode::Deadline,
+                    format!("{} was not answered within {} s", rpc.name, rpc.deadline.as_secs()),
+                ))
+            }),
+            () = self.ended() => Err(gone()),
+        };
+        let result = result.map_err(|trouble| match trouble.code {
+            TroubleCode::Unknown if self.is_over() => Trouble {
+                code: TroubleCode::Disconnected,
+                ..trouble
+            },
+            _ => trouble,
+        });
+
+        let told = match &result {
+            Ok(answered) => answered.told.as_ref(),
+            Err(trouble) => Some(trouble),
+        };
+        if let Some(trouble) = told {
+            rpc.lane.slow(trouble);
+            if trouble.code == TroubleCode::NotInitialized {
+                self.uninitialized.cancel();
+            }
+        }
+        let took = start.elapsed();
+        let outcome = told.map_or("ok", |trouble| trouble.code.label());
+        self.metrics.observe(&self.name, rpc.name, outcome, took);
+        tracing::debug!(
+            provider = %self.name,
+            rpc = rpc.name,
+            took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            outcome,
+            error = told.map(|trouble| trouble.message.as_str()),
+            "called the provider"
+        );
+        result.map(|answered| answered.answer)
+    }
+
+    /// Fault where the provider does not offer what is asked: a mistake of ours, and no call is made.
+    fn offered(&self, what: &str, offered: bool) -> Result<(), Trouble> {
+        if offered {
+            return Ok(());
+        }
+        Err(Trouble::fault(format!(
+            "not sent: provider {} does not offer {what}",
+            self.name
+        )))
+    }
+}
+
+/// The request with its deadline.
+fn timed<T>(message: T, deadline: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(deadline);
+    request
+}

@@ -1,0 +1,251 @@
+//! LoadBalancerService.
+
+use api::load_balancer_service_client::LoadBalancerServiceClient;
+use cloud_provider_api::v1alpha1 as api;
+
+use super::super::connect::Link;
+use super::super::limits::{self, MAX_ANSWER_BYTES};
+use super::super::{Session, Trouble};
+use super::listing::{Part, collect};
+use super::{Answered, Rpc, timed};
+use crate::lease::Fence;
+
+fn client(link: Link) -> LoadBalancerServiceClient<Link> {
+    LoadBalancerServiceClient::with_origin(link, Link::origin())
+        .max_decoding_message_size(MAX_ANSWER_BYTES)
+}
+
+/// What the answers have in common.
+trait Answer {
+    fn handle(&mut self) -> &mut Option<String>;
+    fn events(&mut self) -> &mut Vec<api::Event>;
+    fn target_errors(&mut self) -> &mut Vec<api::TargetError>;
+    /// The failure; or a fault where no outcome is set, or one that breaks the contract.
+    fn trouble(&self) -> Option<Trouble>;
+    fn fail(&mut self, failure: api::Failure);
+}
+
+macro_rules! answer {
+    ($message:ty, $outcomes:path, $check:expr) => {
+        impl Answer for $message {
+            fn handle(&mut self) -> &mut Option<String> {
+                &mut self.handle
+            }
+            fn events(&mut self) -> &mut Vec<api::Event> {
+                &mut self.events
+            }
+            fn target_errors(&mut self) -> &mut Vec<api::TargetError> {
+                &mut self.target_errors
+            }
+            fn trouble(&self) -> Option<Trouble> {
+                use $outcomes as Outcome;
+                match &self.outcome {
+                    None => Some(Trouble::fault(
+                        "the answer has no outcome, or one that this contract minor does not know",
+                    )),
+                    Some(Outcome::Failed(failure)) => Some(failure.clone().into()),
+                    #[allow(clippy::redundant_closure_call)]
+                    Some(outcome) => ($check)(outcome),
+                }
+            }
+            fn fail(&mut self, failure: api::Failure) {
+                use $outcomes as Outcome;
+                self.outcome = Some(Outcome::Failed(failure));
+            }
+        }
+    };
+}
+
+answer!(
+    api::GetLoadBalancerResponse,
+    api::get_load_balancer_response::Outcome,
+    |outcome: &api::get_load_balancer_response::Outcome| match outcome {
+        api::get_load_balancer_response::Outcome::Found(found) => check_found(found).err(),
+        api::get_load_balancer_response::Outcome::Failed(_) => None,
+    }
+);
+answer!(
+    api::EnsureLoadBalancerResponse,
+    api::ensure_load_balancer_response::Outcome,
+    |_| None
+);
+answer!(
+    api::UpdateLoadBalancerResponse,
+    api::update_load_balancer_response::Outcome,
+    |_| None
+);
+answer!(
+    api::DeleteLoadBalancerResponse,
+    api::delete_load_balancer_response::Outcome,
+    |_| None
+);
+
+fn check_found(found: &api::LoadBalancer) -> Result<(), Trouble> {
+    use api::LoadBalancerPresence as P;
+    let absent = match P::try_from(found.presence) {
+        Ok(P::Absent) => true,
+        Ok(P::Present | P::Remnants) => false,
+        Ok(P::Unspecified) | Err(_) => {
+            return Err(Trouble::fault(format!(
+                "the load balancer's presence {} is not known",
+                found.presence
+            )));
+        }
+    };
+    match api::Ownership::try_from(found.ownership) {
+        Ok(api::Ownership::Unspecified) if absent => {}
+        Ok(api::Ownership::Unspecified) | Err(_) => {
+            return Err(Trouble::fault(format!(
+                "the load balancer's ownership {} is not known",
+                found.ownership
+            )));
+        }
+        Ok(_) => {}
+    }
+    limits::check_name("load_balancer_name", &found.load_balancer_name)
+}
+
+/// The answer as the contract wants it: what breaks it becomes a `failed` that says so, and a good handle is kept all the same.
+fn checked<T: Answer>(mut answer: T) -> Answered<T> {
+    let mut told = answer.trouble();
+    if let Err(fault) = limits::check_handle(answer.handle().as_deref()) {
+        *answer.handle() = None;
+        told = Some(fault);
+    }
+    if let Some(trouble) = &told
+        && trouble.code == super::TroubleCode::Fault
+    {
+        answer.fail(api::Failure {
+            code: api::FailureCode::Internal.into(),
+            reason: "ContractFault".to_owned(),
+            message: trouble.message.clone(),
+            retry_after: None,
+        });
+    }
+    limits::cut_events(answer.events());
+    answer
+        .target_errors()
+        .retain(|error| limits::check_name("node_name", &error.node_name).is_ok());
+    Answered { answer, told }
+}
+
+impl Session {
+    fn balancer_rpc(&self, name: &'static str) -> Result<Rpc<'_>, Trouble> {
+        self.offered(
+            "load balancers",
+            self.offers(|c| c.load_balancers.is_some()),
+        )?;
+        Ok(Rpc {
+            name,
+            lane: &self.lanes.load_balancers,
+            deadline: self.deadlines.load_balancer,
+        })
+    }
+
+    /// GetLoadBalancer; `cluster` is filled in here. `outcome` is set; one that breaks the contract is a `failed` with the reason
+    /// `ContractFault`, and so it is in all calls of this service.
+    pub(crate) async fn get_load_balancer(
+        &self,
+        mut request: api::GetLoadBalancerRequest,
+    ) -> Result<api::GetLoadBalancerResponse, Trouble> {
+        request.cluster = Some(self.cluster.clone());
+        limits::check_request(&request, self.max_request_bytes)?;
+        let rpc = self.balancer_rpc("GetLoadBalancer")?;
+        self.call(rpc, None, |link, deadline| async move {
+            let mut client = client(link);
+            let answer = client.get_load_balancer(timed(request, deadline)).await?;
+            Ok(checked(answer.into_inner()))
+        })
+        .await
+    }
+
+    /// EnsureLoadBalancer; `cluster` is filled in here. A `failed` outcome is an Ok here: it can carry a handle.
+    pub(crate) async fn ensure_load_balancer(
+        &self,
+        fence: &Fence,
+        mut request: api::EnsureLoadBalancerRequest,
+    ) -> Result<api::EnsureLoadBalancerResponse, Trouble> {
+        request.cluster = Some(self.cluster.clone());
+        limits::check_request(&request, self.max_request_bytes)?;
+        let rpc = self.balancer_rpc("EnsureLoadBalancer")?;
+        self.call(rpc, Some(fence), |link, deadline| async move {
+            let mut client = client(link);
+            let answer = client
+                .ensure_load_balancer(timed(request, deadline))
+                .await?;
+            Ok(checked(answer.into_inner()))
+        })
+        .await
+    }
+
+    /// UpdateLoadBalancer; as `ensure_load_balancer`.
+    pub(crate) async fn update_load_balancer(
+        &self,
+        fence: &Fence,
+        mut request: api::UpdateLoadBalancerRequest,
+    ) -> Result<api::UpdateLoadBalancerResponse, Trouble> {
+        request.cluster = Some(self.cluster.clone());
+        limits::check_request(&request, self.max_request_bytes)?;
+        let rpc = self.balancer_rpc("UpdateLoadBalancer")?;
+        self.call(rpc, Some(fence), |link, deadline| async move {
+            let mut client = client(link);
+            let answer = client
+                .update_load_balancer(timed(request, deadline))
+                .await?;
+            Ok(checked(answer.into_inner()))
+        })
+        .await
+    }
+
+    /// DeleteLoadBalancer; as `ensure_load_balancer`.
+    pub(crate) async fn delete_load_balancer(
+        &self,
+        fence: &Fence,
+        mut request: api::DeleteLoadBalancerRequest,
+    ) -> Result<api::DeleteLoadBalancerResponse, Trouble> {
+        request.cluster = Some(self.cluster.clone());
+        limits::check_request(&request, self.max_request_bytes)?;
+        let rpc = self.balancer_rpc("DeleteLoadBalancer")?;
+        self.call(rpc, Some(fence), |link, deadline| async move {
+            let mut client = client(link);
+            let answer = client
+                .delete_load_balancer(timed(request, deadline))
+                .await?;
+            Ok(checked(answer.into_inner()))
+        })
+        .await
+    }
+
+    /// ListLoadBalancers; `Err` where the listing was not complete.
+    pub(crate) async fn list_load_balancers(
+        &self,
+    ) -> Result<Vec<api::ListedLoadBalancer>, Trouble> {
+        let listing = self.offers(|c| c.load_balancers.as_ref().is_some_and(|c| c.listing));
+        self.offered("the listing of load balancers", listing)?;
+        let request = api::ListLoadBalancersRequest {
+            cluster: Some(self.cluster.clone()),
+        };
+        let rpc = Rpc {
+            deadline: self.deadlines.list,
+            ..self.balancer_rpc("ListLoadBalancers")?
+        };
+        self.call(rpc, None, |link, deadline| async move {
+            use api::list_load_balancers_response::Part as P;
+            let mut client = client(link);
+            let stream = client.list_load_balancers(timed(request, deadline)).await?;
+            let list = collect(stream.into_inner(), |message| match message.part {
+                None => Part::Unset,
+                Some(P::Failed(failure)) => Part::Failed(failure),
+                Some(P::LoadBalancer(balancer)) => Part::Items(vec![balancer]),
+                Some(P::End(end)) => Part::End(end),
+            })
+            .await?;
+            for balancer in &list {
+                limits::check_handle(balancer.handle.as_deref())?;
+                limits::check_name("load_balancer_name", &balancer.load_balancer_name)?;
+            }
+            Ok(Answered::well(list))
+        })
+        .await
+    }
+}

@@ -1,0 +1,62 @@
+//! Listings: a stream that ends with a count, or is no listing (CORE-16).
+
+use cloud_provider_api::v1alpha1 as api;
+use prost::Message;
+
+use super::super::Trouble;
+
+/// The most items of a listing.
+const MOST_ITEMS: usize = 1_000_000;
+/// The most bytes of a listing.
+const MOST_BYTES: usize = 512 * 1024 * 1024;
+
+/// A part of a listing.
+pub(super) enum Part<T> {
+    Failed(api::Failure),
+    Items(Vec<T>),
+    End(api::ListEnd),
+    Unset,
+}
+
+/// Reads a listing to its end.
+pub(super) async fn collect<M: Message + Default, T>(
+    mut stream: tonic::Streaming<M>,
+    part: impl Fn(M) -> Part<T>,
+) -> Result<Vec<T>, Trouble> {
+    let mut items = Vec::new();
+    let mut bytes = 0_usize;
+    let mut end: Option<api::ListEnd> = None;
+    while let Some(message) = stream.message().await? {
+        bytes = bytes.saturating_add(message.encoded_len());
+        if end.is_some() {
+            return Err(Trouble::fault("something follows the end of the listing"));
+        }
+        match part(message) {
+            Part::Failed(failure) => return Err(failure.into()),
+            Part::Items(more) => items.extend(more),
+            Part::End(given) => end = Some(given),
+            Part::Unset => {
+                return Err(Trouble::fault(
+                    "a part of the listing is not set, or of a kind that this contract minor does not know",
+                ));
+            }
+        }
+        if items.len() > MOST_ITEMS || bytes > MOST_BYTES {
+            return Err(Trouble::fault(format!(
+                "the listing is larger than {MOST_ITEMS} items or {MOST_BYTES} bytes"
+            )));
+        }
+    }
+    match end {
+        None => Err(Trouble::fault(format!(
+            "the listing stopped after {} items without its end: it is not complete",
+            items.len()
+        ))),
+        Some(end) if end.total != items.len() as u64 => Err(Trouble::fault(format!(
+            "the listing says that it has {} items, but {} came: it is not complete",
+            end.total,
+            items.len()
+        ))),
+        Some(_) => Ok(items),
+    }
+}

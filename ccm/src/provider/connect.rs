@@ -1,0 +1,205 @@
+//! One connection to a provider: it connects once and never again. A new connection is a new [`Link`].
+
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+
+use http::header::USER_AGENT;
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::body::Body;
+
+/// A connected pipe to a provider.
+pub(crate) trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Pipe for T {}
+
+/// Dials a provider; handed in, so that a simulation can give an in-memory pipe.
+#[async_trait::async_trait]
+pub(crate) trait Connector: Send + Sync {
+    /// One new pipe to the provider.
+    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError>;
+}
+
+/// Why a provider could not be dialled.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    /// No such file.
+    #[error("waiting for the socket {0}: it does not exist yet")]
+    Missing(PathBuf),
+    /// There is a file, and nobody listens.
+    #[error("nobody listens on the socket {0}: the provider is not running")]
+    Refused(PathBuf),
+    /// Somebody else listens.
+    #[error(
+        "the socket {path} is served by uid {found}, but uid {wanted} is configured (peer uid): nothing is sent to it"
+    )]
+    WrongPeer {
+        /// The socket.
+        path: PathBuf,
+        /// The peer's uid.
+        found: u32,
+        /// The configured uid.
+        wanted: u32,
+    },
+    /// Anything else.
+    #[error("cannot connect to the socket {path}: {error}")]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+/// Dials a Unix socket and checks who listens on it.
+#[derive(Clone, Debug)]
+pub(crate) struct UnixConnector {
+    /// The path of the socket.
+    pub(crate) socket: PathBuf,
+    /// The uid that must be on the other side; not checked where absent.
+    pub(crate) peer_uid: Option<u32>,
+}
+
+#[async_trait::async_trait]
+impl Connector for UnixConnector {
+    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
+        let path = || self.socket.clone();
+        let io = |error| DialError::Io {
+            path: path(),
+            error,
+        };
+        let stream = tokio::net::UnixStream::connect(&self.socket)
+            .await
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => DialError::Missing(path()),
+                io::ErrorKind::ConnectionRefused => DialError::Refused(path()),
+                _ => io(error),
+            })?;
+        if let Some(wanted) = self.peer_uid {
+            let found = stream.peer_cred().map_err(io)?.uid();
+            if found != wanted {
+                return Err(DialError::WrongPeer {
+                    path: path(),
+                    found,
+                    wanted,
+                });
+            }
+        }
+        Ok(Box::new(stream))
+    }
+}
+
+/// The tasks of one connection. They end when this is dropped.
+#[derive(Default)]
+pub(super) struct Tasks(Arc<Mutex<JoinSet<()>>>);
+
+impl Tasks {
+    /// Runs futures in here, for as long as this lives.
+    pub(super) fn executor(&self) -> Executor {
+        Executor(Arc::downgrade(&self.0))
+    }
+}
+
+/// Gives hyper's tasks to [`Tasks`]. Weak: the tasks hold it themselves.
+#[derive(Clone)]
+pub(super) struct Executor(Weak<Mutex<JoinSet<()>>>);
+
+impl<F> hyper::rt::Executor<F> for Executor
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let Some(tasks) = self.0.upgrade() else {
+            return;
+        };
+        let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(future);
+    }
+}
+
+/// The sending side of one connection. When the connection is over every call fails.
+#[derive(Clone)]
+pub(super) struct Link {
+    send: SendRequest<Body>,
+    ended: CancellationToken,
+}
+
+/// One connection; dropping it ends it.
+pub(super) struct Connection {
+    pub(super) link: Link,
+    _tasks: Tasks,
+}
+
+impl Connection {
+    /// Speaks HTTP/2 over the pipe.
+    pub(super) async fn over(pipe: Box<dyn Pipe>) -> Result<Self, hyper::Error> {
+        use hyper::rt::Executor as _;
+
+        const STREAM_WINDOW: u32 = 2 * 1024 * 1024;
+        const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+
+        let tasks = Tasks::default();
+        let (send, connection) = Builder::new(tasks.executor())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .handshake(TokioIo::new(pipe))
+            .await?;
+        let ended = CancellationToken::new();
+        let guard = ended.clone().drop_guard();
+        tasks.executor().execute(drive(connection, guard));
+        Ok(Self {
+            link: Link { send, ended },
+            _tasks: tasks,
+        })
+    }
+}
+
+/// Drives the connection; also when it is aborted the guard tells that it is over.
+async fn drive(connection: impl Future<Output = Result<(), hyper::Error>>, _guard: DropGuard) {
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "the connection to the provider broke");
+    }
+}
+
+impl Link {
+    /// Returns when the connection is over.
+    pub(super) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// Whether the connection is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.is_cancelled() || self.send.is_closed()
+    }
+
+    /// What `:authority` is made of: other stacks reject a socket's path there.
+    pub(super) fn origin() -> Uri {
+        Uri::from_static("http://localhost")
+    }
+}
+
+impl tower::Service<Request<Body>> for Link {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.send.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        const AGENT: HeaderValue =
+            HeaderValue::from_static(concat!("grpc-ccm/", env!("CARGO_PKG_VERSION")));
+        request.headers_mut().insert(USER_AGENT, AGENT);
+        Box::pin(self.send.send_request(request))
+    }
+}

@@ -1,0 +1,330 @@
+//! Keeps a provider connected, for ever: dial, ask who it is, probe it, and while we lead initialise it and listen to its hints.
+//!
+//! Everything runs inside of one future: whoever drops it ends it all.
+
+mod lead;
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::provider_service_client::ProviderServiceClient;
+use cloud_provider_api::v1alpha1 as api;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio::sync::{broadcast, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::connect::{Connection, Connector, Link};
+use super::handshake::{CONTROLLER_VERSION, check_info};
+use super::limits::{self, MAX_ANSWER_BYTES};
+use super::{Metrics, ProviderStatus, Trouble, TroubleCode};
+use crate::args::ProviderEndpoint;
+use crate::run::Hint;
+
+const INFO_DEADLINE: Duration = Duration::from_secs(10);
+const PROBE_DEADLINE: Duration = Duration::from_secs(5);
+const PROBE_PERIOD: Duration = Duration::from_secs(10);
+/// After so many Probes in a row without an answer the connection is given up.
+const PROBES_MISSED: u32 = 2;
+/// A provider that cannot be worked with is asked again after this, or when it goes away.
+const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+/// The same reason is logged again after this.
+const SAID_AGAIN: Duration = Duration::from_secs(10);
+const DIAL_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What `maintain` works with.
+pub(crate) struct Maintain {
+    /// Which provider.
+    pub(crate) endpoint: ProviderEndpoint,
+    /// Dials it.
+    pub(crate) connector: Arc<dyn Connector>,
+    /// While we lead: what Initialize is to be asked with. Set only after the Lease's annotation was read into `scope_seen`.
+    pub(crate) leading: watch::Receiver<Option<Arc<api::InitializeRequest>>>,
+    /// Where it is published how the provider is.
+    pub(crate) status: watch::Sender<ProviderStatus>,
+    /// Where its hints go.
+    pub(crate) hints: broadcast::Sender<Hint>,
+    /// The cloud scope that the Lease remembers; a change of it decides anew, without a restart.
+    pub(crate) scope_seen: watch::Receiver<Option<String>>,
+    /// Makes the Lease remember a scope. Must not block.
+    pub(crate) record_scope: Arc<dyn Fn(String) + Send + Sync>,
+    /// The Lease's annotation that holds the scope: for what is told to the operator.
+    pub(crate) scope_annotation: String,
+    /// `Config::max_call_deadline`.
+    pub(crate) max_call_deadline: Duration,
+    /// Counts the calls.
+    pub(crate) metrics: Metrics,
+    /// Seed of the jitter.
+    pub(crate) seed: u64,
+}
+
+/// Keeps the provider connected. Never returns; it stops where it is dropped, and then nobody holds the connection any more.
+pub(crate) async fn maintain(with: Maintain) -> Infallible {
+    let keeper = Keeper {
+        name: with.endpoint.name.as_str().into(),
+        random: Mutex::new(StdRng::seed_from_u64(with.seed)),
+        resume_token: Mutex::new(String::new()),
+        said: Mutex::new(None),
+        with,
+    };
+    let mut failures = 0_u32;
+    loop {
+        let why = match keeper.connect().await {
+            Ok((connection, info)) => {
+                failures = 0;
+                keeper.serve(&connection.link, info).await
+            }
+            Err(Setback::Dial(why)) => {
+                failures = 0;
+                why
+            }
+            Err(Setback::Unclear(why)) => {
+                failures = failures.saturating_add(1);
+                why
+            }
+            Err(Setback::Refused(connection, why)) => {
+                keeper.down(&why);
+                tokio::select! {
+                    () = sleep(REFUSED_AGAIN) => {}
+                    () = connection.link.ended() => {}
+                }
+                continue;
+            }
+        };
+        keeper.down(&why);
+        sleep(keeper.delay(failures)).await;
+    }
+}
+
+/// Why there is no connection.
+enum Setback {
+    /// Nobody could be dialled.
+    Dial(String),
+    /// It was dialled and did not answer as it should.
+    Unclear(String),
+    /// It answered, and cannot be worked with.
+    Refused(Connection, String),
+}
+
+/// The state of `maintain`.
+struct Keeper {
+    with: Maintain,
+    name: Arc<str>,
+    random: Mutex<StdRng>,
+    /// Where WatchChanges goes on; kept over reconnects.
+    resume_token: Mutex<String>,
+    /// What was logged last, and when.
+    said: Mutex<Option<(String, Instant)>>,
+}
+
+impl Keeper {
+    /// Dials, and asks who answers.
+    async fn connect(&self) -> Result<(Connection, Arc<api::GetProviderInfoResponse>), Setback> {
+        let pipe = match timeout(DIAL_DEADLINE, self.with.connector.connect()).await {
+            Ok(Ok(pipe)) => pipe,
+            Ok(Err(error)) => return Err(Setback::Dial(error.to_string())),
+            Err(_) => return Err(Setback::Dial("dialling the provider hangs".to_owned())),
+        };
+        let connection = match timeout(DIAL_DEADLINE, Connection::over(pipe)).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => {
+                return Err(Setback::Unclear(format!(
+                    "what listens on the socket speaks no HTTP/2: {error}"
+                )));
+            }
+            Err(_) => return Err(Setback::Unclear("the provider's HTTP/2 hangs".to_owned())),
+        };
+        let request = api::GetProviderInfoRequest {
+            controller_version: CONTROLLER_VERSION.to_owned(),
+            contract_minor: api::CONTRACT_MINOR,
+        };
+        let mut client = client(&connection.link);
+        let answer = self
+            .own_call(
+                "GetProviderInfo",
+                INFO_DEADLINE,
+                &connection.link,
+                client.get_provider_info(request),
+            )
+            .await;
+        let info = match answer {
+            Ok(info) => info,
+            Err(trouble) => {
+                return Err(Setback::Unclear(format!(
+                    "GetProviderInfo failed: {trouble}"
+                )));
+            }
+        };
+        if let Err(why) = check_info(&info) {
+            return Err(Setback::Refused(connection, why));
+        }
+        Ok((connection, Arc::new(info)))
+    }
+
+    /// Works with a connection until it is over; returns why.
+    async fn serve(&self, link: &Link, info: Arc<api::GetProviderInfoResponse>) -> String {
+        tracing::info!(
+            provider = %self.name,
+            provider_name = limits::shown(&info.provider_name),
+            version = limits::shown(&info.provider_version),
+            boot_id = limits::shown(&info.boot_id),
+            "connected to the provider"
+        );
+        self.with.status.send_modify(|status| {
+            *status = ProviderStatus {
+                last_answer: Some(Instant::now()),
+                info: Some(Arc::clone(&info)),
+                cloud_scope: status.cloud_scope.take(),
+                ..ProviderStatus::default()
+            };
+        });
+        tokio::select! {
+            biased;
+            () = link.ended() => "the provider closed the connection".to_owned(),
+            why = self.probe(link, &info) => why,
+            why = self.lead(link, &info) => why,
+        }
+    }
+
+    /// Probes the provider, for ever; returns why the connection is to be given up.
+    async fn probe(&self, link: &Link, info: &api::GetProviderInfoResponse) -> String {
+        let mut missed = 0;
+        loop {
+            let started = Instant::now();
+            let mut client = client(link);
+            let answer = self
+                .own_call(
+                    "Probe",
+                    PROBE_DEADLINE,
+                    link,
+                    client.probe(api::ProbeRequest {}),
+                )
+                .await;
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(trouble) => {
+                    missed += 1;
+                    if missed >= PROBES_MISSED {
+                        return format!(
+                            "{missed} Probes in a row failed, the last with: {trouble}"
+                        );
+                    }
+                    tracing::warn!(provider = %self.name, error = %trouble, "a Probe failed");
+                    sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+            };
+            missed = 0;
+            if answer.boot_id != info.boot_id {
+                return "another process of the provider answers (its boot_id changed)".to_owned();
+            }
+            self.probed(answer);
+            let next = started + PROBE_PERIOD;
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    /// Publishes what a Probe said; nobody is woken where it is the same as before.
+    fn probed(&self, answer: api::ProbeResponse) {
+        let state = match answer.state() {
+            // Also a state that is not known.
+            api::ProbeState::Unspecified => api::ProbeState::Broken,
+            state => state,
+        };
+        let message = match state {
+            api::ProbeState::Ready => String::new(),
+            _ => limits::cut(answer.message),
+        };
+        self.with.status.send_if_modified(|status| {
+            status.last_answer = Some(Instant::now());
+            let news = status.probe != state || status.probe_message != message;
+            status.probe = state;
+            status.probe_message = message;
+            if news {
+                tracing::info!(provider = %self.name, state = state.as_str_name(), message = %status.probe_message, "the provider's state");
+            }
+            news
+        });
+    }
+
+    /// One of our own calls: not in a lane, and not cut by a session's end.
+    async fn own_call<T>(
+        &self,
+        rpc: &'static str,
+        deadline: Duration,
+        link: &Link,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T, Trouble> {
+        let started = Instant::now();
+        let result = tokio::select! {
+            biased;
+            result = timeout(deadline, call) => match result {
+                Ok(Ok(answer)) => Ok(answer.into_inner()),
+                Ok(Err(status)) => Err(status.into()),
+                Err(_) => Err(Trouble::new(
+                    TroubleCode::Deadline,
+                    format!("{rpc} was not answered within {} s", deadline.as_secs()),
+                )),
+            },
+            () = link.ended() => Err(Trouble::new(
+                TroubleCode::Disconnected,
+                "the connection to the provider is gone",
+            )),
+        };
+        let outcome = result
+            .as_ref()
+            .map_or_else(|trouble: &Trouble| trouble.code.label(), |_| "ok");
+        self.with
+            .metrics
+            .observe(&self.name, rpc, outcome, started.elapsed());
+        tracing::debug!(provider = %self.name, rpc, took_ms = started.elapsed().as_millis() as u64, outcome, "called the provider");
+        result
+    }
+
+    /// There is no connection, and this is why.
+    fn down(&self, why: &str) {
+        self.with.status.send_modify(|status| {
+            status.session = None;
+            status.info = None;
+            status.probe = api::ProbeState::Unspecified;
+            status.probe_message.clear();
+            status.scope_accepted = false;
+            status.message = limits::cut(why.to_owned());
+        });
+        self.say(why);
+    }
+
+    /// Logs a reason when it is new, and again every 10 s.
+    fn say(&self, why: &str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = said
+            .as_ref()
+            .is_none_or(|(text, at)| text != why || at.elapsed() >= SAID_AGAIN);
+        if again {
+            *said = Some((why.to_owned(), Instant::now()));
+            tracing::warn!(provider = %self.name, reason = why, "no provider: the controllers pause");
+        }
+    }
+
+    /// The pause before the next attempt: 0.1 s to 1 s where nobody listens (it costs nothing, and the controllers go on within a
+    /// second), growing to 5 s where somebody does and fails.
+    fn delay(&self, failures: u32) -> Duration {
+        let most = (2_u64.saturating_pow(failures).saturating_mul(1000)).min(5000);
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        Duration::from_millis(random.random_range(100..=most))
+    }
+}
+
+fn client(link: &Link) -> ProviderServiceClient<Link> {
+    ProviderServiceClient::with_origin(link.clone(), Link::origin())
+        .max_decoding_message_size(MAX_ANSWER_BYTES)
+}
+
+/// Waits for a change; for ever where nobody can make one any more.
+async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
+        pending::<()>().await;
+    }
+}

@@ -1,0 +1,308 @@
+//! While we lead: Initialize, the scope, the hints.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use tokio::time::{Instant, sleep};
+
+use super::super::connect::Link;
+use super::super::handshake::{Deadlines, check_initialized};
+use super::super::limits::{self, TEXT_LIMIT};
+use super::super::session::Parts;
+use super::super::status::{Verdict, scope_verdict};
+use super::super::{ProviderStatus, Retry, Session, Trouble};
+use super::{Keeper, changed, client};
+use crate::providers::Ownership;
+use crate::run::Hint;
+
+const INITIALIZE_DEADLINE: Duration = Duration::from_secs(60);
+/// The longest pause between two attempts to initialise.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A session or a stream that lasted so long was a good one: its end is no failure.
+const LASTED: Duration = Duration::from_secs(30);
+
+/// Ends the session for everybody who holds it, also where the future that holds this is dropped.
+struct Published<'a> {
+    keeper: &'a Keeper,
+    session: Arc<Session>,
+}
+
+impl Drop for Published<'_> {
+    fn drop(&mut self) {
+        // What is in flight goes on to its end where only a new Initialize was asked for.
+        if !self.session.uninitialized.is_cancelled() {
+            self.session.over.cancel();
+        }
+        self.keeper.with.status.send_modify(|status| {
+            status.session = None;
+            status.scope_accepted = false;
+        });
+    }
+}
+
+impl Keeper {
+    /// Whenever we lead: initialises and publishes a session. Returns why the connection is to be given up.
+    pub(super) async fn lead(
+        &self,
+        link: &Link,
+        info: &Arc<api::GetProviderInfoResponse>,
+    ) -> String {
+        let mut leading = self.with.leading.clone();
+        let ownership = match Ownership::of(&[(&self.name, info)], None) {
+            Ok(ownership) => Arc::new(ownership),
+            Err(clash) => return clash.to_string(),
+        };
+        let mut failures = 0_u32;
+        loop {
+            let request = leading.borrow_and_update().clone();
+            let Some(request) = request else {
+                failures = 0;
+                self.tell("");
+                changed(&mut leading).await;
+                continue;
+            };
+            let initialized = tokio::select! {
+                biased;
+                () = changed(&mut leading) => continue,
+                result = self.initialize(link, &request) => result,
+            };
+            let initialized = match initialized {
+                Ok(initialized) => initialized,
+                Err(trouble) => {
+                    failures = failures.saturating_add(1);
+                    self.tell(&format!("Initialize failed: {trouble}"));
+                    tracing::warn!(provider = %self.name, error = %trouble, "Initialize failed");
+                    let pause = self.pause(&trouble, failures);
+                    tokio::select! {
+                        () = changed(&mut leading) => {}
+                        () = sleep(pause) => {}
+                    }
+                    continue;
+                }
+            };
+            let session = Arc::new(Session::new(Parts {
+                info: info.as_ref().clone(),
+                ownership: Arc::clone(&ownership),
+                name: Arc::clone(&self.name),
+                cluster: request.cluster.clone().unwrap_or_default(),
+                link: link.clone(),
+                deadlines: Deadlines::raised(
+                    initialized.deadline_hints.as_ref(),
+                    self.with.max_call_deadline,
+                ),
+                metrics: self.with.metrics.clone(),
+            }));
+            let started = Instant::now();
+            self.publish(&session, &initialized.cloud_scope);
+            let published = Published {
+                keeper: self,
+                session: Arc::clone(&session),
+            };
+            tokio::select! {
+                biased;
+                () = changed(&mut leading) => {}
+                () = session.uninitialized.cancelled() => {
+                    tracing::warn!(provider = %self.name, "the provider says that it was not initialised: again");
+                }
+                () = self.watch_scope(&initialized.cloud_scope) => {}
+                () = self.watch_changes(link, &session) => {}
+            }
+            let was_uninitialized = session.uninitialized.is_cancelled();
+            drop(published);
+            // A provider that forgets each Initialize at once is not asked in a circle.
+            if was_uninitialized && started.elapsed() < LASTED {
+                failures = failures.saturating_add(1);
+                if failures > 1 {
+                    sleep(backoff(failures)).await;
+                }
+            } else {
+                failures = 0;
+            }
+        }
+    }
+
+    async fn initialize(
+        &self,
+        link: &Link,
+        request: &api::InitializeRequest,
+    ) -> Result<api::Initialized, Trouble> {
+        use api::initialize_response::Outcome;
+        let mut client = client(link);
+        let call = client.initialize(request.clone());
+        let answer = self
+            .own_call("Initialize", INITIALIZE_DEADLINE, link, call)
+            .await?;
+        match answer.outcome {
+            None => Err(Trouble::fault("the answer of Initialize has no outcome")),
+            Some(Outcome::Failed(failure)) => {
+                self.answered();
+                Err(failure.into())
+            }
+            Some(Outcome::Initialized(initialized)) => {
+                self.answered();
+                check_initialized(&initialized).map_err(Trouble::fault)?;
+                Ok(initialized)
+            }
+        }
+    }
+
+    fn answered(&self) {
+        self.with.status.send_if_modified(|status| {
+            status.last_answer = Some(Instant::now());
+            false
+        });
+    }
+
+    /// When Initialize is tried again.
+    fn pause(&self, trouble: &Trouble, failures: u32) -> Duration {
+        match trouble.reaction(failures).retry {
+            Retry::After(pause) | Retry::WhenChangedElse(pause) => pause.min(LONGEST_PAUSE),
+            Retry::Backoff | Retry::TransportBackoff => backoff(failures),
+        }
+    }
+
+    /// Says why there is no session.
+    fn tell(&self, why: &str) {
+        self.with.status.send_if_modified(|status| {
+            let news = status.message != why;
+            why.clone_into(&mut status.message);
+            news
+        });
+    }
+
+    fn publish(&self, session: &Arc<Session>, scope: &str) {
+        let last = self.with.scope_seen.borrow().clone();
+        let (accepted, message) = self.judge(last.as_deref(), scope);
+        tracing::info!(provider = %self.name, cloud_scope = scope, "initialised the provider");
+        self.with.status.send_modify(|status| {
+            status.session = Some(Arc::clone(session));
+            status.scope_accepted = accepted;
+            status.cloud_scope = Some(scope.to_owned());
+            status.message = message;
+        });
+    }
+
+    /// Whether the scope is the accepted one, and what is to be said about it.
+    fn judge(&self, last_seen: Option<&str>, scope: &str) -> (bool, String) {
+        let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
+        match scope_verdict(last_seen, scope, operator) {
+            Verdict::Accepted => (true, String::new()),
+            Verdict::AcceptedAndNew => {
+                (self.with.record_scope)(scope.to_owned());
+                (true, String::new())
+            }
+            Verdict::Refused { accepted } => {
+                let annotation = &self.with.scope_annotation;
+                let message = limits::cut(format!(
+                    "the provider's credentials reach another cloud scope: {scope:?} instead of {accepted:?}; nothing is created or deleted. If this is \
+                     meant, accept it: kubectl annotate lease -n <namespace> <name> --overwrite {annotation}={scope:?}, or start the ccm with \
+                     --accept-cloud-scope={scope:?}. If not, give the provider the credentials that it had"
+                ));
+                tracing::error!(provider = %self.name, cloud_scope = scope, accepted, "{message}");
+                (false, message)
+            }
+        }
+    }
+
+    /// Decides about the scope again whenever the Lease remembers another. Never returns.
+    async fn watch_scope(&self, scope: &str) {
+        let mut seen = self.with.scope_seen.clone();
+        // Also what changed between `publish` and here.
+        seen.mark_changed();
+        loop {
+            changed(&mut seen).await;
+            let last = seen.borrow_and_update().clone();
+            let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
+            let verdict = scope_verdict(last.as_deref(), scope, operator);
+            let accepts = !matches!(verdict, Verdict::Refused { .. });
+            let before = self.with.status.borrow().scope_accepted;
+            if accepts == before {
+                continue;
+            }
+            let (accepted, message) = self.judge(last.as_deref(), scope);
+            if accepted {
+                tracing::info!(provider = %self.name, cloud_scope = scope, "the cloud scope was accepted");
+            }
+            self.with.status.send_modify(|status: &mut ProviderStatus| {
+                status.scope_accepted = accepted;
+                status.message = message;
+            });
+        }
+    }
+
+    /// Passes the provider's hints on. Never returns; the end of a stream is no fault.
+    async fn watch_changes(&self, link: &Link, session: &Session) {
+        if !session.offers(|offered| offered.changes.is_some()) {
+            return std::future::pending().await;
+        }
+        let mut failures = 0_u32;
+        loop {
+            let started = Instant::now();
+            let received = self.stream_of_changes(link, &session.cluster).await;
+            if let Err(trouble) = &received {
+                tracing::debug!(provider = %self.name, error = %trouble, "WatchChanges ended");
+            }
+            failures = if started.elapsed() >= LASTED {
+                0
+            } else {
+                failures.saturating_add(1)
+            };
+            sleep(backoff(failures)).await;
+        }
+    }
+
+    async fn stream_of_changes(
+        &self,
+        link: &Link,
+        cluster: &api::ClusterRef,
+    ) -> Result<(), Trouble> {
+        let resume_token = self.token().clone();
+        let request = api::WatchChangesRequest {
+            cluster: Some(cluster.clone()),
+            resume_token,
+        };
+        let mut stream = client(link).watch_changes(request).await?.into_inner();
+        while let Some(change) = stream.message().await? {
+            if change.resume_token.len() <= TEXT_LIMIT {
+                *self.token() = change.resume_token;
+            } else {
+                tracing::warn!(provider = %self.name, limit = TEXT_LIMIT, "a resume_token is too long: not kept");
+            }
+            if let Some(hint) = change.change.map(hint) {
+                // Nobody may be listening.
+                let _ = self.with.hints.send(hint);
+            }
+        }
+        Ok(())
+    }
+
+    fn token(&self) -> std::sync::MutexGuard<'_, String> {
+        self.resume_token
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn hint(change: api::watch_changes_response::Change) -> Hint {
+    use api::watch_changes_response::Change;
+    match change {
+        Change::Resync(_) => Hint::Resync,
+        Change::Instance(instance) => Hint::Instance {
+            provider_id: instance.provider_id,
+            node_name: instance.node_name,
+        },
+        Change::LoadBalancer(balancer) => Hint::LoadBalancer {
+            namespace: balancer.namespace,
+            name: balancer.name,
+        },
+        Change::Routes(_) => Hint::Routes,
+    }
+}
+
+/// 0.5 s, doubled with each failure, at most 30 s.
+fn backoff(failures: u32) -> Duration {
+    Duration::from_millis(500)
+        .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
+        .min(LONGEST_PAUSE)
+}

@@ -1,0 +1,80 @@
+//! `ccm_provider_rpc_*`: per-RPC counts and latency by provider and outcome (▲ of B-M7).
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    provider: String,
+    rpc: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    provider: String,
+    rpc: &'static str,
+}
+
+/// Counts and latency of calls to providers.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    calls: Family<Call, Counter>,
+    durations: Family<Kind, Histogram, fn() -> Histogram>,
+}
+
+fn histogram() -> Histogram {
+    Histogram::new([
+        0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
+    ])
+}
+
+impl Metrics {
+    /// `ccm_provider_rpc_total{provider,rpc,outcome}` and `ccm_provider_rpc_duration_seconds{provider,rpc}`.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            calls: Family::default(),
+            durations: Family::new_with_constructor(histogram),
+        };
+        registry.register(
+            "ccm_provider_rpc",
+            "Calls to a provider by outcome: ok, or what went wrong",
+            metrics.calls.clone(),
+        );
+        registry.register_with_unit(
+            "ccm_provider_rpc_duration",
+            "How long calls to a provider took",
+            Unit::Seconds,
+            metrics.durations.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn observe(
+        &self,
+        provider: &str,
+        rpc: &'static str,
+        outcome: &'static str,
+        took: Duration,
+    ) {
+        let provider = provider.to_owned();
+        self.durations
+            .get_or_create(&Kind {
+                provider: provider.clone(),
+                rpc,
+            })
+            .observe(took.as_secs_f64());
+        self.calls
+            .get_or_create(&Call {
+                provider,
+                rpc,
+                outcome,
+            })
+            .inc();
+    }
+}

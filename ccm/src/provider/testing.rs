@@ -1,0 +1,168 @@
+//! For tests: a provider process in memory, which can be started, killed and started again, and a `maintain` that works with it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use provider_sdk::GrpcService;
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
+use tower::ServiceExt as _;
+
+use super::connect::Tasks;
+use super::{Connector, DialError, Maintain, Metrics, Pipe, ProviderStatus, Session, maintain};
+use crate::args::ProviderEndpoint;
+use crate::run::Hint;
+
+/// A provider process in memory, or none. It serves what `provider_sdk::Server::into_service` gives.
+#[derive(Clone, Default)]
+pub(crate) struct InMemory(Arc<Mutex<Option<(GrpcService, Tasks)>>>);
+
+impl InMemory {
+    /// A provider that runs.
+    pub(crate) fn running(service: GrpcService) -> Self {
+        let provider = Self::default();
+        provider.start(service);
+        provider
+    }
+
+    /// Starts a process; one that runs is killed.
+    pub(crate) fn start(&self, service: GrpcService) {
+        *self.0.lock().unwrap() = Some((service, Tasks::default()));
+    }
+
+    /// Kills the process: connections break, handlers are dropped.
+    pub(crate) fn kill(&self) {
+        *self.0.lock().unwrap() = None;
+    }
+}
+
+#[async_trait::async_trait]
+impl Connector for InMemory {
+    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
+        use hyper::rt::Executor as _;
+
+        let state = self.0.lock().unwrap();
+        let Some((service, tasks)) = state.as_ref() else {
+            return Err(DialError::Missing("/in/memory".into()));
+        };
+        let (ours, theirs) = tokio::io::duplex(256 * 1024);
+        let service = service.clone();
+        let handler = service_fn(move |request: http::Request<Incoming>| {
+            let answer = service.clone().oneshot(request.map(tonic::body::Body::new));
+            async move { answer.await.map_err(std::io::Error::other) }
+        });
+        let connection = hyper::server::conn::http2::Builder::new(tasks.executor())
+            .serve_connection(TokioIo::new(theirs), handler);
+        tasks.executor().execute(async move {
+            let _ = connection.await;
+        });
+        Ok(Box::new(ours))
+    }
+}
+
+/// A `maintain` at work. It ends with this.
+pub(crate) struct Running {
+    pub(crate) status: watch::Receiver<ProviderStatus>,
+    pub(crate) leading: watch::Sender<Option<Arc<api::InitializeRequest>>>,
+    pub(crate) scope_seen: watch::Sender<Option<String>>,
+    /// What `record_scope` was called with.
+    pub(crate) recorded: Arc<Mutex<Vec<String>>>,
+    pub(crate) hints: broadcast::Sender<Hint>,
+    pub(crate) metrics: prometheus_client::registry::Registry,
+    _tasks: JoinSet<()>,
+}
+
+/// What the leader initialises with in tests.
+pub(crate) fn initialize_request() -> Arc<api::InitializeRequest> {
+    Arc::new(api::InitializeRequest {
+        cluster: Some(api::ClusterRef {
+            name: "kubernetes".into(),
+            owner_id: "owner".into(),
+        }),
+        ..Default::default()
+    })
+}
+
+/// Starts `maintain` for a provider `mock`; it leads when `lead` is called.
+pub(crate) fn maintained(connector: impl Connector + 'static) -> Running {
+    let (status, watching) = watch::channel(ProviderStatus::default());
+    let (leading, led) = watch::channel(None);
+    let (scope_seen, scope) = watch::channel(None);
+    let (hints, _) = broadcast::channel(64);
+    let recorded = Arc::new(Mutex::new(Vec::new()));
+    let mut registry = prometheus_client::registry::Registry::default();
+    let record = {
+        let (recorded, scope_seen) = (Arc::clone(&recorded), scope_seen.clone());
+        move |scope: String| {
+            recorded.lock().unwrap().push(scope.clone());
+            scope_seen.send_replace(Some(scope));
+        }
+    };
+    let with = Maintain {
+        endpoint: ProviderEndpoint {
+            name: "mock".into(),
+            socket: "/in/memory".into(),
+            peer_uid: None,
+            accepted_cloud_scope: None,
+        },
+        connector: Arc::new(connector),
+        leading: led,
+        status,
+        hints: hints.clone(),
+        scope_seen: scope,
+        record_scope: Arc::new(record),
+        scope_annotation: "grpc-ccm.io/cloud-scope".into(),
+        max_call_deadline: Duration::from_secs(900),
+        metrics: Metrics::register(&mut registry),
+        seed: 7,
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        maintain(with).await;
+    });
+    Running {
+        status: watching,
+        leading,
+        scope_seen,
+        recorded,
+        hints,
+        metrics: registry,
+        _tasks: tasks,
+    }
+}
+
+impl Running {
+    /// Takes the lead.
+    pub(crate) fn lead(&self) {
+        self.leading.send_replace(Some(initialize_request()));
+    }
+
+    /// Waits until the status is as asked; 10 minutes of tokio's time at most.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        wanted: impl FnMut(&ProviderStatus) -> bool,
+    ) -> ProviderStatus {
+        let mut status = self.status.clone();
+        let waiting = tokio::time::timeout(Duration::from_secs(600), status.wait_for(wanted));
+        match waiting.await {
+            Ok(status) => status.unwrap().clone(),
+            Err(_) => panic!(
+                "never came: {what}; it says {:?}",
+                self.status.borrow().complaint()
+            ),
+        }
+    }
+
+    /// Waits until the controllers may work.
+    pub(crate) async fn session(&self) -> Arc<Session> {
+        let status = self
+            .until("a working session", |status| status.working().is_some())
+            .await;
+        Arc::clone(status.working().unwrap())
+    }
+}

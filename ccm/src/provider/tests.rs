@@ -1,0 +1,6 @@
+//! Sessions with a provider in memory, under paused time.
+
+mod calling;
+mod connecting;
+mod fake;
+mod leading;

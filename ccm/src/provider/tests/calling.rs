@@ -1,0 +1,292 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ensure_load_balancer_response::Outcome;
+use api::list_instances_response::Part;
+use cloud_provider_api::v1alpha1 as api;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
+
+use super::super::testing::{InMemory, Running, maintained};
+use super::super::{Session, TroubleCode};
+use super::fake::{Fake, all_run, failure};
+use crate::lease::Fence;
+
+fn nodes(count: usize) -> Vec<Node> {
+    let node =
+        |n| serde_json::json!({"metadata": {"name": format!("n{n}"), "uid": format!("u{n}")}});
+    (0..count)
+        .map(|n| serde_json::from_value(node(n)).unwrap())
+        .collect()
+}
+
+async fn with(fake: &Fake) -> (Running, Arc<Session>) {
+    let running = maintained(InMemory::running(fake.service()));
+    running.lead();
+    let session = running.session().await;
+    (running, session)
+}
+
+async fn lookup(
+    session: &Session,
+    nodes: &[Node],
+) -> Result<Vec<Result<api::Instance, super::super::Trouble>>, super::super::Trouble> {
+    let nodes: Vec<_> = nodes.iter().collect();
+    session
+        .lookup_instances(&nodes, &[api::InstanceFacet::Metadata], Duration::ZERO)
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_cut_to_the_bytes_that_the_provider_takes_and_answered_in_order() {
+    let fake = Fake::new("1");
+    fake.set(|s| {
+        s.info.max_request_bytes = Some(65_536);
+        s.info.node_projection = Some(api::NodeProjection {
+            all_labels: true,
+            ..Default::default()
+        });
+        s.lookup = |request| {
+            assert!(prost::Message::encoded_len(request) <= 65_536);
+            let mut results = all_run(request);
+            results.reverse();
+            results
+        };
+    });
+    let (_running, session) = with(&fake).await;
+    let mut nodes = nodes(100);
+    for node in &mut nodes {
+        node.metadata.labels = Some([("l".to_owned(), "x".repeat(2000))].into());
+    }
+    nodes[50].metadata.labels = Some([("l".to_owned(), "x".repeat(70_000))].into());
+    let results = lookup(&session, &nodes).await.unwrap();
+    assert_eq!(results.len(), 100);
+    for (n, result) in results.iter().enumerate() {
+        if n == 50 {
+            let trouble = result.as_ref().unwrap_err();
+            assert_eq!(trouble.code, TroubleCode::Fault);
+            assert!(trouble.message.contains("65536"));
+        } else {
+            let id = result.as_ref().unwrap().provider_id.clone();
+            assert_eq!(id, Some(format!("mock://n{n}")));
+        }
+    }
+    assert!(fake.called("LookupInstances") >= 4);
+    assert!(lookup(&session, &[]).await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_calls_run_at_once_than_the_provider_takes() {
+    let fake = Fake::new("1");
+    let (_running, session) = with(&fake).await;
+    let nodes = nodes(1);
+    let calls = join_all((0..20).map(|_| lookup(&session, &nodes))).await;
+    assert!(calls.iter().all(Result::is_ok));
+    assert_eq!(fake.0.lock().unwrap().running, (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_call_that_hangs_ends_at_its_deadline_and_others_go_on() {
+    let fake = Fake::new("1");
+    fake.set(|s| {
+        s.hang = ["LookupInstances"].into();
+        s.ensure.outcome = Some(Outcome::HandledElsewhere(api::HandledElsewhere {}));
+    });
+    let (running, session) = with(&fake).await;
+    let nodes = nodes(1);
+    let start = Instant::now();
+    let fence = Fence::open();
+    let (hangs, goes) = tokio::join!(lookup(&session, &nodes), async {
+        let answer = session
+            .ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default())
+            .await;
+        (answer, start.elapsed())
+    });
+    assert_eq!(hangs.unwrap_err().code, TroubleCode::Deadline);
+    assert!(start.elapsed() >= Duration::from_secs(60));
+    assert!(goes.0.is_ok() && goes.1 < Duration::from_secs(1));
+    assert!(!session.is_over());
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &running.metrics).unwrap();
+    for line in [
+        "ccm_provider_rpc_total{provider=\"mock\",rpc=\"LookupInstances\",outcome=\"deadline\"} 1",
+        "ccm_provider_rpc_total{provider=\"mock\",rpc=\"EnsureLoadBalancer\",outcome=\"ok\"} 1",
+        "ccm_provider_rpc_duration_seconds_count{provider=\"mock\",rpc=\"LookupInstances\"} 1",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttled_slows_the_whole_service_and_no_other() {
+    let fake = Fake::new("1");
+    let (_running, session) = with(&fake).await;
+    let nodes = nodes(1);
+    fake.set(|s| s.failures = [failure(api::FailureCode::Throttled, Some(20))].into());
+    let throttled = lookup(&session, &nodes).await.unwrap_err();
+    assert_eq!(throttled.code, TroubleCode::Throttled);
+
+    let start = Instant::now();
+    let fence = Fence::open();
+    session
+        .ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default())
+        .await
+        .unwrap();
+    assert!(start.elapsed() < Duration::from_secs(1));
+    lookup(&session, &nodes).await.unwrap();
+    assert!(start.elapsed() >= Duration::from_secs(19));
+
+    // Too long to wait for: it fails at once, and says when.
+    fake.set(|s| s.failures = [failure(api::FailureCode::Throttled, Some(300))].into());
+    lookup(&session, &nodes).await.unwrap_err();
+    let before = fake.called("LookupInstances");
+    let start = Instant::now();
+    let trouble = lookup(&session, &nodes).await.unwrap_err();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(trouble.code, TroubleCode::Throttled);
+    assert!(trouble.retry_after.unwrap() > Duration::from_secs(298));
+    assert_eq!(fake.called("LookupInstances"), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m12_nothing_that_changes_the_cloud_is_sent_past_the_fence() {
+    let fake = Fake::new("1");
+    let (_running, session) = with(&fake).await;
+    let fence = Fence::closed();
+    let codes = [
+        session
+            .ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default())
+            .await
+            .unwrap_err()
+            .code,
+        session
+            .update_load_balancer(&fence, api::UpdateLoadBalancerRequest::default())
+            .await
+            .unwrap_err()
+            .code,
+        session
+            .delete_load_balancer(&fence, api::DeleteLoadBalancerRequest::default())
+            .await
+            .unwrap_err()
+            .code,
+    ];
+    assert_eq!(codes, [TroubleCode::Fenced; 3]);
+    assert_eq!(fake.log(), ["GetProviderInfo", "Initialize"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_breaks_the_contract_is_a_failure_that_keeps_the_handle() {
+    let fake = Fake::new("1");
+    let (_running, session) = with(&fake).await;
+    let fence = Fence::open();
+    let ready = || Outcome::Ready(api::LoadBalancerReady::default());
+    for (handle, outcome, kept) in [
+        ("h".to_owned(), None, true),
+        ("h".repeat(2000), Some(ready()), false),
+        (String::new(), Some(ready()), false),
+    ] {
+        fake.set(|s| {
+            s.ensure.handle = Some(handle.clone());
+            s.ensure.outcome = outcome;
+            s.ensure.events = vec![api::Event {
+                message: "m".repeat(9000),
+                ..Default::default()
+            }];
+        });
+        let answer = session
+            .ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default())
+            .await
+            .unwrap();
+        assert_eq!(answer.handle, kept.then_some(handle));
+        let Some(Outcome::Failed(failure)) = answer.outcome else {
+            panic!("not failed");
+        };
+        assert_eq!(failure.reason, "ContractFault");
+        assert!(answer.events[0].message.len() <= 1024);
+    }
+    // NOT_FOUND as a status is no answer.
+    let get = session
+        .get_load_balancer(api::GetLoadBalancerRequest::default())
+        .await;
+    assert_eq!(get.unwrap_err().code, TroubleCode::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn core_16_a_listing_without_its_end_is_no_listing() {
+    let instances = |count: usize| {
+        let instance = api::Instance {
+            state: api::InstanceState::Present.into(),
+            provider_id: Some("mock://1".into()),
+            ..Default::default()
+        };
+        Part::Instances(api::InstanceList {
+            instances: vec![instance; count],
+        })
+    };
+    let foreign = Part::Instances(api::InstanceList {
+        instances: vec![api::Instance {
+            state: api::InstanceState::Present.into(),
+            provider_id: Some("aws://1".into()),
+            ..Default::default()
+        }],
+    });
+    let end = |total| Part::End(api::ListEnd { total });
+    let failed = Part::Failed(failure(api::FailureCode::Unavailable, None));
+    let rows = [
+        (vec![instances(2), instances(1), end(3)], None),
+        (vec![end(0)], None),
+        (vec![], Some(TroubleCode::Fault)),
+        (vec![instances(2)], Some(TroubleCode::Fault)),
+        (vec![instances(2), end(3)], Some(TroubleCode::Fault)),
+        (vec![instances(2), end(1)], Some(TroubleCode::Fault)),
+        (vec![end(0), instances(1)], Some(TroubleCode::Fault)),
+        (vec![foreign, end(1)], Some(TroubleCode::Fault)),
+        (vec![instances(1), failed], Some(TroubleCode::Unavailable)),
+    ];
+    let fake = Fake::new("1");
+    let (_running, session) = with(&fake).await;
+    for (number, (parts, expected)) in rows.into_iter().enumerate() {
+        fake.set(|s| {
+            s.list = parts
+                .into_iter()
+                .map(|part| api::ListInstancesResponse { part: Some(part) })
+                .collect();
+        });
+        let list = session.list_instances(&[]).await;
+        assert_eq!(list.err().map(|t| t.code), expected, "row {number}");
+    }
+    fake.set(|s| s.list = vec![api::ListInstancesResponse { part: None }]);
+    let list = session.list_instances(&[]).await;
+    assert_eq!(list.unwrap_err().code, TroubleCode::Fault);
+    let listing = session.list_load_balancers().await;
+    assert_eq!(listing.unwrap_err().code, TroubleCode::Fault, "not offered");
+}
+
+#[tokio::test]
+async fn an_answer_of_20_mib_is_trouble_and_no_more() {
+    let fake = Fake::new("1");
+    fake.set(|s| {
+        s.lookup = |request| {
+            let mut results = all_run(request);
+            results[0].node_name = "x".repeat(20 * 1024 * 1024);
+            results
+        };
+    });
+    let (_running, session) = with(&fake).await;
+    let nodes = nodes(1);
+    let trouble = lookup(&session, &nodes).await.unwrap_err();
+    assert_eq!(trouble.code, TroubleCode::Unknown);
+    // 10 MiB pass.
+    fake.set(|s| {
+        s.lookup = |request| {
+            let mut results = all_run(request);
+            results.push(api::LookupInstanceResult {
+                node_name: "x".repeat(10 * 1024 * 1024),
+                ..Default::default()
+            });
+            results
+        };
+    });
+    assert!(lookup(&session, &nodes).await.unwrap()[0].is_ok());
+}

@@ -1,0 +1,226 @@
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use tokio::time::{Instant, timeout};
+
+use super::super::testing::{InMemory, maintained};
+use super::super::{Connector, DialError, TroubleCode, UnixConnector};
+use super::fake::Fake;
+
+fn node(name: &str) -> k8s_openapi::api::core::v1::Node {
+    serde_json::from_value(serde_json::json!({"metadata": {"name": name, "uid": "u"}})).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_provider_is_never_called_before_initialize() {
+    let first = Fake::new("1");
+    let provider = InMemory::running(first.service());
+    let running = maintained(provider.clone());
+    running.lead();
+    let session = running.session().await;
+    let n = node("n");
+    assert!(
+        session
+            .lookup_instances(&[&n], &[], Duration::ZERO)
+            .await
+            .is_ok()
+    );
+
+    let second = Fake::new("2");
+    provider.kill();
+    provider.start(second.service());
+    // A call on the old session reaches nobody, at once.
+    let nodes = [&n];
+    let called = session.lookup_instances(&nodes, &[], Duration::ZERO);
+    let trouble = timeout(Duration::from_secs(1), called).await.unwrap();
+    assert_eq!(trouble.unwrap_err().code, TroubleCode::Disconnected);
+    assert!(session.is_over());
+
+    // Only a new session, which was initialised first.
+    running
+        .until("the new process", |s| {
+            s.info.as_ref().is_some_and(|i| i.boot_id == "2")
+        })
+        .await;
+    let session = running.session().await;
+    assert!(
+        session
+            .lookup_instances(&[&n], &[], Duration::ZERO)
+            .await
+            .is_ok()
+    );
+    assert_eq!(
+        second.log(),
+        ["GetProviderInfo", "Initialize", "LookupInstances"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_cut_is_disconnected() {
+    let fake = Fake::new("1");
+    fake.set(|s| s.hang = ["LookupInstances"].into());
+    let provider = InMemory::running(fake.service());
+    let running = maintained(provider.clone());
+    running.lead();
+    let session = running.session().await;
+    let n = node("n");
+    let nodes = [&n];
+    let call = session.lookup_instances(&nodes, &[], Duration::ZERO);
+    let cut = async {
+        while fake.called("LookupInstances") == 0 {
+            tokio::task::yield_now().await;
+        }
+        provider.kill();
+    };
+    let (answer, ()) = tokio::join!(call, cut);
+    assert_eq!(answer.unwrap_err().code, TroubleCode::Disconnected);
+    let status = running.until("no session", |s| s.session.is_none()).await;
+    assert!(!status.reachable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn m9_a_socket_that_appears_is_found_within_a_second() {
+    let provider = InMemory::default();
+    let running = maintained(provider.clone());
+    running.lead();
+    let status = running.until("a reason", |s| !s.message.is_empty()).await;
+    assert!(status.complaint().contains("does not exist yet"));
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let before = Instant::now();
+    provider.start(Fake::new("1").service());
+    running.session().await;
+    assert!(before.elapsed() <= Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_needs_a_newer_controller_is_refused() {
+    let fake = Fake::new("1");
+    fake.set(|s| s.info.min_controller_minor = 7);
+    let provider = InMemory::running(fake.service());
+    let running = maintained(provider.clone());
+    running.lead();
+    let status = running.until("a reason", |s| !s.message.is_empty()).await;
+    assert!(
+        status.message.contains("upgrade the ccm"),
+        "{}",
+        status.message
+    );
+    assert!(!status.reachable());
+    tokio::time::sleep(Duration::from_secs(89)).await;
+    assert_eq!(fake.log(), ["GetProviderInfo"; 3], "every 30 s");
+    // A process that comes in its place is asked at once.
+    provider.start(Fake::new("2").service());
+    timeout(Duration::from_secs(2), running.session())
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn standbys_probe_and_do_not_initialise() {
+    let fake = Fake::new("1");
+    let running = maintained(InMemory::running(fake.service()));
+    running
+        .until("ready", |s| s.probe == api::ProbeState::Ready)
+        .await;
+    tokio::time::sleep(Duration::from_secs(95)).await;
+    assert_eq!(fake.called("Probe"), 10);
+    assert_eq!(fake.log(), ["GetProviderInfo"]);
+    let status = running.status.borrow().clone();
+    assert!(status.reachable() && status.working().is_none());
+    assert!(status.last_answer.unwrap().elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn m9_the_states_of_a_probe_decide_who_works() {
+    use api::ProbeState as P;
+    let fake = Fake::new("1");
+    let running = maintained(InMemory::running(fake.service()));
+    running.lead();
+    for (state, read, works, deletes) in [
+        (P::Ready, P::Ready, true, true),
+        (P::Degraded, P::Degraded, true, false),
+        (P::Starting, P::Starting, false, false),
+        (P::Broken, P::Broken, false, false),
+        (P::Degraded, P::Degraded, true, false),
+        (P::Unspecified, P::Broken, false, false),
+    ] {
+        fake.set(|s| {
+            s.probe = state;
+            s.probe_message = "why".into();
+        });
+        let status = running
+            .until("the state", |s| s.probe == read && s.session.is_some())
+            .await;
+        assert_eq!(status.working().is_some(), works, "{state:?}");
+        assert_eq!(status.may_delete_nodes(), deletes, "{state:?}");
+        let why = if read == P::Ready { "" } else { "why" };
+        assert_eq!(status.complaint(), why);
+    }
+    assert_eq!(
+        fake.called("Initialize"),
+        1,
+        "none of them ends the session"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_that_hang_end_the_connection() {
+    let fake = Fake::new("1");
+    let running = maintained(InMemory::running(fake.service()));
+    running.lead();
+    let session = running.session().await;
+    fake.set(|s| s.hang = ["Probe"].into());
+    timeout(Duration::from_secs(25), session.ended())
+        .await
+        .unwrap();
+    fake.set(|s| s.hang.clear());
+    running.session().await;
+    assert_eq!(fake.called("GetProviderInfo"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_boot_id_in_a_probe_is_another_process() {
+    let fake = Fake::new("1");
+    let running = maintained(InMemory::running(fake.service()));
+    running.lead();
+    let session = running.session().await;
+    fake.set(|s| s.info.boot_id = "2".into());
+    session.ended().await;
+    running.session().await;
+    assert_eq!(
+        fake.log(),
+        [
+            "GetProviderInfo",
+            "Initialize",
+            "GetProviderInfo",
+            "Initialize"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn the_peer_of_the_socket_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("provider.sock");
+    let unix = |peer_uid| UnixConnector {
+        socket: socket.clone(),
+        peer_uid,
+    };
+    let refused =
+        |result: Result<_, DialError>| result.map(|_: Box<dyn super::super::Pipe>| ()).unwrap_err();
+    let missing = refused(unix(None).connect().await);
+    assert!(matches!(missing, DialError::Missing(_)));
+
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let uid = std::os::unix::fs::MetadataExt::uid(&folder.path().metadata().unwrap());
+    assert!(unix(None).connect().await.is_ok());
+    assert!(unix(Some(uid)).connect().await.is_ok());
+    let wrong = refused(unix(Some(uid + 1)).connect().await).to_string();
+    assert!(wrong.contains(&format!("uid {uid}")), "{wrong}");
+    assert!(wrong.contains(&format!("uid {}", uid + 1)), "{wrong}");
+    drop(listener);
+    assert!(matches!(
+        refused(unix(None).connect().await),
+        DialError::Refused(_)
+    ));
+}

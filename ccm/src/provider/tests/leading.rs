@@ -1,0 +1,186 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::watch_changes_response::Change;
+use cloud_provider_api::v1alpha1 as api;
+use tokio::time::timeout;
+
+use super::super::TroubleCode;
+use super::super::testing::{InMemory, maintained};
+use super::fake::{Fake, failure};
+use crate::lease::Fence;
+use crate::run::Hint;
+
+#[tokio::test(start_paused = true)]
+async fn not_initialized_is_initialised_again_once() {
+    let fake = Fake::new("1");
+    let running = maintained(InMemory::running(fake.service()));
+    running.lead();
+    let session = running.session().await;
+    let not_initialized = || failure(api::FailureCode::NotInitialized, None);
+    fake.set(|s| s.failures = [not_initialized(), not_initialized()].into());
+    let fence = Fence::open();
+    let ensure = || session.ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default());
+    let (one, two) = tokio::join!(ensure(), ensure());
+    for answer in [one, two] {
+        use api::ensure_load_balancer_response::Outcome;
+        let Some(Outcome::Failed(failure)) = answer.unwrap().outcome else {
+            panic!("not failed");
+        };
+        assert_eq!(failure.code(), api::FailureCode::NotInitialized);
+    }
+    let again = timeout(
+        Duration::from_secs(1),
+        running.until("a new session", |s| {
+            s.session
+                .as_ref()
+                .is_some_and(|new| !Arc::ptr_eq(new, &session))
+        }),
+    );
+    again.await.unwrap();
+    assert_eq!(fake.called("Initialize"), 2);
+    assert_eq!(
+        fake.called("GetProviderInfo"),
+        1,
+        "over the same connection"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_initialize_is_repeated_and_told() {
+    let fake = Fake::new("1");
+    fake.set(|s| {
+        s.initialize = [
+            failure(api::FailureCode::Credentials, None),
+            failure(api::FailureCode::Internal, None),
+            failure(api::FailureCode::Unavailable, Some(3)),
+        ]
+        .into();
+    });
+    let running = maintained(InMemory::running(fake.service()));
+    running.lead();
+    let status = running
+        .until("a reason", |s| s.message.contains("Credentials"))
+        .await;
+    assert!(status.working().is_none() && status.reachable());
+    let session = running.session().await;
+    assert!(running.status.borrow().message.is_empty());
+    assert_eq!(fake.called("Initialize"), 4);
+    // Who does not lead any more has no session.
+    running.leading.send_replace(None);
+    running.until("no session", |s| s.session.is_none()).await;
+    let answer = session
+        .get_load_balancer(api::GetLoadBalancerRequest::default())
+        .await;
+    assert_eq!(answer.unwrap_err().code, TroubleCode::Disconnected);
+    assert!(running.status.borrow().reachable());
+    // Leading again needs no new connection.
+    running.lead();
+    running.session().await;
+    assert_eq!(fake.called("GetProviderInfo"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
+    let fake = Fake::new("1");
+    let provider = InMemory::running(fake.service());
+    let running = maintained(provider.clone());
+    running.lead();
+    running.session().await;
+    assert_eq!(*running.recorded.lock().unwrap(), ["account 1"]);
+    assert!(running.status.borrow().may_delete_nodes());
+
+    let moved = Fake::new("2");
+    moved.set(|s| s.scope = "account 2".into());
+    provider.start(moved.service());
+    let status = running
+        .until("another scope", |s| {
+            s.cloud_scope.as_deref() == Some("account 2")
+                && s.probe == api::ProbeState::Ready
+                && s.session.is_some()
+        })
+        .await;
+    assert!(!status.scope_accepted && !status.may_delete_nodes());
+    for text in [
+        "account 1",
+        "account 2",
+        "kubectl annotate",
+        "grpc-ccm.io/cloud-scope",
+    ] {
+        assert!(status.complaint().contains(text), "{}", status.complaint());
+    }
+    assert_eq!(running.recorded.lock().unwrap().len(), 1);
+
+    running.scope_seen.send_replace(Some("account 2".into()));
+    let status = running.until("accepted", |s| s.scope_accepted).await;
+    assert!(status.may_delete_nodes());
+    assert_eq!(status.complaint(), "");
+    assert_eq!(moved.called("Initialize"), 1);
+
+    running.scope_seen.send_replace(Some("account 1".into()));
+    running.until("refused again", |s| !s.scope_accepted).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn prov_5_hints_are_passed_on_and_the_stream_is_resumed() {
+    let fake = Fake::new("1");
+    let change = |token: &str, change| api::WatchChangesResponse {
+        resume_token: token.into(),
+        change: Some(change),
+    };
+    fake.set(|s| {
+        s.info.capabilities.as_mut().unwrap().changes = Some(api::ChangeCapability {});
+        s.changes = vec![
+            change("t1", Change::Resync(api::Resync {})),
+            change(
+                "t2",
+                Change::Instance(api::InstanceChange {
+                    provider_id: "mock://1".into(),
+                    node_name: String::new(),
+                }),
+            ),
+            api::WatchChangesResponse {
+                resume_token: "t3".into(),
+                change: None,
+            },
+        ];
+    });
+    let provider = InMemory::running(fake.service());
+    let running = maintained(provider.clone());
+    let mut hints = running.hints.subscribe();
+    running.lead();
+    let session = running.session().await;
+    assert_eq!(hints.recv().await.unwrap(), Hint::Resync);
+    assert_eq!(
+        hints.recv().await.unwrap(),
+        Hint::Instance {
+            provider_id: "mock://1".into(),
+            node_name: String::new()
+        }
+    );
+    let watched = |fake: &Fake| -> Vec<String> {
+        let log = fake.log().into_iter();
+        log.filter(|rpc| rpc.starts_with("WatchChanges")).collect()
+    };
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(watched(&fake)[..2], ["WatchChanges ", "WatchChanges t3"]);
+    assert!(!session.is_over(), "the end of the stream is no fault");
+
+    let second = Fake::new("2");
+    second.set(|s| {
+        s.info = {
+            let mut info = fake.0.lock().unwrap().info.clone();
+            info.boot_id = "2".into();
+            info
+        }
+    });
+    provider.start(second.service());
+    session.ended().await;
+    running.session().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        watched(&second)[0],
+        "WatchChanges t3",
+        "kept over reconnects"
+    );
+}
