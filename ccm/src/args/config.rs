@@ -41,7 +41,7 @@ pub struct Config {
 /// Where a provider listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderEndpoint {
-    /// The name that the operator gave it: lower-case letters, digits and dashes, at most 63 bytes.
+    /// The name that the operator gave it: lower-case letters, digits and dashes, at most 47 bytes.
     pub name: String,
     /// The path of its Unix socket.
     pub socket: PathBuf,

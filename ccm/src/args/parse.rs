@@ -39,7 +39,7 @@ impl FromStr for ProviderFlag {
             .split_once('=')
             .ok_or("expected NAME=unix:///PATH, for example mock=unix:///run/cloud-provider/socket/provider.sock")?;
         let valid_name = !name.is_empty()
-            && name.len() <= 63
+            && name.len() <= 47
             && name
                 .bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
@@ -47,7 +47,7 @@ impl FromStr for ProviderFlag {
             && !name.ends_with('-');
         if !valid_name {
             return Err(format!(
-                "the name {name:?} must be 1 to 63 lower-case letters, digits and dashes, without a dash at either end"
+                "the name {name:?} must be 1 to 47 lower-case letters, digits and dashes, without a dash at either end"
             ));
         }
         let path = endpoint
