@@ -1,6 +1,29 @@
 //! The tower layer under every Kubernetes client: fence, timeouts, 429 and Retry-After, metrics.
+//!
+//! kube speaks HTTP/1.1 with a pool that grows with the requests in flight, so one slow request holds up no other;
+//! how many are in flight is bounded by the callers. kube's own retries are off ([`connect`]): they would send a fenced
+//! write again after the fence has closed.
+
+mod bucket;
+mod connect;
+mod gate;
+mod metrics;
+mod retry;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex};
 
 use kube::Client;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+
+use crate::lease::{Fence, Fenced};
+use bucket::Bucket;
+use gate::{Gate, Role};
+
+pub(crate) use connect::{ConnectError, connect, connect_to};
+pub(crate) use metrics::Metrics;
 
 /// The clients of this process; each goes through the layer of this module.
 #[derive(Clone)]
@@ -13,4 +36,84 @@ pub(crate) struct KubeClients {
     pub(crate) lease: Client,
     /// TokenReviews and SubjectAccessReviews of the HTTPS port: not fenced.
     pub(crate) review: Client,
+}
+
+/// A client that does not yet go through the layer, and the API server's host for the metrics.
+#[derive(Clone)]
+pub(crate) struct Base {
+    /// Straight to the API server.
+    pub(crate) client: Client,
+    /// `host:port` of the API server.
+    pub(crate) host: String,
+}
+
+impl From<Client> for Base {
+    fn from(client: Client) -> Self {
+        Self {
+            client,
+            host: String::new(),
+        }
+    }
+}
+
+/// Client-side throttle (`--kube-api-qps`, `--kube-api-burst`); there is none by default (▲M11).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limits {
+    /// Requests a second.
+    pub(crate) qps: f32,
+    /// So many at once before that.
+    pub(crate) burst: u32,
+}
+
+impl Limits {
+    /// What the configuration asks for; a burst that is not given is twice the rate.
+    pub(crate) fn of(config: &crate::args::Config) -> Option<Self> {
+        let qps = config.kube_api_qps.filter(|qps| *qps > 0.0)?;
+        let burst = config.kube_api_burst.unwrap_or((qps * 2.0).ceil() as u32);
+        Some(Self { qps, burst })
+    }
+}
+
+/// Puts the layer over `base`. The throttle counts `watch` and `write` together; the Lease and the reviews never wait for it.
+pub(crate) fn clients(
+    base: impl Into<Base>,
+    fence: Fence,
+    metrics: &Metrics,
+    limits: Option<Limits>,
+    seed: u64,
+) -> KubeClients {
+    let base = base.into();
+    let bucket = limits.map(|limits| Arc::new(Bucket::new(limits)));
+    let rng = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
+    let gate = |role, bucket: Option<&Arc<Bucket>>| {
+        let namespace = base.client.default_namespace().to_owned();
+        let gate = Gate {
+            base: base.client.clone(),
+            host: base.host.as_str().into(),
+            role,
+            metrics: metrics.clone(),
+            bucket: bucket.cloned(),
+            rng: Arc::clone(&rng),
+        };
+        Client::new(
+            tower::service_fn(move |request| gate.clone().carry(request)),
+            namespace,
+        )
+    };
+    KubeClients {
+        watch: gate(Role::ReadOnly, bucket.as_ref()),
+        write: gate(Role::Fenced(fence), bucket.as_ref()),
+        lease: gate(Role::Once, None),
+        review: gate(Role::Open, None),
+    }
+}
+
+/// The client for reviews over a kubeconfig of its own (`--authentication-kubeconfig`, `--authorization-kubeconfig`).
+pub(crate) fn review_client(base: impl Into<Base>, metrics: &Metrics, seed: u64) -> Client {
+    clients(base, Fence::closed(), metrics, None, seed).review
+}
+
+/// Whether the request was refused, or given up in flight, because this process does not lead any more.
+pub(crate) fn fenced(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(source) if source.is::<Fenced>())
 }

@@ -18,9 +18,9 @@ type Events = BoxStream<'static, kube::Result<WatchEvent<Lease>>>;
 /// The API server ends a watch after this.
 const WATCH_SECONDS: u32 = 290;
 /// A watch that lasts longer than the API server lets it has lost its connection.
-const WATCH_CAP: Duration = Duration::from_secs(300);
+const WATCH_CAP: Duration = Duration::from_mins(5);
 const CONNECT_CAP: Duration = Duration::from_secs(10);
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
 enum State {
     Waiting(Instant),

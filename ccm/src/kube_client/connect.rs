@@ -1,0 +1,111 @@
+//! The client to the API server, from kubeconfig, service account or `--master`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::{HeaderValue, Uri, header};
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+use super::Base;
+
+/// How long a TCP and TLS connection may take to stand.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    /// The kubeconfig cannot be used.
+    #[error("kubeconfig {}: {source}", .path.display())]
+    Kubeconfig {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: Box<KubeconfigError>,
+    },
+    /// `--master` is no URL.
+    #[error("--master {url:?} is not the URL of an API server (https://HOST:PORT): {reason}")]
+    Master {
+        /// As given.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// No kubeconfig, and no service account either.
+    #[error("no --kubeconfig is given and this is not a pod with a service account: {0}")]
+    InCluster(InClusterError),
+    /// Certificates or credentials cannot be used.
+    #[error("the client for {host} cannot be made: {source}")]
+    Client {
+        /// The API server.
+        host: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+}
+
+/// The client that the configuration asks for. Nothing is sent yet.
+pub(crate) async fn connect(config: &crate::args::Config) -> Result<Base, ConnectError> {
+    connect_to(config.kubeconfig.as_deref(), config.master.as_deref()).await
+}
+
+/// The client of a kubeconfig (its current context), of `master`, of both (`master` is then the URL), or of the pod.
+pub(crate) async fn connect_to(
+    kubeconfig: Option<&Path>,
+    master: Option<&str>,
+) -> Result<Base, ConnectError> {
+    let master = master
+        .filter(|url| !url.is_empty())
+        .map(parse)
+        .transpose()?;
+    let mut config = match (kubeconfig, &master) {
+        (Some(path), _) => {
+            let failed = |source| ConnectError::Kubeconfig {
+                path: path.to_owned(),
+                source: Box::new(source),
+            };
+            let file = Kubeconfig::read_from(path).map_err(failed)?;
+            let options = KubeConfigOptions::default();
+            Config::from_custom_kubeconfig(file, &options)
+                .await
+                .map_err(failed)?
+        }
+        (None, Some(url)) => Config::new(url.clone()),
+        (None, None) => Config::incluster().map_err(ConnectError::InCluster)?,
+    };
+    if let Some(url) = master {
+        config.cluster_url = url;
+    }
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT);
+    config.headers.push((
+        header::USER_AGENT,
+        HeaderValue::from_static(concat!("ccm/", env!("CARGO_PKG_VERSION"))),
+    ));
+    let host = config
+        .cluster_url
+        .authority()
+        .map(|authority| authority.as_str().to_owned())
+        .unwrap_or_default();
+    match Client::try_from(config) {
+        Ok(client) => Ok(Base { client, host }),
+        Err(source) => Err(ConnectError::Client {
+            host,
+            source: Box::new(source),
+        }),
+    }
+}
+
+fn parse(url: &str) -> Result<Uri, ConnectError> {
+    let failed = |reason: String| ConnectError::Master {
+        url: url.to_owned(),
+        reason,
+    };
+    let parsed: Uri = url
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| failed(error.to_string()))?;
+    match parsed.scheme_str() {
+        Some("http" | "https") if parsed.host().is_some_and(|host| !host.is_empty()) => Ok(parsed),
+        _ => Err(failed("scheme or host is missing".to_owned())),
+    }
+}

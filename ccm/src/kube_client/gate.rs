@@ -1,0 +1,161 @@
+//! One request on its way: admitted, throttled, sent, sent again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, request};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use rand::RngExt as _;
+use rand::rngs::StdRng;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::bucket::Bucket;
+use super::metrics::Metrics;
+use super::retry::{Outcome, again};
+use crate::lease::Fence;
+
+/// A list may be long.
+const LIST: Duration = Duration::from_mins(1);
+/// Headers of a watch; its body has no end.
+const WATCH_HEADERS: Duration = Duration::from_secs(30);
+const OTHER: Duration = Duration::from_secs(10);
+
+/// What may pass.
+#[derive(Clone)]
+pub(super) enum Role {
+    /// GETs only.
+    ReadOnly,
+    /// What is not a GET, only while the fence is open.
+    Fenced(Fence),
+    /// Everything.
+    Open,
+    /// Everything, sent once: the caller counts its own time.
+    Once,
+}
+
+/// One client's way through the layer.
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub(super) base: Client,
+    pub(super) host: Arc<str>,
+    pub(super) role: Role,
+    pub(super) metrics: Metrics,
+    pub(super) bucket: Option<Arc<Bucket>>,
+    pub(super) rng: Arc<Mutex<StdRng>>,
+}
+
+/// A write through the client that is for watching.
+#[derive(Debug, thiserror::Error)]
+#[error("this client only reads; {0} is refused")]
+struct ReadOnly(Method);
+
+/// No answer in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server did not answer {method} {path} within {}s", .within.as_secs())]
+struct TimedOut {
+    method: Method,
+    path: String,
+    within: Duration,
+}
+
+fn refused(error: impl std::error::Error + Send + Sync + 'static) -> kube::Error {
+    kube::Error::Service(Box::new(error))
+}
+
+impl Gate {
+    pub(super) async fn carry(self, request: Request<Body>) -> kube::Result<Response<Body>> {
+        let (parts, body) = request.into_parts();
+        let reads = parts.method == Method::GET;
+        match &self.role {
+            Role::Fenced(fence) if !reads => {
+                let fence = fence.clone();
+                // What is in flight or waits when the fence closes is dropped.
+                tokio::select! {
+                    biased;
+                    () = fence.wait_closed() => Err(refused(crate::lease::Fenced)),
+                    answer = self.attempts(parts, body) => answer,
+                }
+            }
+            Role::ReadOnly if !reads => Err(refused(ReadOnly(parts.method))),
+            _ => self.attempts(parts, body).await,
+        }
+    }
+
+    async fn attempts(&self, parts: request::Parts, body: Body) -> kube::Result<Response<Body>> {
+        let body = body.collect_bytes().await?;
+        let mut attempt = 1;
+        loop {
+            if let Some(bucket) = &self.bucket {
+                bucket.take().await;
+            }
+            if let (Role::Fenced(fence), true) = (&self.role, parts.method != Method::GET) {
+                fence.check().map_err(refused)?;
+            }
+            let start = Instant::now();
+            let result = send(&self.base, parts.clone(), body.clone()).await;
+            let status = result.as_ref().ok().map(Response::status);
+            self.metrics
+                .done(status, &parts.method, &self.host, start.elapsed());
+            let outcome = match &result {
+                Ok(response) => Outcome::Answer(response.status(), response.headers()),
+                Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Outcome::Broken,
+                Err(_) => return result,
+            };
+            if matches!(self.role, Role::Once) {
+                return result;
+            }
+            let jitter = self
+                .rng
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .random();
+            let Some(wait) = again(&parts.method, attempt, &outcome, jitter) else {
+                return result;
+            };
+            tracing::debug!(
+                method = %parts.method, path = parts.uri.path(), attempt, ?wait, status = ?status,
+                "sent to the API server again"
+            );
+            drop(result);
+            sleep(wait).await;
+            attempt += 1;
+        }
+    }
+}
+
+/// One attempt, with the whole of its answer: only a watch is streamed.
+async fn send(base: &Client, parts: request::Parts, body: Bytes) -> kube::Result<Response<Body>> {
+    let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+    let watch = parts.uri.query().is_some_and(watches);
+    let within = match parts.extensions.get::<&'static str>() {
+        _ if watch => WATCH_HEADERS,
+        Some(&"list") => LIST,
+        _ => OTHER,
+    };
+    let answer = async {
+        let request = Request::from_parts(parts, Body::from(body));
+        let response = base.send(request).await?;
+        if watch && response.status().is_success() {
+            return Ok(response);
+        }
+        let (head, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes();
+        Ok(Response::from_parts(head, Body::from(body)))
+    };
+    timeout(within, answer).await.unwrap_or_else(|_| {
+        Err(refused(TimedOut {
+            method,
+            path,
+            within,
+        }))
+    })
+}
+
+fn watches(query: &str) -> bool {
+    query
+        .split('&')
+        .any(|pair| pair == "watch=true" || pair == "watch=1")
+}
