@@ -1,23 +1,131 @@
 //! The service controller (B-S1 to ▲S20): load balancers for Services.
+//!
+//! One loop per provider. A change of a Service, or of the target set it uses, puts it into the queue; a job works on it step by step ([`sync`]), many at once, never
+//! two on one Service. What a job learns comes back as an [`plan::Applied`].
 
+mod answer;
+mod conclude;
 mod fingerprint;
-
+#[cfg(test)]
+mod fixtures;
+mod handle;
+mod ledger;
+mod notes;
 mod plan;
+mod recheck;
+#[cfg(test)]
+mod simulation;
 mod support;
+mod sync;
 mod targets;
+mod work;
+
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use tokio::sync::broadcast;
+use tokio::time::{Instant, sleep_until};
+
+use crate::run::{Hint, LoopContext};
+use work::Work;
 
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
-pub(crate) async fn run(_context: crate::run::LoopContext, _metrics: Metrics) {
-    todo!()
+pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
+    let stop = context.stop.clone();
+    let synced = async {
+        context.cluster.nodes.synced().await;
+        context.cluster.services.synced().await;
+    };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => return,
+        () = synced => {}
+    }
+    let mut services = context.cluster.services.subscribe();
+    let mut nodes = context.cluster.nodes.subscribe();
+    let mut hints = context.hints.subscribe();
+    let mut hinted = true;
+    let mut status = context.status.clone();
+    let mut work = Work::new(context, metrics);
+    work.provider_changed();
+    loop {
+        let settled = work.settled_at();
+        let throttled = work.throttled_until();
+        let room = work.room();
+        let queue = work.queue.clone();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(done) = work.jobs.join_next_with_id(), if !work.jobs.is_empty() => work.finished(done),
+            changed = status.changed() => match changed {
+                Ok(()) => work.provider_changed(),
+                // The provider's room has ended: so does everything.
+                Err(_) => break,
+            },
+            Some(verdict) = work.recheck.join_next(), if !work.recheck.is_empty() => work.rechecked(verdict),
+            changes = nodes.next() => work.nodes_changed(&changes),
+            changes = services.next() => work.services_changed(&changes),
+            hint = hints.recv(), if hinted => match hint {
+                Ok(hint) => work.hinted(&hint),
+                Err(broadcast::error::RecvError::Lagged(_)) => work.hinted(&Hint::Resync),
+                Err(broadcast::error::RecvError::Closed) => hinted = false,
+            },
+            () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => work.nodes_settled(),
+            () = sleep_until(throttled.unwrap_or_else(Instant::now)), if throttled.is_some() => work.unthrottle(),
+            batch = queue.next_batch(room, Duration::ZERO), if room > 0 => {
+                for task in batch {
+                    work.start(task);
+                }
+            }
+        }
+    }
+    // What is in flight may end; the jobs make no further call.
+    work.recheck.abort_all();
+    while let Some(done) = work.jobs.join_next_with_id().await {
+        work.finished(done);
+    }
 }
 
 /// `service_controller_*`.
 #[derive(Clone)]
-pub(crate) struct Metrics {}
+pub(crate) struct Metrics {
+    synced: Counter,
+    nodesync_errors: Counter,
+    nodesync_latency: Histogram,
+    update_latency: Histogram,
+}
 
 impl Metrics {
-    /// Registers the families.
-    pub(crate) fn register(_registry: &mut prometheus_client::registry::Registry) -> Self {
-        todo!()
+    /// Registers the families (B-M7).
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            synced: Counter::default(),
+            nodesync_errors: Counter::default(),
+            nodesync_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
+            update_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
+        };
+        registry.register(
+            "service_controller_loadbalancer_sync",
+            "Calls that ensure or update a load balancer",
+            metrics.synced.clone(),
+        );
+        registry.register(
+            "service_controller_nodesync_error",
+            "Updates of a load balancer's targets that failed",
+            metrics.nodesync_errors.clone(),
+        );
+        registry.register(
+            "service_controller_nodesync_latency_seconds",
+            "Time from a settled change of Nodes until every load balancer that it concerns was tried",
+            metrics.nodesync_latency.clone(),
+        );
+        registry.register(
+            "service_controller_update_loadbalancer_host_latency_seconds",
+            "Time that one update of a load balancer's targets took",
+            metrics.update_latency.clone(),
+        );
+        metrics
     }
 }

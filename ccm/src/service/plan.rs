@@ -1,1 +1,289 @@
-//! Pure decisions.
+//! What to do with a Service next. Pure.
+
+mod applied;
+
+use cloud_provider_api::v1alpha1::LoadBalancerCapability;
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+
+pub(super) use applied::{Applied, Seen, version};
+
+use super::fingerprint::{Fingerprint, service_inputs};
+use super::handle::{self, Stored};
+use super::targets::TargetSet;
+use crate::writes::{ServicePatch, ServiceStatusPatch};
+
+/// The finalizer that keeps a Service until its load balancer is gone (B-S2).
+pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+/// What the decision is made with, beside the Service itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts<'a> {
+    /// The name that the provider states.
+    pub(super) me: &'a str,
+    /// Whether this provider serves the Service's class (B-S1).
+    pub(super) owner: bool,
+    /// What the provider's LoadBalancerService can do.
+    pub(super) capability: &'a LoadBalancerCapability,
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// Nothing.
+    Ignore,
+    /// Another provider's handle is stored: nothing is made or deleted behind the user's back.
+    Blocked {
+        /// The provider that is named there.
+        by: String,
+    },
+    /// Before the first Ensure (B-S2).
+    AddFinalizer(ServicePatch),
+    /// Before any other call (▲S19).
+    StoreHandle(ServicePatch),
+    /// Ask whether all is in sync (▲S13).
+    Get,
+    /// Make it as asked.
+    Ensure,
+    /// Give it these targets.
+    Update,
+    /// Take it away (▲S18).
+    Delete,
+    /// It is gone: let the Service go (B-S5).
+    Release {
+        /// First this.
+        status: Option<ServiceStatusPatch>,
+        /// Then this.
+        metadata: Option<ServicePatch>,
+    },
+}
+
+/// Whether the Service asks for a load balancer, whoever makes it.
+pub(super) fn asks(service: &Service) -> bool {
+    service.metadata.deletion_timestamp.is_none()
+        && service
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer"))
+}
+
+/// Whether our finalizer is on the Service.
+pub(super) fn has_finalizer(service: &Service) -> bool {
+    service
+        .metadata
+        .finalizers
+        .as_ref()
+        .is_some_and(|finalizers| finalizers.iter().any(|name| name == FINALIZER))
+}
+
+/// The handle to send with the next call.
+pub(super) fn handle_to_send(
+    service: &Service,
+    applied: Option<&Applied>,
+    me: &str,
+) -> Option<String> {
+    applied
+        .and_then(|applied| applied.unsaved_handle.clone())
+        .or_else(|| Stored::of(service).handle_of(me).map(str::to_owned))
+}
+
+/// Decides. `applied` is what this process knows of it; `targets` the set that it should have, `None` where the Service needs none.
+pub(super) fn next_step(
+    service: &Service,
+    applied: Option<&Applied>,
+    targets: Option<&TargetSet>,
+    facts: &Facts<'_>,
+) -> Step {
+    let stored = Stored::of(service);
+    let other = stored.provider().filter(|provider| *provider != facts.me);
+    if asks(service) {
+        if !facts.owner {
+            return Step::Ignore;
+        }
+        if let Some(other) = other {
+            return Step::Blocked {
+                by: other.to_owned(),
+            };
+        }
+        return wanted(service, applied, targets, facts);
+    }
+
+    let gone = applied.is_some_and(|applied| applied.gone);
+    if gone {
+        return release(service, applied.is_some_and(|applied| applied.retained));
+    }
+    let known = applied.is_some_and(|applied| applied.touched);
+    if !known {
+        if !has_finalizer(service) {
+            return Step::Ignore;
+        }
+        match other {
+            Some(other) if facts.owner => {
+                return Step::Blocked {
+                    by: other.to_owned(),
+                };
+            }
+            Some(_) => return Step::Ignore,
+            None if stored.provider().is_none() && !facts.owner => return Step::Ignore,
+            None => {}
+        }
+    }
+    unsaved(service, applied, facts.me).map_or(Step::Delete, Step::StoreHandle)
+}
+
+fn wanted(
+    service: &Service,
+    applied: Option<&Applied>,
+    targets: Option<&TargetSet>,
+    facts: &Facts<'_>,
+) -> Step {
+    if !has_finalizer(service) {
+        return Step::AddFinalizer(add_finalizer(service, facts.me));
+    }
+    if let Some(patch) = unsaved(service, applied, facts.me) {
+        return Step::StoreHandle(patch);
+    }
+    let look = if facts.capability.in_sync {
+        Step::Get
+    } else {
+        Step::Ensure
+    };
+    let Some(applied) = applied else {
+        return look;
+    };
+    if applied.look {
+        return look;
+    }
+    if applied.inputs != Some(service_inputs(service)) {
+        return Step::Ensure;
+    }
+    let settled = facts.capability.ignores_nodes || applied.elsewhere;
+    match targets {
+        Some(targets) if !settled && applied.targets != Some(targets.fingerprint) => Step::Update,
+        _ => Step::Ignore,
+    }
+}
+
+/// The patch that stores a handle which is not on the Service yet.
+fn unsaved(service: &Service, applied: Option<&Applied>, me: &str) -> Option<ServicePatch> {
+    let handle = applied?.unsaved_handle.as_deref()?;
+    (Stored::of(service).handle_of(me) != Some(handle))
+        .then(|| store_handle(service, me, Some(handle)))
+}
+
+/// The patch that stores this handle.
+pub(super) fn store_handle(service: &Service, me: &str, handle: Option<&str>) -> ServicePatch {
+    let value = handle::render(me, service.metadata.uid.as_deref(), handle);
+    ServicePatch {
+        annotations: [(handle::ANNOTATION.to_owned(), Some(value))].into(),
+        ..ServicePatch::default()
+    }
+}
+
+fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
+    let mut finalizers = service.metadata.finalizers.clone().unwrap_or_default();
+    finalizers.push(FINALIZER.to_owned());
+    let classed = service
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.load_balancer_class.is_some());
+    let mut patch = match Stored::of(service) {
+        // The class vanishes when the type changes; whose the load balancer is must still be known then.
+        Stored::Nothing if classed => store_handle(service, me, None),
+        _ => ServicePatch::default(),
+    };
+    patch.finalizers = Some(finalizers);
+    patch
+}
+
+/// What is left to write when the load balancer is gone.
+fn release(service: &Service, retained: bool) -> Step {
+    let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
+    let others: Vec<String> = finalizers
+        .iter()
+        .filter(|name| *name != FINALIZER)
+        .cloned()
+        .collect();
+    let ours = others.len() < finalizers.len();
+    // Then the whole object goes with our finalizer, status and all.
+    let vanishes = service.metadata.deletion_timestamp.is_some() && others.is_empty();
+    let status = if vanishes {
+        None
+    } else {
+        status_patch(service, &LoadBalancerStatus::default())
+    };
+    let mut patch = ServicePatch::default();
+    if ours {
+        patch.finalizers = Some(others);
+    }
+    let annotated = Stored::of(service) != Stored::Nothing;
+    if annotated && !retained && !vanishes {
+        patch
+            .annotations
+            .insert(handle::ANNOTATION.to_owned(), None);
+    }
+    let metadata = (patch != ServicePatch::default()).then_some(patch);
+    if status.is_none() && metadata.is_none() {
+        Step::Ignore
+    } else {
+        Step::Release { status, metadata }
+    }
+}
+
+/// The patch that makes the Service's status this; `None`: it is.
+pub(super) fn status_patch(
+    service: &Service,
+    status: &LoadBalancerStatus,
+) -> Option<ServiceStatusPatch> {
+    let now = service
+        .status
+        .as_ref()
+        .and_then(|status| status.load_balancer.clone())
+        .unwrap_or_default();
+    (comparable(now) != comparable(status.clone())).then(|| ServiceStatusPatch {
+        load_balancer: Some(status.clone()),
+        ..ServiceStatusPatch::default()
+    })
+}
+
+/// With the API server's defaults filled in, and empty as absent.
+fn comparable(mut status: LoadBalancerStatus) -> LoadBalancerStatus {
+    status.ingress = status.ingress.filter(|ingress| !ingress.is_empty());
+    for ingress in status.ingress.iter_mut().flatten() {
+        ingress.ip = ingress.ip.take().filter(|ip| !ip.is_empty());
+        ingress.hostname = ingress.hostname.take().filter(|name| !name.is_empty());
+        ingress.ports = ingress.ports.take().filter(|ports| !ports.is_empty());
+        if ingress.ip.is_some() && ingress.ip_mode.is_none() {
+            ingress.ip_mode = Some("VIP".to_owned());
+        }
+    }
+    status
+}
+
+/// Whether a Service that the watch shows now can need work: not our own write come back, not a label, not a status (B-S4).
+pub(super) fn is_news(service: &Service, applied: Option<&Applied>) -> bool {
+    match applied {
+        Some(applied) if applied.uid == uid(service) => {
+            // Older than what we wrote: the watch is behind.
+            let stale = version(service) < version(&applied.latest);
+            !stale && Seen::of(service) != applied.seen
+        }
+        Some(_) => true,
+        None => asks(service) || has_finalizer(service),
+    }
+}
+
+/// Whether a changed target set is a reason to call the provider for this Service now. What waits for a retry takes the newest set along then.
+pub(super) fn wants_targets(applied: &Applied, targets: Fingerprint) -> bool {
+    applied.inputs.is_some()
+        && !applied.waiting
+        && !applied.elsewhere
+        && applied.targets != Some(targets)
+}
+
+/// `metadata.uid`; empty where the API server gave none.
+pub(super) fn uid(service: &Service) -> &str {
+    service.metadata.uid.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

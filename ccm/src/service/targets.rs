@@ -1,1 +1,208 @@
-//! Pure decisions.
+//! The Nodes that load balancers balance to (B-S6, B-S7, ▲S12, ▲S14, ▲S17). Pure.
+
+mod selector;
+mod settle;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::Node;
+use prost::Message;
+
+pub(super) use selector::NodeSelector;
+pub(super) use settle::Settle;
+
+use super::fingerprint::{Digest, Fingerprint, rank};
+
+const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// The targets of all Services with one selector: made once for a settled change of Nodes, shared by all of them.
+#[derive(Debug)]
+pub(super) struct TargetSet {
+    /// In the order of their names.
+    pub(super) nodes: Vec<api::NodeView>,
+    /// Of names, UIDs, provider IDs, addresses and the projected fields; readiness is left out (B-S7).
+    pub(super) fingerprint: Fingerprint,
+}
+
+impl TargetSet {
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// As a request carries it.
+    pub(super) fn to_request(&self) -> api::TargetSet {
+        api::TargetSet {
+            set: Some(api::target_set::Set::Inline(api::TargetList {
+                nodes: self.nodes.clone(),
+            })),
+        }
+    }
+}
+
+/// Whether a Node is a target at all (B-S6, ▲S14). `owned`: it belongs to this provider.
+pub(super) fn eligible(node: &Node, scope: api::TargetScope, owned: bool) -> bool {
+    if node.metadata.deletion_timestamp.is_some() {
+        return false;
+    }
+    let excluded = node
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(EXCLUDE_LABEL))
+        .is_some_and(|value| value != "false");
+    let spec = node.spec.as_ref();
+    let leaving = spec
+        .and_then(|spec| spec.taints.as_ref())
+        .is_some_and(|taints| taints.iter().any(|taint| taint.key == AUTOSCALER_TAINT));
+    if excluded || leaving {
+        return false;
+    }
+    match scope {
+        api::TargetScope::All => true,
+        api::TargetScope::Owned | api::TargetScope::Unspecified => {
+            owned
+                && spec
+                    .and_then(|spec| spec.provider_id.as_deref())
+                    .is_some_and(|id| !id.is_empty())
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Candidate {
+    node: Arc<Node>,
+    view: api::NodeView,
+    fingerprint: Fingerprint,
+}
+
+/// All Nodes that are targets, before any selector.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    nodes: BTreeMap<String, Candidate>,
+}
+
+impl Candidates {
+    /// Takes note of how a Node is now; `None`: it is gone or no target. Says whether that can change any set: a Ready flap cannot.
+    pub(super) fn observe(&mut self, name: &str, now: Option<(Arc<Node>, api::NodeView)>) -> bool {
+        let Some((node, mut view)) = now else {
+            return self.nodes.remove(name).is_some();
+        };
+        let ready = view.ready.take();
+        let mut digest = Digest::new();
+        digest.part(&view.encode_to_vec());
+        let fingerprint = digest.finish();
+        view.ready = ready;
+        let relevant = self.nodes.get(name).is_none_or(|before| {
+            before.fingerprint != fingerprint
+                // A selector may look at labels that the provider does not see.
+                || before.node.metadata.labels != node.metadata.labels
+        });
+        self.nodes.insert(
+            name.to_owned(),
+            Candidate {
+                node,
+                view,
+                fingerprint,
+            },
+        );
+        relevant
+    }
+
+    /// The targets of one selector; at most `max`, where that is not zero.
+    pub(super) fn select(&self, selector: &NodeSelector, max: usize) -> TargetSet {
+        let mut chosen: Vec<(&String, &Candidate)> = self
+            .nodes
+            .iter()
+            .filter(|(_, candidate)| selector.matches(&candidate.node))
+            .collect();
+        if max > 0 && chosen.len() > max {
+            // Each Node draws its own lot: who joins or leaves displaces at most one.
+            chosen.sort_by_cached_key(|(name, _)| (rank(name), (*name).clone()));
+            chosen.truncate(max);
+            chosen.sort_by_key(|(name, _)| *name);
+        }
+        let mut digest = Digest::new();
+        for (name, candidate) in &chosen {
+            digest.part(name.as_bytes());
+            digest.bytes(&candidate.fingerprint.0.to_le_bytes());
+        }
+        TargetSet {
+            nodes: chosen
+                .iter()
+                .map(|(_, candidate)| candidate.view.clone())
+                .collect(),
+            fingerprint: digest.finish(),
+        }
+    }
+}
+
+/// The sets in use, one per selector.
+#[derive(Debug, Default)]
+pub(super) struct Sets {
+    published: BTreeMap<NodeSelector, Arc<TargetSet>>,
+    doubtful: BTreeMap<NodeSelector, Arc<TargetSet>>,
+}
+
+impl Sets {
+    /// The set that Services with this selector get; `None` while it is not known.
+    pub(super) fn get(&self, selector: &NodeSelector) -> Option<&Arc<TargetSet>> {
+        self.published.get(selector)
+    }
+
+    /// The selectors in use.
+    pub(super) fn selectors(&self) -> Vec<NodeSelector> {
+        let mut all: Vec<_> = self.published.keys().cloned().collect();
+        all.extend(
+            self.doubtful
+                .keys()
+                .filter(|selector| !self.published.contains_key(selector))
+                .cloned(),
+        );
+        all
+    }
+
+    /// Takes a set that was made anew. One that shrank to empty waits until the API server itself was asked. Says whether what `get` answers has changed.
+    pub(super) fn offer(&mut self, selector: &NodeSelector, set: TargetSet) -> bool {
+        let before = self.published.get(selector);
+        if set.is_empty() && before.is_none_or(|before| !before.is_empty()) {
+            self.doubtful.insert(selector.clone(), Arc::new(set));
+            return false;
+        }
+        self.doubtful.remove(selector);
+        if before.is_some_and(|before| before.fingerprint == set.fingerprint) {
+            // The same targets: the views are newer (readiness), nobody is woken.
+            self.published.insert(selector.clone(), Arc::new(set));
+            return false;
+        }
+        self.published.insert(selector.clone(), Arc::new(set));
+        true
+    }
+
+    /// The selectors whose set waits for the API server's own word.
+    pub(super) fn doubtful(&self) -> Vec<NodeSelector> {
+        self.doubtful.keys().cloned().collect()
+    }
+
+    /// The API server agrees that no Node matches. Says whether what `get` answers has changed.
+    pub(super) fn confirm_empty(&mut self, selector: &NodeSelector) -> bool {
+        match self.doubtful.remove(selector) {
+            Some(set) => {
+                self.published.insert(selector.clone(), set);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Drops the sets of selectors that nobody uses any more.
+    pub(super) fn retain(&mut self, mut used: impl FnMut(&NodeSelector) -> bool) {
+        self.published.retain(|selector, _| used(selector));
+        self.doubtful.retain(|selector, _| used(selector));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,331 @@
+//! What an answer of the provider means, and what is written and told because of it. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+
+use super::handle::{MAX_HANDLE, Stored};
+use super::notes::{self, Note};
+use super::plan::store_handle;
+use crate::provider::{Trouble, load_balancer_status, pending_after};
+use crate::writes::ServicePatch;
+
+/// What was sent, and what the operator grants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent<'a> {
+    /// The Service as it was sent.
+    pub(super) service: &'a Service,
+    /// The handle that was sent.
+    pub(super) handle: Option<&'a str>,
+    /// The name that the provider states.
+    pub(super) me: &'a str,
+    /// Prefixes of annotation keys that the provider may write.
+    pub(super) prefixes: &'a [String],
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// A handle that is not stored yet; `metadata` stores it.
+    pub(super) new_handle: Option<String>,
+    /// To be written before the next call.
+    pub(super) metadata: Option<ServicePatch>,
+    /// To be told, whatever becomes of the writes.
+    pub(super) notes: Vec<Note>,
+    /// The outcome.
+    pub(super) verdict: Verdict,
+}
+
+/// The outcome of a call.
+#[derive(Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// Get: all is as asked. The status, where it was stated.
+    InSync(Option<LoadBalancerStatus>),
+    /// Get: Ensure is needed. `exists`: something stands in the cloud.
+    OutOfSync { exists: bool },
+    /// Ensure: it is as asked.
+    Ready(LoadBalancerStatus, Troubled),
+    /// Update: the targets are as asked.
+    Updated(Troubled),
+    /// Update: it is gone (B-S10).
+    Missing,
+    /// Ensure, Update: somebody else does it (B-S8).
+    Elsewhere,
+    /// Delete: nothing is left (▲S18), or it was kept on purpose.
+    Gone { retained: bool },
+    /// Delete: somebody else would do it, but something of this provider's is stored (B-S8).
+    Orphaned,
+    /// Again after exactly this.
+    Pending(Duration),
+    /// It did not succeed; nothing is known.
+    Failed(Trouble),
+}
+
+/// Targets that could not be attached.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Troubled {
+    /// Their names; the first few.
+    pub(super) nodes: Vec<String>,
+    /// What the first one's trouble was.
+    pub(super) message: String,
+    /// The longest wait that was asked for.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Troubled {
+    const SHOWN: usize = 10;
+
+    fn of(errors: Vec<api::TargetError>) -> Self {
+        let mut all = Self::default();
+        for error in errors {
+            let trouble = error.failure.map(Trouble::from);
+            if all.nodes.is_empty() {
+                all.message = trouble.as_ref().map_or_else(String::new, notes::why);
+            }
+            all.retry_after = all
+                .retry_after
+                .max(trouble.and_then(|trouble| trouble.retry_after));
+            if all.nodes.len() < Self::SHOWN {
+                all.nodes.push(error.node_name);
+            }
+        }
+        all
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+}
+
+/// What all answers of LoadBalancerService have.
+#[derive(Default)]
+struct Extras {
+    handle: Option<String>,
+    events: Vec<api::Event>,
+    annotations: Option<api::AnnotationChanges>,
+}
+
+impl Answer {
+    /// The call itself did not succeed.
+    pub(super) fn failed(trouble: Trouble) -> Self {
+        Self {
+            new_handle: None,
+            metadata: None,
+            notes: Vec::new(),
+            verdict: Verdict::Failed(trouble),
+        }
+    }
+}
+
+/// After GetLoadBalancer.
+pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse) -> Answer {
+    use api::get_load_balancer_response::Outcome;
+    let verdict = match response.outcome {
+        None => unset("GetLoadBalancer"),
+        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Some(Outcome::Found(found)) => {
+            let present = found.presence() == api::LoadBalancerPresence::Present;
+            let ours = found.ownership() == api::Ownership::Ours;
+            match found.status.as_ref().map(load_balancer_status).transpose() {
+                Err(trouble) => Verdict::Failed(trouble),
+                Ok(status) if present && ours && found.in_sync == Some(true) => {
+                    Verdict::InSync(status)
+                }
+                Ok(_) => Verdict::OutOfSync {
+                    exists: ours && found.presence() != api::LoadBalancerPresence::Absent,
+                },
+            }
+        }
+    };
+    let extras = Extras {
+        handle: response.handle,
+        events: response.events,
+        annotations: response.annotations,
+    };
+    answer(sent, extras, verdict)
+}
+
+/// After EnsureLoadBalancer.
+pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerResponse) -> Answer {
+    use api::ensure_load_balancer_response::Outcome;
+    let verdict = match response.outcome {
+        None => unset("EnsureLoadBalancer"),
+        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Some(Outcome::Pending(pending)) => Verdict::Pending(pending_after(&pending)),
+        Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
+        Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(load_balancer_status) {
+            // Absent is not empty: it is not stated where the load balancer is, so it is not written that it is nowhere.
+            None => Verdict::Failed(Trouble::fault(
+                "EnsureLoadBalancer answered ready without a status",
+            )),
+            Some(Err(trouble)) => Verdict::Failed(trouble),
+            Some(Ok(status)) => Verdict::Ready(status, Troubled::of(response.target_errors)),
+        },
+    };
+    let extras = Extras {
+        handle: response.handle,
+        events: response.events,
+        annotations: response.annotations,
+    };
+    answer(sent, extras, verdict)
+}
+
+/// After UpdateLoadBalancer.
+pub(super) fn after_update(sent: &Sent<'_>, response: api::UpdateLoadBalancerResponse) -> Answer {
+    use api::update_load_balancer_response::Outcome;
+    let verdict = match response.outcome {
+        None => unset("UpdateLoadBalancer"),
+        Some(Outcome::Failed(failure)) if failure.code() == api::FailureCode::NotFound => {
+            Verdict::Missing
+        }
+        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Some(Outcome::Pending(pending)) => Verdict::Pending(pending_after(&pending)),
+        Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
+        Some(Outcome::Done(_)) => Verdict::Updated(Troubled::of(response.target_errors)),
+    };
+    let extras = Extras {
+        handle: response.handle,
+        events: response.events,
+        annotations: response.annotations,
+    };
+    answer(sent, extras, verdict)
+}
+
+/// After DeleteLoadBalancer.
+pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerResponse) -> Answer {
+    use api::delete_load_balancer_response::Outcome;
+    let mut more = Vec::new();
+    let handle = response.handle.filter(|handle| !handle.is_empty());
+    let verdict = match response.outcome {
+        None => unset("DeleteLoadBalancer"),
+        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Some(Outcome::Pending(pending)) => {
+            more.push(notes::still_deleting(&pending.message));
+            Verdict::Pending(pending_after(&pending))
+        }
+        Some(Outcome::Retained(retained)) => {
+            more.push(notes::retained(&retained.reason));
+            Verdict::Gone { retained: true }
+        }
+        Some(Outcome::HandledElsewhere(_)) if sent.handle.is_some() || handle.is_some() => {
+            more.push(notes::orphaned());
+            Verdict::Orphaned
+        }
+        Some(Outcome::HandledElsewhere(_) | Outcome::Done(_)) => Verdict::Gone { retained: false },
+    };
+    let extras = Extras {
+        // What is gone has no handle any more.
+        handle: handle.filter(|_| verdict != Verdict::Gone { retained: false }),
+        events: response.events,
+        annotations: response.annotations,
+    };
+    let mut answer = answer(sent, extras, verdict);
+    answer.notes.append(&mut more);
+    answer
+}
+
+fn unset(rpc: &str) -> Verdict {
+    Verdict::Failed(Trouble::fault(format!("{rpc} answered without an outcome")))
+}
+
+fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
+    let mut told: Vec<Note> = notes::of_provider(extras.events);
+    let mut patch = ServicePatch::default();
+    let mut new_handle = None;
+    if let Some(handle) = extras.handle.filter(|handle| !handle.is_empty()) {
+        if handle.len() > MAX_HANDLE {
+            return Answer::failed(Trouble::fault(format!(
+                "the handle is {} bytes long, {MAX_HANDLE} are allowed",
+                handle.len()
+            )));
+        }
+        if Stored::of(sent.service).handle_of(sent.me) != Some(handle.as_str()) {
+            patch = store_handle(sent.service, sent.me, Some(&handle));
+            new_handle = Some(handle);
+        }
+    }
+    if let Some(changes) = extras.annotations {
+        let (granted, refused) = annotations(sent, changes);
+        patch.annotations.extend(granted);
+        if !refused.is_empty() {
+            told.push(notes::annotations_refused(&refused));
+        }
+    }
+    Answer {
+        new_handle,
+        metadata: (patch != ServicePatch::default()).then_some(patch),
+        notes: told,
+        verdict,
+    }
+}
+
+/// Sorts the provider's wishes into those that change something and are granted, and those that are refused.
+fn annotations(
+    sent: &Sent<'_>,
+    changes: api::AnnotationChanges,
+) -> (BTreeMap<String, Option<String>>, Vec<String>) {
+    /// All annotations of an object together may have 256 KiB; the user's come first.
+    const MOST_BYTES: usize = 64 * 1024;
+    let none = BTreeMap::new();
+    let now = sent.service.metadata.annotations.as_ref().unwrap_or(&none);
+    let mut granted = BTreeMap::new();
+    let mut refused = Vec::new();
+    let mut bytes = 0;
+    let wishes = changes.remove.into_iter().map(|key| (key, None)).chain(
+        changes
+            .set
+            .into_iter()
+            .map(|(key, value)| (key, Some(value))),
+    );
+    for (key, value) in wishes {
+        bytes += key.len() + value.as_ref().map_or(0, String::len);
+        if !may_write(&key, sent.prefixes) || bytes > MOST_BYTES {
+            refused.push(key);
+        } else if now.get(&key) == value.as_ref() {
+            granted.remove(&key);
+        } else {
+            granted.insert(key, value);
+        }
+    }
+    (granted, refused)
+}
+
+fn may_write(key: &str, prefixes: &[String]) -> bool {
+    !key.starts_with(crate::DOMAIN)
+        && prefixes
+            .iter()
+            .any(|prefix| key.starts_with(prefix.as_str()))
+        && is_annotation_key(key)
+}
+
+/// Whether the API server takes it as a key: `name` or `domain/name`. One key that it does not take would cost the whole patch, the handle included.
+fn is_annotation_key(key: &str) -> bool {
+    let (domain, name) = match key.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, key),
+    };
+    let ends = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    let name_fits = name.len() <= 63
+        && ends(name)
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let domain_fits = domain.is_none_or(|domain| {
+        domain.len() <= 253
+            && domain.split('.').all(|part| {
+                ends(part)
+                    && part
+                        .chars()
+                        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+            })
+    });
+    name_fits && domain_fits
+}
+
+#[cfg(test)]
+mod tests;

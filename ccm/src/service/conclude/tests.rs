@@ -1,0 +1,257 @@
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::LoadBalancerStatus;
+
+use super::*;
+use crate::service::answer::Troubled;
+use crate::service::fingerprint::service_inputs;
+use crate::service::fixtures::service;
+use crate::writes::EventType;
+
+fn set() -> TargetSet {
+    TargetSet {
+        nodes: vec![api::NodeView {
+            name: "a".into(),
+            ..api::NodeView::default()
+        }],
+        fingerprint: Fingerprint(7),
+    }
+}
+
+fn applied() -> Applied {
+    Applied::new(&Arc::new(service()))
+}
+
+fn trouble(code: TroubleCode, retry_after: Option<u64>) -> Trouble {
+    Trouble {
+        retry_after: retry_after.map(Duration::from_secs),
+        ..Trouble::new(code, "no")
+    }
+}
+
+fn run(applied: &mut Applied, op: Op, verdict: &Verdict, now: Instant) -> Next {
+    let set = set();
+    let made = Made {
+        op,
+        departed: false,
+        inputs: service_inputs(&service()),
+        targets: Some(&set),
+        jitter: 0.0,
+    };
+    begin(applied, op);
+    conclude(applied, verdict, &made, now)
+}
+
+fn ready() -> Verdict {
+    Verdict::Ready(LoadBalancerStatus::default(), Troubled::default())
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+#[test]
+fn b_s9_pending_is_again_after_exactly_the_delay() {
+    let now = Instant::now();
+    let mut applied = applied();
+    applied.failures = 3;
+    let next = run(&mut applied, Op::Ensure, &Verdict::Pending(secs(17)), now);
+    assert_eq!(next.outcome, Some(Outcome::At(now + secs(17))));
+    assert!(next.notes.is_empty());
+    assert_eq!(applied.failures, 3, "failure count untouched");
+    assert!(applied.waiting && applied.pending && applied.inputs.is_none());
+}
+
+#[test]
+fn b_s9_what_follows_each_failure() {
+    use TroubleCode as T;
+    let now = Instant::now();
+    let at = |seconds| Outcome::At(now + secs(seconds));
+    let cases = [
+        (T::Invalid, None, at(1800), true),
+        (T::Invalid, Some(60), at(60), true),
+        (T::Precondition, None, Outcome::Retry, true),
+        (T::Precondition, Some(90), at(90), true),
+        (T::NotFound, None, Outcome::Retry, true),
+        (T::Conflict, None, at(300), true),
+        (T::Busy, None, at(1), false),
+        (T::Throttled, Some(20), at(20), false),
+        (T::Credentials, None, at(300), false),
+        (T::Unavailable, None, Outcome::Retry, false),
+        (T::NotInitialized, None, Outcome::RetryTransport, false),
+        (T::Internal, None, Outcome::Retry, true),
+        (T::Unknown, None, Outcome::RetryTransport, false),
+        (T::Disconnected, None, Outcome::RetryTransport, false),
+        (T::Fault, None, Outcome::Retry, true),
+        (T::Fenced, None, Outcome::Retry, false),
+    ];
+    for (code, after, outcome, told) in cases {
+        let mut applied = applied();
+        let verdict = Verdict::Failed(trouble(code, after));
+        let next = run(&mut applied, Op::Ensure, &verdict, now);
+        assert_eq!(next.outcome, Some(outcome), "{code:?}");
+        assert_eq!(!next.notes.is_empty(), told, "{code:?}");
+        assert_eq!(
+            next.throttle,
+            (code == T::Throttled).then(|| secs(20)),
+            "{code:?}"
+        );
+        assert_eq!((applied.failures, applied.inputs), (1, None), "{code:?}");
+        assert_eq!(applied.waiting, code != T::Invalid, "{code:?}");
+    }
+}
+
+#[test]
+fn b_s9_busy_is_quick_five_times() {
+    let now = Instant::now();
+    let mut applied = applied();
+    let verdict = Verdict::Failed(trouble(TroubleCode::Busy, None));
+    for _ in 0..5 {
+        let next = run(&mut applied, Op::Ensure, &verdict, now);
+        assert_eq!(next.outcome, Some(Outcome::At(now + secs(1))));
+    }
+    let next = run(&mut applied, Op::Ensure, &verdict, now);
+    assert_eq!(next.outcome, Some(Outcome::Retry));
+}
+
+#[test]
+fn b_s3_failures_in_upstreams_words() {
+    let now = Instant::now();
+    let set = set();
+    let told = |op, departed| {
+        let made = Made {
+            op,
+            departed,
+            inputs: Fingerprint(0),
+            targets: Some(&set),
+            jitter: 0.0,
+        };
+        let verdict = Verdict::Failed(trouble(TroubleCode::Precondition, None));
+        let mut notes = conclude(&mut applied(), &verdict, &made, now).notes;
+        let note = notes.remove(0);
+        assert_eq!(note.kind, EventType::Warning);
+        (note.reason, note.message)
+    };
+    let expect = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
+    assert_eq!(
+        told(Op::Ensure, false),
+        expect(
+            "SyncLoadBalancerFailed",
+            "Error syncing load balancer: failed to ensure load balancer: no"
+        )
+    );
+    assert_eq!(
+        told(Op::Delete, false),
+        expect(
+            "SyncLoadBalancerFailed",
+            "Error syncing load balancer: failed to delete load balancer: no"
+        )
+    );
+    assert_eq!(
+        told(Op::Delete, true),
+        expect(
+            "DeleteLoadBalancerFailed",
+            "Error deleting load balancer: no"
+        )
+    );
+    assert_eq!(
+        told(Op::Update, false),
+        expect(
+            "UpdateLoadBalancerFailed",
+            "Error updating load balancer with new hosts [a, 1 in all]: no"
+        )
+    );
+}
+
+#[test]
+fn s18_a_delete_that_keeps_failing_says_so_whatever_the_failure() {
+    let now = Instant::now();
+    let mut applied = applied();
+    let verdict = Verdict::Failed(trouble(TroubleCode::Unavailable, None));
+    let told: Vec<_> = (0..4)
+        .map(|_| run(&mut applied, Op::Delete, &verdict, now).notes.len())
+        .collect();
+    assert_eq!(told, [0, 0, 1, 1]);
+    assert!(!applied.gone && applied.touched);
+}
+
+#[test]
+fn s14_target_errors_never_fail_the_rest_and_are_tried_again() {
+    let now = Instant::now();
+    let mut applied = applied();
+    let troubled = |retry_after| Troubled {
+        nodes: vec!["a".into()],
+        message: "full".into(),
+        retry_after,
+    };
+    let verdict = Verdict::Ready(LoadBalancerStatus::default(), troubled(None));
+    let next = run(&mut applied, Op::Ensure, &verdict, now);
+    assert_eq!(next.outcome, Some(Outcome::Retry));
+    assert_eq!(next.notes[0].reason, "UpdateLoadBalancerFailed");
+    assert!(applied.inputs.is_some() && applied.targets.is_none());
+    let verdict = Verdict::Updated(troubled(Some(secs(9))));
+    let next = run(&mut applied, Op::Update, &verdict, now);
+    assert_eq!(next.outcome, Some(Outcome::At(now + secs(9))));
+    assert_eq!(applied.failures, 2);
+    let next = run(
+        &mut applied,
+        Op::Update,
+        &Verdict::Updated(Troubled::default()),
+        now,
+    );
+    assert_eq!(next.outcome, Some(Outcome::Forget));
+    assert_eq!(
+        (applied.failures, applied.targets),
+        (0, Some(Fingerprint(7)))
+    );
+}
+
+#[test]
+fn b_s4_what_was_half_done_is_not_confirmed_any_more() {
+    let now = Instant::now();
+    let mut applied = applied();
+    run(&mut applied, Op::Ensure, &ready(), now);
+    assert_eq!(applied.inputs, Some(service_inputs(&service())));
+    let failed = Verdict::Failed(trouble(TroubleCode::Internal, None));
+    run(&mut applied, Op::Update, &failed, now);
+    assert_eq!(applied.targets, None, "some of the targets may be others");
+    run(&mut applied, Op::Ensure, &failed, now);
+    assert_eq!(applied.inputs, None, "the user may put the former back");
+}
+
+#[test]
+fn b_s10_gone_on_update_is_made_anew_at_once() {
+    let now = Instant::now();
+    let mut applied = applied();
+    run(&mut applied, Op::Ensure, &ready(), now);
+    let next = run(&mut applied, Op::Update, &Verdict::Missing, now);
+    assert_eq!(next, Next::at_once());
+    assert_eq!(applied.inputs, None);
+}
+
+#[test]
+fn s13_get_in_sync_confirms_and_out_of_sync_does_not() {
+    let now = Instant::now();
+    let mut applied = applied();
+    let next = run(&mut applied, Op::Get, &Verdict::InSync(None), now);
+    assert_eq!(next.outcome, Some(Outcome::Forget));
+    assert!(applied.touched && !applied.look);
+    assert_eq!(applied.targets, Some(Fingerprint(7)));
+    let next = run(
+        &mut applied,
+        Op::Get,
+        &Verdict::OutOfSync { exists: true },
+        now,
+    );
+    assert_eq!(next, Next::at_once());
+    assert!(applied.inputs.is_none() && !applied.look);
+    applied.look = true;
+    run(
+        &mut applied,
+        Op::Get,
+        &Verdict::Failed(trouble(TroubleCode::Unknown, None)),
+        now,
+    );
+    assert!(applied.look, "asked again");
+}

@@ -1,0 +1,179 @@
+//! What the loop knows of all Services: what was confirmed of each, which selector it uses, and the load balancers whose Service is gone. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+
+use super::plan::{Applied, is_news, uid, version, wants_targets};
+use super::targets::{NodeSelector, Sets};
+use crate::cluster::Key;
+
+/// So many load balancers without a Service are remembered at once.
+const MOST_DEPARTED: usize = 10_000;
+
+/// What the queue holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Task {
+    /// A Service.
+    Service(Key),
+    /// The load balancer of a Service that is gone from the API server (B-S9): its name, its UID.
+    Departed(Key, String),
+}
+
+/// The loop's memory.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    entries: BTreeMap<Task, Applied>,
+    selectors: BTreeMap<Key, NodeSelector>,
+    departed: usize,
+}
+
+/// What is at hand for a task.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// The newest view of the Service; `None`: there is nothing to do.
+    pub(super) service: Option<Arc<Service>>,
+    pub(super) applied: Option<Applied>,
+    /// A load balancer was found to be left behind: to be queued.
+    pub(super) departed: Option<Task>,
+    /// One was found, and there is no room to remember it.
+    pub(super) forgotten: bool,
+}
+
+impl Ledger {
+    /// Takes what is known of a task, to work on it. `now`: the Service as the watch shows it.
+    pub(super) fn take(&mut self, task: &Task, now: Option<Arc<Service>>) -> Taken {
+        let mut taken = Taken {
+            service: None,
+            applied: self.entries.remove(task),
+            departed: None,
+            forgotten: false,
+        };
+        match task {
+            Task::Departed(..) => {
+                self.departed = self.departed.saturating_sub(1);
+                taken.service = taken
+                    .applied
+                    .as_ref()
+                    .map(|applied| Arc::clone(&applied.latest));
+            }
+            Task::Service(key) => {
+                let same = now.as_ref().is_some_and(|now| {
+                    taken
+                        .applied
+                        .as_ref()
+                        .is_none_or(|applied| applied.uid == uid(now))
+                });
+                if !same && let Some(applied) = taken.applied.take() {
+                    self.depart(key, applied, &mut taken);
+                }
+                if now.is_none() {
+                    self.selectors.remove(key);
+                }
+                taken.service = match (now, &taken.applied) {
+                    // The watch may be behind our own writes.
+                    (Some(now), Some(applied)) if version(&now) < version(&applied.latest) => {
+                        Some(Arc::clone(&applied.latest))
+                    }
+                    (now, _) => now,
+                };
+            }
+        }
+        taken
+    }
+
+    fn depart(&mut self, key: &Key, applied: Applied, taken: &mut Taken) {
+        if !applied.touched || applied.gone {
+            return;
+        }
+        if self.departed >= MOST_DEPARTED {
+            taken.forgotten = true;
+            return;
+        }
+        self.departed += 1;
+        let task = Task::Departed(key.clone(), applied.uid.clone());
+        self.entries.insert(task.clone(), applied);
+        taken.departed = Some(task);
+    }
+
+    /// Puts back what is known of a task.
+    pub(super) fn put(&mut self, task: &Task, applied: Option<Applied>) {
+        let Some(applied) = applied else {
+            return;
+        };
+        if matches!(task, Task::Departed(..)) {
+            self.departed += 1;
+        }
+        self.entries.insert(task.clone(), applied);
+    }
+
+    /// Which targets the Service uses; `None`: none.
+    pub(super) fn uses(&mut self, key: &Key, selector: Option<NodeSelector>) {
+        match selector {
+            Some(selector) => self.selectors.insert(key.clone(), selector),
+            None => self.selectors.remove(key),
+        };
+    }
+
+    /// All selectors in use.
+    pub(super) fn selectors(&self) -> BTreeSet<&NodeSelector> {
+        self.selectors.values().collect()
+    }
+
+    /// Whether what the watch shows is a reason to look at the Service.
+    pub(super) fn is_news(&self, key: &Key, now: Option<&Service>) -> bool {
+        let applied = self.entries.get(&Task::Service(key.clone()));
+        match now {
+            Some(now) => is_news(now, applied),
+            None => applied.is_some(),
+        }
+    }
+
+    /// Whether we ourselves read or wrote something newer than what was decided on: somebody wrote in between.
+    pub(super) fn overtaken(&self, task: &Task) -> bool {
+        self.entries
+            .get(task)
+            .is_some_and(|applied| is_news(&applied.latest, Some(applied)))
+    }
+
+    /// Whether the Service's targets are others than what was confirmed.
+    pub(super) fn wants_targets(&self, task: &Task, sets: &Sets) -> bool {
+        let Task::Service(key) = task else {
+            return false;
+        };
+        let set = self
+            .selectors
+            .get(key)
+            .and_then(|selector| sets.get(selector));
+        match (self.entries.get(task), set) {
+            (Some(applied), Some(set)) => wants_targets(applied, set.fingerprint),
+            _ => false,
+        }
+    }
+
+    /// The tasks whose targets changed.
+    pub(super) fn retargeted(&self, sets: &Sets) -> Vec<Task> {
+        self.entries
+            .keys()
+            .filter(|task| self.wants_targets(task, sets))
+            .cloned()
+            .collect()
+    }
+
+    /// All Services that something is known of.
+    pub(super) fn known(&self) -> Vec<Task> {
+        self.entries.keys().cloned().collect()
+    }
+
+    /// The provider is asked how this one is before anything else; says whether it is known.
+    pub(super) fn look(&mut self, task: &Task) -> bool {
+        match self.entries.get_mut(task) {
+            Some(applied) => {
+                applied.look = true;
+                true
+            }
+            None => false,
+        }
+    }
+}

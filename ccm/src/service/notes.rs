@@ -1,0 +1,247 @@
+//! The events on a Service (B-S3): reasons and texts as users know them. Pure.
+
+use cloud_provider_api::v1alpha1 as api;
+
+use super::targets::TargetSet;
+use crate::provider::Trouble;
+use crate::writes::EventType;
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) kind: EventType,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+/// What was being done when something went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    /// GetLoadBalancer.
+    Get,
+    /// EnsureLoadBalancer.
+    Ensure,
+    /// UpdateLoadBalancer.
+    Update,
+    /// DeleteLoadBalancer.
+    Delete,
+}
+
+fn normal(reason: &str, message: impl Into<String>) -> Note {
+    Note {
+        kind: EventType::Normal,
+        reason: reason.to_owned(),
+        message: message.into(),
+    }
+}
+
+fn warning(reason: &str, message: impl Into<String>) -> Note {
+    Note {
+        kind: EventType::Warning,
+        reason: reason.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// Before Ensure.
+pub(super) fn ensuring() -> Note {
+    normal("EnsuringLoadBalancer", "Ensuring load balancer")
+}
+
+/// After Ensure and its writes.
+pub(super) fn ensured() -> Note {
+    normal("EnsuredLoadBalancer", "Ensured load balancer")
+}
+
+/// After Update.
+pub(super) fn updated() -> Note {
+    normal(
+        "UpdatedLoadBalancer",
+        "Updated load balancer with new hosts",
+    )
+}
+
+/// Before Delete.
+pub(super) fn deleting() -> Note {
+    normal("DeletingLoadBalancer", "Deleting load balancer")
+}
+
+/// Delete is pending (▲S18).
+pub(super) fn still_deleting(what: &str) -> Note {
+    if what.is_empty() {
+        return deleting();
+    }
+    normal(
+        "DeletingLoadBalancer",
+        format!("Deleting load balancer: {what}"),
+    )
+}
+
+/// After Delete and its writes.
+pub(super) fn deleted() -> Note {
+    normal("DeletedLoadBalancer", "Deleted load balancer")
+}
+
+/// The target set is empty.
+pub(super) fn no_nodes() -> Note {
+    warning(
+        "UnAvailableLoadBalancer",
+        "There are no available nodes for LoadBalancer",
+    )
+}
+
+/// Delete kept it on purpose.
+pub(super) fn retained(why: &str) -> Note {
+    warning(
+        "RetainedLoadBalancer",
+        format!("The provider keeps the load balancer in the cloud: {why}"),
+    )
+}
+
+/// Delete was declined although a handle is stored.
+pub(super) fn orphaned() -> Note {
+    warning(
+        "SyncLoadBalancerFailed",
+        "Error syncing load balancer: failed to delete load balancer: the provider says that another component handles it, but it made one before (annotation \
+         grpc-ccm.io/load-balancer): remove that from the cloud by hand, then the annotation",
+    )
+}
+
+/// Another provider's handle is stored.
+pub(super) fn blocked(by: &str, me: &str) -> Note {
+    warning(
+        "SyncLoadBalancerFailed",
+        format!(
+            "Error syncing load balancer: provider {by:?} made a load balancer for this Service, this is provider {me:?}: nothing is made or deleted. If the other one is gone from \
+             the cloud, remove the annotation grpc-ccm.io/load-balancer"
+        ),
+    )
+}
+
+/// The annotation cannot be read.
+pub(super) fn garbage() -> Note {
+    warning(
+        "InvalidLoadBalancerHandle",
+        "The annotation grpc-ccm.io/load-balancer cannot be read: the provider looks for the load balancer by its own marks",
+    )
+}
+
+/// Fields that the provider does not honour (▲S15).
+pub(super) fn unsupported(fields: &[&str], me: &str) -> Note {
+    warning(
+        "UnsupportedServiceField",
+        format!("Provider {me:?} does not honour {}", fields.join(", ")),
+    )
+}
+
+/// Annotations that the provider may not write.
+pub(super) fn annotations_refused(keys: &[String]) -> Note {
+    const SHOWN: usize = 5;
+    let shown: Vec<_> = keys
+        .iter()
+        .take(SHOWN)
+        .map(|key| key.chars().take(100).collect::<String>())
+        .collect();
+    warning(
+        "AnnotationsRefused",
+        format!(
+            "The provider may not write {} annotation(s), such as {} (see --provider-annotation-prefixes)",
+            keys.len(),
+            shown.join(", ")
+        ),
+    )
+}
+
+/// The Service itself cannot be worked on.
+pub(super) fn invalid(why: &str) -> Note {
+    warning(
+        "SyncLoadBalancerFailed",
+        format!("Error syncing load balancer: {why}"),
+    )
+}
+
+/// Targets that could not be attached.
+pub(super) fn targets_failed(nodes: &[String], why: &str) -> Note {
+    warning(
+        "UpdateLoadBalancerFailed",
+        format!(
+            "Error updating load balancer with new hosts [{}]: {why}",
+            nodes.join(" ")
+        ),
+    )
+}
+
+/// A call failed. `departed`: the Service is gone from the API server.
+pub(super) fn failed(op: Op, departed: bool, targets: Option<&TargetSet>, why: &str) -> Note {
+    const SHOWN: usize = 10;
+    match op {
+        Op::Get => sync_failed(&format!("failed to get load balancer: {why}")),
+        Op::Ensure => sync_failed(&format!("failed to ensure load balancer: {why}")),
+        Op::Delete if departed => warning(
+            "DeleteLoadBalancerFailed",
+            format!("Error deleting load balancer: {why}"),
+        ),
+        Op::Delete => sync_failed(&format!("failed to delete load balancer: {why}")),
+        Op::Update => {
+            let nodes = targets.map_or(&[][..], |targets| &targets.nodes);
+            let names: Vec<_> = nodes
+                .iter()
+                .take(SHOWN)
+                .map(|node| node.name.as_str())
+                .collect();
+            warning(
+                "UpdateLoadBalancerFailed",
+                format!(
+                    "Error updating load balancer with new hosts [{}, {} in all]: {why}",
+                    names.join(" "),
+                    nodes.len()
+                ),
+            )
+        }
+    }
+}
+
+/// Something on the way failed.
+pub(super) fn sync_failed(what: &str) -> Note {
+    warning(
+        "SyncLoadBalancerFailed",
+        format!("Error syncing load balancer: {what}"),
+    )
+}
+
+/// Trouble, for the user who reads an event.
+pub(super) fn why(trouble: &Trouble) -> String {
+    match (trouble.message.is_empty(), trouble.reason.is_empty()) {
+        (false, false) => format!("{} ({})", trouble.message, trouble.reason),
+        (false, true) => trouble.message.clone(),
+        (true, false) => trouble.reason.clone(),
+        (true, true) => trouble.code.label().to_owned(),
+    }
+}
+
+/// The provider's own events; not more than a screen of them.
+pub(super) fn of_provider(events: Vec<api::Event>) -> Vec<Note> {
+    const MOST: usize = 16;
+    events
+        .into_iter()
+        .take(MOST)
+        .map(|event| {
+            let word = !event.reason.is_empty()
+                && event.reason.len() <= 128
+                && event.reason.chars().all(|c| c.is_ascii_alphanumeric());
+            let kind = match event.severity() {
+                api::EventSeverity::Warning => EventType::Warning,
+                api::EventSeverity::Normal | api::EventSeverity::Unspecified => EventType::Normal,
+            };
+            Note {
+                kind,
+                reason: if word {
+                    event.reason
+                } else {
+                    "ProviderEvent".to_owned()
+                },
+                message: event.message,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,116 @@
+//! What this process last had confirmed of a Service. It is lost with the process and made anew from the provider's answers.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+
+use super::{asks, has_finalizer, uid};
+use crate::service::fingerprint::{Fingerprint, service_inputs};
+use crate::service::handle::Stored;
+
+/// What this process knows of one Service.
+#[derive(Clone, Debug)]
+pub(in crate::service) struct Applied {
+    /// The Service's UID.
+    pub(in crate::service) uid: String,
+    /// The Service as we last read or wrote it: newer than the watch for a moment, and all that is left of it when it is gone.
+    pub(in crate::service) latest: Arc<Service>,
+    /// What the last decision was made on, our own writes included.
+    pub(in crate::service) seen: Seen,
+    /// Something may stand in the cloud.
+    pub(in crate::service) touched: bool,
+    /// Delete was done, or kept it on purpose.
+    pub(in crate::service) gone: bool,
+    /// It was kept on purpose.
+    pub(in crate::service) retained: bool,
+    /// A handle that is not stored on the Service yet.
+    pub(in crate::service) unsaved_handle: Option<String>,
+    /// The inputs that the provider confirmed.
+    pub(in crate::service) inputs: Option<Fingerprint>,
+    /// The targets that the provider confirmed.
+    pub(in crate::service) targets: Option<Fingerprint>,
+    /// Somebody else takes care of it, as long as the inputs stay.
+    pub(in crate::service) elsewhere: bool,
+    /// Ask the provider how it is before anything else.
+    pub(in crate::service) look: bool,
+    /// A retry is due soon by itself.
+    pub(in crate::service) waiting: bool,
+    /// The provider said `pending` last.
+    pub(in crate::service) pending: bool,
+    /// Failures in a row.
+    pub(in crate::service) failures: u32,
+    /// The inputs whose unsupported fields were told.
+    pub(in crate::service) told: Option<Fingerprint>,
+}
+
+impl Applied {
+    /// Nothing is known but the Service itself.
+    pub(in crate::service) fn new(service: &Arc<Service>) -> Self {
+        Self {
+            uid: uid(service).to_owned(),
+            latest: Arc::clone(service),
+            seen: Seen::of(service),
+            touched: false,
+            gone: false,
+            retained: false,
+            unsaved_handle: None,
+            inputs: None,
+            targets: None,
+            elsewhere: false,
+            look: true,
+            waiting: false,
+            pending: false,
+            failures: 0,
+            told: None,
+        }
+    }
+}
+
+/// What the plan looks at of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::service) struct Seen {
+    inputs: Fingerprint,
+    asks: bool,
+    deleting: bool,
+    finalizer: bool,
+    class: Option<String>,
+    stored: Stored,
+}
+
+impl Seen {
+    pub(in crate::service) fn of(service: &Service) -> Self {
+        Self {
+            inputs: service_inputs(service),
+            asks: asks(service),
+            deleting: service.metadata.deletion_timestamp.is_some(),
+            finalizer: has_finalizer(service),
+            class: service
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.load_balancer_class.clone()),
+            stored: match Stored::of(service) {
+                // Which handle it is matters to the next call, and is no reason for one.
+                Stored::By {
+                    provider,
+                    handle: Some(_),
+                } => Stored::By {
+                    provider,
+                    handle: Some(String::new()),
+                },
+                // Nothing to be done about it.
+                Stored::Garbage => Stored::Nothing,
+                stored => stored,
+            },
+        }
+    }
+}
+
+/// How new a view of a Service is; 0 where the API server does not count.
+pub(in crate::service) fn version(service: &Service) -> u64 {
+    service
+        .metadata
+        .resource_version
+        .as_deref()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,493 @@
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, ServiceStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+use crate::service::fixtures::service;
+
+const ME: &str = "mock";
+
+fn capability() -> LoadBalancerCapability {
+    LoadBalancerCapability {
+        default_class: true,
+        in_sync: true,
+        ..LoadBalancerCapability::default()
+    }
+}
+
+fn facts(capability: &LoadBalancerCapability) -> Facts<'_> {
+    Facts {
+        me: ME,
+        owner: true,
+        capability,
+    }
+}
+
+fn set(fingerprint: u128) -> TargetSet {
+    TargetSet {
+        nodes: vec![api::NodeView::default()],
+        fingerprint: Fingerprint(fingerprint),
+    }
+}
+
+/// With the finalizer on.
+fn held() -> Service {
+    let mut service = service();
+    service.metadata.finalizers = Some(vec!["x/y".into(), FINALIZER.into()]);
+    service
+}
+
+fn handled(mut service: Service, provider: &str, handle: Option<&str>) -> Service {
+    let value = handle::render(provider, service.metadata.uid.as_deref(), handle);
+    service
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(handle::ANNOTATION.to_owned(), value);
+    service
+}
+
+fn cluster_ip(mut service: Service) -> Service {
+    service.spec.get_or_insert_default().type_ = Some("ClusterIP".into());
+    service
+}
+
+fn deleting(mut service: Service) -> Service {
+    service.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    service
+}
+
+fn with_status(mut service: Service) -> Service {
+    service.status = Some(ServiceStatus {
+        load_balancer: Some(status("192.0.2.1")),
+        ..ServiceStatus::default()
+    });
+    service
+}
+
+fn status(ip: &str) -> LoadBalancerStatus {
+    LoadBalancerStatus {
+        ingress: Some(vec![LoadBalancerIngress {
+            ip: Some(ip.into()),
+            ..LoadBalancerIngress::default()
+        }]),
+    }
+}
+
+/// All confirmed, with these targets.
+fn confirmed(service: &Service, targets: u128) -> Applied {
+    Applied {
+        touched: true,
+        inputs: Some(service_inputs(service)),
+        targets: Some(Fingerprint(targets)),
+        look: false,
+        ..Applied::new(&Arc::new(service.clone()))
+    }
+}
+
+fn step(service: &Service, applied: Option<&Applied>) -> Step {
+    next_step(service, applied, Some(&set(1)), &facts(&capability()))
+}
+
+#[test]
+fn b_s1_who_wants_a_load_balancer() {
+    let external = {
+        let mut service = service();
+        service.spec.get_or_insert_default().type_ = Some("ExternalName".into());
+        service
+    };
+    for (name, service) in [
+        ("another type", cluster_ip(service())),
+        ("external name", external),
+        ("being deleted, never ours", deleting(service())),
+        ("no spec", Service::default()),
+    ] {
+        assert_eq!(step(&service, None), Step::Ignore, "{name}");
+    }
+    let capability = capability();
+    let not_ours = Facts {
+        owner: false,
+        ..facts(&capability)
+    };
+    for service in [
+        service(),
+        held(),
+        deleting(held()),
+        cluster_ip(held()),
+        handled(deleting(held()), "other", Some("lb")),
+    ] {
+        assert_eq!(next_step(&service, None, None, &not_ours), Step::Ignore);
+    }
+}
+
+#[test]
+fn b_s2_the_finalizer_comes_first() {
+    let mut other = service();
+    other.metadata.finalizers = Some(vec!["x/y".into()]);
+    let Step::AddFinalizer(patch) = step(&other, None) else {
+        panic!("no finalizer");
+    };
+    assert_eq!(patch.finalizers.unwrap(), ["x/y", FINALIZER]);
+    assert!(patch.annotations.is_empty());
+    // Taken off behind our back: put on again.
+    assert!(matches!(
+        step(&service(), Some(&confirmed(&service(), 1))),
+        Step::AddFinalizer(_)
+    ));
+}
+
+#[test]
+fn b_s1_a_class_is_written_down_before_it_vanishes() {
+    let mut classed = service();
+    classed.spec.get_or_insert_default().load_balancer_class = Some("mock.io/fast".into());
+    let Step::AddFinalizer(patch) = step(&classed, None) else {
+        panic!("no finalizer");
+    };
+    assert_eq!(
+        patch.annotations[handle::ANNOTATION].as_deref(),
+        Some(r#"{"provider":"mock","uid":"uid-1"}"#)
+    );
+    // The class is gone with the type; the default provider is another one.
+    let left = cluster_ip(handled(held(), ME, None));
+    let capability = capability();
+    let not_default = Facts {
+        owner: false,
+        ..facts(&capability)
+    };
+    assert_eq!(next_step(&left, None, None, &not_default), Step::Delete);
+}
+
+#[test]
+fn b_s4_what_calls_the_provider() {
+    let service = held();
+    let mut edited = held();
+    edited.spec.get_or_insert_default().external_ips = Some(vec!["192.0.2.7".into()]);
+    let mut labelled = with_status(held());
+    labelled.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+    let fresh = Applied {
+        look: false,
+        ..Applied::new(&Arc::new(service.clone()))
+    };
+    let elsewhere = Applied {
+        elsewhere: true,
+        ..confirmed(&service, 0)
+    };
+    let cases = [
+        ("made by us just now", &service, Some(fresh), Step::Ensure),
+        (
+            "confirmed",
+            &service,
+            Some(confirmed(&service, 1)),
+            Step::Ignore,
+        ),
+        (
+            "labels and status",
+            &labelled,
+            Some(confirmed(&service, 1)),
+            Step::Ignore,
+        ),
+        (
+            "an input",
+            &edited,
+            Some(confirmed(&service, 1)),
+            Step::Ensure,
+        ),
+        (
+            "targets (B-S7)",
+            &service,
+            Some(confirmed(&service, 2)),
+            Step::Update,
+        ),
+        (
+            "an input and targets: one call",
+            &edited,
+            Some(confirmed(&service, 2)),
+            Step::Ensure,
+        ),
+        (
+            "handled elsewhere (B-S8)",
+            &service,
+            Some(elsewhere.clone()),
+            Step::Ignore,
+        ),
+        (
+            "handled elsewhere, then edited",
+            &edited,
+            Some(elsewhere),
+            Step::Ensure,
+        ),
+    ];
+    for (name, service, applied, expected) in cases {
+        assert_eq!(step(service, applied.as_ref()), expected, "{name}");
+    }
+    let ignores = LoadBalancerCapability {
+        ignores_nodes: true,
+        ..capability()
+    };
+    let applied = confirmed(&service, 2);
+    assert_eq!(
+        next_step(&service, Some(&applied), Some(&set(1)), &facts(&ignores)),
+        Step::Ignore
+    );
+}
+
+#[test]
+fn s13_after_a_restart_get_comes_first() {
+    assert_eq!(step(&held(), None), Step::Get);
+    let blind = LoadBalancerCapability {
+        in_sync: false,
+        ..capability()
+    };
+    let targets = set(1);
+    assert_eq!(
+        next_step(&held(), None, Some(&targets), &facts(&blind)),
+        Step::Ensure
+    );
+    // A hint.
+    let hinted = Applied {
+        look: true,
+        ..confirmed(&held(), 1)
+    };
+    assert_eq!(step(&held(), Some(&hinted)), Step::Get);
+}
+
+#[test]
+fn b_s5_what_is_deleted() {
+    let known = confirmed(&held(), 1);
+    let cases = [
+        ("type changed", cluster_ip(held()), None, Step::Delete),
+        ("being deleted", deleting(held()), None, Step::Delete),
+        (
+            "B-S9: without the finalizer, known",
+            deleting(service()),
+            Some(&known),
+            Step::Delete,
+        ),
+        (
+            "B-S9: type changed and finalizer taken off",
+            cluster_ip(service()),
+            Some(&known),
+            Step::Delete,
+        ),
+        (
+            "without the finalizer, not known",
+            deleting(service()),
+            None,
+            Step::Ignore,
+        ),
+        (
+            "another provider's",
+            deleting(handled(held(), "other", Some("lb"))),
+            None,
+            Step::Blocked { by: "other".into() },
+        ),
+        (
+            "edited to be another provider's, but we made it",
+            deleting(handled(held(), "other", Some("lb"))),
+            Some(&known),
+            Step::Delete,
+        ),
+    ];
+    for (name, service, applied, expected) in cases {
+        assert_eq!(step(&service, applied), expected, "{name}");
+    }
+}
+
+#[test]
+fn b_s5_what_is_written_when_it_is_gone() {
+    let gone = |service: &Service, retained| Applied {
+        gone: true,
+        touched: false,
+        retained,
+        inputs: None,
+        ..confirmed(service, 1)
+    };
+    let release = |service: &Service, retained| match step(service, Some(&gone(service, retained)))
+    {
+        Step::Release { status, metadata } => (status, metadata),
+        Step::Ignore => (None, None),
+        other => panic!("{other:?}"),
+    };
+    let only_ours = |mut service: Service| {
+        service.metadata.finalizers = Some(vec![FINALIZER.into()]);
+        service
+    };
+
+    let changed = cluster_ip(handled(with_status(held()), ME, Some("lb")));
+    let (status, metadata) = release(&changed, false);
+    assert_eq!(
+        status.unwrap().load_balancer,
+        Some(LoadBalancerStatus::default())
+    );
+    let metadata = metadata.unwrap();
+    assert_eq!(metadata.finalizers.unwrap(), ["x/y"]);
+    assert_eq!(metadata.annotations[handle::ANNOTATION], None);
+
+    let (_, metadata) = release(&changed, true);
+    assert!(metadata.unwrap().annotations.is_empty(), "kept on purpose");
+
+    let vanishing = deleting(only_ours(handled(with_status(held()), ME, Some("lb"))));
+    let (status, metadata) = release(&vanishing, false);
+    assert!(status.is_none(), "it vanishes with the finalizer");
+    let metadata = metadata.unwrap();
+    assert_eq!(metadata.finalizers.unwrap(), Vec::<String>::new());
+    assert!(metadata.annotations.is_empty());
+
+    let lingering = deleting(with_status(held()));
+    let (status, metadata) = release(&lingering, false);
+    assert!(status.is_some(), "somebody else's finalizer holds it");
+    assert!(metadata.is_some());
+
+    assert_eq!(release(&cluster_ip(service()), false), (None, None));
+    // Wanted again meanwhile: made again.
+    let again = held();
+    let applied = Applied {
+        look: false,
+        ..gone(&again, false)
+    };
+    assert_eq!(step(&again, Some(&applied)), Step::Ensure);
+}
+
+#[test]
+fn s19_handles() {
+    let unsaved = |service: &Service, handle: &str| Applied {
+        unsaved_handle: Some(handle.to_owned()),
+        ..confirmed(service, 1)
+    };
+    // Stored before the next call, whatever that is.
+    for service in [held(), handled(held(), ME, Some("old")), deleting(held())] {
+        let applied = unsaved(&service, "lb-1");
+        let Step::StoreHandle(patch) = step(&service, Some(&applied)) else {
+            panic!("not stored");
+        };
+        assert_eq!(
+            patch.annotations[handle::ANNOTATION].as_deref(),
+            Some(r#"{"provider":"mock","uid":"uid-1","handle":"lb-1"}"#)
+        );
+        assert_eq!(
+            handle_to_send(&service, Some(&applied), ME).as_deref(),
+            Some("lb-1")
+        );
+    }
+    let stored = handled(held(), ME, Some("lb-1"));
+    assert_eq!(step(&stored, Some(&unsaved(&stored, "lb-1"))), Step::Ignore);
+    assert_eq!(handle_to_send(&stored, None, ME).as_deref(), Some("lb-1"));
+    // Another provider's is neither sent nor passed over.
+    let foreign = handled(held(), "other", Some("lb-9"));
+    assert_eq!(handle_to_send(&foreign, None, ME), None);
+    assert_eq!(step(&foreign, None), Step::Blocked { by: "other".into() });
+    // What cannot be read is not sent; the provider has its marks.
+    let mut garbage = held();
+    garbage.metadata.annotations =
+        Some([(handle::ANNOTATION.to_owned(), "lb-1".to_owned())].into());
+    assert_eq!(handle_to_send(&garbage, None, ME), None);
+    assert_eq!(step(&garbage, None), Step::Get);
+}
+
+#[test]
+fn b_s2_status_only_when_it_differs() {
+    let shown = with_status(service());
+    assert_eq!(status_patch(&shown, &status("192.0.2.1")), None);
+    let mut defaulted = status("192.0.2.1");
+    defaulted.ingress.as_mut().unwrap()[0].ip_mode = Some("VIP".into());
+    assert_eq!(status_patch(&shown, &defaulted), None);
+    for service in [service(), Service::default()] {
+        for empty in [
+            LoadBalancerStatus::default(),
+            LoadBalancerStatus {
+                ingress: Some(Vec::new()),
+            },
+        ] {
+            assert_eq!(status_patch(&service, &empty), None);
+        }
+    }
+    let mut proxy = status("192.0.2.1");
+    proxy.ingress.as_mut().unwrap()[0].ip_mode = Some("Proxy".into());
+    let mut ports = status("192.0.2.1");
+    ports.ingress.as_mut().unwrap()[0].ports = Some(vec![PortStatus {
+        port: 80,
+        protocol: "TCP".into(),
+        error: None,
+    }]);
+    for other in [
+        status("192.0.2.2"),
+        LoadBalancerStatus::default(),
+        proxy,
+        ports,
+    ] {
+        let patch = status_patch(&shown, &other).unwrap();
+        assert_eq!(patch.load_balancer, Some(other));
+        assert_eq!(patch.conditions, None);
+    }
+}
+
+#[test]
+fn b_s4_our_own_writes_are_no_news() {
+    let at = |mut service: Service, version: &str| {
+        service.metadata.resource_version = Some(version.to_owned());
+        service
+    };
+    let applied = {
+        let service = handled(held(), ME, Some("lb-1"));
+        confirmed(&at(service, "20"), 1)
+    };
+    let news = |service: Service| is_news(&service, Some(&applied));
+    let edited = |mut service: Service| {
+        service.spec.get_or_insert_default().external_ips = Some(vec!["192.0.2.7".into()]);
+        service
+    };
+    let stored = || handled(held(), ME, Some("lb-1"));
+
+    assert!(!news(at(stored(), "20")), "the same");
+    assert!(!news(at(service(), "15")), "before our writes came through");
+    assert!(!news(at(edited(service()), "15")), "older still");
+    assert!(!news(at(with_status(stored()), "21")), "status");
+    assert!(
+        !news(at(handled(held(), ME, Some("lb-2")), "21")),
+        "another handle is no reason for a call"
+    );
+    assert!(news(at(edited(stored()), "21")), "an input");
+    assert!(news(at(deleting(stored()), "21")));
+    assert!(news(at(cluster_ip(stored()), "21")));
+    assert!(
+        news(at(handled(service(), ME, Some("lb-1")), "21")),
+        "finalizer off"
+    );
+    assert!(news(at(handled(held(), "other", Some("lb-1")), "21")));
+    let mut anew = stored();
+    anew.metadata.uid = Some("uid-2".into());
+    assert!(news(at(anew, "1")), "made again under the same name");
+
+    assert!(is_news(&service(), None));
+    assert!(is_news(&deleting(held()), None));
+    assert!(
+        !is_news(&cluster_ip(service()), None),
+        "ten thousand of these cost nothing"
+    );
+}
+
+#[test]
+fn s12_who_is_woken_by_other_targets() {
+    let base = confirmed(&held(), 1);
+    let other = Fingerprint(2);
+    assert!(wants_targets(&base, other));
+    assert!(!wants_targets(&base, Fingerprint(1)));
+    for sleeper in [
+        Applied {
+            waiting: true,
+            ..base.clone()
+        },
+        Applied {
+            elsewhere: true,
+            ..base.clone()
+        },
+        Applied {
+            inputs: None,
+            ..base.clone()
+        },
+    ] {
+        assert!(!wants_targets(&sleeper, other), "{sleeper:?}");
+    }
+}

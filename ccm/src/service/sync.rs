@@ -1,0 +1,317 @@
+//! One Service, step by step until nothing is left to do or something has to be waited for. The decisions are `plan`'s.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::Service;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+mod call;
+
+use super::Metrics;
+use super::conclude::SLOW;
+use super::handle::Stored;
+use super::notes::{self, Note, Op};
+use super::plan::{Applied, Facts, Seen, Step, asks, next_step, uid};
+use super::targets::{NodeSelector, TargetSet};
+use crate::args::Config;
+use crate::lease::Fence;
+use crate::provider::{ProviderStatus, Session};
+use crate::queue::Outcome;
+use crate::writes::{EventSink, ServicePatch, WriteError, Writes, service_reference};
+
+/// More steps than any way through the plan has.
+const MOST_STEPS: usize = 12;
+
+/// What all jobs of a loop share.
+pub(super) struct Tools {
+    /// The provider's name, as configured.
+    pub(super) provider: Arc<str>,
+    pub(super) config: Arc<Config>,
+    pub(super) writes: Writes,
+    pub(super) fence: Fence,
+    pub(super) status: watch::Receiver<ProviderStatus>,
+    pub(super) stop: CancellationToken,
+    pub(super) metrics: Metrics,
+}
+
+/// One Service to work on.
+pub(super) struct Job {
+    pub(super) service: Arc<Service>,
+    pub(super) applied: Option<Applied>,
+    /// It is gone from the API server: only its load balancer is left (B-S9).
+    pub(super) departed: bool,
+    pub(super) session: Arc<Session>,
+    pub(super) selector: Result<NodeSelector, String>,
+    /// `None` where none are needed.
+    pub(super) targets: Option<Arc<TargetSet>>,
+    pub(super) jitter: f64,
+}
+
+/// What came of it.
+pub(super) struct Finished {
+    pub(super) applied: Option<Applied>,
+    pub(super) outcome: Outcome,
+    pub(super) throttle: Option<Duration>,
+}
+
+/// Works on one Service.
+pub(super) async fn sync(job: Job, tools: Arc<Tools>) -> Finished {
+    let capability = job
+        .session
+        .info
+        .capabilities
+        .as_ref()
+        .and_then(|all| all.load_balancers.clone())
+        .unwrap_or_default();
+    let mut run = Run {
+        tools: &tools,
+        session: &job.session,
+        me: &job.session.info.provider_name,
+        capability: &capability,
+        targets: job.targets.as_deref(),
+        departed: job.departed,
+        jitter: job.jitter,
+        base: job.service,
+        applied: job.applied,
+        throttle: None,
+    };
+    let outcome = run.steps(&job.selector).await;
+    Finished {
+        outcome,
+        throttle: run.throttle,
+        // Nothing is left to remember of what is gone for good.
+        applied: run
+            .applied
+            .filter(|applied| !(job.departed && applied.gone)),
+    }
+}
+
+/// Why the steps end early.
+enum Stop {
+    /// With this.
+    With(Outcome),
+    /// The Service changed under us: it was read again.
+    Again,
+}
+
+struct Run<'a> {
+    tools: &'a Tools,
+    session: &'a Session,
+    me: &'a str,
+    capability: &'a api::LoadBalancerCapability,
+    targets: Option<&'a TargetSet>,
+    departed: bool,
+    jitter: f64,
+    /// The Service as it is now, as far as we know.
+    base: Arc<Service>,
+    applied: Option<Applied>,
+    throttle: Option<Duration>,
+}
+
+impl Run<'_> {
+    async fn steps(&mut self, selector: &Result<NodeSelector, String>) -> Outcome {
+        let mut deleted = false;
+        for _ in 0..MOST_STEPS {
+            if let Some(applied) = &mut self.applied {
+                applied.seen = Seen::of(&self.base);
+                applied.latest = Arc::clone(&self.base);
+            }
+            let owner = self.session.ownership.service_owner(&self.base)
+                == Some(self.tools.provider.as_ref());
+            if asks(&self.base) && owner && !self.departed {
+                if NodeSelector::of(&self.base) != *selector {
+                    return Outcome::At(Instant::now());
+                }
+                if let Err(why) = selector {
+                    self.tell(notes::invalid(why));
+                    self.applied();
+                    return Outcome::At(Instant::now() + SLOW);
+                }
+            }
+            let facts = Facts {
+                me: self.me,
+                owner,
+                capability: self.capability,
+            };
+            let step = if self.departed {
+                let gone = self.applied.as_ref().is_none_or(|applied| applied.gone);
+                if gone { Step::Ignore } else { Step::Delete }
+            } else {
+                next_step(&self.base, self.applied.as_ref(), self.targets, &facts)
+            };
+            let result = match step {
+                Step::Ignore => {
+                    if deleted {
+                        self.tell_deleted();
+                    }
+                    return Outcome::Forget;
+                }
+                Step::Blocked { by } => {
+                    self.tell(notes::blocked(&by, self.me));
+                    self.applied();
+                    return Outcome::At(Instant::now() + SLOW);
+                }
+                Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,
+                Step::StoreHandle(patch) => {
+                    let what = "failed to store the load balancer's handle";
+                    self.patch(&patch, what).await.map(|()| {
+                        self.applied().unsaved_handle = None;
+                    })
+                }
+                Step::Get => self.call(Op::Get).await,
+                Step::Ensure => self.call(Op::Ensure).await,
+                Step::Update => self.call(Op::Update).await,
+                Step::Delete => match self.call(Op::Delete).await {
+                    Ok(()) => {
+                        deleted = self.applied().gone && !self.applied().retained;
+                        Ok(())
+                    }
+                    stop => stop,
+                },
+                Step::Release { status, metadata } => match self.release(status, metadata).await {
+                    Ok(()) => {
+                        if !self.applied().retained {
+                            self.tell_deleted();
+                        }
+                        return Outcome::Forget;
+                    }
+                    stop => stop,
+                },
+            };
+            match result {
+                Ok(()) | Err(Stop::Again) => {}
+                Err(Stop::With(outcome)) => return outcome,
+            }
+        }
+        // Somebody writes to the Service faster than we can follow.
+        Outcome::Retry
+    }
+
+    fn applied(&mut self) -> &mut Applied {
+        self.applied.get_or_insert_with(|| Applied::new(&self.base))
+    }
+
+    fn tell(&self, note: Note) {
+        let events: &EventSink = &self.tools.writes.events;
+        events.record(
+            &service_reference(&self.base),
+            note.kind,
+            &note.reason,
+            note.message,
+        );
+    }
+
+    fn tell_deleted(&self) {
+        self.tell(notes::deleted());
+        info!(service = %display_name(&self.base), provider = %self.tools.provider, "deleted load balancer");
+    }
+
+    async fn add_finalizer(&mut self, patch: &ServicePatch) -> Result<(), Stop> {
+        // What had neither finalizer nor handle has no load balancer of ours: nothing to look for.
+        let fresh = self.applied.is_none() && Stored::of(&self.base) == Stored::Nothing;
+        self.patch(patch, "failed to add load balancer cleanup finalizer")
+            .await?;
+        if fresh {
+            self.applied().look = false;
+        }
+        Ok(())
+    }
+
+    async fn release(
+        &mut self,
+        status: Option<crate::writes::ServiceStatusPatch>,
+        metadata: Option<ServicePatch>,
+    ) -> Result<(), Stop> {
+        if let Some(status) = status {
+            match self
+                .tools
+                .writes
+                .patch_service_status(&self.base, &status)
+                .await
+            {
+                Ok(now) => self.base = Arc::new(now),
+                Err(WriteError::Gone) => return Ok(()),
+                Err(error) => {
+                    return Err(self
+                        .write_failed(error, "failed to update load balancer status")
+                        .await);
+                }
+            }
+        }
+        if let Some(patch) = metadata {
+            match self.tools.writes.patch_service(&self.base, &patch).await {
+                Ok(now) => self.base = Arc::new(now),
+                Err(WriteError::Gone) => return Ok(()),
+                Err(error) => {
+                    return Err(self
+                        .write_failed(error, "failed to remove load balancer cleanup finalizer")
+                        .await);
+                }
+            }
+        }
+        let base = Arc::clone(&self.base);
+        let applied = self.applied();
+        applied.seen = Seen::of(&base);
+        applied.latest = base;
+        Ok(())
+    }
+
+    /// Patches the metadata before a call.
+    async fn patch(&mut self, patch: &ServicePatch, what: &str) -> Result<(), Stop> {
+        match self.tools.writes.patch_service(&self.base, patch).await {
+            Ok(now) => {
+                self.base = Arc::new(now);
+                let base = Arc::clone(&self.base);
+                let applied = self.applied();
+                applied.latest = base;
+                Ok(())
+            }
+            // Gone: the watch tells the rest (B-S11).
+            Err(WriteError::Gone) => Err(Stop::With(Outcome::Forget)),
+            Err(error) => Err(self.write_failed(error, what).await),
+        }
+    }
+
+    /// What follows from a write that did not happen; `Gone` was handled before.
+    async fn write_failed(&mut self, error: WriteError, what: &str) -> Stop {
+        match error {
+            WriteError::Gone => return Stop::With(Outcome::Forget),
+            WriteError::Fenced(_) => return Stop::With(Outcome::Retry),
+            WriteError::Conflict => {
+                let metadata = &self.base.metadata;
+                let (namespace, name) = (
+                    metadata.namespace.as_deref().unwrap_or_default(),
+                    metadata.name.as_deref().unwrap_or_default(),
+                );
+                match self.tools.writes.read_service(namespace, name).await {
+                    Ok(Some(now)) if uid(&now) == uid(&self.base) => {
+                        self.base = Arc::new(now);
+                        return Stop::Again;
+                    }
+                    Ok(_) => return Stop::With(Outcome::Forget),
+                    Err(error) => {
+                        warn!(service = %display_name(&self.base), %error, "cannot read the Service again");
+                    }
+                }
+            }
+            WriteError::Refused(_) | WriteError::Unavailable(_) => {
+                warn!(service = %display_name(&self.base), %error, "{what}");
+                self.tell(notes::sync_failed(&format!("{what}: {error}")));
+            }
+        }
+        Stop::With(Outcome::Retry)
+    }
+}
+
+fn display_name(service: &Service) -> String {
+    format!(
+        "{}/{}",
+        service.metadata.namespace.as_deref().unwrap_or_default(),
+        service.metadata.name.as_deref().unwrap_or_default()
+    )
+}

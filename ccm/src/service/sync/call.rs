@@ -1,0 +1,299 @@
+//! One call of the provider: what is told before, what its answer asks to be written, what is remembered.
+
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{Run, Stop, display_name};
+use crate::provider::{Trouble, service_view};
+use crate::queue::Outcome;
+use crate::service::answer::{self, Answer, Sent, Verdict};
+use crate::service::conclude::{Made, begin, conclude};
+use crate::service::fingerprint::service_inputs;
+use crate::service::handle::Stored;
+use crate::service::notes::{self, Op};
+use crate::service::plan::{Seen, handle_to_send, status_patch};
+use crate::service::support::unsupported;
+use crate::service::targets::TargetSet;
+use crate::writes::{ServicePatch, WriteError};
+
+impl Run<'_> {
+    /// Calls the provider, writes what its answer asks for, and takes note.
+    pub(super) async fn call(&mut self, op: Op) -> Result<(), Stop> {
+        if self.tools.stop.is_cancelled() || !self.may_call() {
+            // The queue is paused or over: nothing failed, it goes on when it goes on.
+            return Err(Stop::With(Outcome::At(Instant::now())));
+        }
+        self.before(op);
+        let base = Arc::clone(&self.base);
+        let handle = handle_to_send(&base, self.applied.as_ref(), self.me);
+        let prefixes = Arc::clone(&self.tools.config);
+        let sent = Sent {
+            service: &base,
+            handle: handle.as_deref(),
+            me: self.me,
+            prefixes: &prefixes.service.annotation_prefixes,
+        };
+        let answer = match self.ask(op, &sent).await {
+            Ok(answer) => answer,
+            Err(trouble) => Answer::failed(trouble),
+        };
+        let Answer {
+            new_handle,
+            metadata,
+            notes,
+            verdict,
+        } = answer;
+        if new_handle.is_some() {
+            self.applied().unsaved_handle = new_handle;
+        }
+        for note in notes {
+            self.tell(note);
+        }
+        let stored = self.store(metadata.as_ref()).await;
+        let settled = matches!(
+            verdict,
+            Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_)
+        );
+        if let (Err(stop), true) = (stored, settled) {
+            // Not confirmed: it is asked for again, when the handle is stored.
+            return Err(stop);
+        }
+        if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
+            self.write_status(status).await?;
+        }
+        self.after(&verdict, &base, metadata.as_ref(), op)
+    }
+
+    fn may_call(&self) -> bool {
+        let status = self.tools.status.borrow();
+        status.scope_accepted
+            && status
+                .working()
+                .is_some_and(|session| std::ptr::eq(Arc::as_ptr(session), self.session))
+    }
+
+    /// What is noted and told before a call.
+    fn before(&mut self, op: Op) {
+        let inputs = service_inputs(&self.base);
+        let me = self.me;
+        let no_nodes =
+            !self.capability.ignores_nodes && self.targets.is_some_and(TargetSet::is_empty);
+        let fields = unsupported(&self.base, self.capability);
+        let garbage = Stored::of(&self.base) == Stored::Garbage;
+        let mut told = Vec::new();
+        let applied = self.applied();
+        begin(applied, op);
+        if op != Op::Delete && applied.told != Some(inputs) {
+            applied.told = Some(inputs);
+            if !fields.is_empty() {
+                told.push(notes::unsupported(&fields, me));
+            }
+        }
+        if garbage && op != Op::Update && applied.failures == 0 && !applied.pending {
+            told.push(notes::garbage());
+        }
+        match op {
+            Op::Get | Op::Update => {}
+            Op::Ensure => {
+                if !applied.pending {
+                    told.push(notes::ensuring());
+                }
+                if no_nodes {
+                    told.push(notes::no_nodes());
+                }
+            }
+            Op::Delete => {
+                if !applied.pending && applied.failures == 0 {
+                    told.push(notes::deleting());
+                }
+            }
+        }
+        for note in told {
+            self.tell(note);
+        }
+    }
+
+    async fn ask(&self, op: Op, sent: &Sent<'_>) -> Result<Answer, Trouble> {
+        let service = Some(service_view(sent.service));
+        let handle = sent.handle.map(str::to_owned);
+        let targets = self.targets.map(TargetSet::to_request);
+        let fence = &self.tools.fence;
+        let metrics = &self.tools.metrics;
+        Ok(match op {
+            Op::Get => {
+                let request = api::GetLoadBalancerRequest {
+                    cluster: None,
+                    service,
+                    handle,
+                    targets,
+                };
+                answer::after_get(sent, self.session.get_load_balancer(request).await?)
+            }
+            Op::Ensure => {
+                let request = api::EnsureLoadBalancerRequest {
+                    cluster: None,
+                    service,
+                    handle,
+                    targets,
+                    adopt_unmarked: self.tools.config.service.adopt_unmarked,
+                };
+                metrics.synced.inc();
+                let response = self.session.ensure_load_balancer(fence, request).await?;
+                answer::after_ensure(sent, response)
+            }
+            Op::Update => {
+                let request = api::UpdateLoadBalancerRequest {
+                    cluster: None,
+                    service,
+                    handle,
+                    targets,
+                };
+                metrics.synced.inc();
+                let started = Instant::now();
+                let response = self.session.update_load_balancer(fence, request).await;
+                metrics
+                    .update_latency
+                    .observe(started.elapsed().as_secs_f64());
+                answer::after_update(sent, response?)
+            }
+            Op::Delete => {
+                let request = api::DeleteLoadBalancerRequest {
+                    cluster: None,
+                    service,
+                    handle,
+                };
+                let response = self.session.delete_load_balancer(fence, request).await?;
+                answer::after_delete(sent, response)
+            }
+        })
+    }
+
+    /// Writes the handle and the provider's annotations.
+    async fn store(&mut self, metadata: Option<&ServicePatch>) -> Result<(), Stop> {
+        let Some(patch) = metadata.filter(|_| !self.departed) else {
+            return Ok(());
+        };
+        match self.tools.writes.patch_service(&self.base, patch).await {
+            Ok(now) => {
+                self.base = Arc::new(now);
+                self.applied().unsaved_handle = None;
+                Ok(())
+            }
+            Err(WriteError::Gone) => Ok(()),
+            Err(error) => {
+                let what = "failed to store the load balancer's handle and annotations";
+                Err(self.write_failed(error, what).await)
+            }
+        }
+    }
+
+    async fn write_status(&mut self, status: &LoadBalancerStatus) -> Result<(), Stop> {
+        let Some(patch) = status_patch(&self.base, status) else {
+            return Ok(());
+        };
+        match self
+            .tools
+            .writes
+            .patch_service_status(&self.base, &patch)
+            .await
+        {
+            Ok(now) => {
+                self.base = Arc::new(now);
+                Ok(())
+            }
+            Err(WriteError::Gone) => Ok(()),
+            Err(error) => Err(self
+                .write_failed(error, "failed to update load balancer status")
+                .await),
+        }
+    }
+
+    /// Takes note of an answer, and tells it.
+    fn after(
+        &mut self,
+        verdict: &Verdict,
+        sent: &Service,
+        metadata: Option<&ServicePatch>,
+        op: Op,
+    ) -> Result<(), Stop> {
+        // What was asked for, and what the provider itself wrote: a user's change in between is news.
+        let expected = metadata.map(|patch| with_annotations(sent, patch));
+        let expected = expected.as_ref().unwrap_or(sent);
+        let made = Made {
+            op,
+            departed: self.departed,
+            inputs: service_inputs(expected),
+            targets: self.targets,
+            jitter: self.jitter,
+        };
+        let seen = Seen::of(expected);
+        let base = Arc::clone(&self.base);
+        let applied = self.applied();
+        applied.seen = seen;
+        applied.latest = base;
+        let next = conclude(applied, verdict, &made, Instant::now());
+        let failures = applied.failures;
+        self.throttle = self.throttle.max(next.throttle);
+        for note in next.notes {
+            self.tell(note);
+        }
+        let service = display_name(&self.base);
+        let provider = &self.tools.provider;
+        match verdict {
+            Verdict::Ready(..) => {
+                self.tell(notes::ensured());
+                info!(%service, %provider, "ensured load balancer");
+            }
+            Verdict::Updated(_) => {
+                let targets = self.targets.map_or(0, |targets| targets.nodes.len());
+                self.tell(if targets == 0 {
+                    notes::no_nodes()
+                } else {
+                    notes::updated()
+                });
+                info!(%service, %provider, targets, "updated load balancer");
+            }
+            Verdict::Failed(trouble) => {
+                if op == Op::Update {
+                    self.tools.metrics.nodesync_errors.inc();
+                }
+                warn!(%service, %provider, ?op, error = %trouble, attempt = failures, next = ?next.outcome.map(shown), "load balancer call failed");
+            }
+            Verdict::Gone { retained: true } => {
+                info!(%service, %provider, "the provider keeps the load balancer");
+            }
+            _ => {}
+        }
+        match next.outcome {
+            Some(outcome) => Err(Stop::With(outcome)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The Service with these annotations written.
+fn with_annotations(service: &Service, patch: &ServicePatch) -> Service {
+    let mut service = service.clone();
+    let annotations = service.metadata.annotations.get_or_insert_default();
+    for (key, value) in &patch.annotations {
+        match value {
+            Some(value) => annotations.insert(key.clone(), value.clone()),
+            None => annotations.remove(key),
+        };
+    }
+    service
+}
+
+/// When a Service is looked at again, for the log.
+fn shown(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::At(at) => format!("in {:?}", at.saturating_duration_since(Instant::now())),
+        Outcome::Retry => "after the backoff".to_owned(),
+        Outcome::RetryTransport => "after the backoff, or when the provider is back".to_owned(),
+        Outcome::Forget => "when it changes".to_owned(),
+    }
+}

@@ -1,0 +1,243 @@
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+use crate::service::fixtures::node;
+
+fn view(node: &Node) -> api::NodeView {
+    api::NodeView {
+        name: node.metadata.name.clone().unwrap(),
+        uid: node.metadata.uid.clone().unwrap(),
+        provider_id: node.spec.as_ref().unwrap().provider_id.clone(),
+        ..api::NodeView::default()
+    }
+}
+
+fn observe(candidates: &mut Candidates, node: Node) -> bool {
+    let name = node.metadata.name.clone().unwrap();
+    let view = view(&node);
+    candidates.observe(&name, Some((Arc::new(node), view)))
+}
+
+fn names(set: &TargetSet) -> Vec<&str> {
+    set.nodes.iter().map(|node| node.name.as_str()).collect()
+}
+
+fn label(node: &mut Node, key: &str, value: &str) {
+    node.metadata
+        .labels
+        .get_or_insert_default()
+        .insert(key.to_owned(), value.to_owned());
+}
+
+type Edit = fn(&mut Node);
+type Change = fn(&mut api::NodeView);
+
+#[test]
+fn b_s6_who_is_a_target() {
+    let cases: [(&str, Edit, bool); 8] = [
+        ("plain", |_| {}, true),
+        (
+            "being deleted",
+            |n| n.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)),
+            false,
+        ),
+        ("excluded", |n| label(n, EXCLUDE_LABEL, "true"), false),
+        (
+            "excluded by any value",
+            |n| label(n, EXCLUDE_LABEL, ""),
+            false,
+        ),
+        ("not excluded", |n| label(n, EXCLUDE_LABEL, "false"), true),
+        (
+            "the autoscaler takes it away",
+            |n| taint(n, AUTOSCALER_TAINT),
+            false,
+        ),
+        (
+            "another taint",
+            |n| taint(n, "node.kubernetes.io/not-ready"),
+            true,
+        ),
+        ("no status", |n| n.status = None, true),
+    ];
+    for scope in [api::TargetScope::Owned, api::TargetScope::All] {
+        for (name, edit, expected) in cases {
+            let mut node = node("a");
+            edit(&mut node);
+            assert_eq!(eligible(&node, scope, true), expected, "{name}");
+        }
+    }
+}
+
+fn taint(node: &mut Node, key: &str) {
+    node.spec
+        .get_or_insert_default()
+        .taints
+        .get_or_insert_default()
+        .push(Taint {
+            key: key.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        });
+}
+
+#[test]
+fn s14_owned_needs_the_owner_and_the_id() {
+    let plain = node("a");
+    let mut fresh = node("b");
+    fresh.spec.get_or_insert_default().provider_id = None;
+    let mut empty = node("c");
+    empty.spec.get_or_insert_default().provider_id = Some(String::new());
+    for scope in [api::TargetScope::Owned, api::TargetScope::Unspecified] {
+        assert!(eligible(&plain, scope, true));
+        assert!(!eligible(&plain, scope, false));
+        assert!(!eligible(&fresh, scope, true));
+        assert!(!eligible(&empty, scope, true));
+    }
+    assert!(eligible(&plain, api::TargetScope::All, false));
+    assert!(eligible(&fresh, api::TargetScope::All, false));
+}
+
+#[test]
+fn b_s7_what_changes_a_set() {
+    let mut candidates = Candidates::default();
+    assert!(observe(&mut candidates, node("a")));
+    let before = candidates.select(&NodeSelector::default(), 0).fingerprint;
+
+    assert!(!observe(&mut candidates, node("a")), "the same again");
+    let ready = node("a");
+    let mut ready_view = view(&ready);
+    ready_view.ready = Some(false);
+    assert!(
+        !candidates.observe("a", Some((Arc::new(ready), ready_view))),
+        "a Ready flap"
+    );
+    let set = candidates.select(&NodeSelector::default(), 0);
+    assert_eq!(set.fingerprint, before);
+    assert_eq!(set.nodes[0].ready, Some(false), "but the view is current");
+
+    let changes: [(&str, Change); 5] = [
+        ("provider ID", |v| v.provider_id = Some("mock://new".into())),
+        ("UID", |v| v.uid = "new".into()),
+        ("addresses", |v| {
+            v.addresses.push(api::NodeAddress {
+                r#type: api::NodeAddressType::InternalIp.into(),
+                address: "10.0.0.1".into(),
+            });
+        }),
+        ("a projected label", |v| {
+            v.labels.insert("zone".into(), "a".into());
+        }),
+        ("a projected annotation", |v| {
+            v.annotations.insert("x".into(), "a".into());
+        }),
+    ];
+    for (name, change) in changes {
+        let mut changed = view(&node("a"));
+        change(&mut changed);
+        observe(&mut candidates, node("a"));
+        assert!(
+            candidates.observe("a", Some((Arc::new(node("a")), changed))),
+            "{name}"
+        );
+        assert_ne!(
+            candidates.select(&NodeSelector::default(), 0).fingerprint,
+            before,
+            "{name}"
+        );
+    }
+    assert!(candidates.observe("a", None), "gone");
+    assert!(!candidates.observe("a", None), "gone already");
+}
+
+#[test]
+fn s17_a_selector_limits_the_targets() {
+    let mut candidates = Candidates::default();
+    for (name, zone) in [("a", "z1"), ("b", "z2"), ("c", "z1")] {
+        let mut node = node(name);
+        label(&mut node, "zone", zone);
+        observe(&mut candidates, node);
+    }
+    let mut service = crate::service::fixtures::service();
+    service.metadata.annotations =
+        Some([("grpc-ccm.io/node-selector".to_owned(), "zone=z1".to_owned())].into());
+    let selector = NodeSelector::of(&service).unwrap();
+    assert_eq!(names(&candidates.select(&selector, 0)), ["a", "c"]);
+    let mut moved = node("b");
+    label(&mut moved, "zone", "z1");
+    assert!(
+        observe(&mut candidates, moved),
+        "a label that is not projected"
+    );
+    assert_eq!(names(&candidates.select(&selector, 0)), ["a", "b", "c"]);
+}
+
+#[test]
+fn s17_a_subset_is_stable() {
+    let select = |count: usize, without: Option<usize>| -> BTreeSet<String> {
+        let mut candidates = Candidates::default();
+        for i in (0..count).filter(|i| Some(*i) != without) {
+            observe(&mut candidates, node(&format!("node-{i:04}")));
+        }
+        let set = candidates.select(&NodeSelector::default(), 50);
+        assert!(set.nodes.is_sorted_by_key(|node| node.name.clone()));
+        names(&set).into_iter().map(str::to_owned).collect()
+    };
+    let before = select(500, None);
+    assert_eq!(before.len(), 50);
+    // One more Node displaces at most one.
+    for count in 501..520 {
+        let after = select(count, None);
+        let smaller = select(count - 1, None);
+        assert!(after.difference(&smaller).count() <= 1, "{count}");
+    }
+    // One that leaves is replaced by one, and only where it was chosen.
+    for gone in 0..500 {
+        let after = select(500, Some(gone));
+        let chosen = before.contains(&format!("node-{gone:04}"));
+        assert_eq!(before.difference(&after).count(), usize::from(chosen));
+        assert_eq!(after.len(), 50);
+    }
+    // And names one after the other are spread.
+    let low = before
+        .iter()
+        .filter(|name| name.as_str() < "node-0250")
+        .count();
+    assert!((10..=40).contains(&low), "{low} of 50 in the first half");
+    assert_eq!(select(30, None).len(), 30);
+}
+
+#[test]
+fn b_s7_a_set_that_shrinks_to_empty_waits_for_the_api_servers_word() {
+    let all = NodeSelector::default();
+    let mut candidates = Candidates::default();
+    let mut sets = Sets::default();
+
+    assert!(!sets.offer(&all, candidates.select(&all, 0)));
+    assert!(sets.get(&all).is_none(), "not even the first is believed");
+    assert_eq!(sets.doubtful(), std::slice::from_ref(&all));
+    assert_eq!(sets.selectors(), std::slice::from_ref(&all));
+    assert!(sets.confirm_empty(&all));
+    assert!(sets.get(&all).unwrap().is_empty());
+    assert!(!sets.offer(&all, candidates.select(&all, 0)), "still empty");
+    assert!(sets.doubtful().is_empty());
+
+    observe(&mut candidates, node("a"));
+    assert!(sets.offer(&all, candidates.select(&all, 0)));
+    assert!(!sets.offer(&all, candidates.select(&all, 0)), "the same");
+    candidates.observe("a", None);
+    assert!(!sets.offer(&all, candidates.select(&all, 0)));
+    assert!(!sets.get(&all).unwrap().is_empty(), "the old set stays");
+    observe(&mut candidates, node("a"));
+    assert!(
+        !sets.offer(&all, candidates.select(&all, 0)),
+        "it came back"
+    );
+    assert!(sets.doubtful().is_empty());
+    assert!(!sets.confirm_empty(&all), "a late answer changes nothing");
+    sets.retain(|_| false);
+    assert!(sets.get(&all).is_none());
+}

@@ -1,0 +1,378 @@
+//! The state of one provider's loop, and what each thing that happens does to it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+mod nodes;
+
+use super::Metrics;
+use super::ledger::{Ledger, Task};
+use super::plan::{Applied, asks};
+use super::sync::{Finished, Job, Tools, sync};
+use super::targets::{Candidates, NodeSelector, Sets, Settle};
+use crate::cluster::{Change, Key};
+use crate::provider::Session;
+use crate::queue::{Backoff, Outcome, Queue};
+use crate::run::{Hint, LoopContext};
+use crate::writes::Writes;
+
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(5),
+    max: Duration::from_mins(5),
+};
+/// `max_in_flight` where the provider states none.
+const DEFAULT_IN_FLIGHT: usize = 8;
+/// No provider gets more calls at once.
+const MOST_IN_FLIGHT: usize = 32;
+/// A Service whose targets are not known yet waits so long.
+const TARGETS_AGAIN: Duration = Duration::from_secs(1);
+
+/// What a recheck found: the selectors that were asked about, those whose set is empty indeed.
+type Rechecked = (Vec<NodeSelector>, Result<Vec<NodeSelector>, kube::Error>);
+
+/// The loop's state.
+pub(super) struct Work {
+    context: LoopContext,
+    tools: Arc<Tools>,
+    pub(super) queue: Queue<Task>,
+    pub(super) jobs: JoinSet<Finished>,
+    pub(super) recheck: JoinSet<Rechecked>,
+    /// What each job works on, and what was known before.
+    ids: HashMap<Id, (Task, Option<Applied>)>,
+    in_flight: BTreeSet<Task>,
+    /// Changed while it was worked on.
+    dirty: BTreeSet<Task>,
+    /// Hinted at while it was worked on.
+    looked_for: BTreeSet<Task>,
+    ledger: Ledger,
+    session: Option<Arc<Session>>,
+    /// Whether calls may be made now.
+    open: bool,
+    candidates: Candidates,
+    sets: Sets,
+    settle: Settle,
+    throttled: Option<Instant>,
+    /// A settled change of Nodes, and who was not tried since.
+    round: Option<(Instant, BTreeSet<Task>)>,
+    rng: StdRng,
+    metrics: Metrics,
+}
+
+impl Work {
+    pub(super) fn new(context: LoopContext, metrics: Metrics) -> Self {
+        let queue = Queue::new("service", BACKOFF, context.seed, &context.queue_metrics);
+        queue.pause();
+        let tools = Arc::new(Tools {
+            provider: Arc::clone(&context.provider),
+            config: Arc::clone(&context.config),
+            writes: Writes {
+                client: context.writes.client.clone(),
+                events: context.writes.events.for_component("service-controller"),
+            },
+            fence: context.fence.clone(),
+            status: context.status.clone(),
+            stop: context.stop.clone(),
+            metrics: metrics.clone(),
+        });
+        let rng = StdRng::seed_from_u64(context.seed);
+        Self {
+            context,
+            tools,
+            queue,
+            jobs: JoinSet::new(),
+            recheck: JoinSet::new(),
+            ids: HashMap::new(),
+            in_flight: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            looked_for: BTreeSet::new(),
+            ledger: Ledger::default(),
+            session: None,
+            open: false,
+            candidates: Candidates::default(),
+            sets: Sets::default(),
+            settle: Settle::default(),
+            throttled: None,
+            round: None,
+            rng,
+            metrics,
+        }
+    }
+
+    /// How many more Services may be worked on now.
+    pub(super) fn room(&self) -> usize {
+        if !self.open || self.throttled.is_some() {
+            return 0;
+        }
+        let stated = self
+            .session
+            .as_ref()
+            .and_then(|session| load_balancers(session))
+            .and_then(|capability| capability.max_in_flight)
+            .map_or(0, |most| most as usize);
+        let most = if stated == 0 {
+            DEFAULT_IN_FLIGHT
+        } else {
+            stated.min(MOST_IN_FLIGHT)
+        };
+        let lowered = self
+            .context
+            .config
+            .service
+            .concurrent_syncs
+            .map_or(most, |wanted| most.min(wanted))
+            .max(1);
+        lowered.saturating_sub(self.in_flight.len())
+    }
+
+    pub(super) fn settled_at(&self) -> Option<Instant> {
+        self.settle.due()
+    }
+
+    pub(super) fn throttled_until(&self) -> Option<Instant> {
+        self.throttled
+    }
+
+    pub(super) fn unthrottle(&mut self) {
+        self.throttled = None;
+    }
+
+    /// The provider came, went, or says something else of itself (▲M9, ▲S20).
+    pub(super) fn provider_changed(&mut self) {
+        let (working, accepted) = {
+            let status = self.context.status.borrow();
+            (status.working().cloned(), status.scope_accepted)
+        };
+        let provider = Arc::clone(&self.context.provider);
+        let working = working.filter(|session| load_balancers(session).is_some());
+        let open = working.is_some() && accepted;
+        if let Some(session) = working {
+            let same = self
+                .session
+                .as_ref()
+                .is_some_and(|before| says_the_same(before, &session));
+            let first = self.session.replace(session).is_none();
+            if !same {
+                self.rebuild();
+                if !first {
+                    for task in self.ledger.known() {
+                        self.queue.add(task);
+                    }
+                }
+            }
+            if !accepted {
+                warn!(%provider, "the provider reaches another account, project or region than before: no load balancer is made or deleted until --accept-cloud-scope allows it");
+            }
+        }
+        if open && !self.open {
+            self.queue.resume();
+            self.queue.reset_transport_backoffs();
+            info!(%provider, "load balancers are worked on");
+        } else if !open && self.open {
+            self.queue.pause();
+            info!(%provider, "load balancers wait for the provider");
+        }
+        self.open = open;
+    }
+
+    pub(super) fn services_changed(&mut self, changes: &[Change<Service>]) {
+        for change in changes {
+            let Some(key) = change.new.as_ref().or(change.old.as_ref()).map(|s| key(s)) else {
+                continue;
+            };
+            let task = Task::Service(key.clone());
+            if self.in_flight.contains(&task) {
+                self.dirty.insert(task);
+            } else if self.ledger.is_news(&key, change.new.as_deref()) {
+                self.queue.add(task);
+            } else if change.new.is_none() {
+                self.queue.remove(&task);
+            }
+        }
+    }
+
+    pub(super) fn hinted(&mut self, hint: &Hint) {
+        let in_sync = self
+            .session
+            .as_ref()
+            .and_then(|session| load_balancers(session))
+            .is_some_and(|capability| capability.in_sync);
+        let tasks = match hint {
+            Hint::LoadBalancer { namespace, name } => vec![Task::Service(Key {
+                namespace: namespace.clone(),
+                name: name.clone(),
+            })],
+            // Without `in_sync` it would be an Ensure of everything, on no more than a hint.
+            Hint::Resync if in_sync => self.ledger.known(),
+            Hint::Resync | Hint::Instance { .. } | Hint::Routes => Vec::new(),
+        };
+        for task in tasks {
+            if self.in_flight.contains(&task) {
+                self.looked_for.insert(task);
+            } else if self.ledger.look(&task) {
+                self.queue.add(task);
+            }
+        }
+    }
+
+    /// Begins to work on a task that the queue handed out.
+    pub(super) fn start(&mut self, task: Task) {
+        let now = match &task {
+            Task::Service(key) => self.context.cluster.services.get(key),
+            Task::Departed(..) => None,
+        };
+        let taken = self.ledger.take(&task, now);
+        if let Some(departed) = taken.departed {
+            self.queue.add(departed);
+        }
+        if taken.forgotten {
+            error!(
+                ?task,
+                "too many load balancers without a Service: one is not deleted"
+            );
+        }
+        let (Some(service), Some(session)) = (taken.service, self.session.clone()) else {
+            self.ledger.put(&task, taken.applied);
+            self.queue.done(&task, Outcome::Forget);
+            self.queue.remove(&task);
+            self.tried(&task);
+            return;
+        };
+        let departed = matches!(task, Task::Departed(..));
+        let owner =
+            session.ownership.service_owner(&service) == Some(self.context.provider.as_ref());
+        let needs = asks(&service) && owner && !departed;
+        let selector = NodeSelector::of(&service);
+        if let Task::Service(key) = &task {
+            let used = selector.as_ref().ok().filter(|_| needs).cloned();
+            self.ledger.uses(key, used);
+        }
+        let targets = match (&selector, needs) {
+            (Ok(selector), true) => {
+                if self.sets.get(selector).is_none() {
+                    let set = self.candidates.select(selector, self.max_targets());
+                    self.sets.offer(selector, set);
+                    self.doubt();
+                }
+                let set = self.sets.get(selector).cloned();
+                if set.is_none() {
+                    self.ledger.put(&task, taken.applied);
+                    self.queue
+                        .done(&task, Outcome::At(Instant::now() + TARGETS_AGAIN));
+                    return;
+                }
+                set
+            }
+            _ => None,
+        };
+        let kept = taken.applied.clone();
+        let job = Job {
+            service,
+            applied: taken.applied,
+            departed,
+            session,
+            selector,
+            targets,
+            jitter: self.rng.random(),
+        };
+        let handle = self.jobs.spawn(sync(job, Arc::clone(&self.tools)));
+        self.ids.insert(handle.id(), (task.clone(), kept));
+        self.in_flight.insert(task);
+    }
+
+    /// A job is over.
+    pub(super) fn finished(&mut self, done: Result<(Id, Finished), JoinError>) {
+        let (id, finished) = match done {
+            Ok((id, finished)) => (id, Some(finished)),
+            Err(error) => (error.id(), None),
+        };
+        let Some((task, kept)) = self.ids.remove(&id) else {
+            return;
+        };
+        self.in_flight.remove(&task);
+        let finished = finished.unwrap_or_else(|| {
+            error!(?task, "the work on a Service broke off: a bug");
+            Finished {
+                // What it did is not known: it is looked at as after a restart, and not forgotten where the Service goes.
+                applied: kept.map(|applied| Applied {
+                    look: true,
+                    touched: true,
+                    ..applied
+                }),
+                outcome: Outcome::Retry,
+                throttle: None,
+            }
+        });
+        if let Some(wait) = finished.throttle {
+            self.throttled = self.throttled.max(Some(Instant::now() + wait));
+        }
+        self.ledger.put(&task, finished.applied);
+        self.queue.done(&task, finished.outcome);
+        let mut again = self.ledger.overtaken(&task);
+        if self.dirty.remove(&task)
+            && let Task::Service(key) = &task
+        {
+            let now = self.context.cluster.services.get(key);
+            again |= self.ledger.is_news(key, now.as_deref());
+        }
+        if self.looked_for.remove(&task) {
+            again |= self.ledger.look(&task);
+        }
+        let ignores = self
+            .session
+            .as_ref()
+            .and_then(|session| load_balancers(session))
+            .is_some_and(|capability| capability.ignores_nodes);
+        again |= !ignores && self.ledger.wants_targets(&task, &self.sets);
+        if again {
+            self.queue.add(task.clone());
+        }
+        self.tried(&task);
+    }
+
+    /// A Service was tried with the newest targets, or needs them no more.
+    fn tried(&mut self, task: &Task) {
+        let Some((started, waiting)) = &mut self.round else {
+            return;
+        };
+        waiting.remove(task);
+        if waiting.is_empty() {
+            self.metrics
+                .nodesync_latency
+                .observe(started.elapsed().as_secs_f64());
+            self.round = None;
+        }
+    }
+}
+
+fn load_balancers(
+    session: &Session,
+) -> Option<&cloud_provider_api::v1alpha1::LoadBalancerCapability> {
+    session
+        .info
+        .capabilities
+        .as_ref()
+        .and_then(|all| all.load_balancers.as_ref())
+}
+
+/// Whether a provider that came back sees Nodes and Services as before.
+fn says_the_same(before: &Session, now: &Session) -> bool {
+    before.info.provider_name == now.info.provider_name
+        && load_balancers(before) == load_balancers(now)
+        && before.projection == now.projection
+        && before.ownership == now.ownership
+}
+
+fn key(service: &Service) -> Key {
+    Key {
+        namespace: service.metadata.namespace.clone().unwrap_or_default(),
+        name: service.metadata.name.clone().unwrap_or_default(),
+    }
+}

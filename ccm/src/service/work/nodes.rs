@@ -1,0 +1,163 @@
+//! What changes of Nodes do to the sets of targets, and those to Services.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use tokio::task::JoinError;
+use tokio::time::{Instant, sleep};
+use tracing::{error, warn};
+
+use super::{Rechecked, Work, load_balancers};
+use crate::cluster::Change;
+use crate::provider::{Session, node_view};
+use crate::providers::NodeOwner;
+use crate::service::recheck::still_empty;
+use crate::service::targets::{Candidates, NodeSelector, eligible};
+
+/// After so long the API server is asked again whether a set is empty.
+const RECHECK_AGAIN: Duration = Duration::from_secs(5);
+
+impl Work {
+    /// Looks at all Nodes anew: the provider sees them with other eyes.
+    pub(super) fn rebuild(&mut self) {
+        self.candidates = Candidates::default();
+        for node in self.context.cluster.nodes.all() {
+            self.observe(&node);
+        }
+        self.nodes_settled();
+    }
+
+    /// Says whether it can change a set.
+    fn observe(&mut self, node: &Arc<Node>) -> bool {
+        let Some(session) = &self.session else {
+            return false;
+        };
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let now = is_target(node, session, &self.context.provider)
+            .then(|| (Arc::clone(node), node_view(node, &session.projection)));
+        self.candidates.observe(name, now)
+    }
+
+    pub(in crate::service) fn nodes_changed(&mut self, changes: &[Change<Node>]) {
+        let mut relevant = false;
+        for change in changes {
+            relevant |= match (&change.new, &change.old) {
+                (Some(node), _) => self.observe(node),
+                (None, Some(old)) => self
+                    .candidates
+                    .observe(old.metadata.name.as_deref().unwrap_or_default(), None),
+                (None, None) => false,
+            };
+        }
+        if relevant {
+            self.settle.note(Instant::now());
+        }
+    }
+
+    /// Nodes have settled: makes the sets anew, once for all Services (▲S12).
+    pub(in crate::service) fn nodes_settled(&mut self) {
+        self.settle.clear();
+        let used = self.ledger.selectors();
+        self.sets.retain(|selector| used.contains(selector));
+        let max = self.max_targets();
+        let mut changed = false;
+        for selector in self.sets.selectors() {
+            let set = self.candidates.select(&selector, max);
+            changed |= self.sets.offer(&selector, set);
+        }
+        if changed {
+            self.sets_changed();
+        }
+        self.doubt();
+    }
+
+    /// Queues the Services whose targets are others now, and only those.
+    fn sets_changed(&mut self) {
+        let ignores = self
+            .session
+            .as_ref()
+            .and_then(|session| load_balancers(session))
+            .is_some_and(|capability| capability.ignores_nodes);
+        if ignores {
+            return;
+        }
+        let tasks: BTreeSet<_> = self.ledger.retargeted(&self.sets).into_iter().collect();
+        for task in &tasks {
+            self.queue.add(task.clone());
+        }
+        if !tasks.is_empty() {
+            let started = self.round.take().map_or_else(Instant::now, |(at, _)| at);
+            self.round = Some((started, tasks));
+        }
+    }
+
+    pub(super) fn max_targets(&self) -> usize {
+        self.session
+            .as_ref()
+            .and_then(|session| load_balancers(session))
+            .and_then(|capability| capability.max_targets)
+            .map_or(0, |max| max as usize)
+    }
+
+    /// Asks the API server about the sets that shrank to empty, one question at a time.
+    pub(super) fn doubt(&mut self) {
+        let selectors = self.sets.doubtful();
+        if selectors.is_empty() || !self.recheck.is_empty() {
+            return;
+        }
+        self.ask_about(selectors, Duration::ZERO);
+    }
+
+    fn ask_about(&mut self, selectors: Vec<NodeSelector>, after: Duration) {
+        let Some(session) = self.session.clone() else {
+            return;
+        };
+        let provider = Arc::clone(&self.context.provider);
+        let client = self.context.writes.client.clone();
+        self.recheck.spawn(async move {
+            if !after.is_zero() {
+                sleep(after).await;
+            }
+            let eligible: Arc<dyn Fn(&Node) -> bool + Send + Sync> =
+                Arc::new(move |node| is_target(node, &session, &provider));
+            let result = still_empty(client, selectors.clone(), eligible).await;
+            (selectors, result)
+        });
+    }
+
+    pub(in crate::service) fn rechecked(&mut self, verdict: Result<Rechecked, JoinError>) {
+        let provider = Arc::clone(&self.context.provider);
+        match verdict {
+            Ok((asked, Ok(empty))) => {
+                let mut changed = false;
+                for selector in &empty {
+                    changed |= self.sets.confirm_empty(selector);
+                }
+                if changed {
+                    self.sets_changed();
+                }
+                if empty.len() < asked.len() {
+                    warn!(%provider, "the watch shows no target where the API server has some: targets stay as they are");
+                }
+            }
+            Ok((_, Err(error))) => {
+                warn!(%provider, %error, "cannot read the Nodes: an empty target set is not believed");
+            }
+            Err(error) => error!(%provider, %error, "reading the Nodes broke off"),
+        }
+        let selectors = self.sets.doubtful();
+        if !selectors.is_empty() && self.recheck.is_empty() {
+            self.ask_about(selectors, RECHECK_AGAIN);
+        }
+    }
+}
+
+fn is_target(node: &Node, session: &Session, provider: &str) -> bool {
+    let scope = load_balancers(session)
+        .map(cloud_provider_api::v1alpha1::LoadBalancerCapability::target_scope)
+        .unwrap_or_default();
+    let owned = session.ownership.node_owner(node) == NodeOwner::Provider(provider);
+    eligible(node, scope, owned)
+}
