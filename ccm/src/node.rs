@@ -12,6 +12,10 @@ mod metrics;
 mod plan;
 mod refresh;
 mod sync;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -287,12 +291,11 @@ impl Worker {
                 let ours = session.ownership.concerns(&self.context.provider, node);
                 ours && plan::is_uninitialized(node)
             });
-            match node {
-                Some(node) => nodes.push(node),
-                None => {
-                    self.waiting().gone(&name);
-                    self.queue.done(&name, Outcome::Forget);
-                }
+            if let Some(node) = node {
+                nodes.push(node);
+            } else {
+                self.waiting().gone(&name);
+                self.queue.done(&name, Outcome::Forget);
             }
         }
         self.sync(&session, nodes, Duration::ZERO, asking).await;

@@ -114,11 +114,9 @@ pub(super) fn refreshed(
         if reserved(key) || !valid_key(key) || !valid_value(value) {
             continue;
         }
-        match existing.get(key) {
-            Some(holder) if holder == value || !ours(key) => {}
-            _ => {
-                set.insert(key.clone(), value.clone());
-            }
+        let holder = existing.get(key);
+        if holder.is_none_or(|holder| holder != value && ours(key)) {
+            set.insert(key.clone(), value.clone());
         }
     }
     changes.set = set;

@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(waiting.oldest(second(100)), Duration::ZERO);
         waiting.seen("a", None, Some(second(90)), now);
         waiting.seen("b", None, Some(second(40)), now);
-        assert_eq!(waiting.oldest(second(100)), Duration::from_secs(60));
+        assert_eq!(waiting.oldest(second(100)), Duration::from_mins(1));
         assert_eq!(waiting.oldest(second(1)), Duration::ZERO);
     }
 }

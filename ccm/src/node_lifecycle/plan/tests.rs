@@ -138,9 +138,9 @@ fn l6_witnesses_rotate() {
             .map(|node| name(node)[8..].to_owned())
             .collect::<Vec<_>>()
     };
-    assert_eq!(next(), ["0", "1", "2"].map(|i| i.to_owned()));
-    assert_eq!(next(), ["3", "0", "1"].map(|i| i.to_owned()));
-    assert_eq!(next(), ["2", "3", "0"].map(|i| i.to_owned()));
+    assert_eq!(next(), ["0", "1", "2"].map(str::to_owned));
+    assert_eq!(next(), ["3", "0", "1"].map(str::to_owned));
+    assert_eq!(next(), ["2", "3", "0"].map(str::to_owned));
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn l6_the_last_look() {
     );
     assert!(look(&edited(&decided, |node| node.metadata.creation_timestamp = None)).is_err());
     let other = edited(&decided, |node| {
-        node.spec.get_or_insert_default().provider_id = None
+        node.spec.get_or_insert_default().provider_id = None;
     });
     assert!(look(&other).is_err());
 }

@@ -1,0 +1,222 @@
+//! A small API server in memory that keeps Nodes as the real one does: UID and resourceVersion are preconditions, a merge
+//! patch merges, the status is written by itself, and every change reaches the store.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response, StatusCode};
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::client::Body;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Store};
+use crate::lease::Fence;
+use crate::provider::ProviderStatus;
+use crate::run::LoopContext;
+use crate::writes::{EventSink, Writes};
+
+/// The Nodes of a cluster.
+#[derive(Clone, Default)]
+pub(crate) struct FakeApi {
+    state: Arc<Mutex<State>>,
+    store: Store<Node>,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: BTreeMap<String, Value>,
+    version: u64,
+    writes: Vec<String>,
+    /// Runs before the next write is carried out: somebody else is faster.
+    before: Option<Box<dyn FnOnce(&FakeApi) + Send>>,
+}
+
+impl FakeApi {
+    /// Puts a Node there, with a UID made of its name and version where it has none.
+    pub(crate) fn put(&self, node: &Node) {
+        let mut node = serde_json::to_value(node).unwrap();
+        let mut state = self.state.lock().unwrap();
+        let name = node["metadata"]["name"].as_str().unwrap().to_owned();
+        if node["metadata"]["uid"].is_null() {
+            node["metadata"]["uid"] = format!("{name}-{}", state.version).into();
+        }
+        state.version += 1;
+        node["metadata"]["resourceVersion"] = state.version.to_string().into();
+        state.nodes.insert(name, node.clone());
+        drop(state);
+        self.store
+            .apply(Event::Apply(serde_json::from_value(node).unwrap()));
+    }
+
+    /// Changes a Node as somebody else.
+    pub(crate) fn edit(&self, name: &str, change: impl FnOnce(&mut Node)) {
+        let mut node = self.node(name).unwrap();
+        change(&mut node);
+        self.put(&node);
+    }
+
+    /// Takes a Node away.
+    pub(crate) fn delete(&self, name: &str) {
+        let gone = self.state.lock().unwrap().nodes.remove(name);
+        if let Some(gone) = gone {
+            self.store
+                .apply(Event::Delete(serde_json::from_value(gone).unwrap()));
+        }
+    }
+
+    /// The Node as it is.
+    pub(crate) fn node(&self, name: &str) -> Option<Node> {
+        let state = self.state.lock().unwrap();
+        let node = state.nodes.get(name).cloned();
+        node.map(|node| serde_json::from_value(node).unwrap())
+    }
+
+    /// The writes so far that were carried out, as `PATCH n`, `PATCH n/status` or `DELETE n`.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        self.state.lock().unwrap().writes.clone()
+    }
+
+    /// Somebody else is faster than the next write.
+    pub(crate) fn before_next_write(&self, act: impl FnOnce(&FakeApi) + Send + 'static) {
+        self.state.lock().unwrap().before = Some(Box::new(act));
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let this = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let this = this.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap_or_default();
+                let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+                let (code, answer) = this.handle(&parts.method, parts.uri.path(), &body);
+                let response = Response::builder()
+                    .status(code)
+                    .header("content-type", "application/json")
+                    .body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, Infallible>(response.unwrap())
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// What a loop of provider `mock` is given.
+    pub(crate) fn context(
+        &self,
+        status: tokio::sync::watch::Receiver<ProviderStatus>,
+    ) -> LoopContext {
+        use clap::Parser as _;
+        let config = crate::args::Args::try_parse_from(["ccm"])
+            .unwrap()
+            .into_config()
+            .unwrap();
+        LoopContext {
+            provider: "mock".into(),
+            config: Arc::new(config),
+            cluster: Cluster {
+                nodes: self.store.clone(),
+                ..Cluster::default()
+            },
+            writes: Writes::new(self.client(), EventSink::unwritten()),
+            status,
+            fence: Fence::open(),
+            wall: Arc::new(|| jiff::Timestamp::from_second(1_000_000).unwrap()),
+            seed: 1,
+            stop: tokio_util::sync::CancellationToken::new(),
+            queue_metrics: crate::queue::Metrics::register(
+                &mut prometheus_client::registry::Registry::default(),
+            ),
+            hints: tokio::sync::broadcast::Sender::new(16),
+        }
+    }
+
+    fn handle(&self, method: &Method, path: &str, body: &Value) -> (StatusCode, Value) {
+        if *method != Method::GET {
+            let before = self.state.lock().unwrap().before.take();
+            if let Some(before) = before {
+                before(self);
+            }
+        }
+        let Some(rest) = path.strip_prefix("/api/v1/nodes/") else {
+            return refused(StatusCode::NOT_FOUND);
+        };
+        let (name, status) = match rest.strip_suffix("/status") {
+            Some(name) => (name, true),
+            None => (rest, false),
+        };
+        let Some(mut node) = self.state.lock().unwrap().nodes.get(name).cloned() else {
+            return refused(StatusCode::NOT_FOUND);
+        };
+        if *method == Method::GET {
+            return (StatusCode::OK, node);
+        }
+        let wanted = if *method == Method::DELETE {
+            &body["preconditions"]
+        } else {
+            &body["metadata"]
+        };
+        let same =
+            |field: &str| wanted[field].is_null() || wanted[field] == node["metadata"][field];
+        if !same("uid") || !same("resourceVersion") {
+            return refused(StatusCode::CONFLICT);
+        }
+        self.state
+            .lock()
+            .unwrap()
+            .writes
+            .push(format!("{method} {rest}"));
+        if *method == Method::DELETE {
+            self.delete(name);
+            return (
+                StatusCode::OK,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}),
+            );
+        }
+        let kept = node["status"].clone();
+        if status {
+            merge(&mut node["status"], &body["status"]);
+        } else {
+            merge(&mut node, body);
+            node["status"] = kept;
+        }
+        self.put(&serde_json::from_value(node).unwrap());
+        (
+            StatusCode::OK,
+            serde_json::to_value(self.node(name)).unwrap(),
+        )
+    }
+}
+
+/// RFC 7396.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut target[key], value);
+        }
+    }
+}
+
+fn refused(code: StatusCode) -> (StatusCode, Value) {
+    let reason = if code == StatusCode::CONFLICT {
+        "Conflict"
+    } else {
+        "NotFound"
+    };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "code": code.as_u16(), "reason": reason, "message": reason,
+    });
+    (code, status)
+}

@@ -1,0 +1,252 @@
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::{Node, Taint};
+use tokio::sync::watch;
+
+use super::lookup::Lookup;
+use super::testing::FakeApi;
+use super::*;
+use crate::provider::{Trouble, TroubleCode};
+
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+fn fresh(name: &str) -> Node {
+    let mut node = Node::default();
+    node.metadata.name = Some(name.to_owned());
+    let taint = Taint {
+        key: UNINITIALIZED.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    node.spec.get_or_insert_default().taints = Some(vec![taint]);
+    node
+}
+
+fn instance() -> api::Instance {
+    api::Instance {
+        state: api::InstanceState::Running as i32,
+        provider_id: Some("mock://i-1".to_owned()),
+        instance_type: Some("small".to_owned()),
+        addresses: vec![api::NodeAddress {
+            r#type: api::NodeAddressType::InternalIp as i32,
+            address: "10.0.0.1".to_owned(),
+        }],
+        ..api::Instance::default()
+    }
+}
+
+struct Bench {
+    api: FakeApi,
+    worker: Worker,
+    /// Keeps the channel open.
+    _status: watch::Sender<ProviderStatus>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let api = FakeApi::default();
+        let status = watch::Sender::new(ProviderStatus {
+            probe: api::ProbeState::Ready,
+            scope_accepted: true,
+            ..ProviderStatus::default()
+        });
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let worker = Worker::new(api.context(status.subscribe()), metrics);
+        worker.queue.resume();
+        Self {
+            api,
+            worker,
+            _status: status,
+        }
+    }
+
+    fn stored(&self, name: &str) -> Arc<Node> {
+        self.worker.node(name).unwrap()
+    }
+
+    /// Settles `n` with this answer for this view of the Node; one with the taint comes from the queue.
+    async fn settle(&self, node: Arc<Node>, answer: Result<api::Instance, Trouble>) {
+        if plan::is_uninitialized(&node) {
+            self.worker.wait_for(&node);
+            self.worker.queue.add("n".to_owned());
+            let _names = self.worker.queue.next_batch(1, Duration::ZERO).await;
+        }
+        let lookup = Lookup {
+            node,
+            answer,
+            whole: false,
+        };
+        self.worker.settle(&["mock://".to_owned()], lookup).await;
+        assert_eq!(self.worker.queue.in_flight(), 0);
+    }
+
+    fn events(&self) -> Vec<String> {
+        self.worker.context.writes.events.recorded()
+    }
+
+    fn initialized(&self, name: &str) -> bool {
+        let node = self.api.node(name).unwrap();
+        !plan::is_uninitialized(&node) && node.spec.unwrap().provider_id.is_some()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n7_two_writes_initialise_a_node_and_the_addresses_come_first() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    bench.settle(bench.stored("n"), Ok(instance())).await;
+    assert_eq!(bench.api.writes(), ["PATCH n/status", "PATCH n"]);
+    assert!(bench.initialized("n"));
+    assert_eq!(bench.events().len(), 1, "{:?}", bench.events());
+    assert_eq!(bench.worker.queue.len(), 0);
+    // Once more, as after a restart: nothing to write.
+    bench.settle(bench.stored("n"), Ok(instance())).await;
+    assert_eq!(bench.api.writes().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_else_writes_in_between_and_nothing_of_theirs_is_lost() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    bench
+        .settle_after(
+            |api| {
+                // Before the main patch, which is the second write.
+                api.before_next_write(|api| {
+                    api.edit("n", |node| {
+                        let taints = node
+                            .spec
+                            .get_or_insert_default()
+                            .taints
+                            .get_or_insert_default();
+                        taints.push(Taint {
+                            key: "theirs".to_owned(),
+                            effect: "NoSchedule".to_owned(),
+                            ..Taint::default()
+                        });
+                    });
+                });
+            },
+            instance(),
+        )
+        .await;
+    assert!(bench.initialized("n"));
+    let taints = bench.api.node("n").unwrap().spec.unwrap().taints.unwrap();
+    assert_eq!(taints.len(), 1);
+    assert_eq!(taints[0].key, "theirs");
+}
+
+impl Bench {
+    /// Settles with a stale view: the Node changed since it was looked up.
+    async fn settle_after(&self, change: impl FnOnce(&FakeApi), answer: api::Instance) {
+        let stale = self.stored("n");
+        change(&self.api);
+        self.settle(stale, Ok(answer)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_made_again_under_the_same_name_gets_nothing_of_the_old_answer() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    bench
+        .settle_after(
+            |api| {
+                api.delete("n");
+                api.put(&fresh("n"));
+            },
+            instance(),
+        )
+        .await;
+    assert!(bench.api.writes().is_empty());
+    assert!(!bench.initialized("n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s11_a_node_that_is_gone_is_forgotten() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    bench.settle_after(|api| api.delete("n"), instance()).await;
+    assert!(bench.events().is_empty() && bench.worker.queue.len() == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn n12_a_label_of_ours_follows_the_cloud_and_one_of_theirs_stays() {
+    for (manager, wanted) in [("ccm", "big"), ("kubectl-label", "small")] {
+        let bench = Bench::new();
+        bench.api.put(&fresh("n"));
+        bench.settle(bench.stored("n"), Ok(instance())).await;
+        bench.api.edit("n", |node| {
+            let labels = serde_json::json!({
+                "f:beta.kubernetes.io/instance-type": {}, "f:node.kubernetes.io/instance-type": {},
+            });
+            let entry = serde_json::json!({
+                "manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:metadata": {"f:labels": labels}},
+            });
+            node.metadata.managed_fields = serde_json::from_value(serde_json::json!([entry])).unwrap();
+        });
+        assert_eq!(
+            bench.stored("n").metadata.managed_fields,
+            None,
+            "the store does not have them"
+        );
+        let bigger = api::Instance {
+            instance_type: Some("big".to_owned()),
+            ..instance()
+        };
+        bench.settle(bench.stored("n"), Ok(bigger)).await;
+        let labels = bench.api.node("n").unwrap().metadata.labels.unwrap();
+        assert_eq!(labels["node.kubernetes.io/instance-type"], wanted);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_n8_a_failure_keeps_the_taint_and_comes_again() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    let trouble = |code| Trouble {
+        code,
+        reason: "Broken".to_owned(),
+        message: "it broke".to_owned(),
+        retry_after: None,
+    };
+    bench
+        .settle(bench.stored("n"), Err(trouble(TroubleCode::Unavailable)))
+        .await;
+    assert!(bench.events().is_empty());
+    assert_eq!(bench.worker.queue.len(), 1);
+    bench
+        .settle(bench.stored("n"), Err(trouble(TroubleCode::Precondition)))
+        .await;
+    assert!(
+        bench.events()[0].contains("it broke"),
+        "{:?}",
+        bench.events()
+    );
+    let absent = api::Instance {
+        state: api::InstanceState::Absent as i32,
+        ..api::Instance::default()
+    };
+    bench.settle(bench.stored("n"), Ok(absent)).await;
+    assert!(bench.api.writes().is_empty() && bench.worker.queue.len() == 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_who_waits_is_told_why_even_without_a_provider() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    let stop = bench.worker.context.stop.clone();
+    let watching = async { tokio::join!(bench.worker.watch_nodes(), bench.worker.housekeep()) };
+    let within_a_minute = async {
+        tokio::time::sleep(Duration::from_secs(45)).await;
+        stop.cancel();
+    };
+    tokio::join!(watching, within_a_minute);
+    let events = bench.events();
+    assert!(
+        events.len() == 1 && events[0].contains("NodeNotInitialized"),
+        "{events:?}"
+    );
+}
