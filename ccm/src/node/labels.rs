@@ -82,12 +82,9 @@ pub(super) fn refreshed(
     managed: Option<&BTreeSet<String>>,
 ) -> LabelChanges {
     let mut changes = LabelChanges::default();
-    let mut ours = |key: &str| match managed {
-        Some(keys) => keys.contains(key),
-        None => {
-            changes.needs_managed = true;
-            false
-        }
+    let mut ours = |key: &str| {
+        changes.needs_managed |= managed.is_none();
+        managed.is_some_and(|keys| keys.contains(key))
     };
     let mut set = Labels::new();
     for pair in &PAIRS {

@@ -25,13 +25,15 @@ pub(crate) struct FakeApi {
     store: Store<Node>,
 }
 
+type Interference = Box<dyn FnOnce(&FakeApi) + Send>;
+
 #[derive(Default)]
 struct State {
     nodes: BTreeMap<String, Value>,
     version: u64,
     writes: Vec<String>,
     /// Runs before the next write is carried out: somebody else is faster.
-    before: Option<Box<dyn FnOnce(&FakeApi) + Send>>,
+    before: Option<Interference>,
 }
 
 impl FakeApi {

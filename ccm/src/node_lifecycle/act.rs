@@ -18,6 +18,7 @@ const WRITERS: usize = 16;
 const TOLD_AT: usize = 10;
 
 /// What became of a Node that was to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Deleted,
     /// Certainly not deleted by us.
@@ -86,7 +87,7 @@ impl Lifecycle {
                 tracing::warn!(node = name, %provider, "not deleted: the provider's own list has its instance");
                 Fate::Spared
             } else {
-                this.delete_one(session, &node).await
+                this.delete_one(&node, || this.may_delete(session)).await
             };
             (node, fate)
         }))
@@ -120,7 +121,8 @@ impl Lifecycle {
         }
     }
 
-    async fn delete_one(&self, session: &Arc<Session>, decided: &Node) -> Fate {
+    /// `may_delete` is asked at the last moment.
+    async fn delete_one(&self, decided: &Node, may_delete: impl Fn() -> bool) -> Fate {
         let (name, provider) = (plan::name(decided), &self.context.provider);
         let writes = &self.context.writes;
         let fresh = match writes.read_node(name).await {
@@ -136,7 +138,7 @@ impl Lifecycle {
             tracing::info!(node = name, %provider, reason, "Node not deleted");
             return Fate::Spared;
         }
-        if !self.may_delete(session) {
+        if !may_delete() {
             return Fate::Spared;
         }
         let reference = node_reference(&fresh);
@@ -203,3 +205,6 @@ impl Lifecycle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+use k8s_openapi::api::core::v1::NodeCondition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::sync::watch;
+
+use super::super::Metrics;
+use super::*;
+use crate::cluster::Key;
+use crate::node::testing::FakeApi;
+use crate::provider::ProviderStatus;
+
+fn node(ready: &str) -> Node {
+    let mut node = Node::default();
+    node.metadata.name = Some("n".to_owned());
+    node.metadata.creation_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    node.spec.get_or_insert_default().provider_id = Some("mock://n".to_owned());
+    let condition = NodeCondition {
+        type_: "Ready".to_owned(),
+        status: ready.to_owned(),
+        ..NodeCondition::default()
+    };
+    node.status.get_or_insert_default().conditions = Some(vec![condition]);
+    node
+}
+
+/// A cluster with the Node `n`, which is not Ready, and the Node as the loop saw it.
+fn bench() -> (FakeApi, Lifecycle, Arc<Node>) {
+    let api = FakeApi::default();
+    api.put(&node("Unknown"));
+    let (_, status) = watch::channel(ProviderStatus::default());
+    let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+    let lifecycle = Lifecycle::new(api.context(status), metrics);
+    let seen = lifecycle
+        .context
+        .cluster
+        .nodes
+        .get(&Key::node("n"))
+        .unwrap();
+    (api, lifecycle, seen)
+}
+
+fn events(lifecycle: &Lifecycle) -> Vec<String> {
+    lifecycle.context.writes.events.recorded()
+}
+
+#[tokio::test]
+async fn b_l2_a_node_is_deleted_with_an_event() {
+    let (api, lifecycle, seen) = bench();
+    assert_eq!(lifecycle.delete_one(&seen, || true).await, Fate::Deleted);
+    assert!(api.node("n").is_none());
+    let events = events(&lifecycle);
+    assert_eq!(events.len(), 1);
+    let wanted = "Deleting node n because it does not exist in the cloud provider";
+    assert!(
+        events[0].contains("Normal DeletingNode") && events[0].contains(wanted),
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn l6_what_changed_since_is_seen_and_the_node_stays() {
+    type Edit = fn(&FakeApi);
+    let edits: [Edit; 4] = [
+        |api| api.edit("n", |old| old.status = node("True").status),
+        |api| {
+            api.delete("n");
+            api.put(&node("Unknown"));
+        },
+        |api| {
+            api.edit("n", |node| {
+                node.spec.get_or_insert_default().provider_id = None
+            })
+        },
+        |api| api.delete("n"),
+    ];
+    for edit in edits {
+        let (api, lifecycle, seen) = bench();
+        edit(&api);
+        assert_eq!(lifecycle.delete_one(&seen, || true).await, Fate::Spared);
+        assert!(api.writes().is_empty() && events(&lifecycle).is_empty());
+    }
+    let (api, lifecycle, seen) = bench();
+    assert_eq!(lifecycle.delete_one(&seen, || false).await, Fate::Spared);
+    assert!(api.writes().is_empty());
+    // Between the last look and the delete: the preconditions.
+    let edits: [Edit; 2] = [edits[0], edits[1]];
+    for edit in edits {
+        let (api, lifecycle, seen) = bench();
+        api.before_next_write(edit);
+        assert_eq!(lifecycle.delete_one(&seen, || true).await, Fate::Spared);
+        assert!(api.node("n").is_some() && api.writes().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn b_l3_the_shutdown_taint_comes_and_goes() {
+    let (api, lifecycle, seen) = bench();
+    lifecycle.put_taints_on(&[seen]).await;
+    let taints = api.node("n").unwrap().spec.unwrap().taints.unwrap();
+    assert_eq!(taints[0].key, "node.cloudprovider.kubernetes.io/shutdown");
+    api.edit("n", |old| old.status = node("True").status);
+    let back = lifecycle.context.cluster.nodes.all();
+    lifecycle.take_taints_off(&back).await;
+    assert_eq!(
+        api.node("n").unwrap().spec.unwrap().taints,
+        Some(Vec::new())
+    );
+    // Nothing to do: nothing is written.
+    let writes = api.writes().len();
+    lifecycle
+        .take_taints_off(&lifecycle.context.cluster.nodes.all())
+        .await;
+    assert_eq!(api.writes().len(), writes);
+}
