@@ -250,7 +250,7 @@ impl Worker {
                 let limit = self.session().map_or(1, |session| self.lookups(&session).0);
                 let room = |load: &Load| load.asking < limit && load.writing < WRITE_BACKLOG;
                 // Its sender is our own.
-                let _room = load.wait_for(room).await;
+                drop(load.wait_for(room).await);
                 let not_before = *self
                     .not_before
                     .lock()

@@ -33,9 +33,11 @@ impl Lifecycle {
         let tainted = nodes
             .iter()
             .filter_map(|node| Some((node, plan::without_shutdown_taint(node)?)));
-        let changed =
-            stream::iter(tainted.map(|(node, taints)| self.set_taints(node, taints, "removed")));
-        changed.buffer_unordered(WRITERS).collect::<()>().await;
+        let changes: Vec<_> = tainted
+            .map(|(node, taints)| self.set_taints(node, taints, "removed"))
+            .collect();
+        let changed = stream::iter(changes).buffer_unordered(WRITERS);
+        changed.collect::<()>().await;
     }
 
     /// Nodes whose machine is shut down (B-L3).
@@ -43,8 +45,11 @@ impl Lifecycle {
         let bare = nodes
             .iter()
             .filter_map(|node| Some((node, plan::with_shutdown_taint(node)?)));
-        let changed = stream::iter(bare.map(|(node, taints)| self.set_taints(node, taints, "set")));
-        changed.buffer_unordered(WRITERS).collect::<()>().await;
+        let changes: Vec<_> = bare
+            .map(|(node, taints)| self.set_taints(node, taints, "set"))
+            .collect();
+        let changed = stream::iter(changes).buffer_unordered(WRITERS);
+        changed.collect::<()>().await;
     }
 
     async fn set_taints(&self, node: &Node, taints: Vec<Taint>, what: &str) {

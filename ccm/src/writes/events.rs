@@ -7,7 +7,9 @@ mod pending;
 mod series;
 mod writer;
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Service};
 use kube::{Client, Resource};
@@ -15,6 +17,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::run::WallClock;
 use pending::{Draft, EventKey, Pending};
@@ -55,6 +58,7 @@ pub(crate) struct EventSink {
 struct Shared {
     pending: Mutex<Pending>,
     changed: Notify,
+    idle: Notify,
     wall: WallClock,
     metrics: EventMetrics,
 }
@@ -76,6 +80,7 @@ impl EventSink {
         let shared = Arc::new(Shared {
             pending: Mutex::new(Pending::new(BOUND)),
             changed: Notify::new(),
+            idle: Notify::new(),
             wall,
             metrics,
         });
@@ -128,6 +133,22 @@ impl EventSink {
         }
     }
 
+    /// Returns when everything that was recorded is written or given up, or after `cap`.
+    pub(crate) async fn flush(&self, cap: Duration) {
+        let idle = async {
+            loop {
+                let mut notified = pin!(self.shared.idle.notified());
+                notified.as_mut().enable();
+                if self.shared.pending().is_idle() {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        // What is left is dropped with a warning by the writer: it is only events.
+        let _ = timeout(cap, idle).await;
+    }
+
     /// What waits to be written, as `Type Reason namespace/name: message` (`(xN)` for repeats) in the order in which it was recorded: for tests of loops, whose writer
     /// is not run.
     #[cfg(test)]
@@ -143,6 +164,8 @@ impl EventSink {
             shared: Arc::new(Shared {
                 pending: Mutex::new(pending),
                 changed: Notify::new(),
+                idle: Notify::new(),
+                idle: Notify::new(),
                 wall: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
                 metrics: EventMetrics::register(&mut Registry::default()),
             }),

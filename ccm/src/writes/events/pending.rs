@@ -34,6 +34,8 @@ pub(super) struct Pending {
     order: VecDeque<Arc<EventKey>>,
     drafts: BTreeMap<Arc<EventKey>, Draft>,
     bound: usize,
+    /// One that was popped is being written.
+    writing: bool,
 }
 
 impl Pending {
@@ -42,6 +44,7 @@ impl Pending {
             order: VecDeque::new(),
             drafts: BTreeMap::new(),
             bound,
+            writing: false,
         }
     }
 
@@ -66,7 +69,18 @@ impl Pending {
     pub(super) fn pop(&mut self) -> Option<(Arc<EventKey>, Draft)> {
         let key = self.order.pop_front()?;
         let draft = self.drafts.remove(&key)?;
+        self.writing = true;
         Some((key, draft))
+    }
+
+    /// The one that was popped is written, or given up. Whether none is left.
+    pub(super) fn written(&mut self) -> bool {
+        self.writing = false;
+        self.is_idle()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.order.is_empty() && !self.writing
     }
 
     pub(super) fn len(&self) -> usize {

@@ -54,6 +54,9 @@ impl EventWriter {
         let write = async {
             while let Some((key, draft)) = next(&shared, &stop).await {
                 self.write(key, draft).await;
+                if shared.pending().written() {
+                    shared.idle.notify_waiters();
+                }
             }
         };
         let cap = async {
