@@ -110,9 +110,9 @@ pub(crate) enum Retry {
 }
 
 /// An object that is wrong is asked about again after this, unchanged as it is.
-const INVALID_AGAIN: Duration = Duration::from_secs(30 * 60);
+const INVALID_AGAIN: Duration = Duration::from_mins(30);
 /// What only a person can mend is asked about again after this.
-const SLOW: Duration = Duration::from_secs(5 * 60);
+const SLOW: Duration = Duration::from_mins(5);
 /// How often BUSY is repeated quickly.
 const BUSY_TRIES: u32 = 5;
 /// So many lost connections in a row are told on the object; fewer are the status page's matter.
@@ -147,16 +147,16 @@ impl Trouble {
                 Retry::WhenChangedElse(self.retry_after.unwrap_or(INVALID_AGAIN)),
                 true,
             ),
-            TroubleCode::Precondition
-            | TroubleCode::NotFound
-            | TroubleCode::Internal
-            | TroubleCode::Fault => (or(Retry::Backoff), true),
             TroubleCode::Conflict => (or(Retry::After(SLOW)), true),
             TroubleCode::Busy if failures < BUSY_TRIES => {
                 let spread = Duration::from_millis(500).mul_f64(jitter.clamp(0.0, 1.0));
                 (or(Retry::After(Duration::from_secs(1) + spread)), false)
             }
-            TroubleCode::Busy => (or(Retry::Backoff), true),
+            TroubleCode::Busy
+            | TroubleCode::Precondition
+            | TroubleCode::NotFound
+            | TroubleCode::Internal
+            | TroubleCode::Fault => (or(Retry::Backoff), true),
             TroubleCode::Credentials => (or(Retry::After(SLOW)), false),
             TroubleCode::Throttled | TroubleCode::Unavailable => (or(Retry::Backoff), false),
             // A deadline is a minute or more: whoever waits has waited long enough to be told.

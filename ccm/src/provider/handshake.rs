@@ -187,7 +187,7 @@ mod tests {
             load_balancer: hint(86_400),
             routes: hint(-5),
         };
-        let raised = Deadlines::raised(Some(&hints), Duration::from_secs(900));
+        let raised = Deadlines::raised(Some(&hints), Duration::from_mins(15));
         let secs = |d: Duration| d.as_secs();
         assert_eq!(secs(raised.lookup), 90);
         assert_eq!(secs(raised.list), 300);

@@ -39,7 +39,7 @@ pub(crate) fn shown(text: &str) -> &str {
 /// `retry_after` of a failure, clamped to 1 s..10 min. `None` where it is no valid duration: then it was not stated.
 pub(crate) fn retry_after(given: &prost_types::Duration) -> Option<Duration> {
     const SHORTEST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(600);
+    const LONGEST: Duration = Duration::from_mins(10);
     duration(given).map(|given| given.clamp(SHORTEST, LONGEST))
 }
 

@@ -4,6 +4,7 @@
 
 mod lead;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,18 +41,21 @@ pub(crate) struct Maintain {
     pub(crate) endpoint: ProviderEndpoint,
     /// Dials it.
     pub(crate) connector: Arc<dyn Connector>,
-    /// While we lead: what Initialize is to be asked with. Set only after the Lease's annotation was read into `scope_seen`.
+    /// While we lead: what Initialize is to be asked with. Set only after the Lease was read, so that `annotations` are its own: with
+    /// an older view another scope would pass for the first.
     pub(crate) leading: watch::Receiver<Option<Arc<api::InitializeRequest>>>,
     /// Where it is published how the provider is.
     pub(crate) status: watch::Sender<ProviderStatus>,
     /// Where its hints go.
     pub(crate) hints: broadcast::Sender<Hint>,
-    /// The cloud scope that the Lease remembers; a change of it decides anew, without a restart.
-    pub(crate) scope_seen: watch::Receiver<Option<String>>,
-    /// Makes the Lease remember a scope. Must not block.
+    /// The Lease's annotations (`Elector::annotations`); a change of `scope_key` decides anew, without a restart.
+    pub(crate) annotations: watch::Receiver<BTreeMap<String, String>>,
+    /// The annotation that remembers the cloud scope of this provider.
+    pub(crate) scope_key: String,
+    /// Makes the Lease remember a scope under `scope_key`. Must not block.
     pub(crate) record_scope: Arc<dyn Fn(String) + Send + Sync>,
-    /// The Lease's annotation that holds the scope: for what is told to the operator.
-    pub(crate) scope_annotation: String,
+    /// What accepts a scope when `=SCOPE` is put behind it, for the operator: `kubectl annotate lease -n NAMESPACE NAME --overwrite SCOPE_KEY`.
+    pub(crate) accept_command: String,
     /// `Config::max_call_deadline`.
     pub(crate) max_call_deadline: Duration,
     /// Counts the calls.
@@ -73,8 +77,15 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
     loop {
         let why = match keeper.connect().await {
             Ok((connection, info)) => {
-                failures = 0;
-                keeper.serve(&connection.link, info).await
+                let started = Instant::now();
+                let why = keeper.serve(&connection.link, info).await;
+                // One that ends as soon as it stands is not made in a circle.
+                failures = if started.elapsed() < PROBE_PERIOD {
+                    failures.saturating_add(1)
+                } else {
+                    0
+                };
+                why
             }
             Err(Setback::Dial(why)) => {
                 failures = 0;
@@ -311,7 +322,8 @@ impl Keeper {
     /// The pause before the next attempt: 0.1 s to 1 s where nobody listens (it costs nothing, and the controllers go on within a
     /// second), growing to 5 s where somebody does and fails.
     fn delay(&self, failures: u32) -> Duration {
-        let most = (2_u64.saturating_pow(failures).saturating_mul(1000)).min(5000);
+        let doubled = 2_u64.saturating_pow(failures.saturating_sub(1));
+        let most = doubled.saturating_mul(1000).min(5000);
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         Duration::from_millis(random.random_range(100..=most))
     }

@@ -1,5 +1,6 @@
 //! For tests: a provider process in memory, which can be started, killed and started again, and a `maintain` that works with it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use super::connect::Tasks;
 use super::{Connector, DialError, Maintain, Metrics, Pipe, ProviderStatus, Session, maintain};
 use crate::args::ProviderEndpoint;
 use crate::run::Hint;
+
+/// Where the Lease remembers the cloud scope in tests.
+pub(crate) const SCOPE_KEY: &str = "grpc-ccm.io/cloud-scope";
 
 /// A provider process in memory, or none. It serves what `provider_sdk::Server::into_service` gives.
 #[derive(Clone, Default)]
@@ -68,7 +72,8 @@ impl Connector for InMemory {
 pub(crate) struct Running {
     pub(crate) status: watch::Receiver<ProviderStatus>,
     pub(crate) leading: watch::Sender<Option<Arc<api::InitializeRequest>>>,
-    pub(crate) scope_seen: watch::Sender<Option<String>>,
+    /// The Lease's annotations.
+    pub(crate) annotations: watch::Sender<BTreeMap<String, String>>,
     /// What `record_scope` was called with.
     pub(crate) recorded: Arc<Mutex<Vec<String>>>,
     pub(crate) hints: broadcast::Sender<Hint>,
@@ -91,15 +96,15 @@ pub(crate) fn initialize_request() -> Arc<api::InitializeRequest> {
 pub(crate) fn maintained(connector: impl Connector + 'static) -> Running {
     let (status, watching) = watch::channel(ProviderStatus::default());
     let (leading, led) = watch::channel(None);
-    let (scope_seen, scope) = watch::channel(None);
+    let (annotations, annotated) = watch::channel(BTreeMap::new());
     let (hints, _) = broadcast::channel(64);
     let recorded = Arc::new(Mutex::new(Vec::new()));
     let mut registry = prometheus_client::registry::Registry::default();
     let record = {
-        let (recorded, scope_seen) = (Arc::clone(&recorded), scope_seen.clone());
+        let (recorded, annotations) = (Arc::clone(&recorded), annotations.clone());
         move |scope: String| {
             recorded.lock().unwrap().push(scope.clone());
-            scope_seen.send_replace(Some(scope));
+            annotations.send_replace([(SCOPE_KEY.to_owned(), scope)].into());
         }
     };
     let with = Maintain {
@@ -113,10 +118,12 @@ pub(crate) fn maintained(connector: impl Connector + 'static) -> Running {
         leading: led,
         status,
         hints: hints.clone(),
-        scope_seen: scope,
+        annotations: annotated,
+        scope_key: SCOPE_KEY.to_owned(),
         record_scope: Arc::new(record),
-        scope_annotation: "grpc-ccm.io/cloud-scope".into(),
-        max_call_deadline: Duration::from_secs(900),
+        accept_command:
+            "kubectl annotate lease -n kube-system ccm --overwrite grpc-ccm.io/cloud-scope".into(),
+        max_call_deadline: Duration::from_mins(15),
         metrics: Metrics::register(&mut registry),
         seed: 7,
     };
@@ -127,7 +134,7 @@ pub(crate) fn maintained(connector: impl Connector + 'static) -> Running {
     Running {
         status: watching,
         leading,
-        scope_seen,
+        annotations,
         recorded,
         hints,
         metrics: registry,
@@ -148,10 +155,10 @@ impl Running {
         wanted: impl FnMut(&ProviderStatus) -> bool,
     ) -> ProviderStatus {
         let mut status = self.status.clone();
-        let waiting = tokio::time::timeout(Duration::from_secs(600), status.wait_for(wanted));
+        let waiting = tokio::time::timeout(Duration::from_mins(10), status.wait_for(wanted));
         match waiting.await {
             Ok(status) => status.unwrap().clone(),
-            Err(_) => panic!(
+            Err(tokio::time::error::Elapsed { .. }) => panic!(
                 "never came: {what}; it says {:?}",
                 self.status.borrow().complaint()
             ),

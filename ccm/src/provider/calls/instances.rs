@@ -51,11 +51,11 @@ impl Session {
                 ..frame.clone()
             };
             Box::pin(self.call(rpc, None, |link, deadline| async move {
+                use api::lookup_instance_result::Outcome;
                 let answer = client(link)
                     .lookup_instances(timed(request, deadline))
                     .await?
                     .into_inner();
-                use api::lookup_instance_result::Outcome;
                 named(answer.failed, answer.results, |result| Named {
                     name: result.node_name,
                     uid: result.node_uid,
@@ -95,12 +95,12 @@ impl Session {
                 ..frame.clone()
             };
             Box::pin(self.call(rpc, None, |link, deadline| async move {
+                use api::lookup_zone_result::Outcome;
                 let answer = ZoneServiceClient::with_origin(link, Link::origin())
                     .max_decoding_message_size(MAX_ANSWER_BYTES)
                     .lookup_zones(timed(request, deadline))
                     .await?
                     .into_inner();
-                use api::lookup_zone_result::Outcome;
                 named(answer.failed, answer.results, |result| Named {
                     name: result.node_name,
                     uid: result.node_uid,

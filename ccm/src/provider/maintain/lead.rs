@@ -16,7 +16,7 @@ use super::{Keeper, changed, client};
 use crate::providers::Ownership;
 use crate::run::Hint;
 
-const INITIALIZE_DEADLINE: Duration = Duration::from_secs(60);
+const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A session or a stream that lasted so long was a good one: its end is no failure.
@@ -73,7 +73,7 @@ impl Keeper {
                     failures = failures.saturating_add(1);
                     self.tell(&format!("Initialize failed: {trouble}"));
                     tracing::warn!(provider = %self.name, error = %trouble, "Initialize failed");
-                    let pause = self.pause(&trouble, failures);
+                    let pause = pause(&trouble, failures);
                     tokio::select! {
                         () = changed(&mut leading) => {}
                         () = sleep(pause) => {}
@@ -154,14 +154,6 @@ impl Keeper {
         });
     }
 
-    /// When Initialize is tried again.
-    fn pause(&self, trouble: &Trouble, failures: u32) -> Duration {
-        match trouble.reaction(failures).retry {
-            Retry::After(pause) | Retry::WhenChangedElse(pause) => pause.min(LONGEST_PAUSE),
-            Retry::Backoff | Retry::TransportBackoff => backoff(failures),
-        }
-    }
-
     /// Says why there is no session.
     fn tell(&self, why: &str) {
         self.with.status.send_if_modified(|status| {
@@ -172,7 +164,7 @@ impl Keeper {
     }
 
     fn publish(&self, session: &Arc<Session>, scope: &str) {
-        let last = self.with.scope_seen.borrow().clone();
+        let last = self.scope_seen();
         let (accepted, message) = self.judge(last.as_deref(), scope);
         tracing::info!(provider = %self.name, cloud_scope = scope, "initialised the provider");
         self.with.status.send_modify(|status| {
@@ -181,6 +173,11 @@ impl Keeper {
             status.cloud_scope = Some(scope.to_owned());
             status.message = message;
         });
+    }
+
+    fn scope_seen(&self) -> Option<String> {
+        let annotations = self.with.annotations.borrow();
+        annotations.get(&self.with.scope_key).cloned()
     }
 
     /// Whether the scope is the accepted one, and what is to be said about it.
@@ -193,10 +190,10 @@ impl Keeper {
                 (true, String::new())
             }
             Verdict::Refused { accepted } => {
-                let annotation = &self.with.scope_annotation;
+                let command = &self.with.accept_command;
                 let message = limits::cut(format!(
                     "the provider's credentials reach another cloud scope: {scope:?} instead of {accepted:?}; nothing is created or deleted. If this is \
-                     meant, accept it: kubectl annotate lease -n <namespace> <name> --overwrite {annotation}={scope:?}, or start the ccm with \
+                     meant, accept it: {command}={scope:?}, or start the ccm with \
                      --accept-cloud-scope={scope:?}. If not, give the provider the credentials that it had"
                 ));
                 tracing::error!(provider = %self.name, cloud_scope = scope, accepted, "{message}");
@@ -207,12 +204,13 @@ impl Keeper {
 
     /// Decides about the scope again whenever the Lease remembers another. Never returns.
     async fn watch_scope(&self, scope: &str) {
-        let mut seen = self.with.scope_seen.clone();
+        let mut seen = self.with.annotations.clone();
         // Also what changed between `publish` and here.
         seen.mark_changed();
         loop {
             changed(&mut seen).await;
-            let last = seen.borrow_and_update().clone();
+            seen.mark_unchanged();
+            let last = self.scope_seen();
             let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
             let verdict = scope_verdict(last.as_deref(), scope, operator);
             let accepts = !matches!(verdict, Verdict::Refused { .. });
@@ -297,6 +295,14 @@ fn hint(change: api::watch_changes_response::Change) -> Hint {
             name: balancer.name,
         },
         Change::Routes(_) => Hint::Routes,
+    }
+}
+
+/// When Initialize is tried again.
+fn pause(trouble: &Trouble, failures: u32) -> Duration {
+    match trouble.reaction(failures).retry {
+        Retry::After(pause) | Retry::WhenChangedElse(pause) => pause.min(LONGEST_PAUSE),
+        Retry::Backoff | Retry::TransportBackoff => backoff(failures),
     }
 }
 

@@ -104,7 +104,7 @@ async fn m10_a_call_that_hangs_ends_at_its_deadline_and_others_go_on() {
         (answer, start.elapsed())
     });
     assert_eq!(hangs.unwrap_err().code, TroubleCode::Deadline);
-    assert!(start.elapsed() >= Duration::from_secs(60));
+    assert!(start.elapsed() >= Duration::from_mins(1));
     assert!(goes.0.is_ok() && goes.1 < Duration::from_secs(1));
     assert!(!session.is_over());
     let mut text = String::new();

@@ -85,7 +85,7 @@ async fn m9_a_socket_that_appears_is_found_within_a_second() {
     running.lead();
     let status = running.until("a reason", |s| !s.message.is_empty()).await;
     assert!(status.complaint().contains("does not exist yet"));
-    tokio::time::sleep(Duration::from_secs(3600)).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
     let before = Instant::now();
     provider.start(Fake::new("1").service());
     running.session().await;
@@ -223,4 +223,43 @@ async fn the_peer_of_the_socket_is_checked() {
         refused(unix(None).connect().await),
         DialError::Refused(_)
     ));
+}
+
+#[tokio::test]
+async fn a_provider_that_shuts_down_properly_is_followed_to_its_successor() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("provider.sock");
+    let serve = |fake: &Fake, stop: tokio_util::sync::CancellationToken| {
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
+        tonic::transport::Server::builder()
+            .add_routes(fake.routes())
+            .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
+    };
+    let mut servers = tokio::task::JoinSet::new();
+    let first = Fake::new("1");
+    let stop = tokio_util::sync::CancellationToken::new();
+    servers.spawn(serve(&first, stop.clone()));
+    let running = maintained(UnixConnector {
+        socket: socket.clone(),
+        peer_uid: None,
+    });
+    running.lead();
+    let session = running.session().await;
+
+    stop.cancel();
+    timeout(Duration::from_secs(5), servers.join_next())
+        .await
+        .unwrap();
+    std::fs::remove_file(&socket).unwrap();
+    timeout(Duration::from_secs(5), session.ended())
+        .await
+        .unwrap();
+
+    let second = Fake::new("2");
+    servers.spawn(serve(&second, tokio_util::sync::CancellationToken::new()));
+    timeout(Duration::from_secs(5), running.session())
+        .await
+        .unwrap();
+    assert_eq!(second.log(), ["GetProviderInfo", "Initialize"]);
 }

@@ -124,13 +124,18 @@ impl Fake {
     }
 
     pub(super) fn service(&self) -> GrpcService {
-        const MAX: usize = 64 * 1024 * 1024;
-        let routes = tonic::service::Routes::new(ProviderServiceServer::new(self.clone()))
-            .add_service(InstanceServiceServer::new(self.clone()).max_encoding_message_size(MAX))
-            .add_service(LoadBalancerServiceServer::new(self.clone()));
-        let routes =
-            <_ as tower::ServiceExt<http::Request<tonic::body::Body>>>::map_err(routes, Into::into);
+        let routes = <_ as tower::ServiceExt<http::Request<tonic::body::Body>>>::map_err(
+            self.routes(),
+            Into::into,
+        );
         BoxCloneSyncService::new(routes)
+    }
+
+    pub(super) fn routes(&self) -> tonic::service::Routes {
+        const MAX: usize = 64 * 1024 * 1024;
+        tonic::service::Routes::new(ProviderServiceServer::new(self.clone()))
+            .add_service(InstanceServiceServer::new(self.clone()).max_encoding_message_size(MAX))
+            .add_service(LoadBalancerServiceServer::new(self.clone()))
     }
 
     async fn enter(&self, rpc: &'static str) {

@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::time::timeout;
 
 use super::super::TroubleCode;
-use super::super::testing::{InMemory, maintained};
+use super::super::testing::{InMemory, SCOPE_KEY, maintained};
 use super::fake::{Fake, failure};
 use crate::lease::Fence;
 use crate::run::Hint;
@@ -111,13 +111,17 @@ async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
     }
     assert_eq!(running.recorded.lock().unwrap().len(), 1);
 
-    running.scope_seen.send_replace(Some("account 2".into()));
+    running
+        .annotations
+        .send_replace([(SCOPE_KEY.into(), "account 2".into())].into());
     let status = running.until("accepted", |s| s.scope_accepted).await;
     assert!(status.may_delete_nodes());
     assert_eq!(status.complaint(), "");
     assert_eq!(moved.called("Initialize"), 1);
 
-    running.scope_seen.send_replace(Some("account 1".into()));
+    running
+        .annotations
+        .send_replace([(SCOPE_KEY.into(), "account 1".into())].into());
     running.until("refused again", |s| !s.scope_accepted).await;
 }
 
