@@ -5,8 +5,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Serialize, Serializer};
+
 /// Everything that was asked for, validated.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Config {
     /// Path of the kubeconfig; in-cluster configuration where absent.
     pub kubeconfig: Option<PathBuf>,
@@ -29,8 +32,10 @@ pub struct Config {
     /// The HTTPS port.
     pub serve: ServeConfig,
     /// The leader steps down after so long without an answer of its provider. 60 s.
+    #[serde(serialize_with = "go_duration")]
     pub provider_timeout: Duration,
     /// No deadline of a call is raised beyond this by the provider's hints. 15 min.
+    #[serde(serialize_with = "go_duration")]
     pub max_call_deadline: Duration,
     /// Requests a second to the API server; no limit where absent.
     pub kube_api_qps: Option<f32>,
@@ -39,7 +44,8 @@ pub struct Config {
 }
 
 /// Where a provider listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ProviderEndpoint {
     /// The name that the operator gave it: lower-case letters, digits and dashes, at most 47 bytes.
     pub name: String,
@@ -52,7 +58,8 @@ pub struct ProviderEndpoint {
 }
 
 /// Which cluster this is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ClusterConfig {
     /// `--cluster-name`; `kubernetes`.
     pub name: String,
@@ -107,16 +114,35 @@ impl Controller {
     }
 }
 
+impl Serialize for Controller {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// As the flags take it: `1m30s`.
+fn go_duration<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
+    const PRINTER: SpanPrinter = SpanPrinter::new()
+        .designator(Designator::Compact)
+        .spacing(Spacing::None);
+    serializer.serialize_str(&PRINTER.unsigned_duration_to_string(duration))
+}
+
 /// Leader election (B-M3).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LeaderElectionConfig {
     /// `--leader-elect`; true.
     pub enabled: bool,
     /// `--leader-elect-lease-duration`; 15 s.
+    #[serde(serialize_with = "go_duration")]
     pub lease_duration: Duration,
     /// `--leader-elect-renew-deadline`; 10 s.
+    #[serde(serialize_with = "go_duration")]
     pub renew_deadline: Duration,
     /// `--leader-elect-retry-period`; 2 s.
+    #[serde(serialize_with = "go_duration")]
     pub retry_period: Duration,
     /// `--leader-elect-resource-name`; `cloud-controller-manager`.
     pub resource_name: String,
@@ -125,37 +151,46 @@ pub struct LeaderElectionConfig {
 }
 
 /// The node controller.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeConfig {
     /// `--node-status-update-frequency`; 5 min.
+    #[serde(serialize_with = "go_duration")]
     pub status_update_frequency: Duration,
     /// `--concurrent-node-syncs`: lowers how many lookups run at once; the provider's `max_in_flight`, at most 32, where absent.
     pub concurrent_syncs: Option<usize>,
     /// How long a batch that is not full waits for more Nodes. 100 ms.
+    #[serde(serialize_with = "go_duration")]
     pub batch_linger: Duration,
 }
 
 /// The node lifecycle controller.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeLifecycleConfig {
     /// `--node-monitor-period`; 5 s.
+    #[serde(serialize_with = "go_duration")]
     pub monitor_period: Duration,
     /// `--node-deletion-brake`.
     pub brake: BrakeConfig,
 }
 
 /// How fast Nodes may be deleted (contract.md, "A Node is deleted only when all of this holds").
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BrakeConfig {
     /// The window in which deletions are counted. 10 min.
+    #[serde(serialize_with = "go_duration")]
     pub window: Duration,
     /// So many deletions are always allowed in a window (unless they are half of the Nodes). 2.
     pub floor: usize,
     /// So large a share of the provider's Nodes may be deleted in a window, 0.0..0.5. 0.10.
     pub share: f64,
     /// Beyond the limit nothing is deleted until the same absences held for so long. 15 min.
+    #[serde(serialize_with = "go_duration")]
     pub hold: Duration,
     /// A Node that is younger is never deleted. 1 min.
+    #[serde(serialize_with = "go_duration")]
     pub min_age: Duration,
 }
 
@@ -172,7 +207,8 @@ impl Default for BrakeConfig {
 }
 
 /// The service controller.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ServiceConfig {
     /// `--concurrent-service-syncs`: lowers how many Services are worked on at once; the provider's `max_in_flight`, at most 32, where absent.
     pub concurrent_syncs: Option<usize>,
@@ -183,7 +219,8 @@ pub struct ServiceConfig {
 }
 
 /// The HTTPS port (B-M4).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ServeConfig {
     /// `--bind-address`; 0.0.0.0.
     pub bind_address: IpAddr,
@@ -202,7 +239,8 @@ pub struct ServeConfig {
 }
 
 /// Certificate and key on disk, PEM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TlsFiles {
     /// Certificate chain.
     pub certificate: PathBuf,
