@@ -1,3 +1,165 @@
-//! The HTTPS port: health, metrics, configz.
+//! The HTTPS port: health, metrics, configz (B-M4).
+//!
+//! ```text
+//! connections (TLS, limits)  ->  admit (method, always-allowed path, reviewer)  ->  one of the endpoints
+//! ```
 
 mod auth;
+mod cache;
+mod connections;
+mod health;
+mod reviews;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Config;
+
+pub(crate) use auth::Reviewer;
+pub(crate) use connections::Listener;
+pub(crate) use health::{Health, Probe};
+pub(crate) use tls::BindError;
+
+use auth::Refusal;
+use connections::Limits;
+
+/// The media type of what prometheus-client encodes.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What every answer carries: it holds for now only, and is what it says it is.
+const EVERY_ANSWER: [(HeaderName, &str); 2] = [
+    (header::CACHE_CONTROL, "no-cache, private"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+];
+
+/// What the HTTPS port shows, and to whom.
+#[derive(Clone)]
+pub(crate) struct Site {
+    /// `/healthz`, `/livez`, `/readyz`.
+    pub(crate) health: Health,
+    /// `/metrics`.
+    pub(crate) registry: Arc<Registry>,
+    /// `/configz`, as it is in effect.
+    pub(crate) config: Arc<Config>,
+    /// Who may see what.
+    pub(crate) reviewer: Reviewer,
+}
+
+/// Serves until `shutdown`, then lets requests in progress finish, for 5 s at most.
+pub(crate) async fn serve(listener: Listener, site: Site, shutdown: CancellationToken) {
+    serve_within(listener, site, shutdown, Limits::default()).await;
+}
+
+async fn serve_within(listener: Listener, site: Site, shutdown: CancellationToken, limits: Limits) {
+    let router = router(site, limits.request);
+    connections::serve(listener, &router, shutdown, limits).await;
+}
+
+fn router(site: Site, request_timeout: Duration) -> Router {
+    let gate = Gate {
+        reviewer: site.reviewer.clone(),
+        request_timeout,
+    };
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics))
+        .route("/configz", get(configz))
+        .route("/version", get(version))
+        .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is nothing here\n") })
+        .layer(middleware::from_fn_with_state(gate, admit))
+        .with_state(Arc::new(site))
+}
+
+#[derive(Clone)]
+struct Gate {
+    reviewer: Reviewer,
+    request_timeout: Duration,
+}
+
+/// Every request passes here, also one to a path that does not exist: who may not see the site does not learn what is there.
+async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let answer = tokio::time::timeout(gate.request_timeout, async {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return (
+                [(header::ALLOW, "GET, HEAD")],
+                plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n"),
+            )
+                .into_response();
+        }
+        let (head, body) = request.into_parts();
+        match gate.reviewer.review(&head).await {
+            Ok(()) => next.run(Request::from_parts(head, body)).await,
+            Err(refusal) => refused(&refusal),
+        }
+    });
+    let answer = answer
+        .await
+        .unwrap_or_else(|_| plain(StatusCode::GATEWAY_TIMEOUT, "the request took too long\n"));
+    (EVERY_ANSWER, answer).into_response()
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let text = format!("{refusal}\n");
+    match refusal {
+        Refusal::Unauthenticated => (
+            [(header::WWW_AUTHENTICATE, "Bearer")],
+            plain(StatusCode::UNAUTHORIZED, text),
+        )
+            .into_response(),
+        Refusal::Forbidden { .. } => plain(StatusCode::FORBIDDEN, text),
+        Refusal::NotReviewed(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, text),
+    }
+}
+
+async fn metrics(State(site): State<Arc<Site>>) -> Response {
+    let mut text = String::new();
+    match prometheus_client::encoding::text::encode(&mut text, &site.registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
+        Err(_) => plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the metrics cannot be written as text\n",
+        ),
+    }
+}
+
+async fn configz(State(site): State<Arc<Site>>) -> Response {
+    json(serde_json::to_string_pretty(site.config.as_ref()))
+}
+
+/// As Kubernetes' own components write it, as far as it is known here.
+async fn version() -> Response {
+    let version = serde_json::json!({
+        "major": env!("CARGO_PKG_VERSION_MAJOR"),
+        "minor": env!("CARGO_PKG_VERSION_MINOR"),
+        "gitVersion": concat!("v", env!("CARGO_PKG_VERSION")),
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    });
+    json(serde_json::to_string_pretty(&version))
+}
+
+fn json(text: Result<String, serde_json::Error>) -> Response {
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
+        Err(error) => plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("this cannot be written as JSON: {error}\n"),
+        ),
+    }
+}
+
+fn plain(status: StatusCode, text: impl Into<String>) -> Response {
+    (status, text.into()).into_response()
+}

@@ -1,1 +1,301 @@
-//! Who may read what: TokenReview and SubjectAccessReview.
+//! Who asks (TokenReview) and may they (SubjectAccessReview): the API server says, and where it cannot be asked nobody may (B-M4).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::Client;
+use tokio::time::Instant;
+
+use super::cache::{Cache, Digest, digest};
+use super::reviews::{NotReviewed, Reviews};
+use crate::args::ServeConfig;
+
+/// Why a request is not answered. The texts are for whoever asked: the cause of a failed review stands in the log only.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("the bearer token is not valid")]
+    Unauthenticated,
+    #[error("user {user:?} may not {verb} the path {path:?}")]
+    Forbidden {
+        user: String,
+        verb: String,
+        path: String,
+    },
+    #[error(transparent)]
+    NotReviewed(#[from] NotReviewed),
+}
+
+/// Authenticates and authorises requests. Clones share what they know.
+#[derive(Clone)]
+pub(crate) struct Reviewer(Arc<Inner>);
+
+struct Inner {
+    tokens: Reviews,
+    access: Reviews,
+    skip_lookup: bool,
+    always_allowed: Vec<PathPattern>,
+    users: Mutex<Cache<Option<Arc<User>>>>,
+    verdicts: Mutex<Cache<bool>>,
+}
+
+/// Who asks, as the SubjectAccessReview wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct User {
+    name: String,
+    uid: Option<String>,
+    groups: Vec<String>,
+    extra: Option<BTreeMap<String, Vec<String>>>,
+}
+
+impl User {
+    fn anonymous() -> Self {
+        Self {
+            name: "system:anonymous".to_owned(),
+            uid: None,
+            groups: vec!["system:unauthenticated".to_owned()],
+            extra: None,
+        }
+    }
+}
+
+impl Reviewer {
+    /// `authentication` creates TokenReviews, `authorization` SubjectAccessReviews.
+    pub(crate) fn new(authentication: Client, authorization: Client, config: &ServeConfig) -> Self {
+        Self(Arc::new(Inner {
+            tokens: Reviews::new(
+                "TokenReview",
+                "/apis/authentication.k8s.io/v1/tokenreviews",
+                authentication,
+            ),
+            access: Reviews::new(
+                "SubjectAccessReview",
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+                authorization,
+            ),
+            skip_lookup: config.authentication_skip_lookup,
+            always_allowed: config
+                .always_allow_paths
+                .iter()
+                .map(|path| PathPattern::new(path))
+                .collect(),
+            users: Mutex::new(Cache::new()),
+            verdicts: Mutex::new(Cache::new()),
+        }))
+    }
+
+    /// Ok: answer the request. Paths that are always allowed need no API server: a probe with a token must not fail because it is down.
+    pub(super) async fn review(&self, request: &Parts) -> Result<(), Refusal> {
+        let inner = &self.0;
+        let path = request.uri.path();
+        if inner
+            .always_allowed
+            .iter()
+            .any(|pattern| pattern.matches(path))
+        {
+            return Ok(());
+        }
+        let credentials = if inner.skip_lookup {
+            Credentials::None
+        } else {
+            Credentials::of(&request.headers)
+        };
+        let user = match credentials {
+            Credentials::None => Arc::new(User::anonymous()),
+            Credentials::Token(token) => inner.who(token).await?.ok_or(Refusal::Unauthenticated)?,
+            Credentials::Unreadable => return Err(Refusal::Unauthenticated),
+        };
+        let verb = request.method.as_str().to_ascii_lowercase();
+        if inner.may(&user, &verb, path).await? {
+            return Ok(());
+        }
+        Err(Refusal::Forbidden {
+            user: user.name.clone(),
+            verb,
+            path: path.to_owned(),
+        })
+    }
+}
+
+impl Inner {
+    /// Whose token it is; `None` where it is not valid.
+    async fn who(&self, token: &str) -> Result<Option<Arc<User>>, Refusal> {
+        let question = digest(token.as_bytes());
+        if let Some(known) = recall(&self.users, &question) {
+            return Ok(known);
+        }
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: Some(token.to_owned()),
+                ..TokenReviewSpec::default()
+            },
+            ..TokenReview::default()
+        };
+        let user = self
+            .tokens
+            .ask(&review, |answer: TokenReview| {
+                let status = answer.status?;
+                Some(status.user.filter(|_| status.authenticated == Some(true)))
+            })
+            .await?
+            .and_then(|user| {
+                Some(Arc::new(User {
+                    name: user.username.filter(|name| !name.is_empty())?,
+                    uid: user.uid,
+                    groups: user.groups.unwrap_or_default(),
+                    extra: user.extra,
+                }))
+            });
+        keep(&self.users, question, user.clone());
+        Ok(user)
+    }
+
+    async fn may(&self, user: &User, verb: &str, path: &str) -> Result<bool, Refusal> {
+        let spec = SubjectAccessReviewSpec {
+            user: Some(user.name.clone()),
+            uid: user.uid.clone(),
+            groups: Some(user.groups.clone()),
+            extra: user.extra.clone(),
+            non_resource_attributes: Some(NonResourceAttributes {
+                path: Some(path.to_owned()),
+                verb: Some(verb.to_owned()),
+            }),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let question = digest(&self.access.body(&spec)?);
+        if let Some(known) = recall(&self.verdicts, &question) {
+            return Ok(known);
+        }
+        let review = SubjectAccessReview {
+            spec,
+            ..SubjectAccessReview::default()
+        };
+        let allowed = self
+            .access
+            .ask(&review, |answer: SubjectAccessReview| {
+                let status = answer.status?;
+                Some(status.allowed && status.denied != Some(true))
+            })
+            .await?;
+        keep(&self.verdicts, question, allowed);
+        Ok(allowed)
+    }
+}
+
+fn recall<V: Clone>(cache: &Mutex<Cache<V>>, question: &Digest) -> Option<V> {
+    let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    cache.get(question, Instant::now())
+}
+
+fn keep<V: Clone>(cache: &Mutex<Cache<V>>, question: Digest, answer: V) {
+    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    cache.put(question, answer, Instant::now());
+}
+
+/// What a request says about who asks.
+#[derive(Debug, PartialEq, Eq)]
+enum Credentials<'a> {
+    /// Nothing, or nothing that is understood here (`Basic`).
+    None,
+    Token(&'a str),
+    /// A header that is no text.
+    Unreadable,
+}
+
+impl<'a> Credentials<'a> {
+    fn of(headers: &'a HeaderMap) -> Self {
+        let Some(value) = headers.get(header::AUTHORIZATION) else {
+            return Self::None;
+        };
+        let Ok(value) = value.to_str() else {
+            return Self::Unreadable;
+        };
+        match value.trim().split_once(' ') {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
+                Self::Token(token.trim())
+            }
+            _ => Self::None,
+        }
+    }
+}
+
+/// A path that is always allowed: itself, or with a `*` at the end everything that begins so.
+#[derive(Debug)]
+enum PathPattern {
+    Exact(String),
+    Prefix(String),
+}
+
+impl PathPattern {
+    fn new(pattern: &str) -> Self {
+        let pattern = pattern.trim_start_matches('/');
+        match pattern.strip_suffix('*') {
+            Some(prefix) => Self::Prefix(prefix.to_owned()),
+            None => Self::Exact(pattern.to_owned()),
+        }
+    }
+
+    fn matches(&self, path: &str) -> bool {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        match self {
+            Self::Exact(exact) => path == exact,
+            Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b_m4_credentials_of_a_request() {
+        let cases: [(Option<&[u8]>, Credentials<'_>); 9] = [
+            (None, Credentials::None),
+            (Some(b""), Credentials::None),
+            (Some(b"Bearer"), Credentials::None),
+            (Some(b"Bearer "), Credentials::None),
+            (Some(b"Basic dTpw"), Credentials::None),
+            (Some(b"Bearer abc"), Credentials::Token("abc")),
+            (Some(b"bearer   abc "), Credentials::Token("abc")),
+            (Some(b"BEARER a.b.c"), Credentials::Token("a.b.c")),
+            (Some(b"Bearer \xff"), Credentials::Unreadable),
+        ];
+        for (value, expected) in cases {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = value {
+                headers.insert(header::AUTHORIZATION, value.try_into().unwrap());
+            }
+            assert_eq!(Credentials::of(&headers), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn b_m4_always_allowed_paths() {
+        for (pattern, path, expected) in [
+            ("/healthz", "/healthz", true),
+            ("healthz", "/healthz", true),
+            ("/healthz", "/healthz/", false),
+            ("/healthz", "/healthz/../metrics", false),
+            ("/healthz", "/healthzz", false),
+            ("/healthz", "//healthz", false),
+            ("/healthz*", "/healthzz", true),
+            ("/debug/*", "/debug/a/b", true),
+            ("/debug/*", "/debug", false),
+            ("/a*b", "/aXb", false),
+            ("*", "/metrics", true),
+            ("", "/metrics", false),
+        ] {
+            assert_eq!(
+                PathPattern::new(pattern).matches(path),
+                expected,
+                "{pattern} {path}"
+            );
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Answers that are good for a short time, bounded in number.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A review's answer is good for so long, as upstream has it.
+pub(super) const LIFETIME: Duration = Duration::from_secs(10);
+/// So many answers are kept: whoever sends a million tokens costs reviews, not memory.
+pub(super) const CAPACITY: usize = 1024;
+
+/// SHA-256 of what was asked.
+pub(super) type Digest = Vec<u8>;
+
+/// Answers by a digest of their question: what was asked (a token) is not kept.
+pub(super) struct Cache<V> {
+    answers: BTreeMap<Digest, (Instant, V)>,
+    /// In order of expiry, since all live equally long.
+    expiries: VecDeque<(Instant, Digest)>,
+}
+
+impl<V: Clone> Cache<V> {
+    pub(super) fn new() -> Self {
+        Self {
+            answers: BTreeMap::new(),
+            expiries: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn get(&self, question: &Digest, now: Instant) -> Option<V> {
+        self.answers
+            .get(question)
+            .filter(|(expiry, _)| now < *expiry)
+            .map(|(_, answer)| answer.clone())
+    }
+
+    pub(super) fn put(&mut self, question: Digest, answer: V, now: Instant) {
+        while let Some((expiry, _)) = self.expiries.front() {
+            if now < *expiry && self.expiries.len() < CAPACITY {
+                break;
+            }
+            let Some((expiry, old)) = self.expiries.pop_front() else {
+                break;
+            };
+            // Asked again meanwhile: its newer expiry stands further behind.
+            if self.answers.get(&old).is_some_and(|(of, _)| *of == expiry) {
+                self.answers.remove(&old);
+            }
+        }
+        let expiry = now + LIFETIME;
+        self.expiries.push_back((expiry, question.clone()));
+        self.answers.insert(question, (expiry, answer));
+    }
+}
+
+/// SHA-256, from the crypto provider that TLS uses.
+pub(super) fn digest(bytes: &[u8]) -> Digest {
+    use rustls::SupportedCipherSuite as Suite;
+    let hash = match rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256 {
+        Suite::Tls12(suite) => suite.common.hash_provider,
+        Suite::Tls13(suite) => suite.common.hash_provider,
+    };
+    hash.hash(bytes).as_ref().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_sha_256() {
+        let hex: String = digest(b"abc")
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!(
+            hex,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    #[test]
+    fn b_m4_an_answer_is_good_for_its_lifetime_only() {
+        let start = Instant::now();
+        let mut cache = Cache::new();
+        cache.put(digest(b"a"), 1, start);
+        let almost = start + LIFETIME.checked_sub(Duration::from_millis(1)).unwrap();
+        assert_eq!(cache.get(&digest(b"a"), almost), Some(1));
+        assert_eq!(cache.get(&digest(b"b"), almost), None);
+        assert_eq!(cache.get(&digest(b"a"), start + LIFETIME), None);
+    }
+
+    #[test]
+    fn b_m4_the_cache_is_bounded_and_drops_the_oldest() {
+        let now = Instant::now();
+        let mut cache = Cache::new();
+        let key = |n: usize| digest(&n.to_le_bytes());
+        for n in 0..CAPACITY * 3 {
+            cache.put(key(n), n, now + Duration::from_micros(n as u64));
+            assert!(cache.answers.len() <= CAPACITY && cache.expiries.len() <= CAPACITY);
+        }
+        let then = now + Duration::from_millis(10);
+        assert_eq!(cache.get(&key(0), then), None);
+        assert_eq!(
+            cache.get(&key(CAPACITY * 3 - 1), then),
+            Some(CAPACITY * 3 - 1)
+        );
+        assert_eq!(
+            cache.get(&key(CAPACITY * 2), then),
+            Some(CAPACITY * 2),
+            "the newest CAPACITY stay"
+        );
+    }
+
+    #[test]
+    fn an_answer_that_was_renewed_outlives_its_first_expiry() {
+        let start = Instant::now();
+        let mut cache = Cache::new();
+        cache.put(digest(b"a"), 1, start);
+        cache.put(digest(b"a"), 2, start + LIFETIME / 2);
+        let later = start + LIFETIME + Duration::from_millis(1);
+        cache.put(digest(b"b"), 3, later);
+        assert_eq!(cache.get(&digest(b"a"), later), Some(2));
+        cache.put(digest(b"b"), 4, start + LIFETIME * 9);
+        assert_eq!((cache.answers.len(), cache.expiries.len()), (1, 1));
+    }
+}

@@ -1,0 +1,203 @@
+//! `/healthz`, `/livez`, `/readyz`: named checks, and the text that upstream's components answer with.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::{Site, plain};
+
+/// Reasons are cut here: the endpoints are open to everybody, and probes keep the text in events.
+const REASON_CHARS: usize = 256;
+
+/// Which endpoint a check counts for. `/livez` has no checks: the kubelet restarts what fails it, and a restart brings back neither a
+/// cloud nor an API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Probe {
+    /// `/healthz`: does this process do what it should; a leader that cannot renew does not.
+    Health,
+    /// `/readyz`: caches are synced, the provider is there.
+    Ready,
+}
+
+type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// The checks. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Health {
+    checks: Arc<RwLock<BTreeMap<Probe, Vec<(Arc<str>, Check)>>>>,
+}
+
+impl Health {
+    /// Adds a check, or replaces the probe's one of that name. Checks are shown in the order in which they were first added. The check must
+    /// not wait (it reads what is known already), and its reason is shown to everybody: no secrets.
+    pub(crate) fn check(
+        &self,
+        probe: Probe,
+        name: impl Into<Arc<str>>,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let name = name.into();
+        let check: Check = Arc::new(check);
+        let mut checks = self.checks.write().unwrap_or_else(PoisonError::into_inner);
+        let checks = checks.entry(probe).or_default();
+        match checks.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = check,
+            None => checks.push((name, check)),
+        }
+    }
+
+    /// Runs the probe's checks. They run without the lock, so that one may add another.
+    fn results(&self, probe: Probe) -> Vec<(Arc<str>, Result<(), String>)> {
+        let checks = self
+            .checks
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&probe)
+            .cloned()
+            .unwrap_or_default();
+        checks
+            .into_iter()
+            .map(|(name, check)| (name, check()))
+            .collect()
+    }
+}
+
+pub(super) async fn healthz(State(site): State<Arc<Site>>, RawQuery(query): RawQuery) -> Response {
+    let results = site.health.results(Probe::Health);
+    answer("healthz", &results, query.as_deref())
+}
+
+pub(super) async fn readyz(State(site): State<Arc<Site>>, RawQuery(query): RawQuery) -> Response {
+    let results = site.health.results(Probe::Ready);
+    answer("readyz", &results, query.as_deref())
+}
+
+/// Says that this process serves, and nothing else.
+pub(super) async fn livez(RawQuery(query): RawQuery) -> Response {
+    answer("livez", &[], query.as_deref())
+}
+
+fn answer(
+    endpoint: &str,
+    results: &[(Arc<str>, Result<(), String>)],
+    query: Option<&str>,
+) -> Response {
+    let verbose = query.is_some_and(|query| {
+        query
+            .split('&')
+            .any(|pair| pair.split('=').next() == Some("verbose"))
+    });
+    let (passed, text) = report(endpoint, results, verbose);
+    let status = if passed {
+        StatusCode::OK
+    } else {
+        StatusCode::INTERNAL_SERVER_ERROR
+    };
+    plain(status, text)
+}
+
+/// Whether all passed, and the answer's text: the list where it is asked for or something failed.
+fn report(
+    endpoint: &str,
+    results: &[(Arc<str>, Result<(), String>)],
+    verbose: bool,
+) -> (bool, String) {
+    let passed = results.iter().all(|(_, result)| result.is_ok());
+    if passed && !verbose {
+        return (true, "ok".to_owned());
+    }
+    let mut text = "[+]ping ok\n".to_owned();
+    for (name, result) in results {
+        // Writing to a String does not fail.
+        let _ = match result {
+            Ok(()) => writeln!(text, "[+]{name} ok"),
+            Err(reason) => writeln!(text, "[-]{name} failed: {}", one_line(reason)),
+        };
+    }
+    let verdict = if passed { "passed" } else { "failed" };
+    let _ = writeln!(text, "{endpoint} check {verdict}");
+    (passed, text)
+}
+
+fn one_line(reason: &str) -> String {
+    reason
+        .chars()
+        .take(REASON_CHARS)
+        .map(|char| if char.is_control() { ' ' } else { char })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(of: &[(&str, Result<(), &str>)]) -> Vec<(Arc<str>, Result<(), String>)> {
+        of.iter()
+            .map(|(name, result)| (Arc::from(*name), result.map_err(str::to_owned)))
+            .collect()
+    }
+
+    #[test]
+    fn b_m4_health_text_is_upstreams() {
+        let good = results(&[("lease", Ok(())), ("loops", Ok(()))]);
+        let bad = results(&[
+            ("lease", Err("not renewed\nfor 12s")),
+            ("loops", Ok(())),
+            ("last", Err("x")),
+        ]);
+        for (of, verbose, expected) in [
+            (&good, false, (true, "ok")),
+            (
+                &good,
+                true,
+                (
+                    true,
+                    "[+]ping ok\n[+]lease ok\n[+]loops ok\nhealthz check passed\n",
+                ),
+            ),
+            (
+                &bad,
+                false,
+                (
+                    false,
+                    "[+]ping ok\n[-]lease failed: not renewed for 12s\n[+]loops ok\n[-]last failed: x\nhealthz check failed\n",
+                ),
+            ),
+        ] {
+            let (passed, text) = report("healthz", of, verbose);
+            assert_eq!((passed, text.as_str()), expected);
+        }
+        assert_eq!(
+            report("healthz", &bad, true),
+            report("healthz", &bad, false)
+        );
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let results = results(&[("a", Err("é".repeat(1000).as_str()))]);
+        let (_, text) = report("readyz", &results, false);
+        assert!(text.contains(&format!("failed: {}\n", "é".repeat(REASON_CHARS))));
+    }
+
+    #[test]
+    fn a_check_of_the_same_name_replaces_the_one_before() {
+        let health = Health::default();
+        health.check(Probe::Health, "lease", || Err("first".to_owned()));
+        health.check(Probe::Health, "other", || Ok(()));
+        health.check(Probe::Ready, "lease", || Err("ready".to_owned()));
+        health.check(Probe::Health, "lease", || Err("second".to_owned()));
+        assert_eq!(
+            health.results(Probe::Health),
+            results(&[("lease", Err("second")), ("other", Ok(()))])
+        );
+        assert_eq!(
+            health.results(Probe::Ready),
+            results(&[("lease", Err("ready"))])
+        );
+    }
+}

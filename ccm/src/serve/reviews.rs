@@ -1,0 +1,140 @@
+//! One kind of review, asked of the API server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::Client;
+use kube::client::Body;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+
+/// One review, with the wait for its turn.
+pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+/// So many reviews of a kind at once: strangers at the port must not become load on the API server.
+const REVIEWS_AT_ONCE: usize = 16;
+/// A review's answer is a few hundred bytes; a user with thousands of groups stays below this.
+const ANSWER_BYTES: usize = 1 << 20;
+
+/// The API server did not answer. The text is for whoever asked; the cause stands in the log.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the API server could not be asked ({review}), so nobody is let in; the log of this process says why"
+)]
+pub(super) struct NotReviewed {
+    review: &'static str,
+}
+
+/// One kind of review.
+pub(super) struct Reviews {
+    kind: &'static str,
+    path: &'static str,
+    client: Client,
+    turns: Semaphore,
+    failing: AtomicBool,
+}
+
+impl Reviews {
+    pub(super) fn new(kind: &'static str, path: &'static str, client: Client) -> Self {
+        Self {
+            kind,
+            path,
+            client,
+            turns: Semaphore::new(REVIEWS_AT_ONCE),
+            failing: AtomicBool::new(false),
+        }
+    }
+
+    /// As JSON.
+    pub(super) fn body(&self, review: &impl Serialize) -> Result<Vec<u8>, NotReviewed> {
+        serde_json::to_vec(review).map_err(|_| self.failed(&Fault::Unwritable))
+    }
+
+    /// Creates the review and reads what the API server says in it; `None` from `read` means that it says nothing.
+    pub(super) async fn ask<T: Serialize + DeserializeOwned, A>(
+        &self,
+        review: &T,
+        read: impl FnOnce(T) -> Option<A>,
+    ) -> Result<A, NotReviewed> {
+        let body = self.body(review)?;
+        let answer = tokio::time::timeout(REVIEW_TIMEOUT, self.create(body)).await;
+        match answer
+            .unwrap_or(Err(Fault::Timeout))
+            .and_then(|answer| read(answer).ok_or(Fault::Unreadable))
+        {
+            Ok(answer) => {
+                if self.failing.swap(false, Ordering::Relaxed) {
+                    tracing::info!(review = self.kind, "the API server reviews requests again");
+                }
+                Ok(answer)
+            }
+            Err(fault) => Err(self.failed(&fault)),
+        }
+    }
+
+    /// Not through `kube::Api`: it logs the text of an answer that it cannot read, and that of a TokenReview holds the token.
+    async fn create<T: DeserializeOwned>(&self, body: Vec<u8>) -> Result<T, Fault> {
+        let _turn = self.turns.acquire().await.map_err(|_| Fault::Timeout)?;
+        let request = Request::post(self.path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json")
+            .body(Body::from(body))
+            .map_err(|_| Fault::Unwritable)?;
+        let response = self
+            .client
+            .send(request)
+            .await
+            .map_err(|error| Fault::Transport(error.into()))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES)
+            .collect()
+            .await
+            .map_err(Fault::Transport)?
+            .to_bytes();
+        if status.is_success() {
+            serde_json::from_slice(&body).map_err(|_| Fault::Unreadable)
+        } else {
+            let reason = serde_json::from_slice::<Status>(&body)
+                .ok()
+                .and_then(|status| status.reason)
+                .unwrap_or_default();
+            Err(Fault::Refused { status, reason })
+        }
+    }
+
+    /// Logs once, until a review succeeds again.
+    fn failed(&self, fault: &Fault) -> NotReviewed {
+        let review = self.kind;
+        let error: &dyn std::error::Error = fault;
+        if self.failing.swap(true, Ordering::Relaxed) {
+            tracing::debug!(review, error, "a request could not be reviewed");
+        } else {
+            tracing::warn!(
+                review,
+                error,
+                "requests to the HTTPS port cannot be reviewed and are refused"
+            );
+        }
+        NotReviewed { review }
+    }
+}
+
+/// Why there is no answer. None of the texts holds what was sent.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error("no answer within {REVIEW_TIMEOUT:?}")]
+    Timeout,
+    #[error("the API server cannot be reached")]
+    Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(
+        "the API server says {status} {reason}; this process needs the right to create reviews (ClusterRole system:auth-delegator)"
+    )]
+    Refused { status: StatusCode, reason: String },
+    #[error("the API server's answer is no review")]
+    Unreadable,
+    #[error("the review cannot be written as JSON")]
+    Unwritable,
+}

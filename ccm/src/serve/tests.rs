@@ -1,0 +1,106 @@
+//! The port over real sockets, with an API server in memory.
+
+mod api_server;
+mod caller;
+mod certificates;
+mod endpoints;
+mod review;
+mod strangers;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::connections::Limits;
+use super::{Health, Listener, Reviewer, Site};
+use crate::args::{Args, Config};
+use api_server::ApiServer;
+use caller::Caller;
+
+/// A port that serves until it is dropped.
+struct Port {
+    address: SocketAddr,
+    health: Health,
+    api_server: ApiServer,
+    caller: Caller,
+    shutdown: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl Port {
+    async fn open() -> Self {
+        Self::open_with(&[], Limits::default()).await
+    }
+
+    async fn open_with(flags: &[&str], limits: Limits) -> Self {
+        let config = config(flags);
+        let listener = Listener::bind(&config.serve).await.unwrap();
+        let address = listener.address();
+        let caller = Caller::trusting(address, listener.certificate.clone().as_slice());
+        let api_server = ApiServer::default();
+        let health = Health::default();
+        let mut registry = Registry::default();
+        let made = Counter::<u64>::default();
+        made.inc();
+        registry.register("things_made", "Things", made);
+        let site = Site {
+            health: health.clone(),
+            registry: Arc::new(registry),
+            reviewer: Reviewer::new(api_server.client(), api_server.client(), &config.serve),
+            config: Arc::new(config),
+        };
+        let shutdown = CancellationToken::new();
+        let serving = tokio::spawn(super::serve_within(
+            listener,
+            site,
+            shutdown.clone(),
+            limits,
+        ));
+        Self {
+            address,
+            health,
+            api_server,
+            caller,
+            shutdown,
+            serving,
+        }
+    }
+
+    /// The status of a GET.
+    async fn status(&self, path: &str, token: Option<&str>) -> u16 {
+        self.caller.get(path, token).await.status
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+/// On a free port of 127.0.0.1.
+fn config(flags: &[&str]) -> Config {
+    let base = ["ccm", "--bind-address=127.0.0.1"];
+    let mut config = Args::try_parse_from(base.iter().chain(flags))
+        .unwrap()
+        .into_config()
+        .unwrap();
+    config.serve.port = 0;
+    config
+}
+
+/// Awaits a condition, for 10 s at most.
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waited = tokio::time::timeout(Duration::from_secs(10), async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("never: {what}"));
+}

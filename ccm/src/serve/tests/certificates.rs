@@ -1,0 +1,182 @@
+//! Certificates from files, and the port's address.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls_pki_types::CertificateDer;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::api_server::ApiServer;
+use super::caller::Caller;
+use super::{Limits, config, eventually};
+use crate::args::{Config, TlsFiles};
+use crate::serve::{BindError, Health, Listener, Reviewer, Site, serve_within};
+
+struct Pair {
+    certificate: CertificateDer<'static>,
+    certificate_pem: String,
+    key_pem: String,
+}
+
+fn pair() -> Pair {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    Pair {
+        certificate: made.cert.der().clone(),
+        certificate_pem: made.cert.pem(),
+        key_pem: made.signing_key.serialize_pem(),
+    }
+}
+
+fn with_files(certificate: PathBuf, private_key: PathBuf) -> Config {
+    let mut config = config(&[]);
+    config.serve.tls = Some(TlsFiles {
+        certificate,
+        private_key,
+    });
+    config
+}
+
+fn write(directory: &TempDir, name: &str, text: &str) -> PathBuf {
+    let path = directory.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+async fn refusal(certificate: &Path, key: &Path) -> (BindError, String) {
+    let config = with_files(certificate.to_owned(), key.to_owned());
+    let Err(error) = Listener::bind(&config.serve).await else {
+        panic!("{certificate:?} and {key:?} were taken");
+    };
+    let text = error.to_string();
+    (error, text)
+}
+
+#[tokio::test]
+async fn b_m4_files_that_cannot_be_used_are_named_with_their_flag() {
+    let directory = TempDir::new().unwrap();
+    let (one, other) = (pair(), pair());
+    let certificate = write(&directory, "tls.crt", &one.certificate_pem);
+    let key = write(&directory, "tls.key", &one.key_pem);
+    let other_key = write(&directory, "other.key", &other.key_pem);
+    let garbage = write(&directory, "garbage", "-----BEGIN CERTIFICATE-----\n!!\n");
+    let absent = directory.path().join("absent");
+
+    let (error, text) = refusal(&absent, &key).await;
+    assert!(matches!(error, BindError::Unreadable { .. }));
+    assert!(text.starts_with("--tls-cert-file: cannot read") && text.contains("absent"));
+    let (error, text) = refusal(&certificate, &absent).await;
+    assert!(matches!(error, BindError::Unreadable { .. }));
+    assert!(text.starts_with("--tls-private-key-file: cannot read") && text.contains("absent"));
+    for wrong in [&garbage, &key] {
+        let (error, text) = refusal(wrong, &key).await;
+        assert!(matches!(error, BindError::NoPem { .. }), "{text}");
+        assert!(text.starts_with("--tls-cert-file: "), "{text}");
+    }
+    let (error, text) = refusal(&certificate, &certificate).await;
+    assert!(matches!(error, BindError::NoPem { .. }), "{text}");
+    assert!(text.starts_with("--tls-private-key-file: "), "{text}");
+    let (error, text) = refusal(&certificate, &other_key).await;
+    assert!(matches!(error, BindError::Pair { .. }), "{text}");
+    assert!(
+        [
+            "--tls-cert-file",
+            "tls.crt",
+            "--tls-private-key-file",
+            "other.key"
+        ]
+        .iter()
+        .all(|part| text.contains(part)),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn b_m4_a_port_that_is_taken_is_named_with_its_flags() {
+    let mut config = config(&[]);
+    let first = Listener::bind(&config.serve).await.unwrap();
+    config.serve.port = first.address().port();
+    let Err(error) = Listener::bind(&config.serve).await else {
+        panic!("bound twice");
+    };
+    let text = error.to_string();
+    assert!(
+        [
+            "--bind-address",
+            "--secure-port",
+            &first.address().to_string()
+        ]
+        .iter()
+        .all(|part| text.contains(part)),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn b_m4_changed_files_are_taken_and_a_half_written_pair_is_not() {
+    let directory = TempDir::new().unwrap();
+    let (old, new) = (pair(), pair());
+    let certificate = write(&directory, "tls.crt", &old.certificate_pem);
+    let key = write(&directory, "tls.key", &old.key_pem);
+    let config = with_files(certificate, key);
+    let listener = Listener::bind(&config.serve).await.unwrap();
+    let trusting =
+        |pair: &Pair| Caller::trusting(listener.address(), std::slice::from_ref(&pair.certificate));
+    let (knows_old, knows_new) = (trusting(&old), trusting(&new));
+    let api_server = ApiServer::default();
+    let site = Site {
+        health: Health::default(),
+        registry: Arc::default(),
+        reviewer: Reviewer::new(api_server.client(), api_server.client(), &config.serve),
+        config: Arc::new(config),
+    };
+    let limits = Limits {
+        reload: Duration::from_millis(5),
+        ..Limits::default()
+    };
+    let shutdown = CancellationToken::new();
+    let serving = serve_within(listener, site, shutdown.clone(), limits);
+    let calls = async {
+        assert_eq!(knows_old.get("/livez", None).await.status, 200);
+        assert!(knows_new.tls().await.is_err());
+        let (mut open, _driver) = knows_old.connect().await;
+
+        write(&directory, "tls.crt", &new.certificate_pem);
+        for _ in 0..10 {
+            assert_eq!(knows_old.get("/livez", None).await.status, 200);
+        }
+        write(&directory, "tls.key", &new.key_pem);
+        eventually("the new certificate is served", async || {
+            knows_new.tls().await.is_ok()
+        })
+        .await;
+        assert_eq!(knows_new.get("/livez", None).await.status, 200);
+        assert!(knows_old.tls().await.is_err());
+
+        let request = hyper::Request::get("/livez")
+            .body(http_body_util::Empty::new())
+            .unwrap();
+        let answer = open.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), 200, "an open connection stays");
+        shutdown.cancel();
+    };
+    tokio::join!(serving, calls);
+}
+
+#[tokio::test]
+async fn b_m4_the_self_made_certificate_is_for_localhost_and_this_host() {
+    let port = super::Port::open().await;
+    let hostname = gethostname::gethostname().to_string_lossy().into_owned();
+    for name in ["localhost", "127.0.0.1", hostname.as_str()] {
+        assert!(port.caller.tls_as(name).await.is_ok(), "{name}");
+    }
+    assert!(port.caller.tls_as("example.com").await.is_err());
+}
+
+#[test]
+fn a_host_name_that_no_certificate_can_hold_is_left_out() {
+    for hostname in ["", "localhost", "größe", "a b", "x_y"] {
+        assert!(crate::serve::tls::self_made(hostname).is_ok(), "{hostname}");
+    }
+}

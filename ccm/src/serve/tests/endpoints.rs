@@ -1,0 +1,160 @@
+//! What each endpoint answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use super::Port;
+use super::api_server::Mood;
+use crate::serve::Probe;
+
+#[tokio::test]
+async fn b_m4_healthy_endpoints_say_ok() {
+    let port = Port::open().await;
+    for path in ["/healthz", "/livez", "/readyz"] {
+        let answer = port.caller.get(path, None).await;
+        assert_eq!((answer.status, answer.text.as_str()), (200, "ok"), "{path}");
+        let endpoint = path.trim_start_matches('/');
+        for query in ["verbose", "verbose=true", "a=b&verbose"] {
+            let answer = port.caller.get(&format!("{path}?{query}"), None).await;
+            assert_eq!(
+                (answer.status, answer.text),
+                (200, format!("[+]ping ok\n{endpoint} check passed\n"))
+            );
+        }
+    }
+    assert_eq!(port.api_server.asked(), (0, 0), "open to everybody");
+}
+
+#[tokio::test]
+async fn b_m4_a_failing_check_is_500_with_the_list_and_livez_does_not_care() {
+    let port = Port::open().await;
+    let renewed = Arc::new(AtomicBool::new(false));
+    let lease = renewed.clone();
+    port.health
+        .check(Probe::Health, "leader-election", move || {
+            if lease.load(Ordering::Relaxed) {
+                Ok(())
+            } else {
+                Err("not renewed for 12s".to_owned())
+            }
+        });
+    port.health
+        .check(Probe::Ready, "provider", || Err("not connected".to_owned()));
+    let answer = port.caller.get("/healthz", None).await;
+    assert_eq!(
+        (answer.status, answer.text.as_str()),
+        (
+            500,
+            "[+]ping ok\n[-]leader-election failed: not renewed for 12s\nhealthz check failed\n"
+        )
+    );
+    let answer = port.caller.get("/readyz", None).await;
+    assert_eq!(
+        (answer.status, answer.text.as_str()),
+        (
+            500,
+            "[+]ping ok\n[-]provider failed: not connected\nreadyz check failed\n"
+        )
+    );
+    assert_eq!(port.status("/livez", None).await, 200);
+    renewed.store(true, Ordering::Relaxed);
+    assert_eq!(port.status("/healthz", None).await, 200);
+}
+
+#[tokio::test]
+async fn b_m4_a_check_that_panics_disturbs_nobody_else() {
+    let port = Port::open().await;
+    port.health
+        .check(Probe::Ready, "broken", || panic!("on purpose"));
+    let (mut sender, _driver) = port.caller.connect().await;
+    let request = hyper::Request::get("/readyz")
+        .body(http_body_util::Empty::new())
+        .unwrap();
+    assert!(sender.send_request(request).await.is_err());
+    assert_eq!(port.status("/livez", None).await, 200);
+}
+
+#[tokio::test]
+async fn b_m4_metrics_are_openmetrics_text() {
+    let port = Port::open().await;
+    let answer = port.caller.get("/metrics", Some("alice")).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(
+        answer.headers["content-type"],
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
+    assert_eq!(
+        answer.text,
+        "# HELP things_made Things.\n# TYPE things_made counter\nthings_made_total 1\n# EOF\n"
+    );
+}
+
+#[tokio::test]
+async fn b_m4_configz_is_the_config_in_effect() {
+    let flags = ["--cluster-name=blue", "--node-monitor-period=1m30s"];
+    let port = Port::open_with(&flags, super::Limits::default()).await;
+    let answer = port.caller.get("/configz", Some("alice")).await;
+    assert_eq!(answer.headers["content-type"], "application/json");
+    let config: Value = serde_json::from_str(&answer.text).unwrap();
+    assert_eq!(config["cluster"]["name"], "blue");
+    assert_eq!(config["nodeLifecycle"]["monitorPeriod"], "1m30s");
+    assert_eq!(config["node"]["batchLinger"], "100ms");
+    assert_eq!(config["nodeLifecycle"]["brake"]["share"], 0.1);
+    assert_eq!(config["leaderElection"]["leaseDuration"], "15s");
+    assert_eq!(config["serve"]["bindAddress"], "127.0.0.1");
+    assert_eq!(config["serve"]["tls"], json!(null));
+    assert_eq!(config["controllers"][0], "cloud-node-controller");
+}
+
+#[tokio::test]
+async fn version_is_this_crates() {
+    let port = Port::open().await;
+    let answer = port.caller.get("/version", None).await;
+    let version: Value = serde_json::from_str(&answer.text).unwrap();
+    assert_eq!(
+        version["gitVersion"],
+        format!("v{}", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[tokio::test]
+async fn b_m4_methods_and_paths() {
+    let port = Port::open().await;
+    for (method, path, token, status) in [
+        ("HEAD", "/healthz", None, 200),
+        ("HEAD", "/metrics", Some("alice"), 200),
+        ("POST", "/healthz", None, 405),
+        ("DELETE", "/metrics", Some("alice"), 405),
+        ("OPTIONS", "/nothing", None, 405),
+        ("BREW", "/livez", None, 405),
+        ("GET", "/nothing", Some("alice"), 404),
+        ("GET", "/nothing", None, 403),
+        ("GET", "/", Some("alice"), 403),
+        ("GET", "/healthz/", None, 403),
+        ("GET", "/healthz/../metrics", None, 403),
+        ("GET", "/%6detrics", Some("alice"), 403),
+    ] {
+        let answer = port.caller.request(method, path, token).await;
+        assert_eq!(answer.status, status, "{method} {path}");
+        assert_eq!(answer.headers["x-content-type-options"], "nosniff");
+        if method == "HEAD" {
+            assert_eq!(answer.text, "");
+        }
+        if status == 405 {
+            assert_eq!(answer.headers["allow"], "GET, HEAD");
+        }
+    }
+}
+
+#[tokio::test]
+async fn b_m4_open_paths_need_no_api_server() {
+    let port = Port::open().await;
+    port.api_server.set(Mood::Gone);
+    for token in [None, Some("alice"), Some("nobody")] {
+        for path in ["/healthz", "/livez", "/readyz"] {
+            assert_eq!(port.status(path, token).await, 200);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Callers that mean no good, and the end.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use http_body_util::Empty;
+use hyper::Request;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::api_server::Mood;
+use super::{Limits, Port, eventually};
+
+/// Reads until the other side closes; fails after 10 s.
+async fn read_to_end(mut stream: impl AsyncReadExt + Unpin) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut bytes));
+    // A reset is an end, too.
+    let _ = read.await.expect("never closed");
+    bytes
+}
+
+fn livez() -> Request<Empty<Bytes>> {
+    Request::get("/livez").body(Empty::new()).unwrap()
+}
+
+#[tokio::test]
+async fn b_m4_garbage_instead_of_tls_or_http_disturbs_nobody() {
+    let port = Port::open().await;
+    let (mut other, _driver) = port.caller.connect().await;
+    for garbage in [
+        &b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"[..],
+        b"\0\0\0\0",
+        b"\x16\x03\x01\xff\xff\x01",
+        &[0xff; 100_000],
+    ] {
+        let mut stream = TcpStream::connect(port.address).await.unwrap();
+        let _ = stream.write_all(garbage).await;
+        let _ = stream.shutdown().await;
+        read_to_end(stream).await;
+        let mut stream = port.caller.tls().await.unwrap();
+        let _ = stream.write_all(garbage).await;
+        let _ = stream.shutdown().await;
+        read_to_end(stream).await;
+        other.ready().await.unwrap();
+        assert_eq!(other.send_request(livez()).await.unwrap().status(), 200);
+    }
+    assert_eq!(port.status("/livez", None).await, 200);
+}
+
+#[tokio::test]
+async fn b_m4_who_is_too_slow_is_closed() {
+    let limits = Limits {
+        handshake: Duration::from_millis(100),
+        head: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let port = Port::open_with(&[], limits).await;
+    let silent = TcpStream::connect(port.address).await.unwrap();
+    assert!(read_to_end(silent).await.is_empty());
+    let mut half = port.caller.tls().await.unwrap();
+    half.write_all(b"GET /livez HTTP/1.1\r\nho").await.unwrap();
+    read_to_end(half).await;
+    let mut idle = port.caller.tls().await.unwrap();
+    idle.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let answer = read_to_end(idle).await;
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK") && answer.ends_with(b"ok"));
+}
+
+#[tokio::test]
+async fn b_m4_an_old_connection_takes_no_further_request() {
+    let limits = Limits {
+        age: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let port = Port::open_with(&[], limits).await;
+    let mut stream = port.caller.tls().await.unwrap();
+    stream
+        .write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    assert!(read_to_end(stream).await.starts_with(b"HTTP/1.1 200 OK"));
+}
+
+#[tokio::test]
+async fn b_m4_a_request_that_takes_too_long_is_answered_504() {
+    let limits = Limits {
+        request: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let port = Port::open_with(&[], limits).await;
+    port.api_server.set(Mood::Hangs);
+    assert_eq!(port.status("/metrics", Some("alice")).await, 504);
+}
+
+#[tokio::test]
+async fn b_m4_connections_are_bounded_and_the_next_one_waits() {
+    let limits = Limits {
+        connections: 2,
+        ..Limits::default()
+    };
+    let port = Port::open_with(&[], limits).await;
+    let (mut first, first_driver) = port.caller.connect().await;
+    let (mut second, _second_driver) = port.caller.connect().await;
+    for sender in [&mut first, &mut second] {
+        assert_eq!(sender.send_request(livez()).await.unwrap().status(), 200);
+    }
+    let mut third = std::pin::pin!(port.status("/livez", None));
+    let early = tokio::time::timeout(Duration::from_millis(50), third.as_mut()).await;
+    assert!(early.is_err(), "there is no room");
+    drop((first, first_driver));
+    let status = tokio::time::timeout(Duration::from_secs(10), third).await;
+    assert_eq!(status.unwrap(), 200);
+}
+
+#[tokio::test]
+async fn b_m4_a_head_that_is_too_long_is_refused() {
+    let port = Port::open().await;
+    let mut stream = port.caller.tls().await.unwrap();
+    let _ = stream
+        .write_all(b"GET /livez HTTP/1.1\r\nauthorization: Bearer ")
+        .await;
+    let _ = stream.write_all(&vec![b'a'; 1 << 20]).await;
+    let answer = read_to_end(stream).await;
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431"));
+    assert_eq!(port.status("/livez", None).await, 200);
+}
+
+#[tokio::test]
+async fn b_m4_the_shutdown_lets_requests_finish_and_closes_idle_connections() {
+    let limits = Limits {
+        request: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let mut port = Port::open_with(&[], limits).await;
+    port.api_server.set(Mood::Hangs);
+    let (mut idle, _driver) = port.caller.connect().await;
+    assert_eq!(idle.send_request(livez()).await.unwrap().status(), 200);
+    let (mut busy, _driver) = port.caller.connect().await;
+    let request = Request::get("/metrics").body(Empty::new()).unwrap();
+    let answer = tokio::spawn(busy.send_request(request));
+    eventually("the review hangs", async || port.api_server.hanging() == 1).await;
+    port.shutdown.cancel();
+    assert_eq!(answer.await.unwrap().unwrap().status(), 504);
+    let ended = tokio::time::timeout(Duration::from_secs(10), &mut port.serving).await;
+    ended.unwrap().unwrap();
+    assert!(TcpStream::connect(port.address).await.is_err());
+    eventually("the idle connection is closed", async || idle.is_closed()).await;
+}
+
+#[tokio::test]
+async fn b_m4_the_drain_is_capped() {
+    let limits = Limits {
+        drain: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let mut port = Port::open_with(&[], limits).await;
+    port.api_server.set(Mood::Hangs);
+    let (mut busy, _driver) = port.caller.connect().await;
+    let request = Request::get("/metrics").body(Empty::new()).unwrap();
+    let answer = tokio::spawn(busy.send_request(request));
+    eventually("the review hangs", async || port.api_server.hanging() == 1).await;
+    port.shutdown.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(5), &mut port.serving).await;
+    ended.unwrap().unwrap();
+    assert!(answer.await.unwrap().is_err());
+}
