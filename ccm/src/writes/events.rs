@@ -165,7 +165,6 @@ impl EventSink {
                 pending: Mutex::new(pending),
                 changed: Notify::new(),
                 idle: Notify::new(),
-                idle: Notify::new(),
                 wall: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
                 metrics: EventMetrics::register(&mut Registry::default()),
             }),
