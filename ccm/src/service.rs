@@ -18,6 +18,8 @@ mod simulation;
 mod support;
 mod sync;
 mod targets;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::time::Duration;

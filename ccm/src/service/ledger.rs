@@ -177,3 +177,84 @@ impl Ledger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::fixtures::service;
+
+    fn key() -> Key {
+        Key::of(&service())
+    }
+
+    fn at(uid: &str, version: &str) -> Arc<Service> {
+        let mut service = service();
+        service.metadata.uid = Some(uid.to_owned());
+        service.metadata.resource_version = Some(version.to_owned());
+        Arc::new(service)
+    }
+
+    fn touched(service: &Arc<Service>) -> Applied {
+        Applied {
+            touched: true,
+            ..Applied::new(service)
+        }
+    }
+
+    #[test]
+    fn b_s9_what_this_process_knew_is_not_forgotten_with_its_service() {
+        let task = Task::Service(key());
+        let old = at("uid-1", "10");
+        for now in [None, Some(at("uid-2", "11"))] {
+            let mut ledger = Ledger::default();
+            ledger.put(&task, Some(touched(&old)));
+            assert!(ledger.is_news(&key(), now.as_deref()));
+            let taken = ledger.take(&task, now.clone());
+            let departed = taken.departed.expect("it is left behind");
+            assert!(taken.applied.is_none(), "the new one begins anew");
+            assert_eq!(taken.service, now);
+            let taken = ledger.take(&departed, None);
+            assert_eq!(taken.service, Some(Arc::clone(&old)));
+            assert!(taken.applied.is_some_and(|applied| applied.touched));
+        }
+        for harmless in [
+            Applied::new(&old),
+            Applied {
+                gone: true,
+                ..touched(&old)
+            },
+        ] {
+            let mut ledger = Ledger::default();
+            ledger.put(&task, Some(harmless));
+            assert_eq!(ledger.take(&task, None).departed, None);
+        }
+    }
+
+    #[test]
+    fn b_s9_the_list_of_what_is_left_behind_is_bounded() {
+        let mut ledger = Ledger::default();
+        for i in 0..=MOST_DEPARTED {
+            let task = Task::Service(key());
+            ledger.put(&task, Some(touched(&at(&format!("uid-{i}"), "1"))));
+            let taken = ledger.take(&task, None);
+            assert_eq!(taken.forgotten, i == MOST_DEPARTED);
+        }
+        // One is done: there is room again.
+        ledger.take(&Task::Departed(key(), "uid-7".to_owned()), None);
+        ledger.put(&Task::Service(key()), Some(touched(&at("again", "1"))));
+        assert!(!ledger.take(&Task::Service(key()), None).forgotten);
+    }
+
+    #[test]
+    fn s19_a_watch_that_is_behind_does_not_hide_what_we_wrote() {
+        let mut ledger = Ledger::default();
+        let task = Task::Service(key());
+        let written = at("uid-1", "10");
+        for (shown, expected) in [("9", "10"), ("10", "10"), ("11", "11")] {
+            ledger.put(&task, Some(touched(&written)));
+            let taken = ledger.take(&task, Some(at("uid-1", shown)));
+            let version = taken.service.unwrap().metadata.resource_version.clone();
+            assert_eq!(version.as_deref(), Some(expected));
+        }
+    }
+}

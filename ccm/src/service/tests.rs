@@ -1,0 +1,405 @@
+//! The loop, with a provider in memory and an API server in memory, on paused time.
+
+mod api_server;
+mod cloud;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser as _;
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use prometheus_client::registry::Registry;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::fixtures::{node, service};
+use super::plan::has_finalizer;
+use super::{Metrics, run};
+use crate::args::Args;
+use crate::lease::Fence;
+use crate::provider::testing::{InMemory, Running, maintained};
+use crate::run::{Hint, LoopContext};
+use crate::writes::{EventSink, Writes};
+use api_server::ApiServer;
+use cloud::Cloud;
+
+struct World {
+    server: ApiServer,
+    cloud: Cloud,
+    provider: InMemory,
+    running: Running,
+    events: EventSink,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl World {
+    async fn new(nodes: usize) -> Self {
+        let server = ApiServer::new();
+        for i in 0..nodes {
+            server.put_node(node(&format!("n{i}")));
+        }
+        let cloud = Cloud::default();
+        let provider = InMemory::running(cloud.service());
+        let running = maintained(provider.clone());
+        running.lead();
+        running.session().await;
+        let mut world = Self {
+            server,
+            cloud,
+            provider,
+            running,
+            events: EventSink::unwritten(),
+            stop: CancellationToken::new(),
+            tasks: JoinSet::new(),
+        };
+        world.start();
+        world
+    }
+
+    /// A new loop that knows nothing.
+    fn start(&mut self) {
+        let arguments = ["ccm", "--provider", "mock=unix:///run/mock/provider.sock"];
+        let config = Args::try_parse_from(arguments).unwrap().into_config();
+        let mut registry = Registry::default();
+        self.stop = CancellationToken::new();
+        let context = LoopContext {
+            provider: "mock".into(),
+            config: Arc::new(config.unwrap()),
+            cluster: self.server.cluster.clone(),
+            writes: Writes {
+                client: self.server.client(),
+                events: self.events.clone(),
+            },
+            status: self.running.status.clone(),
+            fence: Fence::open(),
+            wall: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
+            seed: 1,
+            stop: self.stop.clone(),
+            queue_metrics: crate::queue::Metrics::register(&mut registry),
+            hints: self.running.hints.clone(),
+        };
+        self.tasks
+            .spawn(run(context, Metrics::register(&mut registry)));
+    }
+
+    async fn restart(&mut self) {
+        self.stop.cancel();
+        timeout(Duration::from_secs(20), self.tasks.join_next())
+            .await
+            .expect("it drains");
+        self.start();
+    }
+
+    /// Waits for it; ten minutes of paused time at most.
+    async fn until(&self, what: &str, met: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_mins(10);
+        while !met(self) {
+            assert!(
+                Instant::now() < deadline,
+                "never: {what}; calls {:?}, events {:?}",
+                self.cloud.state().calls,
+                self.events.recorded()
+            );
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Paused time goes on until nothing more can come but retries.
+    async fn rest(&self) {
+        sleep(Duration::from_secs(20)).await;
+    }
+
+    fn address(&self, name: &str) -> Option<String> {
+        let status = self.server.get(name)?.status?.load_balancer?;
+        status.ingress?.first()?.ip.clone()
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.cloud.state().calls.clone()
+    }
+
+    fn targets(&self) -> Vec<String> {
+        let state = self.cloud.state();
+        let balancer = state.balancers.get("uid-1");
+        balancer.map_or_else(Vec::new, |balancer| balancer.targets.clone())
+    }
+}
+
+fn named(i: usize) -> Service {
+    let mut service = service();
+    service.metadata.name = Some(format!("s{i}"));
+    service.metadata.uid = Some(format!("u{i}"));
+    service
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s2_b_s3_b_s5_from_made_to_gone() {
+    let world = World::new(2).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world.rest().await;
+    assert_eq!(world.calls(), ["Ensure web -"]);
+    // Finalizer, then handle, then status: and its own writes call nobody.
+    assert_eq!(world.server.writes(), ["web", "web", "web/status"]);
+    assert_eq!(world.targets(), ["n0", "n1"]);
+
+    world.server.edit("web", |service| {
+        service.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+    });
+    world.rest().await;
+    assert_eq!(world.calls().len(), 1, "a label is no input (B-S4)");
+
+    world.server.edit("web", |service| {
+        service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
+    });
+    world
+        .until("a second Ensure", |w| w.cloud.called("Ensure") == 2)
+        .await;
+    assert_eq!(world.calls()[1], "Ensure web h-uid-1");
+    world.rest().await;
+
+    world.server.edit("web", |service| {
+        service.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    });
+    world
+        .until("the end", |w| w.server.get("web").is_none())
+        .await;
+    world.rest().await;
+    assert_eq!(world.calls()[2..], ["Delete web h-uid-1"]);
+    assert!(world.cloud.state().balancers.is_empty());
+    let events = world.events.recorded();
+    for reason in [
+        "EnsuringLoadBalancer",
+        "EnsuredLoadBalancer",
+        "DeletingLoadBalancer",
+        "DeletedLoadBalancer",
+    ] {
+        assert!(
+            events.iter().any(|event| event.contains(reason)),
+            "{reason} in {events:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s5_b_s9_type_changed_and_deleted_without_the_finalizer() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world.server.edit("web", |service| {
+        service.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
+    });
+    world
+        .until("the finalizer is off", |w| {
+            !has_finalizer(&w.server.get("web").unwrap())
+        })
+        .await;
+    world.rest().await;
+    assert_eq!(world.address("web"), None);
+    assert_eq!(world.cloud.called("Delete"), 1);
+    assert!(world.cloud.state().balancers.is_empty());
+
+    world.server.edit("web", |service| {
+        service.spec.as_mut().unwrap().type_ = Some("LoadBalancer".into());
+    });
+    world
+        .until("made again", |w| w.address("web").is_some())
+        .await;
+    world.server.remove("web");
+    let mut anew = service();
+    anew.metadata.uid = Some("uid-2".into());
+    world.server.put(&anew);
+    world
+        .until("one gone, one made", |w| {
+            let state = w.cloud.state();
+            state.balancers.keys().collect::<Vec<_>>() == ["uid-2"]
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s13_a_restart_makes_no_mutating_call() {
+    let mut world = World::new(3).await;
+    for i in 0..100 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| {
+            (0..100).all(|i| w.address(&format!("s{i}")).is_some())
+        })
+        .await;
+    assert_eq!(world.cloud.called("Ensure"), 100);
+    assert_eq!(
+        world.cloud.state().running.1,
+        4,
+        "as many as it takes at once"
+    );
+    world.rest().await;
+    let writes = world.server.writes().len();
+
+    world.restart().await;
+    world
+        .until("all asked", |w| w.cloud.called("Get") == 100)
+        .await;
+    world.rest().await;
+    assert_eq!(world.calls().len(), 200);
+    assert_eq!(world.server.writes().len(), writes);
+
+    // What changed meanwhile is seen.
+    world.stop.cancel();
+    world.tasks.join_next().await;
+    world.cloud.state().balancers.remove("u7");
+    world.start();
+    world
+        .until("one more Ensure", |w| w.cloud.called("Ensure") == 101)
+        .await;
+    // And a hint asks about that one at once.
+    let gets = world.cloud.called("Get");
+    let hint = Hint::LoadBalancer {
+        namespace: "default".into(),
+        name: "s9".into(),
+    };
+    world.rest().await;
+    world.running.hints.send(hint).unwrap();
+    world
+        .until("a Get", |w| w.cloud.called("Get") > gets.max(200))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s12_joins_are_coalesced() {
+    let world = World::new(1).await;
+    for i in 0..200 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| w.cloud.called("Ensure") == 200)
+        .await;
+    world.rest().await;
+    for i in 0..50 {
+        world.server.put_node(node(&format!("new{i:02}")));
+        sleep(Duration::from_millis(90)).await;
+    }
+    world.rest().await;
+    let updates = world.cloud.called("Update");
+    assert!((200..=220).contains(&updates), "{updates} updates");
+    assert_eq!(world.cloud.called("Ensure"), 200);
+    let state = world.cloud.state();
+    assert!(state.balancers.values().all(|lb| lb.targets.len() == 51));
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s7_an_empty_set_is_not_believed_from_the_watch_alone() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world.server.lose_node("n0");
+    world.rest().await;
+    assert_eq!(world.targets(), ["n0"]);
+    assert_eq!(world.cloud.called("Update"), 0);
+    world.server.put_node(node("n0"));
+    world.rest().await;
+    world.server.remove_node("n0");
+    world.until("no targets", |w| w.targets().is_empty()).await;
+    let events = world.events.recorded();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.contains("UnAvailableLoadBalancer")),
+        "{events:?}"
+    );
+    // Gone behind our back: the next update makes it anew (B-S10).
+    world.cloud.state().balancers.clear();
+    world.server.put_node(node("n1"));
+    world.until("made anew", |w| w.targets() == ["n1"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s9_pending_and_failures() {
+    use api::ensure_load_balancer_response::Outcome;
+    let world = World::new(1).await;
+    let pending = Outcome::Pending(api::Pending {
+        retry_after: Some(prost_types::Duration {
+            seconds: 30,
+            nanos: 0,
+        }),
+        message: "being made".into(),
+    });
+    let invalid = Outcome::Failed(api::Failure {
+        code: api::FailureCode::Invalid.into(),
+        message: "no such size".into(),
+        ..Default::default()
+    });
+    world.cloud.state().instead.extend([pending, invalid]);
+    world.server.put(&service());
+    world
+        .until("the first", |w| w.cloud.called("Ensure") == 1)
+        .await;
+    let first = Instant::now();
+    sleep(Duration::from_secs(5)).await;
+    // Neither its own write nor a new Node makes it earlier.
+    world.server.put_node(node("n1"));
+    world
+        .until("the second", |w| w.cloud.called("Ensure") == 2)
+        .await;
+    let waited = first.elapsed();
+    assert!(
+        (Duration::from_secs(29)..Duration::from_secs(31)).contains(&waited),
+        "{waited:?}"
+    );
+    assert_eq!(
+        world.calls()[1],
+        "Ensure web h-uid-1",
+        "the handle was kept"
+    );
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(world.cloud.called("Ensure"), 2, "wrong until it changes");
+    let events = world.events.recorded();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.contains("failed to ensure load balancer: no such size")),
+        "{events:?}"
+    );
+    world.server.edit("web", |service| {
+        service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
+    });
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    assert_eq!(world.targets(), ["n0", "n1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m9_a_provider_that_is_away_is_waited_for() {
+    let world = World::new(1).await;
+    world.provider.kill();
+    world
+        .running
+        .until("it is away", |status| status.working().is_none())
+        .await;
+    world.server.put(&service());
+    sleep(Duration::from_mins(2)).await;
+    assert!(world.calls().is_empty());
+    world.provider.start(world.cloud.service());
+    world.running.session().await;
+    let back = Instant::now();
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    assert!(
+        back.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        back.elapsed()
+    );
+}
