@@ -1,1 +1,39 @@
-//! Skeleton.
+//! A cloud in memory behind the provider contract: good enough to develop against and to test everything with.
+//!
+//! [`Mock`] serves a [`Cloud`] in this process; the binary `provider-mock` serves one as a process of its own. The cloud is described by a [`Fixture`] (a YAML
+//! file, see `examples/cloud.yaml`), changed while it runs through [`Cloud`]'s methods or `provider-mock ctl`, and made to misbehave by [`Fault`]s.
+
+mod calls;
+mod cloud;
+mod control;
+pub mod ctl;
+mod duration;
+mod error;
+mod faults;
+pub mod fixture;
+mod instances;
+mod layer;
+mod load_balancers;
+mod messages;
+mod pool;
+mod provider;
+mod routes;
+mod server;
+mod store;
+
+pub use calls::{CallEntry, KEPT_ENTRIES, KEPT_NAMES};
+pub use cloud::Cloud;
+pub use control::{CallReport, Command, HealthWord, NumberedFault};
+pub use duration::HumanDuration;
+pub use error::{CloudError, FixtureError, StartError};
+pub use faults::{ALL_RPCS, Fault, FaultKind, KINDS, Kind, MUTATING_RPCS, RPCS};
+pub use fixture::Fixture;
+pub use instances::{Address, Instance, Power};
+pub use load_balancers::{LoadBalancer, LoadBalancerConfig, Mark, native_name};
+pub use pool::Pool;
+pub use provider::MockProvider;
+pub use routes::Route;
+pub use server::{Mock, serve, service};
+
+/// What the mock's own annotations on Services begin with: `mock.grpc-ccm.io/retain: "true"` and `mock.grpc-ccm.io/handled-elsewhere: "true"`.
+pub const ANNOTATION_PREFIX: &str = "mock.grpc-ccm.io/";

@@ -1,0 +1,101 @@
+//! What a person or a test does to the instances.
+
+use provider_sdk::Change;
+
+use super::Cloud;
+use crate::error::CloudError;
+use crate::instances::{Instance, Power};
+use crate::store::Section;
+
+impl Cloud {
+    /// All instances, in the order of their IDs.
+    pub fn instances(&self) -> Vec<Instance> {
+        self.state().objects.instances.iter().cloned().collect()
+    }
+
+    /// The instance with this name.
+    pub fn instance(&self, name: &str) -> Option<Instance> {
+        self.state().objects.instances.by_name(name).cloned()
+    }
+
+    /// How many there are.
+    pub fn instance_count(&self) -> usize {
+        self.state().objects.instances.len()
+    }
+
+    /// Adds one. Answers it with its ID and provider ID filled in.
+    pub fn add_instance(&self, mut instance: Instance) -> Result<Instance, CloudError> {
+        if instance.name.is_empty() {
+            return Err(CloudError::Invalid(
+                "name: \"\" is empty; write a Node's name, such as node-1".into(),
+            ));
+        }
+        {
+            let mut state = self.state();
+            let prefix = state.settings.provider.provider_id_prefixes.first();
+            instance.complete(prefix.map_or("", String::as_str));
+            state.objects.instances.add(instance.clone())?;
+            state.save(Section::Instances, self.now_ms())?;
+        }
+        self.hint_instance(&instance);
+        Ok(instance)
+    }
+
+    /// Removes the one with this name or ID.
+    pub fn remove_instance(&self, name_or_id: &str) -> Result<Instance, CloudError> {
+        let removed = {
+            let mut state = self.state();
+            let removed = state.objects.instances.remove(name_or_id)?;
+            state.save(Section::Instances, self.now_ms())?;
+            removed
+        };
+        self.hint_instance(&removed);
+        Ok(removed)
+    }
+
+    /// Changes the one with this name or ID: addresses, labels, type, zone, whatever. Answers it as it is then.
+    pub fn change_instance(
+        &self,
+        name_or_id: &str,
+        change: impl FnOnce(&mut Instance),
+    ) -> Result<Instance, CloudError> {
+        let (before, after) = {
+            let mut state = self.state();
+            let changed = state.objects.instances.change(name_or_id, change)?;
+            state.save(Section::Instances, self.now_ms())?;
+            changed
+        };
+        if before.name != after.name {
+            self.hint_instance(&before);
+        }
+        self.hint_instance(&after);
+        Ok(after)
+    }
+
+    /// Gives it another name; ID and provider ID stay.
+    pub fn rename_instance(&self, name_or_id: &str, name: &str) -> Result<Instance, CloudError> {
+        self.change_instance(name_or_id, |instance| name.clone_into(&mut instance.name))
+    }
+
+    /// Shuts it down.
+    pub fn stop_instance(&self, name_or_id: &str) -> Result<Instance, CloudError> {
+        self.set_power(name_or_id, Power::Stopped)
+    }
+
+    /// Starts it.
+    pub fn start_instance(&self, name_or_id: &str) -> Result<Instance, CloudError> {
+        self.set_power(name_or_id, Power::Running)
+    }
+
+    /// Says what the cloud tells of it.
+    pub fn set_power(&self, name_or_id: &str, power: Power) -> Result<Instance, CloudError> {
+        self.change_instance(name_or_id, |instance| instance.power = power)
+    }
+
+    fn hint_instance(&self, instance: &Instance) {
+        self.hint(Change::Instance {
+            provider_id: instance.provider_id.clone(),
+            node_name: instance.name.clone(),
+        });
+    }
+}

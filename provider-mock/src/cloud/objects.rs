@@ -1,0 +1,163 @@
+//! What a person or a test sees of and does to load balancers and routes.
+
+use provider_sdk::Change;
+
+use super::Cloud;
+use crate::error::CloudError;
+use crate::load_balancers::LoadBalancer;
+use crate::routes::{Route, is_cidr};
+use crate::store::Section;
+
+impl Cloud {
+    /// All load balancers that are not gone, in the order of their handles.
+    pub fn load_balancers(&self) -> Vec<LoadBalancer> {
+        let now_ms = self.now_ms();
+        let mut state = self.state();
+        state.objects.load_balancers.settle(now_ms);
+        state
+            .objects
+            .load_balancers
+            .by_handle
+            .values()
+            .cloned()
+            .collect()
+    }
+
+    /// The load balancer that is marked for this Service.
+    pub fn load_balancer(&self, namespace: &str, name: &str) -> Option<LoadBalancer> {
+        self.load_balancers().into_iter().find(|lb| {
+            lb.owner
+                .as_ref()
+                .is_some_and(|owner| owner.namespace == namespace && owner.name == name)
+        })
+    }
+
+    /// Plants one, for example a foreign or an unmarked one. Answers its handle. This counts as no write of the provider.
+    pub fn plant_load_balancer(&self, load_balancer: LoadBalancer) -> Result<String, CloudError> {
+        let change = hint_of(&load_balancer);
+        let handle = {
+            let mut state = self.state();
+            let handle = &load_balancer.handle;
+            if state.objects.load_balancers.by_handle.contains_key(handle) {
+                return Err(CloudError::AlreadyExists(format!(
+                    "load balancer {handle} exists already; leave the handle out, or remove that one first"
+                )));
+            }
+            let handle = state.objects.load_balancers.put(load_balancer);
+            state.save(Section::LoadBalancers, self.now_ms())?;
+            handle
+        };
+        self.hint(change);
+        Ok(handle)
+    }
+
+    /// Changes one behind the controller's back.
+    pub fn change_load_balancer(
+        &self,
+        handle: &str,
+        change: impl FnOnce(&mut LoadBalancer),
+    ) -> Result<LoadBalancer, CloudError> {
+        let changed = {
+            let mut state = self.state();
+            let by_handle = &mut state.objects.load_balancers.by_handle;
+            let load_balancer = by_handle
+                .get_mut(handle)
+                .ok_or_else(|| no_load_balancer(handle))?;
+            change(load_balancer);
+            // Under another handle it would be another one.
+            handle.clone_into(&mut load_balancer.handle);
+            let changed = load_balancer.clone();
+            state.save(Section::LoadBalancers, self.now_ms())?;
+            changed
+        };
+        self.hint(hint_of(&changed));
+        Ok(changed)
+    }
+
+    /// Removes one behind the controller's back.
+    pub fn remove_load_balancer(&self, handle: &str) -> Result<LoadBalancer, CloudError> {
+        let removed = {
+            let mut state = self.state();
+            let by_handle = &mut state.objects.load_balancers.by_handle;
+            let removed = by_handle
+                .remove(handle)
+                .ok_or_else(|| no_load_balancer(handle))?;
+            state.save(Section::LoadBalancers, self.now_ms())?;
+            removed
+        };
+        self.hint(hint_of(&removed));
+        Ok(removed)
+    }
+
+    /// All routes, in the order of their names.
+    pub fn routes(&self) -> Vec<Route> {
+        self.state()
+            .objects
+            .routes
+            .by_name
+            .values()
+            .cloned()
+            .collect()
+    }
+
+    /// Plants one, for example a foreign or an unmarked one. This counts as no write of the provider.
+    pub fn plant_route(&self, route: Route) -> Result<(), CloudError> {
+        if !is_cidr(&route.destination_cidr) {
+            return Err(CloudError::Invalid(format!(
+                "destination_cidr: {:?} is not a CIDR; write one such as 10.0.1.0/24",
+                route.destination_cidr
+            )));
+        }
+        {
+            let mut state = self.state();
+            if state.objects.routes.by_name.contains_key(&route.name) {
+                return Err(CloudError::AlreadyExists(format!(
+                    "route {:?} exists already; choose another name, or remove that one first",
+                    route.name
+                )));
+            }
+            state
+                .objects
+                .routes
+                .by_name
+                .insert(route.name.clone(), route);
+            state.save(Section::Routes, self.now_ms())?;
+        }
+        self.hint(Change::Routes);
+        Ok(())
+    }
+
+    /// Removes one behind the controller's back.
+    pub fn remove_route(&self, name: &str) -> Result<Route, CloudError> {
+        let removed = {
+            let mut state = self.state();
+            let removed = state.objects.routes.by_name.remove(name);
+            let removed = removed.ok_or_else(|| {
+                CloudError::NotFound(format!(
+                    "no route has the name {name:?}; `ctl route list` shows those that exist"
+                ))
+            })?;
+            state.save(Section::Routes, self.now_ms())?;
+            removed
+        };
+        self.hint(Change::Routes);
+        Ok(removed)
+    }
+}
+
+fn hint_of(load_balancer: &LoadBalancer) -> Change {
+    let owner = load_balancer.owner.clone().unwrap_or_default();
+    if owner.name.is_empty() {
+        return Change::Resync;
+    }
+    Change::LoadBalancer {
+        namespace: owner.namespace,
+        name: owner.name,
+    }
+}
+
+fn no_load_balancer(handle: &str) -> CloudError {
+    CloudError::NotFound(format!(
+        "no load balancer has the handle {handle:?}; `ctl lb list` shows those that exist"
+    ))
+}

@@ -1,0 +1,138 @@
+//! What a person or a test sets while the cloud runs: faults, latencies, how single Services and Nodes are treated, health.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use provider_sdk::{Change, Health};
+
+use super::Cloud;
+use crate::error::CloudError;
+use crate::faults::{ALL_RPCS, Fault, RPCS};
+use crate::fixture::{FailureSpec, Fixture, ServiceBehaviour};
+
+impl Cloud {
+    /// Sets a fault; answers its number. A fault that makes no sense is refused.
+    pub fn set_fault(&self, fault: Fault) -> Result<u64, CloudError> {
+        fault.check().map_err(CloudError::Invalid)?;
+        let id = self.state().faults.add(fault);
+        self.changed();
+        Ok(id)
+    }
+
+    /// Clears the fault with this number; whether there was one.
+    pub fn clear_fault(&self, id: u64) -> bool {
+        let cleared = self.state().faults.remove(id);
+        self.changed();
+        cleared
+    }
+
+    /// Clears all faults, also those of the fixture.
+    pub fn clear_faults(&self) {
+        self.state().faults.clear();
+        self.changed();
+    }
+
+    /// The faults that are set, with their numbers; `times` is what is left of it.
+    pub fn faults(&self) -> Vec<(u64, Fault)> {
+        self.state().faults.list()
+    }
+
+    /// The settings as they are now; its lists of objects are those of the beginning.
+    pub fn settings(&self) -> Arc<Fixture> {
+        Arc::clone(&self.state().settings)
+    }
+
+    /// Changes any setting: capabilities (seen at the next connection), address pools, scope, zones, clusters, volumes. Its lists of objects and its
+    /// faults have no effect here. Settings that make no sense are refused.
+    pub fn change_settings(&self, change: impl FnOnce(&mut Fixture)) -> Result<(), CloudError> {
+        {
+            let mut state = self.state();
+            let mut settings = Fixture::clone(&state.settings);
+            change(&mut settings);
+            let wrong = settings.check();
+            if !wrong.is_empty() {
+                return Err(CloudError::Invalid(wrong.join("\n")));
+            }
+            state.settings = Arc::new(settings);
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// How long calls of this RPC take, of all for `*`.
+    pub fn set_latency(&self, rpc: &str, latency: Duration) -> Result<(), CloudError> {
+        if rpc != ALL_RPCS && !RPCS.contains(&rpc) {
+            return Err(CloudError::Invalid(format!(
+                "{rpc:?} is no RPC; write * or one of {}",
+                RPCS.join(", ")
+            )));
+        }
+        self.change_settings(|settings| {
+            if rpc == ALL_RPCS {
+                settings.latency.clear();
+                settings.latency.insert("default".into(), latency.into());
+            } else {
+                settings.latency.insert(rpc.into(), latency.into());
+            }
+        })
+    }
+
+    /// How long load balancers take to be made and to go.
+    pub fn set_provisioning(
+        &self,
+        load_balancer: Duration,
+        deletion: Duration,
+    ) -> Result<(), CloudError> {
+        self.change_settings(|settings| {
+            settings.provisioning.load_balancer = load_balancer.into();
+            settings.provisioning.deletion = deletion.into();
+        })
+    }
+
+    /// How the Service (`namespace/name`) is treated.
+    pub fn set_service(
+        &self,
+        service: &str,
+        behaviour: ServiceBehaviour,
+    ) -> Result<(), CloudError> {
+        self.change_settings(|settings| {
+            settings.services.insert(service.into(), behaviour);
+        })
+    }
+
+    /// This Node cannot be attached to load balancers; it can where `None`.
+    pub fn set_target_error(
+        &self,
+        node: &str,
+        failure: Option<FailureSpec>,
+    ) -> Result<(), CloudError> {
+        self.change_settings(|settings| {
+            match failure {
+                Some(failure) => settings.target_errors.insert(node.into(), failure),
+                None => settings.target_errors.remove(node),
+            };
+        })
+    }
+
+    /// The scope that Initialize answers from now on.
+    pub fn set_cloud_scope(&self, scope: &str) -> Result<(), CloudError> {
+        self.change_settings(|settings| scope.clone_into(&mut settings.provider.cloud_scope))
+    }
+
+    /// What Probe answers.
+    pub fn set_health(&self, health: Health) {
+        self.state().health = health;
+        self.changed();
+    }
+
+    /// Forgets that it was initialised: NOT_INITIALIZED until the next Initialize.
+    pub fn forget_initialize(&self) {
+        self.state().forgot_initialize = true;
+        self.changed();
+    }
+
+    /// Tells watching controllers to look at everything again.
+    pub fn hint_resync(&self) {
+        self.hint(Change::Resync);
+    }
+}

@@ -1,0 +1,152 @@
+//! The command line: `serve` and `ctl`.
+
+mod args;
+mod tables;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tracing_subscriber::EnvFilter;
+
+pub use args::{Args, Verb};
+
+use crate::cloud::Cloud;
+use crate::control::Command;
+use crate::control::pb::RunRequest;
+use crate::control::pb::control_service_client::ControlServiceClient;
+use crate::error::StartError;
+use crate::fixture::Fixture;
+
+/// How long a command may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs what the command line says.
+pub async fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match args.verb {
+        Verb::Serve {
+            endpoint,
+            cloud,
+            state,
+            log_level,
+        } => {
+            if let Err(error) = log(&log_level) {
+                Err(error)
+            } else {
+                serve(&endpoint, cloud, state)
+                    .await
+                    .map_err(|error| error.to_string())
+            }
+        }
+        Verb::Ctl {
+            endpoint,
+            json,
+            command,
+        } => ctl(&endpoint, json, *command).await,
+        Verb::Faults => {
+            println!("{}", tables::kinds());
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("provider-mock: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn log(level: &str) -> Result<(), String> {
+    let filter = EnvFilter::builder().parse(level).map_err(|error| {
+        format!("--log-level {level:?}: {error}; write error, warn, info, debug or trace")
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    Ok(())
+}
+
+async fn serve(
+    endpoint: &str,
+    cloud: Option<PathBuf>,
+    state: Option<PathBuf>,
+) -> Result<(), StartError> {
+    let fixture = match cloud {
+        Some(path) => Fixture::load(&path)?,
+        None => Fixture::default(),
+    };
+    let cloud = Cloud::open(fixture, state.as_deref())?;
+    tracing::info!(instances = cloud.instance_count(), "the cloud stands");
+    crate::server::serve(cloud, endpoint).await
+}
+
+async fn ctl(endpoint: &str, json: bool, verb: args::Ctl) -> Result<(), String> {
+    let shows = verb.shows();
+    let command = verb.command()?;
+    let mut channel = dial(endpoint).await?;
+    let result = run(&mut channel, &command).await?;
+    let text = if json {
+        serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?
+    } else {
+        tables::show(shows, &result)
+    };
+    if !text.is_empty() {
+        println!("{text}");
+    }
+    Ok(())
+}
+
+/// A connection to the control service at this endpoint. The error says how to start a mock there.
+pub async fn dial(endpoint: &str) -> Result<Channel, String> {
+    let path = endpoint
+        .strip_prefix("unix://")
+        .unwrap_or(endpoint)
+        .to_owned();
+    let shown = Path::new(&path).display().to_string();
+    let connector = tower::service_fn(move |_: Uri| {
+        let path = path.clone();
+        async move {
+            UnixStream::connect(path)
+                .await
+                .map(hyper_util::rt::TokioIo::new)
+        }
+    });
+    Endpoint::from_static("http://localhost")
+        .timeout(PATIENCE)
+        .connect_with_connector(connector)
+        .await
+        .map_err(|error| {
+            let mut why = error.to_string();
+            let mut source = std::error::Error::source(&error);
+            while let Some(cause) = source {
+                why = cause.to_string();
+                source = cause.source();
+            }
+            format!(
+                "no mock answers on {shown}: {why}; start one with `provider-mock serve --endpoint unix://{shown} --cloud cloud.yaml`"
+            )
+        })
+}
+
+/// Runs one command over a connection.
+pub async fn run(channel: &mut Channel, command: &Command) -> Result<Value, String> {
+    let command_json = serde_json::to_string(command).map_err(|error| error.to_string())?;
+    let mut client = ControlServiceClient::new(channel).max_decoding_message_size(usize::MAX);
+    let response = client
+        .run(RunRequest { command_json })
+        .await
+        .map_err(|status| match status.code() {
+            tonic::Code::Unimplemented => {
+                "the provider on this socket is no mock: it has no control service".to_owned()
+            }
+            _ => status.message().to_owned(),
+        })?;
+    serde_json::from_str(&response.into_inner().result_json).map_err(|error| error.to_string())
+}

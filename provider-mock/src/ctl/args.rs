@@ -1,0 +1,570 @@
+//! The flags.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use provider_sdk::FailureCode;
+
+use crate::control::{Command, HealthWord};
+use crate::duration::HumanDuration;
+use crate::faults::{Fault, FaultKind};
+use crate::fixture::{EventSpec, FailureSpec, ServiceBehaviour, failure_code};
+use crate::instances::{Address, Instance, Power};
+use crate::load_balancers::{LoadBalancer, Mark};
+use crate::routes::Route;
+
+/// A cloud in memory behind the provider contract.
+#[derive(Debug, Parser)]
+#[command(name = "provider-mock", version)]
+pub struct Args {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Serve a cloud until SIGTERM.
+    Serve {
+        /// Where: unix:// and an absolute path, in a directory of its own.
+        #[arg(long, env = "PROVIDER_MOCK_ENDPOINT", default_value = provider_sdk::DEFAULT_ENDPOINT)]
+        endpoint: String,
+        /// The cloud's YAML file; an empty cloud that offers everything without it.
+        #[arg(long, value_name = "FILE")]
+        cloud: Option<PathBuf>,
+        /// Where the cloud is kept across restarts; its objects go before those of the YAML file.
+        #[arg(long, value_name = "FILE")]
+        state: Option<PathBuf>,
+        /// error, warn, info, debug, trace, or a filter of `tracing`.
+        #[arg(long, default_value = "info")]
+        log_level: String,
+    },
+    /// Change or show the cloud of a mock that is served.
+    Ctl {
+        /// Where the mock is served.
+        #[arg(long, global = true, env = "PROVIDER_MOCK_ENDPOINT", default_value = provider_sdk::DEFAULT_ENDPOINT)]
+        endpoint: String,
+        /// Print JSON.
+        #[arg(long, global = true)]
+        json: bool,
+        /// The command.
+        #[command(subcommand)]
+        command: Box<Ctl>,
+    },
+    /// Print the table of all kinds of faults.
+    Faults,
+}
+
+/// The verbs of ctl.
+#[derive(Debug, Subcommand)]
+pub enum Ctl {
+    /// Instances.
+    #[command(subcommand)]
+    Instance(InstanceVerb),
+    /// Load balancers.
+    #[command(subcommand)]
+    Lb(LbVerb),
+    /// Routes.
+    #[command(subcommand)]
+    Route(RouteVerb),
+    /// Scripted faults.
+    #[command(subcommand)]
+    Fault(FaultVerb),
+    /// Say how long an RPC takes; `*` for all.
+    Latency {
+        /// The RPC.
+        rpc: String,
+        /// How long, such as 50ms.
+        latency: HumanDuration,
+    },
+    /// Say how long load balancers take.
+    Provisioning {
+        /// To be made.
+        load_balancer: HumanDuration,
+        /// To go.
+        #[arg(default_value = "0ms")]
+        deletion: HumanDuration,
+    },
+    /// Say how one Service is treated; what is not given is as usual.
+    Service {
+        /// namespace/name.
+        service: String,
+        /// Keep its load balancer when it is deleted.
+        #[arg(long)]
+        retain: bool,
+        /// Somebody else takes care of it.
+        #[arg(long)]
+        handled_elsewhere: bool,
+        /// Answers set this annotation.
+        #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+        set_annotation: Vec<(String, String)>,
+        /// Answers remove this annotation.
+        #[arg(long, value_name = "KEY")]
+        remove_annotation: Vec<String>,
+        /// Answers carry this Normal event.
+        #[arg(long, value_name = "REASON=MESSAGE", value_parser = pair)]
+        event: Vec<(String, String)>,
+        /// Answers carry this Warning event.
+        #[arg(long, value_name = "REASON=MESSAGE", value_parser = pair)]
+        warning: Vec<(String, String)>,
+    },
+    /// Say that a Node cannot be attached to load balancers; without a code that it can.
+    TargetError {
+        /// The Node's name.
+        node: String,
+        /// The failure's code, such as PRECONDITION.
+        #[arg(value_parser = failure_code)]
+        code: Option<FailureCode>,
+        /// The failure's sentence.
+        #[arg(long)]
+        message: Option<String>,
+    },
+    /// Say what Probe answers: starting, ready, degraded, broken.
+    Health {
+        /// The state.
+        #[arg(value_parser = word::<HealthWord>)]
+        state: HealthWord,
+        /// Why.
+        #[arg(default_value = "")]
+        message: String,
+    },
+    /// Say which cloud scope Initialize answers.
+    Scope {
+        /// The scope.
+        scope: String,
+    },
+    /// Answer NOT_INITIALIZED until the next Initialize.
+    ForgetInitialize,
+    /// Tell watching controllers to look at everything again.
+    Resync,
+    /// Show how often each RPC was called, what was written, and the last calls.
+    Calls {
+        /// Only this RPC.
+        rpc: Option<String>,
+        /// At most so many calls of each RPC.
+        #[arg(long, default_value_t = 20)]
+        last: usize,
+        /// Forget all calls and writes instead.
+        #[arg(long)]
+        reset: bool,
+    },
+    /// Go back to the YAML file: objects, settings, faults, calls.
+    Reset,
+    /// Run a command that is given as JSON.
+    Run {
+        /// For example {"command":"instance-list"}.
+        command: String,
+    },
+}
+
+/// The verbs of instances.
+#[derive(Debug, Subcommand)]
+pub enum InstanceVerb {
+    /// Show all.
+    List,
+    /// Add one.
+    Add(InstanceArgs),
+    /// Put this one in the place of the one with its name; identity stays unless given.
+    Set(InstanceArgs),
+    /// Remove one.
+    Remove {
+        /// Its name or ID.
+        name: String,
+    },
+    /// Shut one down.
+    Stop {
+        /// Its name or ID.
+        name: String,
+    },
+    /// Start one.
+    Start {
+        /// Its name or ID.
+        name: String,
+    },
+    /// Say what the cloud tells of one: running, stopped, unknown, pending, unmanaged.
+    Power {
+        /// Its name or ID.
+        name: String,
+        /// What.
+        #[arg(value_parser = word::<Power>)]
+        power: Power,
+    },
+    /// Give one another name.
+    Rename {
+        /// Its name or ID.
+        name: String,
+        /// The new name.
+        to: String,
+    },
+}
+
+/// An instance.
+#[derive(Debug, clap::Args)]
+pub struct InstanceArgs {
+    /// Its name.
+    name: String,
+    /// Its ID; the name unless given.
+    #[arg(long, default_value = "")]
+    id: String,
+    /// Its provider ID; made of prefix, zone and ID unless given.
+    #[arg(long, default_value = "")]
+    provider_id: String,
+    /// Its type.
+    #[arg(long = "type")]
+    instance_type: Option<String>,
+    /// Its zone.
+    #[arg(long)]
+    zone: Option<String>,
+    /// Its region.
+    #[arg(long)]
+    region: Option<String>,
+    /// An address.
+    #[arg(long, value_name = "KIND=ADDRESS", value_parser = Address::parse)]
+    address: Vec<Address>,
+    /// A label.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    label: Vec<(String, String)>,
+    /// running, stopped, unknown, pending, unmanaged.
+    #[arg(long, default_value = "running", value_parser = word::<Power>)]
+    power: Power,
+}
+
+/// The verbs of load balancers.
+#[derive(Debug, Subcommand)]
+pub enum LbVerb {
+    /// Show all, with targets and owners.
+    List,
+    /// Plant one; without an owner it is unmarked.
+    Add {
+        /// Its native name.
+        name: String,
+        /// Whom it is marked for.
+        #[arg(long)]
+        owner_id: Option<String>,
+        /// The UID of the Service that it is marked for.
+        #[arg(long, default_value = "")]
+        uid: String,
+        /// The namespace/name of that Service.
+        #[arg(long, default_value = "")]
+        service: String,
+        /// An address.
+        #[arg(long)]
+        address: Vec<std::net::IpAddr>,
+        /// A target.
+        #[arg(long)]
+        target: Vec<String>,
+        /// Only parts of it are left.
+        #[arg(long)]
+        remnant: bool,
+    },
+    /// Remove one behind the controller's back.
+    Remove {
+        /// Its handle.
+        handle: String,
+    },
+}
+
+/// The verbs of routes.
+#[derive(Debug, Subcommand)]
+pub enum RouteVerb {
+    /// Show all.
+    List,
+    /// Plant one; without an owner it is unmarked.
+    Add {
+        /// Its name.
+        name: String,
+        /// Where packets go to.
+        destination_cidr: String,
+        /// The target by the Node's name.
+        #[arg(long)]
+        node_name: Option<String>,
+        /// The target by provider ID.
+        #[arg(long)]
+        provider_id: Option<String>,
+        /// The target by address.
+        #[arg(long)]
+        next_hop: Option<String>,
+        /// Whom it is marked for.
+        #[arg(long)]
+        owner_id: Option<String>,
+    },
+    /// Remove one behind the controller's back.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// The verbs of faults.
+#[derive(Debug, Subcommand)]
+pub enum FaultVerb {
+    /// Show those that are set.
+    List,
+    /// Set one. `provider-mock faults` prints the kinds.
+    Set {
+        /// The RPC; `*` for all that the kind can strike.
+        rpc: String,
+        /// The kind.
+        kind: FaultKind,
+        /// Only this Node, Service (namespace/name) or route.
+        #[arg(long)]
+        subject: Option<String>,
+        /// Only for the next so many calls.
+        #[arg(long)]
+        times: Option<u32>,
+        /// The failure's code, such as THROTTLED.
+        #[arg(long, value_parser = failure_code)]
+        code: Option<FailureCode>,
+        /// The failure's sentence.
+        #[arg(long, requires = "code")]
+        message: Option<String>,
+        /// The failure's reason.
+        #[arg(long, requires = "code")]
+        reason: Option<String>,
+        /// The failure's retry_after.
+        #[arg(long, requires = "code")]
+        retry_after: Option<HumanDuration>,
+        /// The gRPC status, such as UNAVAILABLE.
+        #[arg(long)]
+        status: Option<String>,
+        /// How long the call waits.
+        #[arg(long)]
+        delay: Option<HumanDuration>,
+        /// What the kind asks for.
+        #[arg(long)]
+        value: Option<String>,
+    },
+    /// Clear one, or all.
+    Clear {
+        /// Its number.
+        id: Option<u64>,
+    },
+}
+
+/// How the result is shown to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shows {
+    Instances,
+    LoadBalancers,
+    Routes,
+    Faults,
+    Calls,
+    Json,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    pair.map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .ok_or_else(|| format!("{text:?} has no key and value; write KEY=VALUE"))
+}
+
+/// A word that JSON and YAML know too.
+fn word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_value(serde_json::Value::from(text)).map_err(|error| error.to_string())
+}
+
+impl InstanceArgs {
+    fn instance(self) -> Instance {
+        let mut instance = Instance::new(self.name).power(self.power);
+        instance.id = self.id;
+        instance.provider_id = self.provider_id;
+        instance.instance_type = self.instance_type;
+        instance.zone = self.zone;
+        instance.region = self.region;
+        instance.addresses = self.address;
+        instance.labels = self.label.into_iter().collect();
+        instance
+    }
+}
+
+impl Ctl {
+    pub(crate) fn shows(&self) -> Shows {
+        match self {
+            Self::Instance(InstanceVerb::List) => Shows::Instances,
+            Self::Lb(LbVerb::List) => Shows::LoadBalancers,
+            Self::Route(RouteVerb::List) => Shows::Routes,
+            Self::Fault(FaultVerb::List) => Shows::Faults,
+            Self::Calls { reset: false, .. } => Shows::Calls,
+            _ => Shows::Json,
+        }
+    }
+
+    pub(crate) fn command(self) -> Result<Command, String> {
+        Ok(match self {
+            Self::Instance(verb) => verb.command(),
+            Self::Lb(verb) => verb.command()?,
+            Self::Route(verb) => verb.command(),
+            Self::Fault(verb) => verb.command(),
+            Self::Latency { rpc, latency } => Command::LatencySet { rpc, latency },
+            Self::Provisioning { load_balancer, deletion } => {
+                Command::ProvisioningSet { load_balancer, deletion }
+            }
+            Self::Service {
+                service,
+                retain,
+                handled_elsewhere,
+                set_annotation,
+                remove_annotation,
+                event,
+                warning,
+            } => {
+                let events = event.into_iter().map(|event| (false, event));
+                let events = events.chain(warning.into_iter().map(|event| (true, event)));
+                let events = events.map(|(warning, (reason, message))| EventSpec { warning, reason, message });
+                Command::ServiceSet {
+                    service,
+                    behaviour: ServiceBehaviour {
+                        retain,
+                        handled_elsewhere,
+                        set_annotations: set_annotation.into_iter().collect::<BTreeMap<_, _>>(),
+                        remove_annotations: remove_annotation,
+                        events: events.collect(),
+                    },
+                }
+            }
+            Self::TargetError { node, code, message } => Command::TargetErrorSet {
+                node,
+                failure: code.map(|code| FailureSpec { message, ..FailureSpec::new(code) }),
+            },
+            Self::Health { state, message } => Command::HealthSet { state, message },
+            Self::Scope { scope } => Command::ScopeSet { scope },
+            Self::ForgetInitialize => Command::ForgetInitialize,
+            Self::Resync => Command::Resync,
+            Self::Calls { reset: true, .. } => Command::CallsReset,
+            Self::Calls { rpc, last, .. } => Command::Calls { rpc, last },
+            Self::Reset => Command::Reset,
+            Self::Run { command } => serde_json::from_str(&command)
+                .map_err(|error| format!("{command} is no command: {error}; write one such as {{\"command\":\"instance-list\"}}"))?,
+        })
+    }
+}
+
+impl InstanceVerb {
+    fn command(self) -> Command {
+        match self {
+            Self::List => Command::InstanceList,
+            Self::Add(instance) => Command::InstanceAdd {
+                instance: instance.instance(),
+            },
+            Self::Set(instance) => Command::InstanceSet {
+                instance: instance.instance(),
+            },
+            Self::Remove { name } => Command::InstanceRemove { name },
+            Self::Stop { name } => Command::InstancePower {
+                name,
+                power: Power::Stopped,
+            },
+            Self::Start { name } => Command::InstancePower {
+                name,
+                power: Power::Running,
+            },
+            Self::Power { name, power } => Command::InstancePower { name, power },
+            Self::Rename { name, to } => Command::InstanceRename { name, to },
+        }
+    }
+}
+
+impl LbVerb {
+    fn command(self) -> Result<Command, String> {
+        Ok(match self {
+            Self::List => Command::LoadBalancerList,
+            Self::Add {
+                name,
+                owner_id,
+                uid,
+                service,
+                address,
+                target,
+                remnant,
+            } => {
+                let (namespace, service) = if service.is_empty() {
+                    Default::default()
+                } else {
+                    let parts = service.split_once('/');
+                    parts.ok_or_else(|| {
+                        format!("--service {service:?} is no Service; write namespace/name")
+                    })?
+                };
+                Command::LoadBalancerAdd {
+                    load_balancer: LoadBalancer {
+                        name,
+                        owner: owner_id.map(|owner_id| Mark {
+                            owner_id,
+                            uid,
+                            namespace: namespace.into(),
+                            name: service.into(),
+                        }),
+                        addresses: address,
+                        targets: target,
+                        remnant,
+                        ..LoadBalancer::default()
+                    },
+                }
+            }
+            Self::Remove { handle } => Command::LoadBalancerRemove { handle },
+        })
+    }
+}
+
+impl RouteVerb {
+    fn command(self) -> Command {
+        match self {
+            Self::List => Command::RouteList,
+            Self::Add {
+                name,
+                destination_cidr,
+                node_name,
+                provider_id,
+                next_hop,
+                owner_id,
+            } => Command::RouteAdd {
+                route: Route {
+                    node_name,
+                    provider_id,
+                    next_hop,
+                    owner_id,
+                    ..Route::new(name, destination_cidr)
+                },
+            },
+            Self::Remove { name } => Command::RouteRemove { name },
+        }
+    }
+}
+
+impl FaultVerb {
+    fn command(self) -> Command {
+        match self {
+            Self::List => Command::FaultList,
+            Self::Set {
+                rpc,
+                kind,
+                subject,
+                times,
+                code,
+                message,
+                reason,
+                retry_after,
+                status,
+                delay,
+                value,
+            } => Command::FaultSet {
+                fault: Fault {
+                    subject,
+                    times,
+                    failure: code.map(|code| FailureSpec {
+                        code,
+                        reason,
+                        message,
+                        retry_after,
+                    }),
+                    status,
+                    delay,
+                    value,
+                    ..Fault::new(rpc, kind)
+                },
+            },
+            Self::Clear { id } => Command::FaultClear { id },
+        }
+    }
+}

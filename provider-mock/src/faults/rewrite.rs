@@ -1,0 +1,577 @@
+//! What faults do to an answer, below the SDK's native types: those cannot say anything wrong.
+
+use cloud_provider_api::v1alpha1 as pb;
+use prost::Message;
+
+use super::{Fault, FaultKind};
+
+/// An answer of 20 MiB is more than the controller accepts.
+const OVERSIZED_BYTES: usize = 20 * 1024 * 1024;
+/// A number of no field of the contract.
+const UNKNOWN_FIELD: u32 = 15_000;
+
+/// The messages of an answer after the fault. What the fault does not fit stays as it was.
+pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    match fault.kind {
+        FaultKind::EmptyAnswer => return vec![Vec::new()],
+        FaultKind::NoAnswer => return Vec::new(),
+        // Field 1 with a length that is not there.
+        FaultKind::Garbage => return vec![vec![0x0a, 0xff, 0xff, 0x03, 0x00]],
+        FaultKind::Oversized => {
+            if messages.is_empty() {
+                messages.push(Vec::new());
+            }
+            let tag = prost::encoding::WireType::LengthDelimited;
+            prost::encoding::encode_key(UNKNOWN_FIELD, tag, &mut messages[0]);
+            prost::encoding::encode_varint(OVERSIZED_BYTES as u64, &mut messages[0]);
+            let size = messages[0].len() + OVERSIZED_BYTES;
+            messages[0].resize(size, b'x');
+            return messages;
+        }
+        _ => {}
+    }
+    match rpc {
+        "GetProviderInfo" => each(messages, |answer| provider_info(fault, answer)),
+        "Probe" => each(messages, |answer| probe(fault, answer)),
+        "LookupInstances" => each(messages, |answer| {
+            batch::<pb::LookupInstancesResponse>(fault, answer);
+            for result in &mut answer.results {
+                let ours = fault
+                    .subject
+                    .as_ref()
+                    .is_none_or(|name| *name == result.node_name);
+                if let (true, Some(pb::lookup_instance_result::Outcome::Found(found))) =
+                    (ours, &mut result.outcome)
+                {
+                    instance(fault, found);
+                }
+            }
+        }),
+        "LookupZones" => each(messages, |answer| {
+            batch::<pb::LookupZonesResponse>(fault, answer)
+        }),
+        "CreateRoutes" => each(messages, |answer| {
+            batch::<pb::CreateRoutesResponse>(fault, answer)
+        }),
+        "DeleteRoutes" => each(messages, |answer| {
+            batch::<pb::DeleteRoutesResponse>(fault, answer)
+        }),
+        "Initialize" => each(messages, |answer: &mut pb::InitializeResponse| {
+            if let (
+                FaultKind::CloudScope,
+                Some(pb::initialize_response::Outcome::Initialized(done)),
+            ) = (fault.kind, &mut answer.outcome)
+            {
+                done.cloud_scope = fault.value.clone().unwrap_or_default();
+            }
+            single(fault, answer);
+        }),
+        "GetLoadBalancer" => each(messages, |answer: &mut pb::GetLoadBalancerResponse| {
+            handle(fault, &mut answer.handle);
+            if let Some(pb::get_load_balancer_response::Outcome::Found(found)) = &mut answer.outcome
+            {
+                match fault.kind {
+                    FaultKind::InSync => {
+                        found.in_sync = fault.value.as_deref().map(|v| v == "true")
+                    }
+                    FaultKind::Presence => found.presence = number(fault, presence),
+                    FaultKind::Ownership => found.ownership = number(fault, ownership),
+                    FaultKind::IngressAddress => found.status = Some(status(fault)),
+                    _ => {}
+                }
+            }
+            single(fault, answer);
+        }),
+        "EnsureLoadBalancer" => each(messages, |answer: &mut pb::EnsureLoadBalancerResponse| {
+            handle(fault, &mut answer.handle);
+            match fault.kind {
+                FaultKind::IngressAddress => {
+                    answer.outcome = Some(pb::ensure_load_balancer_response::Outcome::Ready(
+                        pb::LoadBalancerReady {
+                            status: Some(status(fault)),
+                        },
+                    ));
+                }
+                FaultKind::Pending => {
+                    answer.outcome = Some(pb::ensure_load_balancer_response::Outcome::Pending(
+                        pending(fault),
+                    ));
+                }
+                _ => single(fault, answer),
+            }
+        }),
+        "UpdateLoadBalancer" => each(messages, |answer: &mut pb::UpdateLoadBalancerResponse| {
+            handle(fault, &mut answer.handle);
+            if fault.kind == FaultKind::Pending {
+                answer.outcome = Some(pb::update_load_balancer_response::Outcome::Pending(
+                    pending(fault),
+                ));
+            }
+            single(fault, answer);
+        }),
+        "DeleteLoadBalancer" => each(messages, |answer: &mut pb::DeleteLoadBalancerResponse| {
+            handle(fault, &mut answer.handle);
+            if fault.kind == FaultKind::Pending {
+                answer.outcome = Some(pb::delete_load_balancer_response::Outcome::Pending(
+                    pending(fault),
+                ));
+            }
+            single(fault, answer);
+        }),
+        "GetControlPlaneAddress" => each(
+            messages,
+            |answer: &mut pb::GetControlPlaneAddressResponse| {
+                single(fault, answer);
+            },
+        ),
+        "GetVolumeLabels" => each(messages, |answer: &mut pb::GetVolumeLabelsResponse| {
+            single(fault, answer)
+        }),
+        "ListInstances" => {
+            let messages = each(messages, |answer: &mut pb::ListInstancesResponse| {
+                if let Some(pb::list_instances_response::Part::Instances(list)) = &mut answer.part {
+                    list.instances
+                        .iter_mut()
+                        .for_each(|found| instance(fault, found));
+                }
+            });
+            listing::<pb::ListInstancesResponse>(fault, messages)
+        }
+        "ListRoutes" => {
+            let messages = each(messages, |answer: &mut pb::ListRoutesResponse| {
+                if let (FaultKind::Ownership, Some(pb::list_routes_response::Part::Routes(list))) =
+                    (fault.kind, &mut answer.part)
+                {
+                    list.routes
+                        .iter_mut()
+                        .for_each(|route| route.ownership = number(fault, ownership));
+                }
+            });
+            listing::<pb::ListRoutesResponse>(fault, messages)
+        }
+        "ListLoadBalancers" => listing::<pb::ListLoadBalancersResponse>(fault, messages),
+        "ListClusters" => listing::<pb::ListClustersResponse>(fault, messages),
+        _ => messages,
+    }
+}
+
+/// The answer that says `failed` for the whole call.
+pub(crate) fn failed(rpc: &str, failure: pb::Failure) -> Vec<Vec<u8>> {
+    fn whole<M: SingleOutcome>(failure: pb::Failure) -> Vec<u8> {
+        let mut answer = M::default();
+        answer.fail(failure);
+        answer.encode_to_vec()
+    }
+    fn of_batch<M: Batch>(failure: pb::Failure) -> Vec<u8> {
+        let mut answer = M::default();
+        *answer.failed() = Some(failure);
+        answer.encode_to_vec()
+    }
+    let message = match rpc {
+        "Initialize" => whole::<pb::InitializeResponse>(failure),
+        "GetLoadBalancer" => whole::<pb::GetLoadBalancerResponse>(failure),
+        "EnsureLoadBalancer" => whole::<pb::EnsureLoadBalancerResponse>(failure),
+        "UpdateLoadBalancer" => whole::<pb::UpdateLoadBalancerResponse>(failure),
+        "DeleteLoadBalancer" => whole::<pb::DeleteLoadBalancerResponse>(failure),
+        "GetControlPlaneAddress" => whole::<pb::GetControlPlaneAddressResponse>(failure),
+        "GetVolumeLabels" => whole::<pb::GetVolumeLabelsResponse>(failure),
+        "LookupInstances" => of_batch::<pb::LookupInstancesResponse>(failure),
+        "LookupZones" => of_batch::<pb::LookupZonesResponse>(failure),
+        "CreateRoutes" => of_batch::<pb::CreateRoutesResponse>(failure),
+        "DeleteRoutes" => of_batch::<pb::DeleteRoutesResponse>(failure),
+        "ListInstances" => whole::<pb::ListInstancesResponse>(failure),
+        "ListLoadBalancers" => whole::<pb::ListLoadBalancersResponse>(failure),
+        "ListRoutes" => whole::<pb::ListRoutesResponse>(failure),
+        "ListClusters" => whole::<pb::ListClustersResponse>(failure),
+        _ => return Vec::new(),
+    };
+    vec![message]
+}
+
+/// The failure of a fault as a message.
+pub(crate) fn failure_of(fault: &Fault) -> pb::Failure {
+    let failure = fault.failure_spec().to_failure();
+    let code = pb::FailureCode::from_str_name(&format!("FAILURE_CODE_{}", failure.code().as_str()));
+    pb::Failure {
+        code: code.unwrap_or(pb::FailureCode::Internal).into(),
+        reason: failure.reason().into(),
+        message: failure.message().into(),
+        retry_after: failure
+            .retry_delay()
+            .and_then(|delay| prost_types::Duration::try_from(delay).ok()),
+    }
+}
+
+/// What is wrong with the fault's value, if anything.
+pub(super) fn check_value(fault: &Fault) -> Result<(), String> {
+    let Some(value) = &fault.value else {
+        return Ok(());
+    };
+    let known = match fault.kind {
+        FaultKind::InstanceState => value.parse::<i32>().is_ok() || instance_state(value).is_some(),
+        FaultKind::Presence => value.parse::<i32>().is_ok() || presence(value).is_some(),
+        FaultKind::Ownership => value.parse::<i32>().is_ok() || ownership(value).is_some(),
+        FaultKind::ProbeState => value.parse::<i32>().is_ok() || probe_state(value).is_some(),
+        FaultKind::ContractMinor | FaultKind::MinControllerMinor => value.parse::<u32>().is_ok(),
+        FaultKind::InSync => value == "true" || value == "false",
+        FaultKind::InstanceLabel => value.contains('='),
+        _ => true,
+    };
+    if known {
+        Ok(())
+    } else {
+        Err(format!(
+            "value: {value:?} does not fit {}; write {}",
+            fault.kind,
+            fault.kind.row().value
+        ))
+    }
+}
+
+fn each<M: Message + Default>(
+    messages: Vec<Vec<u8>>,
+    mut change: impl FnMut(&mut M),
+) -> Vec<Vec<u8>> {
+    messages
+        .into_iter()
+        .map(|bytes| match M::decode(bytes.as_slice()) {
+            Ok(mut message) => {
+                change(&mut message);
+                message.encode_to_vec()
+            }
+            Err(_) => bytes,
+        })
+        .collect()
+}
+
+fn instance_state(name: &str) -> Option<i32> {
+    pb::InstanceState::from_str_name(&format!("INSTANCE_STATE_{name}")).map(Into::into)
+}
+
+fn presence(name: &str) -> Option<i32> {
+    pb::LoadBalancerPresence::from_str_name(&format!("LOAD_BALANCER_PRESENCE_{name}"))
+        .map(Into::into)
+}
+
+fn ownership(name: &str) -> Option<i32> {
+    pb::Ownership::from_str_name(&format!("OWNERSHIP_{name}")).map(Into::into)
+}
+
+fn probe_state(name: &str) -> Option<i32> {
+    pb::ProbeState::from_str_name(&format!("PROBE_STATE_{name}")).map(Into::into)
+}
+
+/// The fault's value as a number of an enum, also one that the enum does not have.
+fn number(fault: &Fault, name: impl Fn(&str) -> Option<i32>) -> i32 {
+    let value = fault.value.as_deref().unwrap_or("UNSPECIFIED");
+    name(value).or_else(|| value.parse().ok()).unwrap_or(0)
+}
+
+fn provider_info(fault: &Fault, answer: &mut pb::GetProviderInfoResponse) {
+    let text = || fault.value.clone().unwrap_or_default();
+    let minor = || text().parse().unwrap_or_default();
+    match fault.kind {
+        FaultKind::BootId => answer.boot_id = text(),
+        FaultKind::ContractMinor => answer.contract_minor = minor(),
+        FaultKind::MinControllerMinor => answer.min_controller_minor = minor(),
+        FaultKind::ProviderName => answer.provider_name = text(),
+        FaultKind::ProviderIdPrefix => {
+            answer.provider_id_prefixes = fault.value.iter().cloned().collect()
+        }
+        FaultKind::NoCapabilities => answer.capabilities = None,
+        _ => {}
+    }
+}
+
+fn probe(fault: &Fault, answer: &mut pb::ProbeResponse) {
+    match fault.kind {
+        FaultKind::BootId => answer.boot_id = fault.value.clone().unwrap_or_default(),
+        FaultKind::ProbeState => {
+            answer.state = number(fault, probe_state);
+            answer.message = "scripted by the mock".into();
+        }
+        _ => {}
+    }
+}
+
+fn instance(fault: &Fault, instance: &mut pb::Instance) {
+    match fault.kind {
+        FaultKind::InstanceState => instance.state = number(fault, instance_state),
+        FaultKind::ProviderId => instance.provider_id.clone_from(&fault.value),
+        FaultKind::InstanceLabel => {
+            if let Some((key, value)) = fault.value.as_deref().and_then(|text| text.split_once('='))
+            {
+                instance.labels.insert(key.into(), value.into());
+            }
+        }
+        FaultKind::InstanceAddress => {
+            let internal = pb::NodeAddressType::InternalIp;
+            let address = |address: &String| pb::NodeAddress {
+                r#type: internal.into(),
+                address: address.clone(),
+            };
+            instance.addresses = fault.value.iter().map(address).collect();
+        }
+        _ => {}
+    }
+}
+
+fn handle(fault: &Fault, handle: &mut Option<String>) {
+    if fault.kind == FaultKind::Handle {
+        handle.clone_from(&fault.value);
+    }
+}
+
+fn status(fault: &Fault) -> pb::LoadBalancerStatus {
+    let ingress = |ip: &String| pb::LoadBalancerIngress {
+        ip: Some(ip.clone()),
+        ..pb::LoadBalancerIngress::default()
+    };
+    pb::LoadBalancerStatus {
+        ingress: fault.value.iter().map(ingress).collect(),
+    }
+}
+
+fn pending(fault: &Fault) -> pb::Pending {
+    let delay = fault.delay.map(|delay| delay.0);
+    pb::Pending {
+        retry_after: delay.and_then(|delay| prost_types::Duration::try_from(delay).ok()),
+        message: "scripted by the mock".into(),
+    }
+}
+
+/// A failure with a message and a reason that are too long.
+fn long(failure: &mut pb::Failure) {
+    failure.message = "m".repeat(2000);
+    failure.reason = "R".repeat(2000);
+}
+
+/// An answer with one outcome, or a part of a listing.
+trait SingleOutcome: Message + Default {
+    fn fail(&mut self, failure: pb::Failure);
+    fn failure(&mut self) -> Option<&mut pb::Failure>;
+    fn unset(&mut self);
+}
+
+macro_rules! single_outcome {
+    ($($message:ident, $field:ident, $oneof:path;)*) => {
+        $(impl SingleOutcome for pb::$message {
+            fn fail(&mut self, failure: pb::Failure) {
+                use $oneof as Of;
+                self.$field = Some(Of::Failed(failure));
+            }
+            fn failure(&mut self) -> Option<&mut pb::Failure> {
+                use $oneof as Of;
+                match &mut self.$field {
+                    Some(Of::Failed(failure)) => Some(failure),
+                    _ => None,
+                }
+            }
+            fn unset(&mut self) {
+                self.$field = None;
+            }
+        })*
+    };
+}
+
+single_outcome! {
+    InitializeResponse, outcome, pb::initialize_response::Outcome;
+    GetLoadBalancerResponse, outcome, pb::get_load_balancer_response::Outcome;
+    EnsureLoadBalancerResponse, outcome, pb::ensure_load_balancer_response::Outcome;
+    UpdateLoadBalancerResponse, outcome, pb::update_load_balancer_response::Outcome;
+    DeleteLoadBalancerResponse, outcome, pb::delete_load_balancer_response::Outcome;
+    GetControlPlaneAddressResponse, outcome, pb::get_control_plane_address_response::Outcome;
+    GetVolumeLabelsResponse, outcome, pb::get_volume_labels_response::Outcome;
+    LookupInstanceResult, outcome, pb::lookup_instance_result::Outcome;
+    LookupZoneResult, outcome, pb::lookup_zone_result::Outcome;
+    RouteResult, outcome, pb::route_result::Outcome;
+    ListInstancesResponse, part, pb::list_instances_response::Part;
+    ListLoadBalancersResponse, part, pb::list_load_balancers_response::Part;
+    ListRoutesResponse, part, pb::list_routes_response::Part;
+    ListClustersResponse, part, pb::list_clusters_response::Part;
+}
+
+fn single<M: SingleOutcome>(fault: &Fault, answer: &mut M) {
+    match fault.kind {
+        FaultKind::FailureAfter => answer.fail(failure_of(fault)),
+        FaultKind::UnsetOutcome => answer.unset(),
+        FaultKind::LongText => {
+            if answer.failure().is_none() {
+                answer.fail(failure_of(fault));
+            }
+            answer.failure().into_iter().for_each(long);
+        }
+        _ => {}
+    }
+}
+
+/// An answer with one result per item.
+trait Batch: Message + Default {
+    type Item: SingleOutcome + Clone;
+    fn failed(&mut self) -> &mut Option<pb::Failure>;
+    fn results(&mut self) -> &mut Vec<Self::Item>;
+    fn key(item: &mut Self::Item) -> &mut String;
+    /// Where the items carry one.
+    fn uid(item: &mut Self::Item) -> Option<&mut String>;
+}
+
+macro_rules! batches {
+    ($($message:ident, $item:ident, $key:ident, $($uid:ident)?;)*) => {
+        $(impl Batch for pb::$message {
+            type Item = pb::$item;
+            fn failed(&mut self) -> &mut Option<pb::Failure> {
+                &mut self.failed
+            }
+            fn results(&mut self) -> &mut Vec<Self::Item> {
+                &mut self.results
+            }
+            fn key(item: &mut Self::Item) -> &mut String {
+                &mut item.$key
+            }
+            #[allow(unused_variables)] // routes carry none
+            fn uid(item: &mut Self::Item) -> Option<&mut String> {
+                let uid: Option<&mut String> = None;
+                $(let uid = Some(&mut item.$uid);)?
+                uid
+            }
+        })*
+    };
+}
+
+batches! {
+    LookupInstancesResponse, LookupInstanceResult, node_name, node_uid;
+    LookupZonesResponse, LookupZoneResult, node_name, node_uid;
+    CreateRoutesResponse, RouteResult, route_key, ;
+    DeleteRoutesResponse, RouteResult, route_key, ;
+}
+
+fn batch<M: Batch>(fault: &Fault, answer: &mut M) {
+    let value = |default: &str| fault.value.clone().unwrap_or_else(|| default.into());
+    let ours = |item: &mut M::Item| {
+        fault
+            .subject
+            .as_ref()
+            .is_none_or(|subject| subject == M::key(item))
+    };
+    match fault.kind {
+        FaultKind::FailureAfter if fault.subject.is_none() => {
+            answer.results().clear();
+            *answer.failed() = Some(failure_of(fault));
+        }
+        FaultKind::ResultsMissing => answer.results().retain_mut(|item| !ours(item)),
+        FaultKind::ResultsReordered => answer.results().reverse(),
+        FaultKind::ResultsDuplicated => {
+            let twice: Vec<_> = answer
+                .results()
+                .iter_mut()
+                .filter_map(|item| ours(item).then(|| item.clone()))
+                .collect();
+            answer.results().extend(twice);
+        }
+        FaultKind::ResultsUnasked => {
+            let mut item = answer.results().first().cloned().unwrap_or_default();
+            *M::key(&mut item) = value("not-asked");
+            answer.results().push(item);
+        }
+        FaultKind::ResultsSwapped => {
+            let mut keys: Vec<_> = answer
+                .results()
+                .iter_mut()
+                .map(|item| (M::key(item).clone(), M::uid(item).cloned()))
+                .collect();
+            if !keys.is_empty() {
+                keys.rotate_left(1);
+            }
+            for (item, (key, uid)) in answer.results().iter_mut().zip(keys) {
+                *M::key(item) = key;
+                if let (Some(to), Some(uid)) = (M::uid(item), uid) {
+                    *to = uid;
+                }
+            }
+        }
+        FaultKind::WrongUid => {
+            for item in answer.results().iter_mut() {
+                if ours(item)
+                    && let Some(uid) = M::uid(item)
+                {
+                    *uid = value("wrong-uid");
+                }
+            }
+        }
+        FaultKind::Failure | FaultKind::FailureAfter => {
+            answer
+                .results()
+                .iter_mut()
+                .filter_map(|item| ours(item).then_some(item))
+                .for_each(|item| item.fail(failure_of(fault)));
+        }
+        FaultKind::UnsetOutcome | FaultKind::LongText => {
+            answer
+                .results()
+                .iter_mut()
+                .filter_map(|item| ours(item).then_some(item))
+                .for_each(|item| single(fault, item));
+        }
+        _ => {}
+    }
+}
+
+/// A part of a listing.
+trait Part: SingleOutcome {
+    fn end(&mut self) -> Option<&mut pb::ListEnd>;
+    fn ended(total: u64) -> Self;
+}
+
+macro_rules! parts {
+    ($($message:ident, $part:path;)*) => {
+        $(impl Part for pb::$message {
+            fn end(&mut self) -> Option<&mut pb::ListEnd> {
+                use $part as Of;
+                match &mut self.part {
+                    Some(Of::End(end)) => Some(end),
+                    _ => None,
+                }
+            }
+            fn ended(total: u64) -> Self {
+                use $part as Of;
+                Self { part: Some(Of::End(pb::ListEnd { total })) }
+            }
+        })*
+    };
+}
+
+parts! {
+    ListInstancesResponse, pb::list_instances_response::Part;
+    ListLoadBalancersResponse, pb::list_load_balancers_response::Part;
+    ListRoutesResponse, pb::list_routes_response::Part;
+    ListClustersResponse, pb::list_clusters_response::Part;
+}
+
+fn listing<M: Part>(fault: &Fault, messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut parts: Vec<M> = messages
+        .iter()
+        .filter_map(|bytes| M::decode(bytes.as_slice()).ok())
+        .collect();
+    match fault.kind {
+        FaultKind::EndMissing => parts.retain_mut(|part| part.end().is_none()),
+        FaultKind::WrongTotal => parts
+            .iter_mut()
+            .filter_map(Part::end)
+            .for_each(|end| end.total += 1),
+        FaultKind::ListEmpty => parts = vec![M::ended(0)],
+        FaultKind::UnsetOutcome => parts.iter_mut().for_each(SingleOutcome::unset),
+        FaultKind::FailedMidway => {
+            parts.retain_mut(|part| part.end().is_none());
+            let mut failed = M::default();
+            failed.fail(failure_of(fault));
+            parts.push(failed);
+        }
+        FaultKind::FailureAfter | FaultKind::LongText => {
+            let mut failed = M::default();
+            single(fault, &mut failed);
+            parts = vec![failed];
+        }
+        _ => {}
+    }
+    parts.iter().map(Message::encode_to_vec).collect()
+}

@@ -1,0 +1,494 @@
+//! The cloud's YAML file: what it can say, how it is read, what can be wrong with it.
+
+mod load;
+
+pub(crate) use load::is_rpc;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use provider_sdk::{Failure, FailureCode, ServiceFeature};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::duration::HumanDuration;
+use crate::faults::Fault;
+use crate::instances::{Address, Instance, Power};
+use crate::load_balancers::LoadBalancer;
+use crate::pool::Pool;
+use crate::routes::Route;
+
+/// Everything that the YAML file says. `examples/cloud.yaml` shows all of it with comments. Every key has a default; a key that is not known is an error.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fixture {
+    /// Who the provider is.
+    pub provider: ProviderSettings,
+    /// What it offers; everything by default.
+    pub capabilities: Capabilities,
+    /// Which addresses load balancers get.
+    pub addressing: Addressing,
+    /// How long load balancers take.
+    pub provisioning: Provisioning,
+    /// How long each RPC takes, by its name; `default` is for those that are not named.
+    pub latency: BTreeMap<String, HumanDuration>,
+    /// Scripted faults.
+    pub faults: Vec<Fault>,
+    /// The instances.
+    pub instances: Vec<Instance>,
+    /// Many instances alike.
+    pub instance_templates: Vec<InstanceTemplate>,
+    /// Load balancers that are there from the start, for example foreign and unmarked ones.
+    pub load_balancers: Vec<LoadBalancer>,
+    /// Routes that are there from the start.
+    pub routes: Vec<Route>,
+    /// How single Services are treated, by `namespace/name`.
+    pub services: BTreeMap<String, ServiceBehaviour>,
+    /// Nodes that cannot be attached to load balancers, by name.
+    pub target_errors: BTreeMap<String, FailureSpec>,
+    /// Where Nodes are, by their names, for LookupZones; the instance's own zone and region where a Node is not named.
+    pub zones: BTreeMap<String, Place>,
+    /// Clusters and the addresses of their control planes.
+    pub clusters: BTreeMap<String, String>,
+    /// Disks and their labels, by the value of any field of the volume's source, for example its `volumeID`.
+    pub volumes: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// Who the provider is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProviderSettings {
+    /// Its name: lower-case letters, digits and dashes.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What its provider IDs begin with; the first one is used for instances that state none.
+    pub provider_id_prefixes: Vec<String>,
+    /// The account, project and region that its credentials reach.
+    pub cloud_scope: String,
+    /// The cloud's own ID of the cluster.
+    pub cluster_id: Option<String>,
+    /// The largest request and answer in bytes.
+    pub max_request_bytes: usize,
+    /// The lowest minor of the contract that the controller must speak.
+    pub min_controller_minor: u32,
+}
+
+impl Default for ProviderSettings {
+    fn default() -> Self {
+        Self {
+            name: "mock".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            provider_id_prefixes: vec!["mock://".into()],
+            cloud_scope: "mock account, mock region".into(),
+            cluster_id: None,
+            max_request_bytes: 16 * 1024 * 1024,
+            min_controller_minor: 0,
+        }
+    }
+}
+
+/// What the provider offers. A service with `offered: false` is not there at all.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Capabilities {
+    /// InstanceService.
+    pub instances: InstanceCapability,
+    /// ZoneService.
+    pub zones: Offer,
+    /// LoadBalancerService.
+    pub load_balancers: LoadBalancerCapability,
+    /// RouteService.
+    pub routes: RouteCapability,
+    /// ClusterService.
+    pub clusters: Offer,
+    /// VolumeService.
+    pub volumes: Offer,
+    /// WatchChanges.
+    pub changes: Offer,
+}
+
+/// Whether a service is offered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Offer {
+    /// It is.
+    pub offered: bool,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self { offered: true }
+    }
+}
+
+/// What InstanceService can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InstanceCapability {
+    /// It is there.
+    pub offered: bool,
+    /// The most Nodes that one call takes.
+    pub max_batch: u32,
+    /// ListInstances is served.
+    pub listing: bool,
+    /// Running and stopped are told apart; without it every instance is PRESENT.
+    pub power_state: bool,
+    /// How many calls may run at once.
+    pub max_in_flight: u32,
+    /// Zone and region are left out of the metadata, so that the controller asks LookupZones.
+    pub without_zones: bool,
+}
+
+impl Default for InstanceCapability {
+    fn default() -> Self {
+        Self {
+            offered: true,
+            max_batch: 100,
+            listing: true,
+            power_state: true,
+            max_in_flight: 8,
+            without_zones: false,
+        }
+    }
+}
+
+/// What LoadBalancerService can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoadBalancerCapability {
+    /// It is there.
+    pub offered: bool,
+    /// The values of `spec.loadBalancerClass` that are served.
+    pub classes: Vec<String>,
+    /// Services without a class are served too.
+    pub default_class: bool,
+    /// ListLoadBalancers is served.
+    pub listing: bool,
+    /// GetLoadBalancer answers `in_sync`.
+    pub in_sync: bool,
+    /// Targets do not matter.
+    pub ignores_nodes: bool,
+    /// Which Nodes can be targets.
+    pub target_scope: TargetScope,
+    /// The most targets of one load balancer; more are refused with PRECONDITION.
+    pub max_targets: Option<u32>,
+    /// The fields of a Service that are honoured, by the names of the contract without their prefix, for example `source-ranges`; all by default.
+    pub features: Vec<Feature>,
+    /// How many calls may run at once.
+    pub max_in_flight: u32,
+}
+
+impl Default for LoadBalancerCapability {
+    fn default() -> Self {
+        Self {
+            offered: true,
+            classes: Vec::new(),
+            default_class: true,
+            listing: true,
+            in_sync: true,
+            ignores_nodes: false,
+            target_scope: TargetScope::Owned,
+            max_targets: None,
+            features: FEATURES
+                .iter()
+                .map(|(_, feature)| Feature(*feature))
+                .collect(),
+            max_in_flight: 8,
+        }
+    }
+}
+
+/// Which Nodes can be targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TargetScope {
+    /// Those of this provider.
+    #[default]
+    Owned,
+    /// All.
+    All,
+}
+
+/// What RouteService can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RouteCapability {
+    /// It is there.
+    pub offered: bool,
+    /// The most routes that one call takes.
+    pub max_batch: u32,
+    /// Routes are made anew when their Node's addresses change.
+    pub tracks_node_addresses: bool,
+    /// How many calls may run at once.
+    pub max_in_flight: u32,
+}
+
+impl Default for RouteCapability {
+    fn default() -> Self {
+        Self {
+            offered: true,
+            max_batch: 100,
+            tracks_node_addresses: false,
+            max_in_flight: 8,
+        }
+    }
+}
+
+/// A field of a Service that is honoured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Feature(pub ServiceFeature);
+
+const FEATURES: [(&str, ServiceFeature); 9] = [
+    ("source-ranges", ServiceFeature::SourceRanges),
+    ("session-affinity", ServiceFeature::SessionAffinity),
+    (
+        "external-traffic-policy-local",
+        ServiceFeature::ExternalTrafficPolicyLocal,
+    ),
+    ("udp", ServiceFeature::Udp),
+    ("sctp", ServiceFeature::Sctp),
+    ("dual-stack", ServiceFeature::DualStack),
+    ("ip-mode", ServiceFeature::IpMode),
+    ("load-balancer-ip", ServiceFeature::LoadBalancerIp),
+    ("app-protocol", ServiceFeature::AppProtocol),
+];
+
+impl Serialize for Feature {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let name = FEATURES.iter().find(|(_, feature)| *feature == self.0);
+        serializer.serialize_str(name.map_or("", |(name, _)| name))
+    }
+}
+
+impl<'de> Deserialize<'de> for Feature {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let found = FEATURES.iter().find(|(name, _)| *name == text);
+        found.map(|(_, feature)| Self(*feature)).ok_or_else(|| {
+            let names = FEATURES.map(|(name, _)| name).join(", ");
+            de::Error::custom(format!("{text:?} is no feature; write one of {names}"))
+        })
+    }
+}
+
+/// Which addresses load balancers get.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Addressing {
+    /// The pools, IPv4 and IPv6.
+    pub pools: Vec<Pool>,
+    /// What the Service's status shows.
+    pub mode: AddressMode,
+    /// The domain of the host names.
+    pub hostname_domain: String,
+    /// What `ipMode` says; nothing where it is absent.
+    pub ip_mode: Option<IpMode>,
+}
+
+impl Default for Addressing {
+    fn default() -> Self {
+        let pools = ["192.0.2.0/24", "2001:db8::/112"];
+        Self {
+            pools: pools.iter().filter_map(|pool| pool.parse().ok()).collect(),
+            mode: AddressMode::Ip,
+            hostname_domain: "lb.mock.example".into(),
+            ip_mode: None,
+        }
+    }
+}
+
+/// What the status of a Service shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressMode {
+    /// The addresses.
+    #[default]
+    Ip,
+    /// A host name.
+    Hostname,
+    /// The addresses, each with the host name.
+    Both,
+}
+
+/// What `ipMode` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IpMode {
+    /// `VIP`.
+    Vip,
+    /// `Proxy`.
+    Proxy,
+}
+
+/// How long load balancers take; they are pending meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Provisioning {
+    /// To be made.
+    pub load_balancer: HumanDuration,
+    /// To go.
+    pub deletion: HumanDuration,
+}
+
+/// Many instances alike: in every text `%d` stands for the number, from 0.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstanceTemplate {
+    /// How many.
+    pub count: u32,
+    /// The first number.
+    #[serde(default)]
+    pub first: u32,
+    /// The name, for example `node-%d`.
+    pub name: String,
+    /// The ID; the name where none is stated.
+    #[serde(default)]
+    pub id: String,
+    /// The type.
+    #[serde(default, rename = "type")]
+    pub instance_type: Option<String>,
+    /// The zones, in turn.
+    #[serde(default)]
+    pub zones: Vec<String>,
+    /// The region.
+    #[serde(default)]
+    pub region: Option<String>,
+    /// InternalIP addresses are taken from these pools, one of each, in order.
+    #[serde(default)]
+    pub internal_pools: Vec<Pool>,
+    /// Further addresses.
+    #[serde(default)]
+    pub addresses: Vec<Address>,
+    /// Labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Whether they run.
+    #[serde(default)]
+    pub power: Power,
+}
+
+/// How one Service is treated.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServiceBehaviour {
+    /// Its load balancer is kept when it is deleted; also by its annotation `mock.grpc-ccm.io/retain: "true"`.
+    pub retain: bool,
+    /// Somebody else takes care of it; also by its annotation `mock.grpc-ccm.io/handled-elsewhere: "true"`.
+    pub handled_elsewhere: bool,
+    /// Annotations that answers about it set.
+    pub set_annotations: BTreeMap<String, String>,
+    /// Annotations that answers about it remove.
+    pub remove_annotations: Vec<String>,
+    /// Events that answers about it carry.
+    pub events: Vec<EventSpec>,
+}
+
+/// An event that answers carry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventSpec {
+    /// A Warning, else Normal.
+    #[serde(default)]
+    pub warning: bool,
+    /// CamelCase, one word.
+    pub reason: String,
+    /// One sentence.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// Where a Node is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Place {
+    /// Its zone.
+    pub zone: Option<String>,
+    /// Its region.
+    pub region: Option<String>,
+}
+
+/// A failure of the contract.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailureSpec {
+    /// Its code, for example `THROTTLED`.
+    #[serde(with = "failure_code")]
+    pub code: FailureCode,
+    /// Its reason; one per code where none is stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When to come again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<HumanDuration>,
+}
+
+impl FailureSpec {
+    /// A failure with nothing but its code.
+    pub fn new(code: FailureCode) -> Self {
+        Self {
+            code,
+            reason: None,
+            message: None,
+            retry_after: None,
+        }
+    }
+
+    /// Asks the controller to wait.
+    #[must_use]
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay.into());
+        self
+    }
+
+    /// As the SDK has it.
+    pub fn to_failure(&self) -> Failure {
+        let message = self.message.as_deref().unwrap_or("scripted by the mock");
+        let mut failure = Failure::new(self.code, message);
+        if let Some(reason) = &self.reason {
+            failure = failure.with_reason(reason);
+        }
+        match self.retry_after {
+            Some(delay) => failure.retry_after(delay.0),
+            None => failure,
+        }
+    }
+}
+
+/// All failure codes of the contract.
+pub(crate) const FAILURE_CODES: [FailureCode; 10] = [
+    FailureCode::Invalid,
+    FailureCode::Precondition,
+    FailureCode::NotFound,
+    FailureCode::Conflict,
+    FailureCode::Busy,
+    FailureCode::Throttled,
+    FailureCode::Credentials,
+    FailureCode::Unavailable,
+    FailureCode::NotInitialized,
+    FailureCode::Internal,
+];
+
+/// Reads a code of the contract, for example `THROTTLED`.
+pub(crate) fn failure_code(text: &str) -> Result<FailureCode, String> {
+    let found = FAILURE_CODES.into_iter().find(|code| code.as_str() == text);
+    found.ok_or_else(|| {
+        let names = FAILURE_CODES.map(FailureCode::as_str).join(", ");
+        format!("{text:?} is no failure code; write one of {names}")
+    })
+}
+
+mod failure_code {
+    use super::{Deserialize, Deserializer, FailureCode, Serializer, de};
+
+    #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
+    pub(super) fn serialize<S: Serializer>(code: &FailureCode, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(code.as_str())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<FailureCode, D::Error> {
+        super::failure_code(&String::deserialize(from)?).map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,337 @@
+//! The tower layer around the SDK's services: it writes the log of calls and lets faults strike, below the SDK's native types.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body_util::BodyExt;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::codegen::{StdError, http};
+use tower::{Layer, Service};
+
+use crate::calls::CallEntry;
+use crate::cloud::Cloud;
+use crate::faults::{Fault, FaultKind, When, rewrite, status_name};
+use crate::messages::{self, Subjects};
+
+type Request = http::Request<Body>;
+type Response = http::Response<Body>;
+
+/// How a fault kills the provider.
+pub(crate) trait Death: Send + Sync + 'static {
+    /// The provider dies: the process ends, or all connections and the listener with them.
+    fn crash(&self);
+    /// All connections are cut; the provider lives.
+    fn disconnect(&self);
+}
+
+/// Wraps the services of a provider.
+#[derive(Clone)]
+pub(crate) struct FaultLayer {
+    pub(crate) cloud: Cloud,
+    pub(crate) death: Arc<dyn Death>,
+    /// Ends open streams, with status OK.
+    pub(crate) streams: CancellationToken,
+}
+
+impl<S> Layer<S> for FaultLayer {
+    type Service = FaultService<S>;
+
+    fn layer(&self, inner: S) -> FaultService<S> {
+        FaultService {
+            layer: self.clone(),
+            inner,
+        }
+    }
+}
+
+/// Services with faults.
+#[derive(Clone)]
+pub(crate) struct FaultService<S> {
+    layer: FaultLayer,
+    inner: S,
+}
+
+impl<S> Service<Request> for FaultService<S>
+where
+    S: Service<Request, Response = Response> + Clone + Send + Sync + 'static,
+    S::Error: Into<StdError>,
+    S::Future: Send + 'static,
+{
+    type Response = Response;
+    type Error = StdError;
+    type Future = BoxFuture<'static, Result<Response, StdError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StdError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        // The one that was polled ready is taken; its clone stays for the next call.
+        let next = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, next);
+        let layer = self.layer.clone();
+        match messages::rpc_of(request.uri().path()) {
+            Some(rpc) => Box::pin(layer.answer(rpc, request, inner)),
+            None => Box::pin(layer.pass(request, inner)),
+        }
+    }
+}
+
+/// Records a call when it ends, whatever its end is.
+struct Record {
+    cloud: Cloud,
+    entry: CallEntry,
+    began: Instant,
+}
+
+impl Record {
+    fn outcome(&mut self, outcome: impl Into<String>) {
+        self.entry.outcome = outcome.into();
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let mut entry = self.entry.clone();
+        entry.duration_ms = self.began.elapsed().as_millis() as u64;
+        self.cloud.end_call(entry);
+    }
+}
+
+impl FaultLayer {
+    /// Other services on the socket: health, reflection, control.
+    async fn pass<S>(self, request: Request, mut inner: S) -> Result<Response, StdError>
+    where
+        S: Service<Request, Response = Response>,
+        S::Error: Into<StdError>,
+    {
+        let is_stream = request.uri().path().ends_with("/Watch");
+        let response = inner.call(request).await.map_err(Into::into)?;
+        Ok(if is_stream {
+            self.until_the_end(response, None)
+        } else {
+            response
+        })
+    }
+
+    /// A stream that ends, with status OK, when the provider shuts down.
+    fn until_the_end(&self, response: Response, record: Option<Record>) -> Response {
+        let (parts, body) = response.into_parts();
+        let end = self.streams.clone();
+        let frames = futures::stream::unfold(Some((body, record)), move |state| {
+            let end = end.clone();
+            async move {
+                let (mut body, mut record) = state?;
+                tokio::select! {
+                    frame = body.frame() => match frame {
+                        Some(frame) => Some((frame, Some((body, record)))),
+                        None => {
+                            record.iter_mut().for_each(|record| record.outcome("ok"));
+                            None
+                        }
+                    },
+                    () = end.cancelled() => {
+                        record.iter_mut().for_each(|record| record.outcome("ok"));
+                        Some((Ok(http_body::Frame::trailers(ok_trailers())), None))
+                    }
+                }
+            }
+        });
+        Response::from_parts(parts, Body::new(http_body_util::StreamBody::new(frames)))
+    }
+
+    async fn answer<S>(
+        self,
+        rpc: &'static str,
+        request: Request,
+        mut inner: S,
+    ) -> Result<Response, StdError>
+    where
+        S: Service<Request, Response = Response>,
+        S::Error: Into<StdError>,
+    {
+        let began = Instant::now();
+        let at_ms = self.cloud.now_ms();
+        let (parts, body) = request.into_parts();
+        // Where the request does not come through, nobody waits for the answer either.
+        let bytes = body.collect().await?.to_bytes();
+        let subjects = frames(&bytes)
+            .and_then(|messages| messages.first().map(|message| Subjects::of(rpc, message)))
+            .unwrap_or_default();
+        let (latency, faults) = self.cloud.begin_call(rpc, &subjects.matched);
+        let mut record = Record {
+            cloud: self.cloud.clone(),
+            entry: CallEntry {
+                number: 0,
+                at_ms,
+                rpc: rpc.to_owned(),
+                count: subjects.count,
+                names: subjects.shown,
+                outcome: "cancelled".into(),
+                duration_ms: 0,
+            },
+            began,
+        };
+        let delay: std::time::Duration = faults
+            .iter()
+            .filter(|fault| fault.kind == FaultKind::Delay)
+            .filter_map(|fault| fault.delay)
+            .map(|delay| delay.0)
+            .sum();
+        let delay = delay + latency.0;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        for fault in faults
+            .iter()
+            .filter(|fault| fault.kind.row().when == When::Before)
+        {
+            // The failure of a single item is put into the answer.
+            let of_item = fault.kind == FaultKind::Failure
+                && messages::is_batch(rpc)
+                && fault.subject.is_some();
+            if fault.kind == FaultKind::Delay || of_item {
+                continue;
+            }
+            return Ok(self.instead(rpc, fault, &mut record).await);
+        }
+        if rpc == "Initialize" {
+            self.cloud.state().forgot_initialize = false;
+        } else if messages::needs_initialize(rpc) && self.cloud.state().forgot_initialize {
+            record.outcome("failed:NOT_INITIALIZED");
+            let failure = provider_sdk::FailureCode::NotInitialized;
+            let fault = Fault::failure(rpc, failure);
+            return Ok(respond(&rewrite::failed(rpc, rewrite::failure_of(&fault))));
+        }
+
+        // An item whose failure is scripted does not reach the cloud.
+        let failed_items: Vec<&String> = faults
+            .iter()
+            .filter(|fault| fault.kind == FaultKind::Failure)
+            .filter_map(|fault| fault.subject.as_ref())
+            .collect();
+        let (bytes, left_out) = messages::without_items(rpc, &bytes, &failed_items);
+        let request = Request::from_parts(parts, Body::new(http_body_util::Full::new(bytes)));
+        let response = inner.call(request).await.map_err(Into::into)?;
+        if rpc == "WatchChanges" {
+            return Ok(self.until_the_end(response, Some(record)));
+        }
+        let (parts, body) = response.into_parts();
+        let collected = body.collect().await?;
+        let trailers = collected.trailers().cloned();
+        let body = collected.to_bytes();
+        if let Some(fault) = faults
+            .iter()
+            .find(|fault| fault.kind.row().when == When::After)
+        {
+            return Ok(self.instead(rpc, fault, &mut record).await);
+        }
+        let status = trailers.as_ref().unwrap_or(&parts.headers);
+        let code =
+            tonic::Status::from_header_map(status).map_or(tonic::Code::Ok, |status| status.code());
+        let messages = frames(&body).unwrap_or_default();
+        let answers = faults.iter().filter(|fault| {
+            fault.kind.row().when == When::Answer || fault.kind == FaultKind::Failure
+        });
+        let mut answers = answers.peekable();
+        if code != tonic::Code::Ok || (answers.peek().is_none() && left_out.is_empty()) {
+            record.outcome(if code == tonic::Code::Ok {
+                messages::outcome(rpc, &messages)
+            } else {
+                format!("status:{}", status_name(code))
+            });
+            let mut whole = http_body_util::Full::new(body).boxed_unsync();
+            if let Some(trailers) = trailers {
+                whole = whole
+                    .with_trailers(std::future::ready(Some(Ok(trailers))))
+                    .boxed_unsync();
+            }
+            return Ok(Response::from_parts(parts, Body::new(whole)));
+        }
+        let mut messages: Vec<Vec<u8>> = messages.into_iter().map(Vec::from).collect();
+        messages = messages::with_items(rpc, messages, &left_out);
+        for fault in answers {
+            messages = rewrite::rewrite(rpc, fault, messages);
+        }
+        let rewritten: Vec<Bytes> = messages
+            .iter()
+            .map(|message| Bytes::copy_from_slice(message))
+            .collect();
+        record.outcome(messages::outcome(rpc, &rewritten));
+        Ok(respond(&messages))
+    }
+
+    /// What comes in place of the answer.
+    async fn instead(&self, rpc: &str, fault: &Fault, record: &mut Record) -> Response {
+        match fault.kind {
+            FaultKind::Failure => {
+                let failure = rewrite::failure_of(fault);
+                record.outcome(format!("failed:{}", fault.failure_spec().code));
+                respond(&rewrite::failed(rpc, failure))
+            }
+            FaultKind::Status | FaultKind::StatusAfter => {
+                let status = fault.grpc_status();
+                record.outcome(format!("status:{}", status_name(status.code())));
+                status.into_http()
+            }
+            FaultKind::Crash | FaultKind::CrashAfter => {
+                record.outcome("cut");
+                self.death.crash();
+                std::future::pending().await
+            }
+            FaultKind::Disconnect | FaultKind::DisconnectAfter => {
+                record.outcome("cut");
+                self.death.disconnect();
+                std::future::pending().await
+            }
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+fn ok_trailers() -> http::HeaderMap {
+    let mut trailers = http::HeaderMap::new();
+    trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
+    trailers
+}
+
+/// An answer of these messages with status OK.
+fn respond(messages: &[Vec<u8>]) -> Response {
+    let mut bytes = Vec::with_capacity(messages.iter().map(|message| message.len() + 5).sum());
+    for message in messages {
+        bytes.push(0);
+        bytes.extend_from_slice(&(message.len() as u32).to_be_bytes());
+        bytes.extend_from_slice(message);
+    }
+    let body = http_body_util::Full::new(Bytes::from(bytes))
+        .with_trailers(std::future::ready(Some(Ok(ok_trailers()))));
+    let mut response = Response::new(Body::new(body));
+    let grpc = http::HeaderValue::from_static("application/grpc");
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, grpc);
+    response
+}
+
+/// The messages of a gRPC body; `None` where it is compressed or broken.
+fn frames(body: &Bytes) -> Option<Vec<Bytes>> {
+    let mut messages = Vec::new();
+    let mut rest = body.clone();
+    while !rest.is_empty() {
+        let head = rest.get(..5)?;
+        if head[0] != 0 {
+            return None;
+        }
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if rest.len() < 5 + length {
+            return None;
+        }
+        messages.push(rest.slice(5..5 + length));
+        rest = rest.slice(5 + length..);
+    }
+    Some(messages)
+}

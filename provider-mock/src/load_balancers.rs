@@ -1,0 +1,386 @@
+//! The load balancers of the cloud: pure state and the decisions about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use provider_sdk::{Failure, Ownership, Service};
+use serde::{Deserialize, Serialize};
+
+use crate::fixture::{AddressMode, Addressing};
+
+/// A load balancer of the cloud.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadBalancer {
+    /// The cloud's own ID, `lb-<n>`; given by the cloud where it is empty.
+    #[serde(default)]
+    pub handle: String,
+    /// The native name. For those that the mock makes it is what Go's cloud providers take: `a` and the Service's UID without dashes, at most 32 characters.
+    pub name: String,
+    /// Whom it is marked for; nobody where it was made by hand or by another program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Mark>,
+    /// Where it can be reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// Its DNS name, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// What it does, as the Service asked.
+    #[serde(default)]
+    pub config: LoadBalancerConfig,
+    /// The names of the Nodes that it balances to, in order.
+    #[serde(default)]
+    pub targets: Vec<String>,
+    /// In the cloud's time, milliseconds: ready from then on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ready_at_ms: u64,
+    /// In the cloud's time, milliseconds: gone from then on; set when its deletion has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone_at_ms: Option<u64>,
+    /// Only parts of it are left, which a delete would remove.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub remnant: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// For whom a load balancer was made.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mark {
+    /// The cluster's owner ID.
+    pub owner_id: String,
+    /// The Service's namespace.
+    #[serde(default)]
+    pub namespace: String,
+    /// The Service's name.
+    #[serde(default)]
+    pub name: String,
+    /// The Service's UID.
+    pub uid: String,
+}
+
+/// What a load balancer does: the fields of a Service that the mock honours, as they were at the last write.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoadBalancerConfig {
+    /// The ports, each as `name:protocol:port:nodePort:appProtocol`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<String>,
+    /// CIDRs that may reach it; empty is everybody.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub source_ranges: Vec<String>,
+    /// `None` or `ClientIP`, with the seconds: `ClientIP:10800`.
+    pub session_affinity: String,
+    /// `Cluster` or `Local`, with the health check's port: `Local:30123`.
+    pub external_traffic_policy: String,
+    /// The class, where the Service has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// The Service's annotations that begin with `mock.grpc-ccm.io/`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl LoadBalancerConfig {
+    /// What this Service asks.
+    pub(crate) fn of(service: &Service) -> Self {
+        let optional = |value: Option<String>| value.unwrap_or_default();
+        Self {
+            ports: service
+                .ports
+                .iter()
+                .map(|port| {
+                    format!(
+                        "{}:{}:{}:{}:{}",
+                        port.name,
+                        port.protocol,
+                        port.port,
+                        optional(port.node_port.map(|port| port.to_string())),
+                        port.app_protocol.as_deref().unwrap_or_default()
+                    )
+                })
+                .collect(),
+            source_ranges: service.source_ranges.clone(),
+            session_affinity: match service.session_affinity_timeout {
+                Some(timeout) if service.session_affinity == "ClientIP" => {
+                    format!("ClientIP:{}", timeout.as_secs())
+                }
+                _ => service.session_affinity.clone(),
+            },
+            external_traffic_policy: match service.health_check_node_port {
+                Some(port) if service.external_traffic_policy == "Local" => format!("Local:{port}"),
+                _ => service.external_traffic_policy.clone(),
+            },
+            class: service.load_balancer_class.clone(),
+            annotations: service
+                .annotations
+                .iter()
+                .filter(|(key, _)| key.starts_with(super::ANNOTATION_PREFIX))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+        }
+    }
+}
+
+/// Who asks, and for which Service.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    /// The present owner ID.
+    pub(crate) owner_id: &'a str,
+    /// Former owner IDs.
+    pub(crate) previous: &'a [String],
+    pub(crate) service: &'a Service,
+    pub(crate) handle: Option<&'a str>,
+}
+
+impl Asker<'_> {
+    fn owns(&self, mark: &Mark) -> bool {
+        mark.uid == self.service.uid
+            && (mark.owner_id == self.owner_id || self.previous.contains(&mark.owner_id))
+    }
+
+    pub(crate) fn ownership(&self, load_balancer: &LoadBalancer) -> Ownership {
+        match &load_balancer.owner {
+            None => Ownership::Unmarked,
+            Some(mark) if self.owns(mark) => Ownership::Ours,
+            Some(_) => Ownership::Foreign,
+        }
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            owner_id: self.owner_id.to_owned(),
+            namespace: self.service.namespace.clone(),
+            name: self.service.name.clone(),
+            uid: self.service.uid.clone(),
+        }
+    }
+}
+
+/// The native name of a Service's load balancer: what Go's `DefaultLoadBalancerName` makes, so that a migration from Go finds its own.
+pub fn native_name(uid: &str) -> String {
+    let mut name = format!("a{}", uid.replace('-', ""));
+    name.truncate(name.floor_char_boundary(32));
+    name
+}
+
+/// All load balancers, by handle.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LoadBalancers {
+    pub(crate) by_handle: BTreeMap<String, LoadBalancer>,
+    /// The number of the last handle; handles are never given twice.
+    pub(crate) last_number: u64,
+}
+
+/// What an ensure would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EnsurePlan {
+    /// It is as asked.
+    AsAsked(LoadBalancer),
+    /// This load balancer is to be written: made where its handle is empty.
+    Write(LoadBalancer),
+    /// Its deletion is still under way; first that.
+    Deleting(LoadBalancer),
+}
+
+impl LoadBalancers {
+    /// Forgets those whose deletion is over.
+    pub(crate) fn settle(&mut self, now_ms: u64) {
+        self.by_handle
+            .retain(|_, lb| lb.gone_at_ms.is_none_or(|gone| gone > now_ms));
+    }
+
+    /// Writes one down; gives it a handle where it has none. Answers the handle.
+    pub(crate) fn put(&mut self, mut load_balancer: LoadBalancer) -> String {
+        if load_balancer.handle.is_empty() {
+            loop {
+                self.last_number += 1;
+                load_balancer.handle = format!("lb-{}", self.last_number);
+                if !self.by_handle.contains_key(&load_balancer.handle) {
+                    break;
+                }
+            }
+        }
+        let handle = load_balancer.handle.clone();
+        self.by_handle.insert(handle.clone(), load_balancer);
+        handle
+    }
+
+    /// The one that is the Service's own or may be taken for it: by the handle, by the mark, by the native name, by the address of the Service's status.
+    pub(crate) fn find(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
+        let by_handle = asker.handle.and_then(|handle| self.by_handle.get(handle));
+        let by_mark = || {
+            self.by_handle
+                .values()
+                .find(|lb| asker.ownership(lb) == Ownership::Ours)
+        };
+        by_handle.or_else(by_mark).or_else(|| self.like(asker))
+    }
+
+    /// The one that is the Service's own: by the handle or by the mark. CONFLICT where the handle names somebody else's.
+    pub(crate) fn find_own(&self, asker: &Asker<'_>) -> Result<Option<&LoadBalancer>, Failure> {
+        match asker.handle.and_then(|handle| self.by_handle.get(handle)) {
+            Some(lb) if asker.ownership(lb) == Ownership::Ours => Ok(Some(lb)),
+            Some(lb) => Err(not_ours(lb, asker)),
+            None => Ok(self
+                .by_handle
+                .values()
+                .find(|lb| asker.ownership(lb) == Ownership::Ours)),
+        }
+    }
+
+    /// Not marked for the Service, yet with its native name, or unmarked and with an address of its status.
+    fn like(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
+        let name = native_name(&asker.service.uid);
+        let same_status = |lb: &LoadBalancer| {
+            lb.owner.is_none()
+                && asker.service.status.ingress.iter().any(|ingress| {
+                    let ip = ingress.ip.as_ref().and_then(|ip| ip.parse().ok());
+                    ip.is_some_and(|ip| lb.addresses.contains(&ip))
+                        || (ingress.hostname.is_some() && ingress.hostname == lb.hostname)
+                })
+        };
+        self.by_handle
+            .values()
+            .find(|lb| lb.name == name || same_status(lb))
+    }
+
+    /// What an ensure takes. `targets` is without those that cannot be attached.
+    pub(crate) fn plan_ensure(
+        &self,
+        asker: &Asker<'_>,
+        targets: Option<Vec<String>>,
+        adopt_unmarked: bool,
+        addressing: &Addressing,
+    ) -> Result<EnsurePlan, Failure> {
+        let found = self.find(asker);
+        if let Some(lb) = found {
+            match asker.ownership(lb) {
+                Ownership::Ours => {}
+                Ownership::Unmarked if adopt_unmarked => {}
+                Ownership::Unmarked | Ownership::Foreign => return Err(not_ours(lb, asker)),
+            }
+            if lb.gone_at_ms.is_some() {
+                return Ok(EnsurePlan::Deleting(lb.clone()));
+            }
+        }
+        let mut wanted = found.cloned().unwrap_or_else(|| LoadBalancer {
+            name: native_name(&asker.service.uid),
+            ..LoadBalancer::default()
+        });
+        wanted.config = LoadBalancerConfig::of(asker.service);
+        if let Some(targets) = targets {
+            wanted.targets = targets;
+        }
+        wanted.remnant = false;
+        wanted.addresses = self.addresses_for(asker.service, &wanted, addressing)?;
+        if wanted.hostname.is_none() && addressing.mode != AddressMode::Ip {
+            wanted.hostname = Some(format!("{}.{}", wanted.name, addressing.hostname_domain));
+        }
+        match found {
+            // A former owner's mark alone is no reason to write (LB-8); it is marked anew with the next write.
+            Some(lb) if *lb == wanted && lb.owner.is_some() => Ok(EnsurePlan::AsAsked(wanted)),
+            _ => {
+                wanted.owner = Some(asker.mark());
+                Ok(EnsurePlan::Write(wanted))
+            }
+        }
+    }
+
+    /// The addresses that it has and may keep, and new ones for the families that are missing.
+    fn addresses_for(
+        &self,
+        service: &Service,
+        lb: &LoadBalancer,
+        addressing: &Addressing,
+    ) -> Result<Vec<IpAddr>, Failure> {
+        let taken: BTreeSet<IpAddr> = self
+            .by_handle
+            .values()
+            .flat_map(|lb| lb.addresses.iter().copied())
+            .collect();
+        let has_pool = |ipv6: bool| addressing.pools.iter().any(|pool| pool.is_ipv6() == ipv6);
+        let mut families: Vec<bool> = service
+            .ip_families
+            .iter()
+            .map(|family| family == "IPv6")
+            .collect();
+        if families.is_empty() {
+            families.push(!has_pool(false) && has_pool(true));
+        }
+        if service.ip_family_policy.as_deref() == Some("PreferDualStack") && families.len() > 1 {
+            families.retain(|ipv6| has_pool(*ipv6));
+        }
+        let asked: Option<IpAddr> = service
+            .load_balancer_ip
+            .as_ref()
+            .filter(|text| !text.is_empty())
+            .map(|text| {
+                text.parse().map_err(|_| {
+                    Failure::invalid(format!(
+                        "spec.loadBalancerIP {text:?} is not an IP address; write one such as 192.0.2.1"
+                    ))
+                })
+            })
+            .transpose()?;
+        let mut addresses = Vec::new();
+        for ipv6 in families {
+            let family = if ipv6 { "IPv6" } else { "IPv4" };
+            let kept = lb.addresses.iter().find(|ip| ip.is_ipv6() == ipv6).copied();
+            let address = match asked.filter(|ip| ip.is_ipv6() == ipv6) {
+                Some(asked) if kept == Some(asked) => Some(asked),
+                Some(asked) => {
+                    if !addressing.pools.iter().any(|pool| pool.contains(asked)) {
+                        return Err(Failure::precondition(format!(
+                            "spec.loadBalancerIP {asked} is in none of the cloud's address pools"
+                        ))
+                        .with_reason("AddressNotInPool"));
+                    }
+                    if taken.contains(&asked) {
+                        return Err(Failure::conflict(format!(
+                            "spec.loadBalancerIP {asked} is another load balancer's"
+                        ))
+                        .with_reason("AddressTaken"));
+                    }
+                    Some(asked)
+                }
+                None => kept.or_else(|| {
+                    addressing
+                        .pools
+                        .iter()
+                        .filter(|pool| pool.is_ipv6() == ipv6)
+                        .find_map(|pool| pool.first_free(&taken))
+                }),
+            };
+            addresses.push(address.ok_or_else(|| {
+                Failure::precondition(format!(
+                    "no {family} address is left for load balancers; add a pool to `addressing.pools` or delete a load balancer"
+                ))
+                .with_reason("AddressPoolExhausted")
+            })?);
+        }
+        Ok(addresses)
+    }
+}
+
+fn not_ours(lb: &LoadBalancer, asker: &Asker<'_>) -> Failure {
+    let whose = match &lb.owner {
+        None => "carries no mark: grant its adoption, or remove it".to_owned(),
+        Some(mark) => format!(
+            "is marked for Service {}/{} (uid {}) of owner {}",
+            mark.namespace, mark.name, mark.uid, mark.owner_id
+        ),
+    };
+    Failure::conflict(format!(
+        "load balancer {} ({}) is not that of Service {}/{}: it {whose}",
+        lb.handle, lb.name, asker.service.namespace, asker.service.name
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! The provider: the SDK's traits over the cloud in memory.
+
+mod instances;
+mod load_balancers;
+mod routes;
+
+use std::collections::BTreeMap;
+
+use provider_sdk::{
+    Call, Change, Changes, Clusters, Failure, Health, Hints, InitializeRequest, Initialized,
+    Instances, LoadBalancers, Node, NodeProjection, Provider, ProviderInfo, Routes, Volume,
+    Volumes, Zone, Zones, async_trait,
+};
+
+use crate::cloud::Cloud;
+use crate::error::CloudError;
+use crate::instances::Found;
+
+/// A provider of this cloud.
+#[derive(Debug, Clone)]
+pub struct MockProvider {
+    pub(crate) cloud: Cloud,
+}
+
+impl MockProvider {
+    /// A provider of this cloud.
+    pub fn new(cloud: Cloud) -> Self {
+        Self { cloud }
+    }
+}
+
+/// A cloud that cannot write its state file down has not done what was asked.
+pub(crate) fn not_saved(error: CloudError) -> Failure {
+    Failure::internal(error.to_string()).with_reason("StateFileNotWritten")
+}
+
+#[async_trait]
+impl Provider for MockProvider {
+    fn info(&self) -> ProviderInfo {
+        let settings = self.cloud.settings();
+        let provider = &settings.provider;
+        let mut info = ProviderInfo::new(&provider.name, &provider.version)
+            .node_projection(NodeProjection::default());
+        info.provider_id_prefixes
+            .clone_from(&provider.provider_id_prefixes);
+        info.min_controller_minor = provider.min_controller_minor;
+        info
+    }
+
+    async fn initialize(
+        &self,
+        call: &Call,
+        _request: &InitializeRequest,
+    ) -> Result<Initialized, Failure> {
+        call.cloud_answered();
+        let settings = self.cloud.settings();
+        let mut initialized = Initialized::new(&settings.provider.cloud_scope);
+        initialized
+            .cluster_id
+            .clone_from(&settings.provider.cluster_id);
+        Ok(initialized)
+    }
+
+    fn health(&self) -> Health {
+        self.cloud.state().health.clone()
+    }
+
+    fn instances(&self) -> Option<&dyn Instances> {
+        let offered = self.cloud.settings().capabilities.instances.offered;
+        offered.then_some(self as &dyn Instances)
+    }
+
+    fn zones(&self) -> Option<&dyn Zones> {
+        let offered = self.cloud.settings().capabilities.zones.offered;
+        offered.then_some(self as &dyn Zones)
+    }
+
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        let offered = self.cloud.settings().capabilities.load_balancers.offered;
+        offered.then_some(self as &dyn LoadBalancers)
+    }
+
+    fn routes(&self) -> Option<&dyn Routes> {
+        let offered = self.cloud.settings().capabilities.routes.offered;
+        offered.then_some(self as &dyn Routes)
+    }
+
+    fn clusters(&self) -> Option<&dyn Clusters> {
+        let offered = self.cloud.settings().capabilities.clusters.offered;
+        offered.then_some(self as &dyn Clusters)
+    }
+
+    fn volumes(&self) -> Option<&dyn Volumes> {
+        let offered = self.cloud.settings().capabilities.volumes.offered;
+        offered.then_some(self as &dyn Volumes)
+    }
+
+    fn changes(&self) -> Option<&dyn Changes> {
+        let offered = self.cloud.settings().capabilities.changes.offered;
+        offered.then_some(self as &dyn Changes)
+    }
+}
+
+#[async_trait]
+impl Zones for MockProvider {
+    async fn zone(&self, call: &Call, node: &Node) -> Result<Zone, Failure> {
+        call.cloud_answered();
+        let state = self.cloud.state();
+        if let Some(place) = state.settings.zones.get(&node.name) {
+            return Ok(Zone {
+                zone: place.zone.clone(),
+                region: place.region.clone(),
+            });
+        }
+        let prefixes = &state.settings.provider.provider_id_prefixes;
+        let instances = &state.objects.instances;
+        match instances.look_up(&node.name, node.provider_id.as_deref(), prefixes) {
+            Found::Instance(instance) => Ok(Zone {
+                zone: instance.zone.clone(),
+                region: instance.region.clone(),
+            }),
+            Found::Absent | Found::Pending | Found::Unmanaged => Ok(Zone::default()),
+        }
+    }
+}
+
+#[async_trait]
+impl Clusters for MockProvider {
+    async fn list(&self, call: &Call) -> Result<Vec<String>, Failure> {
+        call.cloud_answered();
+        Ok(self.cloud.settings().clusters.keys().cloned().collect())
+    }
+
+    async fn control_plane_address(
+        &self,
+        call: &Call,
+        cluster_name: &str,
+    ) -> Result<String, Failure> {
+        call.cloud_answered();
+        let settings = self.cloud.settings();
+        settings.clusters.get(cluster_name).cloned().ok_or_else(|| {
+            Failure::not_found(format!("the cloud knows no cluster {cluster_name:?}"))
+        })
+    }
+}
+
+#[async_trait]
+impl Volumes for MockProvider {
+    async fn labels(
+        &self,
+        call: &Call,
+        volume: &Volume,
+    ) -> Result<BTreeMap<String, String>, Failure> {
+        call.cloud_answered();
+        let settings = self.cloud.settings();
+        let labels = volume
+            .source
+            .values()
+            .find_map(|value| settings.volumes.get(value));
+        labels.cloned().ok_or_else(|| {
+            Failure::not_found(format!(
+                "the cloud knows no disk of volume {:?}",
+                volume.name
+            ))
+        })
+    }
+}
+
+#[async_trait]
+impl Changes for MockProvider {
+    async fn watch(&self, _: &Call, resume_token: &str, hints: &Hints) -> Result<(), Failure> {
+        let mut announced = self.cloud.watch_hints();
+        let latest = *announced.borrow();
+        let mut last = if resume_token.is_empty() {
+            latest
+        } else if let Some(number) = self.cloud.hint_number(resume_token) {
+            number
+        } else {
+            hints.send(Change::Resync, self.cloud.token(latest)).await?;
+            latest
+        };
+        loop {
+            announced.borrow_and_update();
+            match self.cloud.hints_after(last) {
+                Some(news) => {
+                    for (number, change) in news {
+                        hints.send(change, self.cloud.token(number)).await?;
+                        last = number;
+                    }
+                }
+                None => {
+                    last = *self.cloud.watch_hints().borrow();
+                    hints.send(Change::Resync, self.cloud.token(last)).await?;
+                }
+            }
+            if announced.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}

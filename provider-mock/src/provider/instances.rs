@@ -1,0 +1,107 @@
+//! Instances.
+
+use std::time::Duration;
+
+use provider_sdk::{
+    AddressKind, Call, Failure, Instance, InstanceFacet, InstanceOptions, InstanceQuery, Instances,
+    ListInstances, Node, NodeAddress, async_trait,
+};
+
+use super::MockProvider;
+use crate::fixture::Fixture;
+use crate::instances::{self as cloud, Address, Found, Power};
+
+/// When to ask again for an instance that the cloud does not show yet.
+const PENDING_RETRY: Duration = Duration::from_secs(1);
+
+#[async_trait]
+impl Instances for MockProvider {
+    async fn lookup(
+        &self,
+        call: &Call,
+        node: &Node,
+        query: &InstanceQuery,
+    ) -> Result<Instance, Failure> {
+        call.cloud_answered();
+        let state = self.cloud.state();
+        let prefixes = &state.settings.provider.provider_id_prefixes;
+        let instances = &state.objects.instances;
+        Ok(
+            match instances.look_up(&node.name, node.provider_id.as_deref(), prefixes) {
+                Found::Absent => Instance::absent(),
+                Found::Pending => Instance::pending(PENDING_RETRY),
+                Found::Unmanaged => Instance::unmanaged(),
+                Found::Instance(found) => {
+                    let metadata = query.wants(InstanceFacet::Metadata);
+                    shown(found, &state.settings, metadata)
+                }
+            },
+        )
+    }
+
+    fn options(&self) -> InstanceOptions {
+        let settings = self.cloud.settings();
+        let capability = &settings.capabilities.instances;
+        InstanceOptions {
+            max_batch: capability.max_batch,
+            power_state: capability.power_state,
+            max_in_flight: capability.max_in_flight,
+            ..InstanceOptions::default()
+        }
+    }
+
+    fn listing(&self) -> Option<&dyn ListInstances> {
+        let listing = self.cloud.settings().capabilities.instances.listing;
+        listing.then_some(self as &dyn ListInstances)
+    }
+}
+
+#[async_trait]
+impl ListInstances for MockProvider {
+    async fn list(&self, call: &Call, facets: &[InstanceFacet]) -> Result<Vec<Instance>, Failure> {
+        call.cloud_answered();
+        let metadata = facets.contains(&InstanceFacet::Metadata);
+        let state = self.cloud.state();
+        let seen = state
+            .objects
+            .instances
+            .iter()
+            .filter(|instance| !matches!(instance.power, Power::Pending | Power::Unmanaged));
+        Ok(seen
+            .map(|instance| shown(instance, &state.settings, metadata))
+            .collect())
+    }
+}
+
+/// An instance as the contract shows it.
+fn shown(found: &cloud::Instance, settings: &Fixture, metadata: bool) -> Instance {
+    let capability = &settings.capabilities.instances;
+    let id = &found.provider_id;
+    let mut instance = match found.power {
+        Power::Running if capability.power_state => Instance::running(id),
+        Power::Stopped if capability.power_state => Instance::stopped(id),
+        _ => Instance::present(id),
+    };
+    if !metadata {
+        return instance;
+    }
+    instance.instance_type.clone_from(&found.instance_type);
+    instance.addresses = found.addresses.iter().map(address).collect();
+    if !capability.without_zones {
+        instance.zone.clone_from(&found.zone);
+        instance.region.clone_from(&found.region);
+    }
+    instance.labels.clone_from(&found.labels);
+    instance
+}
+
+fn address(address: &Address) -> NodeAddress {
+    let kind = match address {
+        Address::Hostname(_) => AddressKind::Hostname,
+        Address::InternalIp(_) => AddressKind::InternalIp,
+        Address::ExternalIp(_) => AddressKind::ExternalIp,
+        Address::InternalDns(_) => AddressKind::InternalDns,
+        Address::ExternalDns(_) => AddressKind::ExternalDns,
+    };
+    NodeAddress::new(kind, address.text())
+}

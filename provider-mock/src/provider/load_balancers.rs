@@ -1,0 +1,386 @@
+//! Load balancers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use provider_sdk::{
+    Answer, Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Event, Failure,
+    GetLoadBalancer, Ingress, IpMode, ListLoadBalancers, ListedLoadBalancer, LoadBalancer,
+    LoadBalancerOptions, LoadBalancerResult, LoadBalancerStatus, LoadBalancers, Node, Notes,
+    Ownership, Pending, Service, ServiceRef, TargetScope, UpdateLoadBalancer, Updated, async_trait,
+};
+
+use super::{MockProvider, not_saved};
+use crate::fixture::{self, AddressMode, Addressing, Fixture, ServiceBehaviour};
+use crate::load_balancers::{self as cloud, Asker, EnsurePlan};
+use crate::store::Section;
+
+/// What the user of a Service asks of the mock.
+const RETAIN: &str = "mock.grpc-ccm.io/retain";
+const HANDLED_ELSEWHERE: &str = "mock.grpc-ccm.io/handled-elsewhere";
+
+#[async_trait]
+impl LoadBalancers for MockProvider {
+    async fn get(
+        &self,
+        call: &Call,
+        request: &GetLoadBalancer,
+    ) -> LoadBalancerResult<LoadBalancer> {
+        call.cloud_answered();
+        let now_ms = self.cloud.now_ms();
+        let mut state = self.cloud.state();
+        state.objects.load_balancers.settle(now_ms);
+        let asker = asker(call, &request.service, request.handle.as_deref());
+        let all = &state.objects.load_balancers;
+        let Some(found) = all.find(&asker) else {
+            return Ok(LoadBalancer::absent().into());
+        };
+        let ownership = asker.ownership(found);
+        let shown = if found.remnant || found.gone_at_ms.is_some() {
+            LoadBalancer::remnants(ownership, &found.name)
+        } else {
+            let status = status(found, &state.settings.addressing);
+            let mut shown = LoadBalancer::present(ownership, &found.name, status);
+            if state.settings.capabilities.load_balancers.in_sync {
+                let targets = targets(&state.settings, request.targets.as_deref());
+                let plan = targets.and_then(|(targets, errors)| {
+                    let plan =
+                        all.plan_ensure(&asker, targets, false, &state.settings.addressing)?;
+                    Ok((plan, errors.is_empty()))
+                });
+                let in_sync = found.ready_at_ms <= now_ms
+                    && matches!(plan, Ok((EnsurePlan::AsAsked(_), true)))
+                    && !behaviour(&state.settings, &request.service).handled_elsewhere;
+                shown = shown.in_sync(in_sync);
+            }
+            shown
+        };
+        let handle = (ownership == Ownership::Ours).then(|| found.handle.clone());
+        Ok(answer(shown, &state.settings, &request.service, handle))
+    }
+
+    async fn ensure(
+        &self,
+        call: &Call,
+        request: &EnsureLoadBalancer,
+    ) -> LoadBalancerResult<Ensured> {
+        call.before_write().await?;
+        call.cloud_answered();
+        let service = &request.service;
+        let now_ms = self.cloud.now_ms();
+        let mut state = self.cloud.state();
+        state.objects.load_balancers.settle(now_ms);
+        let settings = std::sync::Arc::clone(&state.settings);
+        if behaviour(&settings, service).handled_elsewhere {
+            return Ok(answer(Ensured::HandledElsewhere, &settings, service, None));
+        }
+        let (targets, errors) = targets(&settings, request.targets.as_deref())?;
+        let asker = asker(call, service, request.handle.as_deref());
+        let adopt = request.adopt_unmarked;
+        let plan =
+            state
+                .objects
+                .load_balancers
+                .plan_ensure(&asker, targets, adopt, &settings.addressing);
+        let plan = plan.map_err(|failure| answer(failure, &settings, service, None))?;
+        let load_balancer = match plan {
+            EnsurePlan::AsAsked(load_balancer) => load_balancer,
+            EnsurePlan::Deleting(load_balancer) => {
+                let left = load_balancer
+                    .gone_at_ms
+                    .unwrap_or(now_ms)
+                    .saturating_sub(now_ms);
+                let pending = waits("the former load balancer is still being deleted", left);
+                return Ok(answer(
+                    Ensured::Pending(pending),
+                    &settings,
+                    service,
+                    Some(load_balancer.handle),
+                ));
+            }
+            EnsurePlan::Write(mut load_balancer) => {
+                let what = if load_balancer.handle.is_empty() {
+                    load_balancer.ready_at_ms =
+                        now_ms + settings.provisioning.load_balancer.0.as_millis() as u64;
+                    "create"
+                } else {
+                    "change"
+                };
+                let targets = load_balancer.targets.len();
+                load_balancer.handle = state.objects.load_balancers.put(load_balancer.clone());
+                state.wrote(format!(
+                    "{what} load balancer {} of {}/{} with {targets} targets",
+                    load_balancer.handle, service.namespace, service.name
+                ));
+                state
+                    .save(Section::LoadBalancers, now_ms)
+                    .map_err(not_saved)?;
+                load_balancer
+            }
+        };
+        let left = load_balancer.ready_at_ms.saturating_sub(now_ms);
+        let outcome = if left > 0 {
+            Ensured::Pending(waits("the load balancer is being made", left))
+        } else {
+            Ensured::Ready(status(&load_balancer, &settings.addressing))
+        };
+        let mut answer = answer(outcome, &settings, service, Some(load_balancer.handle));
+        answer.notes.target_errors = errors;
+        Ok(answer)
+    }
+
+    async fn update(
+        &self,
+        call: &Call,
+        request: &UpdateLoadBalancer,
+    ) -> LoadBalancerResult<Updated> {
+        call.before_write().await?;
+        call.cloud_answered();
+        let service = &request.service;
+        let now_ms = self.cloud.now_ms();
+        let mut state = self.cloud.state();
+        state.objects.load_balancers.settle(now_ms);
+        let settings = std::sync::Arc::clone(&state.settings);
+        if behaviour(&settings, service).handled_elsewhere {
+            return Ok(answer(Updated::HandledElsewhere, &settings, service, None));
+        }
+        let (wanted, errors) = targets(&settings, Some(&request.targets))?;
+        let asker = asker(call, service, request.handle.as_deref());
+        let found = state.objects.load_balancers.find_own(&asker)?.cloned();
+        let Some(mut found) = found.filter(|lb| lb.gone_at_ms.is_none() && !lb.remnant) else {
+            let name = format!("{}/{}", service.namespace, service.name);
+            return Err(Failure::not_found(format!("Service {name} has no load balancer")).into());
+        };
+        let wanted = wanted.unwrap_or_default();
+        if found.targets != wanted {
+            found.targets = wanted;
+            if let Some(owner) = &mut found.owner {
+                call.cluster().owner_id.clone_into(&mut owner.owner_id);
+            }
+            let count = found.targets.len();
+            let handle = state.objects.load_balancers.put(found.clone());
+            state.wrote(format!("set the {count} targets of load balancer {handle}"));
+            state
+                .save(Section::LoadBalancers, now_ms)
+                .map_err(not_saved)?;
+        }
+        let left = found.ready_at_ms.saturating_sub(now_ms);
+        let outcome = if left > 0 {
+            Updated::Pending(waits("the load balancer is being made", left))
+        } else {
+            Updated::Done
+        };
+        let mut answer = answer(outcome, &settings, service, Some(found.handle));
+        answer.notes.target_errors = errors;
+        Ok(answer)
+    }
+
+    async fn delete(
+        &self,
+        call: &Call,
+        request: &DeleteLoadBalancer,
+    ) -> LoadBalancerResult<Deleted> {
+        call.before_write().await?;
+        call.cloud_answered();
+        let service = &request.service;
+        let now_ms = self.cloud.now_ms();
+        let mut state = self.cloud.state();
+        state.objects.load_balancers.settle(now_ms);
+        let settings = std::sync::Arc::clone(&state.settings);
+        let behaviour = behaviour(&settings, service);
+        if behaviour.handled_elsewhere {
+            return Ok(answer(Deleted::HandledElsewhere, &settings, service, None));
+        }
+        let asker = asker(call, service, request.handle.as_deref());
+        let Some(mut found) = state.objects.load_balancers.find_own(&asker)?.cloned() else {
+            return Ok(answer(Deleted::Done, &settings, service, None));
+        };
+        if behaviour.retain {
+            let retained = Deleted::Retained {
+                reason: format!(
+                    "load balancer {} is kept: {RETAIN} asks for it",
+                    found.handle
+                ),
+            };
+            return Ok(answer(retained, &settings, service, Some(found.handle)));
+        }
+        if found.gone_at_ms.is_none() {
+            let takes = settings.provisioning.deletion.0.as_millis() as u64;
+            state.wrote(format!("delete load balancer {}", found.handle));
+            found.gone_at_ms = Some(now_ms + takes);
+            state.objects.load_balancers.put(found.clone());
+            state.objects.load_balancers.settle(now_ms);
+            state
+                .save(Section::LoadBalancers, now_ms)
+                .map_err(not_saved)?;
+        }
+        let left = found.gone_at_ms.unwrap_or(now_ms).saturating_sub(now_ms);
+        let outcome = if left > 0 {
+            Deleted::Pending(waits("the load balancer is being deleted", left))
+        } else {
+            Deleted::Done
+        };
+        Ok(answer(outcome, &settings, service, None))
+    }
+
+    fn options(&self) -> LoadBalancerOptions {
+        let settings = self.cloud.settings();
+        let capability = &settings.capabilities.load_balancers;
+        LoadBalancerOptions {
+            classes: capability.classes.clone(),
+            default_class: capability.default_class,
+            in_sync: capability.in_sync,
+            ignores_nodes: capability.ignores_nodes,
+            target_scope: match capability.target_scope {
+                fixture::TargetScope::Owned => TargetScope::Owned,
+                fixture::TargetScope::All => TargetScope::All,
+            },
+            max_targets: capability.max_targets,
+            features: capability
+                .features
+                .iter()
+                .map(|feature| feature.0)
+                .collect(),
+            max_in_flight: capability.max_in_flight,
+        }
+    }
+
+    fn listing(&self) -> Option<&dyn ListLoadBalancers> {
+        let listing = self.cloud.settings().capabilities.load_balancers.listing;
+        listing.then_some(self as &dyn ListLoadBalancers)
+    }
+}
+
+#[async_trait]
+impl ListLoadBalancers for MockProvider {
+    async fn list(&self, call: &Call) -> Result<Vec<ListedLoadBalancer>, Failure> {
+        call.cloud_answered();
+        let now_ms = self.cloud.now_ms();
+        let mut state = self.cloud.state();
+        state.objects.load_balancers.settle(now_ms);
+        let listed = state
+            .objects
+            .load_balancers
+            .by_handle
+            .values()
+            .filter_map(|lb| {
+                let owner = lb
+                    .owner
+                    .as_ref()
+                    .filter(|owner| call.owns(&owner.owner_id))?;
+                Some(ListedLoadBalancer {
+                    name: lb.name.clone(),
+                    handle: Some(lb.handle.clone()),
+                    owners: vec![ServiceRef {
+                        namespace: owner.namespace.clone(),
+                        name: owner.name.clone(),
+                        uid: owner.uid.clone(),
+                    }],
+                })
+            });
+        Ok(listed.collect())
+    }
+}
+
+fn asker<'a>(call: &'a Call, service: &'a Service, handle: Option<&'a str>) -> Asker<'a> {
+    Asker {
+        owner_id: &call.cluster().owner_id,
+        previous: call.previous_owner_ids(),
+        service,
+        handle,
+    }
+}
+
+/// How this Service is treated, by what was set for it and by its annotations.
+fn behaviour(settings: &Fixture, service: &Service) -> ServiceBehaviour {
+    let name = format!("{}/{}", service.namespace, service.name);
+    let mut behaviour = settings.services.get(&name).cloned().unwrap_or_default();
+    let says = |key: &str| {
+        service
+            .annotations
+            .get(key)
+            .is_some_and(|value| value == "true")
+    };
+    behaviour.retain |= says(RETAIN);
+    behaviour.handled_elsewhere |= says(HANDLED_ELSEWHERE);
+    behaviour
+}
+
+/// The names of the targets that can be attached, and why others cannot.
+#[allow(clippy::type_complexity)] // the two halves of one answer
+fn targets(
+    settings: &Fixture,
+    targets: Option<&[Node]>,
+) -> Result<(Option<Vec<String>>, BTreeMap<String, Failure>), Failure> {
+    let Some(targets) = targets else {
+        return Ok((None, BTreeMap::new()));
+    };
+    if let Some(most) = settings.capabilities.load_balancers.max_targets
+        && targets.len() > most as usize
+    {
+        return Err(Failure::precondition(format!(
+            "{} targets are more than the {most} that a load balancer takes",
+            targets.len()
+        ))
+        .with_reason("TooManyTargets"));
+    }
+    let error = |node: &Node| {
+        let error = settings.target_errors.get(&node.name)?;
+        Some((node.name.clone(), error.to_failure()))
+    };
+    let errors: BTreeMap<_, _> = targets.iter().filter_map(error).collect();
+    let names = targets.iter().map(|node| &node.name);
+    let names = names.filter(|name| !errors.contains_key(*name)).cloned();
+    Ok((Some(names.collect()), errors))
+}
+
+/// Where it can be reached.
+fn status(lb: &cloud::LoadBalancer, addressing: &Addressing) -> LoadBalancerStatus {
+    let ip_mode = addressing.ip_mode.map(|mode| match mode {
+        fixture::IpMode::Vip => IpMode::Vip,
+        fixture::IpMode::Proxy => IpMode::Proxy,
+    });
+    let by_address = |hostname: Option<&String>| {
+        let ingress = lb.addresses.iter().map(|address| Ingress {
+            ip_mode,
+            hostname: hostname.cloned(),
+            ..Ingress::ip(address.to_string())
+        });
+        LoadBalancerStatus {
+            ingress: ingress.collect(),
+        }
+    };
+    match (addressing.mode, &lb.hostname) {
+        (AddressMode::Hostname, Some(hostname)) => LoadBalancerStatus::hostname(hostname),
+        (AddressMode::Both, hostname) => by_address(hostname.as_ref()),
+        _ => by_address(None),
+    }
+}
+
+fn waits(message: &str, left_ms: u64) -> Pending {
+    Pending::new(message).retry_after(Duration::from_millis(left_ms))
+}
+
+/// The outcome with what is scripted for the Service.
+fn answer<T>(
+    outcome: T,
+    settings: &Fixture,
+    service: &Service,
+    handle: Option<String>,
+) -> Answer<T> {
+    let behaviour = behaviour(settings, service);
+    let events = behaviour.events.into_iter().map(|event| Event {
+        warning: event.warning,
+        reason: event.reason,
+        message: event.message,
+    });
+    let mut answer = Answer::from(outcome);
+    *answer.notes = Notes {
+        handle,
+        events: events.collect(),
+        set_annotations: behaviour.set_annotations,
+        remove_annotations: behaviour.remove_annotations,
+        ..Notes::default()
+    };
+    answer
+}

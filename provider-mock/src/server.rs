@@ -1,0 +1,372 @@
+//! A mock that is served: in this process by [`Mock`], for tests, or as a process of its own by [`serve`].
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use provider_sdk::{GrpcService, Server};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::transport::server::Connected;
+
+use crate::cloud::Cloud;
+use crate::control::{Control, pb::control_service_server::ControlServiceServer};
+use crate::error::StartError;
+use crate::fixture::Fixture;
+use crate::layer::{Death, FaultLayer};
+use crate::provider::MockProvider;
+
+/// A mock provider that is served on a Unix socket by a task of this process.
+///
+/// ```no_run
+/// # async fn test() -> Result<(), provider_mock::StartError> {
+/// use provider_mock::{Fault, Fixture, Instance, Mock};
+///
+/// let mock = Mock::start(Fixture::default(), "/tmp/x/provider.sock", None).await?;
+/// mock.cloud().add_instance(Instance::new("node-1")).expect("a new name");
+/// mock.kill();
+/// mock.restart().await?;
+/// mock.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Mock {
+    cloud: Cloud,
+    path: PathBuf,
+    running: Mutex<Option<Running>>,
+}
+
+/// One life of the provider.
+#[derive(Debug)]
+struct Running {
+    lines: Arc<Lines>,
+    streams: CancellationToken,
+    closing: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// The listener and its connections, by what cuts them.
+#[derive(Debug, Default)]
+struct Lines {
+    /// Ends the listener and all connections.
+    kill: CancellationToken,
+    /// Cuts the connections of now; the next ones get another.
+    connections: Mutex<CancellationToken>,
+}
+
+impl Lines {
+    fn connections(&self) -> std::sync::MutexGuard<'_, CancellationToken> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Death for Lines {
+    fn crash(&self) {
+        self.kill.cancel();
+        self.disconnect();
+    }
+
+    fn disconnect(&self) {
+        std::mem::take(&mut *self.connections()).cancel();
+    }
+}
+
+impl Mock {
+    /// Serves a cloud at this path (or `unix://` endpoint). A state file, where there is one, goes before the fixture's objects.
+    pub async fn start(
+        fixture: Fixture,
+        endpoint: impl AsRef<Path>,
+        state: Option<PathBuf>,
+    ) -> Result<Self, StartError> {
+        Self::serve(Cloud::open(fixture, state.as_deref())?, endpoint).await
+    }
+
+    /// Serves a cloud that is there already; several mocks may serve the same one.
+    pub async fn serve(cloud: Cloud, endpoint: impl AsRef<Path>) -> Result<Self, StartError> {
+        let path = endpoint.as_ref();
+        let path = match path.to_str().and_then(|text| text.strip_prefix("unix://")) {
+            Some(path) => PathBuf::from(path),
+            None => path.to_owned(),
+        };
+        let mock = Self {
+            cloud,
+            path,
+            running: Mutex::new(None),
+        };
+        mock.restart().await?;
+        Ok(mock)
+    }
+
+    /// The cloud: whatever `ctl` can do.
+    pub fn cloud(&self) -> &Cloud {
+        &self.cloud
+    }
+
+    /// Where it is served.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it is served, as the controller's flag takes it.
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.path.display())
+    }
+
+    /// Whether it is served: not after a kill, a crash or a shutdown.
+    pub fn is_running(&self) -> bool {
+        let running = self.running();
+        running.as_ref().is_some_and(|running| {
+            !running.lines.kill.is_cancelled() && !running.task.is_finished()
+        })
+    }
+
+    /// As `kill -9` does: the listener and all connections are gone at once, the socket's file stays, the cloud goes on.
+    pub fn kill(&self) {
+        if let Some(running) = self.running().take() {
+            running.lines.crash();
+            running.task.abort();
+        }
+        self.cloud.changed();
+    }
+
+    /// Cuts all connections; the provider lives on.
+    pub fn disconnect(&self) {
+        if let Some(running) = &*self.running() {
+            running.lines.disconnect();
+        }
+    }
+
+    /// Serves the same cloud by a new provider, with a new boot ID; kills the present one first, where it still runs.
+    pub async fn restart(&self) -> Result<(), StartError> {
+        self.kill();
+        let lines = Arc::new(Lines::default());
+        let streams = CancellationToken::new();
+        let service = grpc_service(
+            &self.cloud,
+            Arc::clone(&lines) as Arc<dyn Death>,
+            streams.clone(),
+        )
+        .await?;
+        let listener = bind(&self.path)?;
+        let closing = CancellationToken::new();
+        let connections = futures::stream::unfold(
+            (listener, Arc::clone(&lines)),
+            |(listener, lines)| async move {
+                let connection = accept(&listener, &lines).await;
+                Some((connection, (listener, lines)))
+            },
+        );
+        let server = tonic::transport::Server::builder()
+            .initial_stream_window_size(1024 * 1024)
+            .initial_connection_window_size(4 * 1024 * 1024)
+            .serve_with_incoming_shutdown(service, connections, closing.clone().cancelled_owned());
+        let (kill, cloud) = (lines.kill.clone(), self.cloud.clone());
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                ended = server => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "the mock does not serve any more");
+                    }
+                }
+                () = kill.cancelled() => {}
+            }
+            cloud.changed();
+        });
+        *self.running() = Some(Running {
+            lines,
+            streams,
+            closing,
+            task,
+        });
+        Ok(())
+    }
+
+    /// Ends as on SIGTERM: open streams end with status OK, calls in flight may finish, the socket's file goes.
+    pub async fn shutdown(&self) {
+        let running = self.running().take();
+        if let Some(running) = running {
+            running.streams.cancel();
+            running.closing.cancel();
+            if let Err(error) = running.task.await
+                && error.is_panic()
+            {
+                tracing::error!(%error, "the mock's server panicked");
+            }
+            remove(&self.path);
+        }
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Mock {
+    fn drop(&mut self) {
+        self.kill();
+        remove(&self.path);
+    }
+}
+
+/// All services of a provider of this cloud without a socket, for tests over a pipe in memory. A scripted crash is `on_death`'s to act on: it is called with
+/// `true` for a crash, with `false` where only the connections are to be cut.
+pub async fn service(
+    cloud: &Cloud,
+    on_death: impl Fn(bool) + Send + Sync + 'static,
+) -> Result<GrpcService, StartError> {
+    struct Tell<F>(F);
+    impl<F: Fn(bool) + Send + Sync + 'static> Death for Tell<F> {
+        fn crash(&self) {
+            (self.0)(true);
+        }
+        fn disconnect(&self) {
+            (self.0)(false);
+        }
+    }
+    grpc_service(cloud, Arc::new(Tell(on_death)), CancellationToken::new()).await
+}
+
+/// Serves this cloud as a process of its own, until SIGTERM or SIGINT. A scripted crash ends the process with status 137.
+pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
+    struct Process;
+    impl Death for Process {
+        fn crash(&self) {
+            tracing::warn!("a scripted crash ends the process");
+            std::process::exit(137);
+        }
+        fn disconnect(&self) {
+            tracing::warn!(
+                "a scripted disconnect ends the process: it cannot cut single connections"
+            );
+            std::process::exit(137);
+        }
+    }
+    server(&cloud, Arc::new(Process), CancellationToken::new())
+        .endpoint(endpoint)
+        .serve_until_signal()
+        .await
+        .map_err(|error| StartError::Serve(error.to_string()))
+}
+
+/// The SDK's server with the mock's layer and control service.
+fn server(cloud: &Cloud, death: Arc<dyn Death>, streams: CancellationToken) -> Server {
+    let bytes = cloud.settings().provider.max_request_bytes;
+    Server::new(MockProvider::new(cloud.clone()))
+        // An answer that is too large must reach the controller: what it makes of it is the question.
+        .max_message_bytes(bytes)
+        .add_service(
+            ControlServiceServer::new(Control::new(cloud.clone()))
+                .max_encoding_message_size(usize::MAX),
+        )
+        .layer(FaultLayer {
+            cloud: cloud.clone(),
+            death,
+            streams,
+        })
+}
+
+async fn grpc_service(
+    cloud: &Cloud,
+    death: Arc<dyn Death>,
+    streams: CancellationToken,
+) -> Result<GrpcService, StartError> {
+    server(cloud, death, streams)
+        .into_service()
+        .await
+        .map_err(|error| StartError::Serve(error.to_string()))
+}
+
+/// Binds the path, in place of a socket's file that is there.
+fn bind(path: &Path) -> Result<UnixListener, StartError> {
+    let fault = |what: &str, error: io::Error| {
+        StartError::Serve(format!("{}: {what}: {error}", path.display()))
+    };
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)
+            .map_err(|error| fault("the directory cannot be made", error))?;
+    }
+    remove(path);
+    let listener =
+        UnixListener::bind(path).map_err(|error| fault("the socket cannot be bound", error))?;
+    let mode = std::fs::Permissions::from_mode(0o660);
+    std::fs::set_permissions(path, mode).map_err(|error| fault("the mode cannot be set", error))?;
+    Ok(listener)
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "the socket's file could not be removed");
+    }
+}
+
+async fn accept(listener: &UnixListener, lines: &Lines) -> io::Result<Line> {
+    let (stream, _) = listener.accept().await?;
+    let cut = lines.connections().clone();
+    Ok(Line {
+        stream,
+        cut: Box::pin(cut.cancelled_owned()),
+    })
+}
+
+/// A connection that can be cut: tonic gives its connections to tasks of its own.
+struct Line {
+    stream: UnixStream,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Line {
+    fn alive(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.cut.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.alive(context)?;
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.alive(context)?;
+        Pin::new(&mut self.stream).poll_write(context, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl Connected for Line {
+    type ConnectInfo = <UnixStream as Connected>::ConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.stream.connect_info()
+    }
+}
