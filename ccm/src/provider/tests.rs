@@ -4,3 +4,4 @@ mod calling;
 mod connecting;
 mod fake;
 mod leading;
+mod sdk;

@@ -1,0 +1,60 @@
+//! The SDK's provider on the other side.
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use provider_sdk::prelude::*;
+
+use super::super::testing::{InMemory, maintained};
+
+struct Machines;
+
+#[async_trait]
+impl Provider for Machines {
+    fn info(&self) -> ProviderInfo {
+        ProviderInfo::new("machines", "1.0.0").provider_id_prefix("machines://")
+    }
+
+    async fn initialize(&self, _: &Call, _: &InitializeRequest) -> Result<Initialized, Failure> {
+        Ok(Initialized::new("here"))
+    }
+
+    fn instances(&self) -> Option<&dyn Instances> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Instances for Machines {
+    async fn lookup(&self, _: &Call, node: &Node, _: &InstanceQuery) -> Result<Instance, Failure> {
+        match node.name.as_str() {
+            "down" => Err(Failure::unavailable("the cloud is down")),
+            name => Ok(Instance::present(format!("machines://{name}"))),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_of_the_sdk_is_initialised_and_asked() {
+    let service = Server::new(Machines).into_service().await.unwrap();
+    let running = maintained(InMemory::running(service));
+    running.lead();
+    let session = running.session().await;
+    let node = |name| -> k8s_openapi::api::core::v1::Node {
+        serde_json::from_value(serde_json::json!({"metadata": {"name": name, "uid": name}}))
+            .unwrap()
+    };
+    let (up, down) = (node("up"), node("down"));
+    let results = session
+        .lookup_instances(
+            &[&up, &down],
+            &[api::InstanceFacet::Metadata],
+            Duration::ZERO,
+        )
+        .await
+        .unwrap();
+    let found = results[0].as_ref().unwrap();
+    assert_eq!(found.provider_id.as_deref(), Some("machines://up"));
+    let trouble = results[1].as_ref().unwrap_err();
+    assert_eq!(trouble.code, super::super::TroubleCode::Unavailable);
+}
