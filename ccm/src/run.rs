@@ -1,19 +1,327 @@
 //! Wiring: start, lead, stop. One JoinSet, no detached task.
 
-use std::sync::Arc;
+mod health;
+mod identity;
+mod lead;
+mod scope;
+mod system;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
 use jiff::Timestamp;
-use tokio::sync::watch;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Config;
+use crate::args::{Config, Controller};
 use crate::cluster::Cluster;
-use crate::lease::Fence;
-use crate::provider::ProviderStatus;
-use crate::writes::Writes;
+use crate::lease::{Elector, Fence};
+use crate::provider::{Connector, ProviderStatus};
+use crate::writes::{EventMetrics, EventSink, Writes};
+use crate::{kube_client, lease, provider, serve};
+
+pub use system::from_config;
+
+/// Before the Lease is released, events that wait are written for so long at most: a hand-over should take less than a second.
+const EVENT_FLUSH: Duration = Duration::from_millis(300);
 
 /// Wall time, only for what Kubernetes stores.
 pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// What the outside gives a run: a simulation hands in its own.
+pub(crate) struct Deps {
+    /// The API server; the ccm puts its own layer over it.
+    pub(crate) kube: kube_client::Base,
+    /// Dials the provider.
+    pub(crate) connector: Arc<dyn Connector>,
+    /// Wall time.
+    pub(crate) wall: WallClock,
+    /// Seed of all randomness.
+    pub(crate) seed: u64,
+    /// This process, as the Lease names it; no other has the same.
+    pub(crate) identity: String,
+    /// The HTTPS port, bound; `None`: there is none.
+    pub(crate) listener: Option<serve::Listener>,
+    /// Who is asked about the callers of the HTTPS port, where that is not the API server of `kube`.
+    pub(crate) authentication: Option<kube_client::Base>,
+    /// As `authentication`, for what they may do.
+    pub(crate) authorization: Option<kube_client::Base>,
+    /// Cancelled when the process shall end.
+    pub(crate) shutdown: CancellationToken,
+}
+
+/// Why a run ends with a failure.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// B-M3.
+    #[error("the Lease was lost, another process may lead: {0}")]
+    LeaseLost(String),
+    /// A bug.
+    #[error("{0} ended by itself: this is a bug, and restarting is the best that can be done")]
+    Broken(&'static str),
+    /// The configuration has no provider.
+    #[error("no provider is configured: see --provider")]
+    NoProvider,
+    /// A second signal came.
+    #[error("asked to end a second time: what was in flight was given up")]
+    Impatient,
+    /// Signals cannot be received.
+    #[error("signals cannot be received: {0}")]
+    Signals(std::io::Error),
+    /// A kubeconfig, the in-cluster configuration, the HTTPS port or its certificate cannot be used.
+    #[error("{0}")]
+    Start(String),
+}
+
+/// `running_managed_controllers` and the metrics of the loops.
+#[derive(Clone)]
+pub(crate) struct LoopMetrics {
+    pub(crate) node: crate::node::Metrics,
+    pub(crate) node_lifecycle: crate::node_lifecycle::Metrics,
+    pub(crate) service: crate::service::Metrics,
+    running: Family<RunningLabels, Gauge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RunningLabels {
+    manager: &'static str,
+    name: &'static str,
+}
+
+impl LoopMetrics {
+    fn register(registry: &mut Registry) -> Self {
+        let running = Family::default();
+        registry.register(
+            "running_managed_controllers",
+            "Whether a controller runs in this process: 1 or 0",
+            running.clone(),
+        );
+        Self {
+            node: crate::node::Metrics::register(registry),
+            node_lifecycle: crate::node_lifecycle::Metrics::register(registry),
+            service: crate::service::Metrics::register(registry),
+            running,
+        }
+    }
+
+    fn running(&self, controller: Controller, runs: bool) {
+        let labels = RunningLabels {
+            manager: "cloud-controller-manager",
+            name: controller.name(),
+        };
+        self.running.get_or_create(&labels).set(i64::from(runs));
+    }
+}
+
+/// Runs until `shutdown`, or until the Lease is lost.
+pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
+    let config = Arc::new(config);
+    let endpoint = config
+        .providers
+        .first()
+        .ok_or(RunError::NoProvider)?
+        .clone();
+    let provider: Arc<str> = endpoint.name.as_str().into();
+    let mut registry = Registry::default();
+    let queue_metrics = crate::queue::Metrics::register(&mut registry);
+    let loop_metrics = LoopMetrics::register(&mut registry);
+    let event_metrics = EventMetrics::register(&mut registry);
+    let provider_metrics = provider::Metrics::register(&mut registry);
+    let lease_metrics = lease::Metrics::register(&mut registry);
+    let kube_metrics = kube_client::Metrics::register(&mut registry);
+    let seed = |salt: u64| {
+        deps.seed
+            .wrapping_add(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    };
+
+    // Ends with this function, and everything in it.
+    let mut background = JoinSet::new();
+    let stop_background = CancellationToken::new();
+    let fence = if config.leader_election.enabled {
+        Fence::closed()
+    } else {
+        tracing::warn!(
+            "--leader-elect=false: nothing keeps a second ccm from working at the same time"
+        );
+        Fence::open()
+    };
+    let clients = kube_client::clients(
+        deps.kube,
+        fence.clone(),
+        &kube_metrics,
+        kube_client::Limits::of(&config),
+        seed(1),
+    );
+    let (events, event_writer) = EventSink::new(
+        clients.write.clone(),
+        deps.identity.clone(),
+        Arc::clone(&deps.wall),
+        event_metrics,
+    );
+    background.spawn(event_writer.run(stop_background.clone()));
+    let cluster = Cluster::start(&clients.watch, seed(2), &mut background);
+    let elector = config.leader_election.enabled.then(|| {
+        Elector::new(
+            clients.lease.clone(),
+            config.leader_election.clone(),
+            deps.identity.clone(),
+            fence.clone(),
+            Arc::clone(&deps.wall),
+            seed(3),
+            lease_metrics,
+        )
+    });
+
+    let (status_sender, status) = watch::channel(ProviderStatus::default());
+    let (leading, leading_receiver) = watch::channel(None);
+    let hints = broadcast::Sender::new(1024);
+    let memory = scope::Memory::new(elector.as_ref(), &config.leader_election, &provider);
+    let maintain = provider::maintain(provider::Maintain {
+        endpoint,
+        connector: deps.connector,
+        leading: leading_receiver,
+        status: status_sender,
+        hints: hints.clone(),
+        annotations: memory.annotations,
+        scope_key: memory.key,
+        record_scope: memory.record,
+        accept_command: memory.accept_command,
+        max_call_deadline: config.max_call_deadline,
+        metrics: provider_metrics,
+        seed: seed(4),
+    });
+    background.spawn(async move {
+        maintain.await;
+    });
+
+    let stop_serving = CancellationToken::new();
+    if let Some(listener) = deps.listener {
+        let review = |base: Option<kube_client::Base>| match base {
+            Some(base) => kube_client::review_client(base, &kube_metrics, seed(6)),
+            None => clients.review.clone(),
+        };
+        let reviewer = serve::Reviewer::new(
+            review(deps.authentication),
+            review(deps.authorization),
+            &config.serve,
+        );
+        let site = serve::Site {
+            health: health::checks(&cluster, &status, &provider, elector.as_ref()),
+            registry: Arc::new(registry),
+            config: Arc::clone(&config),
+            reviewer,
+        };
+        background.spawn(serve::serve(listener, site, stop_serving.clone()));
+    }
+
+    let context = LoopContext {
+        provider,
+        config,
+        cluster,
+        writes: Writes::new(clients.write.clone(), events),
+        status,
+        fence,
+        wall: deps.wall,
+        seed: seed(5),
+        stop: CancellationToken::new(),
+        queue_metrics,
+        hints,
+    };
+    let working = work(Work {
+        context: &context,
+        metrics: &loop_metrics,
+        client: &clients.watch,
+        elector: elector.as_ref(),
+        leading: &leading,
+        shutdown: &deps.shutdown,
+    });
+    let result = working.await;
+    stop_background.cancel();
+    stop_serving.cancel();
+    drop(leading);
+    background.shutdown().await;
+    result
+}
+
+struct Work<'a> {
+    context: &'a LoopContext,
+    metrics: &'a LoopMetrics,
+    client: &'a kube::Client,
+    elector: Option<&'a Elector>,
+    leading: &'a watch::Sender<Option<Arc<api::InitializeRequest>>>,
+    shutdown: &'a CancellationToken,
+}
+
+/// Candidate, leader, candidate again, until the end.
+async fn work(with: Work<'_>) -> Result<(), RunError> {
+    let shutdown = with.shutdown;
+    // A replica that could not work yet does not stand in the way of one that can.
+    let identity = identity::initialize_request(with.client, &with.context.config);
+    let request = tokio::select! {
+        biased;
+        () = shutdown.cancelled() => return Ok(()),
+        request = identity => Arc::new(request),
+    };
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => return Ok(()),
+        () = with.context.cluster.synced() => {}
+    }
+    let (standing_sender, standing) = watch::channel(false);
+    let follow_provider = async {
+        let mut status = with.context.status.clone();
+        loop {
+            let reachable = status.borrow_and_update().reachable();
+            standing_sender
+                .send_if_modified(|standing| std::mem::replace(standing, reachable) != reachable);
+            if status.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    };
+    let terms = async {
+        loop {
+            let mut term = match with.elector {
+                None => None,
+                Some(elector) => match elector.acquire(standing.clone(), shutdown).await {
+                    None => return Ok(()),
+                    Some(term) => Some(term),
+                },
+            };
+            with.leading.send_replace(Some(Arc::clone(&request)));
+            let end = lead::lead(lead::Leading {
+                context: with.context,
+                metrics: with.metrics,
+                term: term.as_mut(),
+                shutdown,
+            })
+            .await;
+            with.leading.send_replace(None);
+            if let lead::End::Lost(lost) = end {
+                return Err(RunError::LeaseLost(lost.to_string()));
+            }
+            if let Some(term) = term {
+                with.context.writes.events.flush(EVENT_FLUSH).await;
+                term.release().await;
+            }
+            match end {
+                lead::End::Stopped => return Ok(()),
+                lead::End::Broken(controller) => return Err(RunError::Broken(controller.name())),
+                lead::End::ProviderGone | lead::End::Lost(_) => {}
+            }
+        }
+    };
+    tokio::select! {
+        result = terms => result,
+        never = follow_provider => never,
+    }
+}
 
 /// What one loop of one (controller, provider) is given.
 #[derive(Clone)]
@@ -39,7 +347,7 @@ pub(crate) struct LoopContext {
     /// `workqueue_*`.
     pub(crate) queue_metrics: crate::queue::Metrics,
     /// Hints of the provider (WatchChanges), for loops that want them.
-    pub(crate) hints: tokio::sync::broadcast::Sender<Hint>,
+    pub(crate) hints: broadcast::Sender<Hint>,
 }
 
 /// A hint of the provider that something may have changed; may be lost.
@@ -49,24 +357,18 @@ pub(crate) enum Hint {
     Resync,
     /// An instance, by provider ID or Node name (either may be empty).
     Instance {
+        /// The provider ID, or empty.
         provider_id: String,
+        /// The Node's name, or empty.
         node_name: String,
     },
     /// A load balancer.
-    LoadBalancer { namespace: String, name: String },
+    LoadBalancer {
+        /// The Service's namespace.
+        namespace: String,
+        /// The Service's name.
+        name: String,
+    },
     /// Routes.
     Routes,
-}
-
-/// Why the process ends with a failure.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The Lease was lost (B-M3).
-    #[error("the Lease was lost")]
-    LeaseLost,
-}
-
-/// Runs until a signal, or until the Lease is lost.
-pub async fn from_config(_config: Config) -> Result<(), RunError> {
-    Ok(())
 }

@@ -102,23 +102,14 @@ impl EventWriter {
         if let Some(before) = self.series.take(key, Instant::now()) {
             let count = before.count.saturating_add(draft.count);
             let written = Written { count, ..before };
-            match with_retries(|| repeat(&events, &written, draft)).await {
+            match with_retries(&events, Request::Repeat(&written, draft)).await {
                 // Expired or deleted: a new one.
                 Err(WriteError::Gone) => {}
                 answer => return answer.map(|()| written),
             }
         }
         let mut event = self.event(namespace, key, draft);
-        let mut again = false;
-        let attempt = async || {
-            let first = !std::mem::replace(&mut again, true);
-            match create(&events, &event).await {
-                // An attempt whose answer was lost has made it.
-                Err(WriteError::Conflict) if !first => Ok(()),
-                answer => answer,
-            }
-        };
-        match with_retries(attempt).await {
+        match with_retries(&events, Request::Create(&event)).await {
             // The name is somebody else's: once more, with another.
             Err(WriteError::Conflict) => {
                 event.metadata.name = Some(self.name(&key.name));
@@ -183,16 +174,32 @@ async fn next(shared: &Shared, stop: &CancellationToken) -> Option<(Arc<EventKey
 }
 
 /// Repeats what did not get through, and nothing else.
-async fn with_retries(
-    mut attempt: impl AsyncFnMut() -> Result<(), WriteError>,
-) -> Result<(), WriteError> {
-    for delay in DELAYS {
-        match attempt().await {
-            Err(WriteError::Unavailable(_)) => tokio::time::sleep(delay).await,
-            answer => return answer,
+/// One request about an event.
+#[derive(Clone, Copy)]
+enum Request<'a> {
+    Create(&'a Event),
+    Repeat(&'a Written, &'a Draft),
+}
+
+async fn with_retries(events: &Api<Event>, request: Request<'_>) -> Result<(), WriteError> {
+    let mut delays = DELAYS.into_iter();
+    let mut again = false;
+    loop {
+        let answer = match request {
+            Request::Create(event) => create(events, event).await,
+            Request::Repeat(written, draft) => repeat(events, written, draft).await,
+        };
+        match (answer, request) {
+            // An attempt whose answer was lost has made it.
+            (Err(WriteError::Conflict), Request::Create(_)) if again => return Ok(()),
+            (Err(error @ WriteError::Unavailable(_)), _) => match delays.next() {
+                Some(delay) => tokio::time::sleep(delay).await,
+                None => return Err(error),
+            },
+            (answer, _) => return answer,
         }
+        again = true;
     }
-    attempt().await
 }
 
 async fn create(events: &Api<Event>, event: &Event) -> Result<(), WriteError> {

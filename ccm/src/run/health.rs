@@ -1,0 +1,44 @@
+//! What `/healthz` and `/readyz` say.
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use tokio::sync::watch;
+
+use crate::cluster::{Cluster, Store};
+use crate::lease::Elector;
+use crate::provider::ProviderStatus;
+use crate::serve::{Health, Probe};
+
+/// B-M4: ready is who has its caches and its provider; healthy is who, leading, renews the Lease.
+pub(super) fn checks(
+    cluster: &Cluster,
+    status: &watch::Receiver<ProviderStatus>,
+    provider: &str,
+    elector: Option<&Elector>,
+) -> Health {
+    let health = Health::default();
+    if let Some(elector) = elector.cloned() {
+        health.check(Probe::Health, "leaderElection", move || elector.health());
+    }
+    let nodes: Store<Node> = cluster.nodes.clone();
+    health.check(Probe::Ready, "nodes", move || watched(&nodes));
+    let services: Store<Service> = cluster.services.clone();
+    health.check(Probe::Ready, "services", move || watched(&services));
+    let status = status.clone();
+    health.check(Probe::Ready, format!("provider-{provider}"), move || {
+        let status = status.borrow();
+        if status.reachable() {
+            Ok(())
+        } else {
+            Err(status.message.clone())
+        }
+    });
+    health
+}
+
+fn watched<K>(store: &Store<K>) -> Result<(), String> {
+    if store.is_synced() {
+        return Ok(());
+    }
+    let why = store.health().trouble;
+    Err(why.unwrap_or_else(|| "the first list is not complete yet".to_owned()))
+}

@@ -1,0 +1,268 @@
+//! One term as leader: the loops run, and end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1::Capabilities;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{LoopContext, LoopMetrics};
+use crate::args::Controller;
+use crate::lease::{Lost, Term};
+use crate::provider::ProviderStatus;
+use crate::{node, node_lifecycle, service};
+
+/// How long loops may finish what they are at before their calls are cancelled.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// How a term ended. The loops have ended in any case.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The process shall end: the Lease may be released.
+    Stopped,
+    /// No answer of the provider for too long: the Lease may be released, and stood for again.
+    ProviderGone,
+    /// The Lease is not ours any more.
+    Lost(Lost),
+    /// A loop ended by itself, which is a bug: the Lease may be released.
+    Broken(Controller),
+}
+
+/// What a term needs.
+pub(super) struct Leading<'a> {
+    pub(super) context: &'a LoopContext,
+    pub(super) metrics: &'a LoopMetrics,
+    /// `None` with `--leader-elect=false`.
+    pub(super) term: Option<&'a mut Term>,
+    pub(super) shutdown: &'a CancellationToken,
+}
+
+/// Leads until something ends it. While the loops drain the Lease is renewed.
+pub(super) async fn lead(leading: Leading<'_>) -> End {
+    let Leading {
+        context,
+        metrics,
+        mut term,
+        shutdown,
+    } = leading;
+    let mut loops = Loops::default();
+    let mut status = context.status.clone();
+    let silence = context.status.clone();
+    let began = Instant::now();
+    let end = loop {
+        let info = status.borrow_and_update().info.clone();
+        if let Some(capabilities) = info.as_ref().and_then(|info| info.capabilities.as_ref()) {
+            loops.follow(capabilities, context, metrics);
+        }
+        tokio::select! {
+            biased;
+            lost = hold(term.as_deref_mut()) => break End::Lost(lost),
+            () = shutdown.cancelled() => break End::Stopped,
+            () = silent(&silence, began, context.config.provider_timeout) => break End::ProviderGone,
+            ended = loops.ended() => if let Some(controller) = ended { break End::Broken(controller) },
+            Ok(()) = status.changed() => {}
+        }
+    };
+    if !matches!(end, End::Lost(_)) {
+        tracing::info!(reason = ?end, "stepping down: what is in flight is finished first");
+        tokio::select! {
+            biased;
+            lost = hold(term) => {
+                loops.abort(metrics).await;
+                return End::Lost(lost);
+            }
+            () = loops.drain(metrics) => {}
+        }
+    }
+    loops.abort(metrics).await;
+    end
+}
+
+async fn hold(term: Option<&mut Term>) -> Lost {
+    match term {
+        Some(term) => term.hold().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns when the provider has not answered for `timeout`.
+async fn silent(status: &watch::Receiver<ProviderStatus>, began: Instant, timeout: Duration) {
+    loop {
+        let heard = status
+            .borrow()
+            .last_answer
+            .map_or(began, |at| at.max(began));
+        let until = heard + timeout;
+        if Instant::now() >= until {
+            return;
+        }
+        sleep_until(until).await;
+    }
+}
+
+/// Whether a controller can run on what a provider offers; else why not (B-M2).
+fn obstacle(controller: Controller, capabilities: &Capabilities) -> Option<&'static str> {
+    match controller {
+        Controller::CloudNode | Controller::CloudNodeLifecycle => capabilities
+            .instances
+            .is_none()
+            .then_some("the provider offers no instances"),
+        Controller::ServiceLb => capabilities
+            .load_balancers
+            .is_none()
+            .then_some("the provider offers no load balancers"),
+        Controller::NodeRoute => Some("this version has no route controller yet"),
+    }
+}
+
+/// The loops of one provider, each with its own stop.
+#[derive(Default)]
+struct Loops {
+    tasks: JoinSet<()>,
+    running: BTreeMap<Controller, (CancellationToken, AbortHandle)>,
+    /// Told to stop, and still finishing what they have in flight.
+    ending: BTreeMap<Controller, AbortHandle>,
+    skipped: BTreeMap<Controller, &'static str>,
+}
+
+impl Loops {
+    /// Starts what the provider offers and stops what it offers no more: another image may serve the socket since.
+    fn follow(
+        &mut self,
+        capabilities: &Capabilities,
+        context: &LoopContext,
+        metrics: &LoopMetrics,
+    ) {
+        for controller in &context.config.controllers {
+            let name = controller.name();
+            let why = obstacle(*controller, capabilities);
+            match (why, self.running.contains_key(controller)) {
+                (None, true) => {}
+                // One loop of a kind at a time: it starts again when the old one is over.
+                (None, false) if self.is_ending(*controller) => {}
+                (None, false) => {
+                    self.skipped.remove(controller);
+                    self.start(*controller, context, metrics);
+                    tracing::info!(controller = name, provider = &*context.provider, "started");
+                }
+                (Some(why), _) => {
+                    if let Some((stop, task)) = self.running.remove(controller) {
+                        stop.cancel();
+                        self.ending.insert(*controller, task);
+                        metrics.running(*controller, false);
+                    }
+                    if self.skipped.insert(*controller, why) != Some(why) {
+                        tracing::info!(
+                            controller = name,
+                            provider = &*context.provider,
+                            why,
+                            "skipped"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_ending(&self, controller: Controller) -> bool {
+        self.ending
+            .get(&controller)
+            .is_some_and(|task| !task.is_finished())
+    }
+
+    fn start(&mut self, controller: Controller, context: &LoopContext, metrics: &LoopMetrics) {
+        let mut context = context.clone();
+        context.stop = CancellationToken::new();
+        let stop = context.stop.clone();
+        let loops = metrics.clone();
+        let task = self.tasks.spawn(async move {
+            match controller {
+                Controller::CloudNode => node::run(context, loops.node).await,
+                Controller::CloudNodeLifecycle => {
+                    node_lifecycle::run(context, loops.node_lifecycle).await;
+                }
+                Controller::ServiceLb => service::run(context, loops.service).await,
+                // Never started: see `obstacle`.
+                Controller::NodeRoute => {}
+            }
+        });
+        self.running.insert(controller, (stop, task));
+        metrics.running(controller, true);
+    }
+
+    /// Returns when a loop has ended: which, if it was not told to.
+    async fn ended(&mut self) -> Option<Controller> {
+        let ended = match self.tasks.join_next_with_id().await {
+            None => std::future::pending().await,
+            Some(Ok((id, ()))) => id,
+            // A panic; its text is in the log already.
+            Some(Err(error)) => error.id(),
+        };
+        let (&controller, _) = self
+            .running
+            .iter()
+            .find(|(_, (_, task))| task.id() == ended)?;
+        tracing::error!(
+            controller = controller.name(),
+            "a controller ended by itself: this is a bug"
+        );
+        Some(controller)
+    }
+
+    /// Tells all loops to stop and waits for what they have in flight, at most [`DRAIN`].
+    async fn drain(&mut self, metrics: &LoopMetrics) {
+        for (controller, (stop, _)) in std::mem::take(&mut self.running) {
+            stop.cancel();
+            metrics.running(controller, false);
+        }
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if timeout(DRAIN, all).await.is_err() {
+            tracing::warn!(after = ?DRAIN, "calls still run: they are cancelled");
+        }
+    }
+
+    /// Cancels everything at once, and waits until it is cancelled.
+    async fn abort(&mut self, metrics: &LoopMetrics) {
+        for controller in std::mem::take(&mut self.running).into_keys() {
+            metrics.running(controller, false);
+        }
+        self.tasks.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cloud_provider_api::v1alpha1 as api;
+
+    use super::*;
+
+    #[test]
+    fn b_m2_a_controller_without_its_capability_is_skipped() {
+        let nothing = Capabilities::default();
+        let instances = Capabilities {
+            instances: Some(api::InstanceCapability::default()),
+            ..Capabilities::default()
+        };
+        let balancers = Capabilities {
+            load_balancers: Some(api::LoadBalancerCapability::default()),
+            ..Capabilities::default()
+        };
+        for (controller, capabilities, runs) in [
+            (Controller::CloudNode, &nothing, false),
+            (Controller::CloudNode, &instances, true),
+            (Controller::CloudNodeLifecycle, &instances, true),
+            (Controller::CloudNodeLifecycle, &balancers, false),
+            (Controller::ServiceLb, &balancers, true),
+            (Controller::ServiceLb, &instances, false),
+        ] {
+            assert_eq!(
+                obstacle(controller, capabilities).is_none(),
+                runs,
+                "{controller:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A run on a real system: its signals, clock, randomness and sockets.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::{Deps, RunError, run};
+use crate::args::Config;
+use crate::provider::UnixConnector;
+use crate::{kube_client, lease, serve};
+
+/// Runs until SIGTERM or SIGINT, or until the Lease is lost.
+///
+/// A second signal ends the process at once.
+pub async fn from_config(config: Config) -> Result<(), RunError> {
+    let shutdown = CancellationToken::new();
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate()).map_err(RunError::Signals)?,
+        signal(SignalKind::interrupt()).map_err(RunError::Signals)?,
+    );
+    let kube = kube_client::connect(&config).await.map_err(start)?;
+    let authentication = other(config.serve.authentication_kubeconfig.as_deref()).await?;
+    let authorization = other(config.serve.authorization_kubeconfig.as_deref()).await?;
+    let listener = match config.serve.port {
+        0 => None,
+        _ => Some(serve::Listener::bind(&config.serve).await.map_err(start)?),
+    };
+    let provider = config.providers.first().ok_or(RunError::NoProvider)?;
+    let connector = Arc::new(UnixConnector {
+        socket: provider.socket.clone(),
+        peer_uid: provider.peer_uid,
+    });
+    let unique = uuid::Uuid::new_v4();
+    let host = gethostname::gethostname().to_string_lossy().into_owned();
+    let deps = Deps {
+        kube,
+        authentication,
+        authorization,
+        connector,
+        wall: Arc::new(Timestamp::now),
+        seed: unique.as_u64_pair().1,
+        identity: lease::identity(&host, unique),
+        listener,
+        shutdown: shutdown.clone(),
+    };
+    let running = run(deps, config);
+    tokio::pin!(running);
+    let mut signals = 0;
+    loop {
+        tokio::select! {
+            result = &mut running => return result,
+            Some(()) = terminate.recv() => {}
+            Some(()) = interrupt.recv() => {}
+        }
+        signals += 1;
+        if signals > 1 {
+            return Err(RunError::Impatient);
+        }
+        tracing::info!("asked to end");
+        shutdown.cancel();
+    }
+}
+
+fn start(error: impl std::fmt::Display) -> RunError {
+    RunError::Start(error.to_string())
+}
+
+async fn other(kubeconfig: Option<&Path>) -> Result<Option<kube_client::Base>, RunError> {
+    match kubeconfig {
+        None => Ok(None),
+        Some(path) => {
+            let base = kube_client::connect_to(Some(path), None).await;
+            base.map(Some).map_err(start)
+        }
+    }
+}
