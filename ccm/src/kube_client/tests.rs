@@ -1,5 +1,7 @@
 //! The layer over a server in memory, under paused time; and the way to a real socket.
 
+mod real;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

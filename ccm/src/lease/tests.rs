@@ -1,5 +1,6 @@
 //! Elections against an API server in memory, under paused time.
 
+mod real;
 mod sim;
 
 use std::sync::Mutex as StdMutex;

@@ -1,0 +1,239 @@
+//! Elections on a real API server, with the rights of `deploy/rbac.yaml` and no more, and against a Go CCM.
+
+use std::time::Instant as Wall;
+
+use kube::api::{DeleteParams, Patch, PatchParams};
+use testenv::{ControlPlane, Process, User, eventually};
+
+use super::*;
+use crate::kube_client;
+
+const NAME: &str = "cloud-controller-manager";
+const SOON: Duration = Duration::from_secs(20);
+
+struct Real {
+    elector: Elector,
+    fence: Fence,
+    stop: CancellationToken,
+}
+
+impl Real {
+    /// Through the layer and as the ccm's own service account.
+    async fn new(plane: &ControlPlane, identity: &str, config: LeaderElectionConfig) -> Self {
+        let kubeconfig = plane.kubeconfig(User::Ccm);
+        let base = kube_client::connect_to(Some(&kubeconfig), None)
+            .await
+            .unwrap();
+        let fence = Fence::closed();
+        let metrics = kube_client::Metrics::default();
+        let clients = kube_client::clients(base, fence.clone(), &metrics, None, 1);
+        let elector = Elector::new(
+            clients.lease,
+            config,
+            identity.to_owned(),
+            fence.clone(),
+            Arc::new(Timestamp::now),
+            1,
+            Metrics::default(),
+        );
+        Self {
+            elector,
+            fence,
+            stop: CancellationToken::new(),
+        }
+    }
+
+    async fn lead(&self) -> Term {
+        let standing = watch::Sender::new(true);
+        let lead = self.elector.acquire(standing.subscribe(), &self.stop);
+        let term = timeout(Duration::from_mins(1), lead).await;
+        term.expect("should lead by now").unwrap()
+    }
+}
+
+fn times(lease: u64, renew: u64, retry: u64) -> LeaderElectionConfig {
+    LeaderElectionConfig {
+        enabled: true,
+        lease_duration: Duration::from_secs(lease),
+        renew_deadline: Duration::from_secs(renew),
+        retry_period: Duration::from_secs(retry),
+        resource_name: NAME.to_owned(),
+        resource_namespace: "kube-system".to_owned(),
+    }
+}
+
+async fn plane() -> ControlPlane {
+    let plane = ControlPlane::start().await.unwrap();
+    let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
+    let applied = plane
+        .kubectl()
+        .args(["apply", "-f", rbac])
+        .output()
+        .unwrap();
+    assert!(
+        applied.status.success(),
+        "{}",
+        String::from_utf8_lossy(&applied.stderr)
+    );
+    plane
+}
+
+fn leases(plane: &ControlPlane) -> Api<Lease> {
+    Api::namespaced(plane.client(), "kube-system")
+}
+
+async fn holder(leases: &Api<Lease>) -> String {
+    let lease = leases.get_opt(NAME).await.unwrap();
+    lease
+        .as_ref()
+        .map_or_else(String::new, |lease| record::holder(lease).to_owned())
+}
+
+#[tokio::test]
+async fn b_m3_real_release_edit_and_deletion() {
+    let plane = plane().await;
+    let leases = leases(&plane);
+    let (a, b) = (
+        Real::new(&plane, "a", times(15, 10, 2)).await,
+        Real::new(&plane, "b", times(15, 10, 2)).await,
+    );
+    let mut term = a.lead().await;
+    assert_eq!(holder(&leases).await, "a");
+    a.elector
+        .set_annotation("grpc-ccm.io/cloud-scope-mock", "one");
+    let standby = async { (b.lead().await, Wall::now()) };
+    let leading = async {
+        // An edit, a deletion, and renewals that go on over both.
+        let edit = json!({"metadata": {"annotations": {"note": "operator"}, "labels": {"a": "b"}}});
+        leases
+            .patch(NAME, &PatchParams::default(), &Patch::Merge(edit))
+            .await
+            .unwrap();
+        let seen = a.elector.annotations();
+        tokio::select! {
+            lost = term.hold() => panic!("{lost}"),
+            () = eventually("both annotations are there", SOON, async || {
+                let lease = leases.get(NAME).await.map_err(|error| error.to_string())?;
+                let annotations = lease.metadata.annotations.unwrap_or_default();
+                let both = annotations.len() == 2 && annotations == *seen.borrow();
+                both.then_some(()).ok_or(format!("{annotations:?}"))
+            }) => {}
+        }
+        leases.delete(NAME, &DeleteParams::default()).await.unwrap();
+        tokio::select! {
+            lost = term.hold() => panic!("{lost}"),
+            () = eventually("the Lease is there again", SOON, async || {
+                (holder(&leases).await == "a").then_some(())
+            }) => {}
+        }
+        assert!(a.fence.check().is_ok() && b.fence.check().is_err());
+        let released = Wall::now();
+        term.release().await;
+        released
+    };
+    let ((term, taken), released) = tokio::join!(standby, leading);
+    let took = taken.duration_since(released);
+    assert!(took < Duration::from_millis(800), "{took:?}");
+    assert_eq!(holder(&leases).await, "b");
+    let managers = leases
+        .get(NAME)
+        .await
+        .unwrap()
+        .metadata
+        .managed_fields
+        .unwrap();
+    assert!(
+        managers
+            .iter()
+            .any(|entry| entry.manager.as_deref() == Some("ccm")),
+        "{managers:?}"
+    );
+    term.release().await;
+}
+
+#[tokio::test]
+async fn m12_real_server_stopped_closes_the_fence_in_time() {
+    let mut plane = plane().await;
+    let a = Real::new(&plane, "a", times(6, 4, 1)).await;
+    let mut term = a.lead().await;
+    plane.suspend_api_server();
+    let start = Wall::now();
+    let lost = timeout(SOON, term.hold()).await.unwrap();
+    assert!(matches!(lost, Lost::Deadline { .. }), "{lost}");
+    assert!(a.fence.check().is_err() && start.elapsed() < Duration::from_millis(4500));
+    plane.resume_api_server();
+}
+
+#[tokio::test]
+async fn b_m3_real_contention_with_a_go_ccm() {
+    let plane = plane().await;
+    let leases = leases(&plane);
+    let rust = Real::new(&plane, "rust", times(5, 3, 1)).await;
+    let mut term = rust.lead().await;
+    let mut command = plane.command("go-ccm");
+    command
+        .arg("--kubeconfig")
+        .arg(plane.kubeconfig(User::Admin))
+        .args([
+            "--cloud-provider=bench",
+            "--leader-elect=true",
+            "--leader-elect-lease-duration=5s",
+            "--leader-elect-renew-deadline=3s",
+            "--leader-elect-retry-period=1s",
+            "--authentication-skip-lookup=true",
+            "--controllers=cloud-node-controller",
+            "--secure-port=0",
+        ]);
+    let mut go = Process::start(command, plane.directory().join("go-ccm.log")).unwrap();
+    // While we renew, Go waits: for longer than the Lease would last.
+    let held = tokio::select! {
+        lost = term.hold() => panic!("{lost}"),
+        held = async {
+            eventually("Go stands for election", SOON, async || {
+                go.log().contains("leaderelection.go").then_some(())
+            }).await;
+            timeout(Duration::from_secs(8), rust.fence.wait_closed()).await
+        } => held,
+    };
+    assert!(held.is_err());
+    assert_eq!(holder(&leases).await, "rust");
+    term.release().await;
+    eventually("Go leads", SOON, async || {
+        let holder = holder(&leases).await;
+        (!holder.is_empty() && holder != "rust").then_some(())
+    })
+    .await;
+    let transitions = leases
+        .get(NAME)
+        .await
+        .unwrap()
+        .spec
+        .unwrap()
+        .lease_transitions;
+    assert_eq!(transitions, Some(1));
+    // Killed, Go releases nothing: we wait out its duration by our own clock, and not much longer.
+    let standing = tokio::spawn(async move { (rust.lead().await, Wall::now()) });
+    assert!(
+        timeout(Duration::from_secs(6), async {
+            while !standing.is_finished() {
+                sleep(SOON).await;
+            }
+        })
+        .await
+        .is_err()
+    );
+    go.kill();
+    let killed = Wall::now();
+    let (term, taken) = timeout(SOON, standing).await.unwrap().unwrap();
+    let took = taken.duration_since(killed);
+    assert!(
+        took > Duration::from_secs(3) && took < Duration::from_secs(8),
+        "{took:?}"
+    );
+    let spec = leases.get(NAME).await.unwrap().spec.unwrap();
+    assert_eq!(
+        (spec.holder_identity.as_deref(), spec.lease_transitions),
+        (Some("rust"), Some(2))
+    );
+    term.release().await;
+}
