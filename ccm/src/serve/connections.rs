@@ -47,7 +47,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(20),
             request: Duration::from_secs(30),
-            age: Duration::from_secs(300),
+            age: Duration::from_mins(5),
             drain: Duration::from_secs(5),
             reload: Duration::from_secs(10),
         }
