@@ -24,11 +24,12 @@ pub(crate) enum Probe {
 }
 
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+type Checks = BTreeMap<Probe, Vec<(Arc<str>, Check)>>;
 
 /// The checks. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Health {
-    checks: Arc<RwLock<BTreeMap<Probe, Vec<(Arc<str>, Check)>>>>,
+    checks: Arc<RwLock<Checks>>,
 }
 
 impl Health {

@@ -32,7 +32,7 @@ async fn b_m4_garbage_instead_of_tls_or_http_disturbs_nobody() {
         &b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"[..],
         b"\0\0\0\0",
         b"\x16\x03\x01\xff\xff\x01",
-        &[0xff; 100_000],
+        &vec![0xff; 100_000],
     ] {
         let mut stream = TcpStream::connect(port.address).await.unwrap();
         let _ = stream.write_all(garbage).await;
