@@ -2,12 +2,12 @@
 
 mod api_server;
 mod cloud;
+mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser as _;
-use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use prometheus_client::registry::Registry;
@@ -322,84 +322,4 @@ async fn b_s7_an_empty_set_is_not_believed_from_the_watch_alone() {
     world.cloud.state().balancers.clear();
     world.server.put_node(node("n1"));
     world.until("made anew", |w| w.targets() == ["n1"]).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn b_s9_pending_and_failures() {
-    use api::ensure_load_balancer_response::Outcome;
-    let world = World::new(1).await;
-    let pending = Outcome::Pending(api::Pending {
-        retry_after: Some(prost_types::Duration {
-            seconds: 30,
-            nanos: 0,
-        }),
-        message: "being made".into(),
-    });
-    let invalid = Outcome::Failed(api::Failure {
-        code: api::FailureCode::Invalid.into(),
-        message: "no such size".into(),
-        ..Default::default()
-    });
-    world.cloud.state().instead.extend([pending, invalid]);
-    world.server.put(&service());
-    world
-        .until("the first", |w| w.cloud.called("Ensure") == 1)
-        .await;
-    let first = Instant::now();
-    sleep(Duration::from_secs(5)).await;
-    // Neither its own write nor a new Node makes it earlier.
-    world.server.put_node(node("n1"));
-    world
-        .until("the second", |w| w.cloud.called("Ensure") == 2)
-        .await;
-    let waited = first.elapsed();
-    assert!(
-        (Duration::from_secs(29)..Duration::from_secs(31)).contains(&waited),
-        "{waited:?}"
-    );
-    assert_eq!(
-        world.calls()[1],
-        "Ensure web h-uid-1",
-        "the handle was kept"
-    );
-    sleep(Duration::from_mins(10)).await;
-    assert_eq!(world.cloud.called("Ensure"), 2, "wrong until it changes");
-    let events = world.events.recorded();
-    assert!(
-        events
-            .iter()
-            .any(|event| event.contains("failed to ensure load balancer: no such size")),
-        "{events:?}"
-    );
-    world.server.edit("web", |service| {
-        service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
-    });
-    world
-        .until("an address", |w| w.address("web").is_some())
-        .await;
-    assert_eq!(world.targets(), ["n0", "n1"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn m9_a_provider_that_is_away_is_waited_for() {
-    let world = World::new(1).await;
-    world.provider.kill();
-    world
-        .running
-        .until("it is away", |status| status.working().is_none())
-        .await;
-    world.server.put(&service());
-    sleep(Duration::from_mins(2)).await;
-    assert!(world.calls().is_empty());
-    world.provider.start(world.cloud.service());
-    world.running.session().await;
-    let back = Instant::now();
-    world
-        .until("an address", |w| w.address("web").is_some())
-        .await;
-    assert!(
-        back.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        back.elapsed()
-    );
 }

@@ -168,7 +168,7 @@ impl Work {
                 }
             }
             if !accepted {
-                warn!(%provider, "the provider reaches another account, project or region than before: no load balancer is made or deleted until --accept-cloud-scope allows it");
+                warn!(%provider, "the provider reaches another account, project or region than before: no load balancer is made or deleted until that is accepted");
             }
         }
         if open && !self.open {
