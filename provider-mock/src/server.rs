@@ -21,6 +21,9 @@ use crate::fixture::Fixture;
 use crate::layer::{Death, FaultLayer};
 use crate::provider::MockProvider;
 
+/// How long calls in flight may take after [`Mock::shutdown`].
+const DRAIN: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// A mock provider that is served on a Unix socket by a task of this process.
 ///
 /// ```no_run
@@ -195,10 +198,10 @@ impl Mock {
         if let Some(running) = running {
             running.streams.cancel();
             running.closing.cancel();
-            if let Err(error) = running.task.await
-                && error.is_panic()
-            {
-                tracing::error!(%error, "the mock's server panicked");
+            match tokio::time::timeout(DRAIN, running.task).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "the mock's server panicked"),
+                Err(_) => running.lines.crash(),
             }
             remove(&self.path);
         }

@@ -1,0 +1,183 @@
+//! The binary: serve, ctl, kill -9.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
+
+/// A served mock; killed when it is dropped.
+struct Served {
+    child: Child,
+    endpoint: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(directory: &Path) -> Served {
+    let endpoint = format!("unix://{}/s/provider.sock", directory.display());
+    let child = Command::new(BINARY)
+        .args(["serve", "--endpoint", &endpoint, "--cloud"])
+        .arg(common::example())
+        .arg("--state")
+        .arg(directory.join("state.json"))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let served = Served { child, endpoint };
+    let patience = Instant::now() + common::PATIENCE;
+    while !served.run(&["instance", "list"]).status.success() {
+        assert!(Instant::now() < patience, "the mock does not answer");
+    }
+    served
+}
+
+impl Served {
+    fn run(&self, args: &[&str]) -> Output {
+        Command::new(BINARY)
+            .args(["ctl", "--endpoint", &self.endpoint])
+            .args(args)
+            .output()
+            .unwrap()
+    }
+
+    fn text(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let args: Vec<_> = args.iter().copied().chain(["--json"]).collect();
+        serde_json::from_str(&self.text(&args)).unwrap()
+    }
+
+    fn error(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+#[test]
+fn a_person_changes_the_cloud_and_a_kill_forgets_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut served = serve(directory.path());
+    assert!(
+        served
+            .text(&["instance", "list"])
+            .contains("mock://zone-a/i-node-0")
+    );
+    served.text(&[
+        "instance",
+        "add",
+        "new",
+        "--zone",
+        "z",
+        "--address",
+        "InternalIP=10.0.0.9",
+        "--label",
+        "k=v",
+    ]);
+    served.text(&["instance", "stop", "new"]);
+    served.text(&["instance", "rename", "new", "newer"]);
+    served.text(&["instance", "remove", "node-1"]);
+    served.text(&[
+        "route",
+        "add",
+        "r",
+        "10.5.0.0/24",
+        "--node-name",
+        "newer",
+        "--owner-id",
+        "us",
+    ]);
+    served.text(&[
+        "lb",
+        "add",
+        "foreign",
+        "--owner-id",
+        "them",
+        "--uid",
+        "u",
+        "--service",
+        "ns/web",
+    ]);
+
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+    let error = served.error(&["instance", "list"]);
+    assert!(
+        error.contains("provider.sock") && error.contains("provider-mock serve"),
+        "{error}"
+    );
+
+    let served = serve(directory.path());
+    let instances = served.json(&["instance", "list"]);
+    let newer = instances
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|i| i["name"] == "newer")
+        .unwrap();
+    assert_eq!(
+        (&newer["id"], &newer["power"]),
+        (&"new".into(), &"stopped".into())
+    );
+    assert!(!served.text(&["instance", "list"]).contains("node-1 "));
+    assert!(served.text(&["route", "list"]).contains("10.5.0.0/24"));
+    assert!(served.text(&["lb", "list"]).contains("ns/web"));
+
+    served.text(&[
+        "fault",
+        "set",
+        "LookupInstances",
+        "failure",
+        "--code",
+        "THROTTLED",
+        "--times",
+        "3",
+        "--retry-after",
+        "2s",
+    ]);
+    assert!(served.text(&["fault", "list"]).contains("THROTTLED"));
+    served.text(&["fault", "clear"]);
+    assert_eq!(served.json(&["fault", "list"]), Value::Array(Vec::new()));
+    let calls = served.json(&["calls"]);
+    assert_eq!(
+        (&calls["cloud_writes"], &calls["mutating_calls"]),
+        (&0.into(), &0.into())
+    );
+    for (args, part) in [
+        (&["instance", "stop", "nobody"][..], "nobody"),
+        (
+            &["fault", "set", "Probe", "failure"][..],
+            "cannot strike Probe",
+        ),
+        (&["latency", "Prob", "5ms"][..], "Probe"),
+        (
+            &["instance", "add", "x", "--address", "InternalIP=10.0"][..],
+            "10.0",
+        ),
+        (&["run", "{}"][..], "instance-list"),
+    ] {
+        let error = served.error(args);
+        assert!(error.contains(part), "{args:?}: {error}");
+    }
+    served.text(&["reset"]);
+    assert!(served.text(&["instance", "list"]).contains("node-1 "));
+}
