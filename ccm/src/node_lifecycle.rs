@@ -282,3 +282,6 @@ fn usable(status: &ProviderStatus) -> Option<Arc<Session>> {
     let offered = session.info.capabilities.as_ref()?;
     offered.instances.is_some().then(|| Arc::clone(session))
 }
+
+#[cfg(test)]
+mod tests;

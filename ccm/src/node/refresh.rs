@@ -11,6 +11,9 @@ use super::{Worker, name, plan, report};
 use crate::provider::Session;
 use crate::providers::NodeOwner;
 
+/// Batches of a round come no slower than this: else a Node that joined after its turn would wait for two rounds.
+const LONGEST_PACE: Duration = Duration::from_secs(2);
+
 impl Worker {
     /// Round after round until `stop`.
     pub(super) async fn refresh(self: &Arc<Self>) {
@@ -61,6 +64,7 @@ impl Worker {
         drop(all);
         let batches: Vec<&[String]> = names.chunks(session.max_batch().max(1)).collect();
         let pace = period / u32::try_from(batches.len().max(1)).unwrap_or(u32::MAX);
+        let pace = pace.min(LONGEST_PACE);
         // Never more than half of the lookups: Nodes that wait for their first go before.
         let most = (self.lookups(&session).0 / 2).max(1);
         drop(session);

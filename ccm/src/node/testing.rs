@@ -1,6 +1,8 @@
 //! A small API server in memory that keeps Nodes as the real one does: UID and resourceVersion are preconditions, a merge
 //! patch merges, the status is written by itself, and every change reaches the store.
 
+mod cloud;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -18,11 +20,22 @@ use crate::provider::ProviderStatus;
 use crate::run::LoopContext;
 use crate::writes::{EventSink, Writes};
 
+pub(crate) use cloud::Cloud;
+
 /// The Nodes of a cluster.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct FakeApi {
     state: Arc<Mutex<State>>,
     store: Store<Node>,
+}
+
+impl Default for FakeApi {
+    fn default() -> Self {
+        Self {
+            state: Arc::default(),
+            store: std::iter::empty().collect(),
+        }
+    }
 }
 
 type Interference = Box<dyn FnOnce(&FakeApi) + Send>;
@@ -74,6 +87,20 @@ impl FakeApi {
         let state = self.state.lock().unwrap();
         let node = state.nodes.get(name).cloned();
         node.map(|node| serde_json::from_value(node).unwrap())
+    }
+
+    /// All Nodes as they are.
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        let state = self.state.lock().unwrap();
+        let nodes = state.nodes.values().cloned();
+        nodes
+            .map(|node| serde_json::from_value(node).unwrap())
+            .collect()
+    }
+
+    /// How many Nodes there are.
+    pub(crate) fn count(&self) -> usize {
+        self.state.lock().unwrap().nodes.len()
     }
 
     /// The writes so far that were carried out, as `PATCH n`, `PATCH n/status` or `DELETE n`.

@@ -1,3 +1,5 @@
+mod looping;
+
 use std::sync::Arc;
 
 use cloud_provider_api::v1alpha1 as api;

@@ -30,26 +30,28 @@ enum Fate {
 impl Lifecycle {
     /// Nodes that are Ready again (B-L3).
     pub(super) async fn take_taints_off(&self, nodes: &[Arc<Node>]) {
-        let tainted = nodes
-            .iter()
-            .filter_map(|node| Some((node, plan::without_shutdown_taint(node)?)));
-        let changes: Vec<_> = tainted
-            .map(|(node, taints)| self.set_taints(node, taints, "removed"))
-            .collect();
-        let changed = stream::iter(changes).buffer_unordered(WRITERS);
-        changed.collect::<()>().await;
+        let tainted = nodes.iter().filter_map(|node| {
+            let taints = plan::without_shutdown_taint(node)?;
+            Some((Arc::clone(node), taints))
+        });
+        self.set_all_taints(tainted.collect(), "removed").await;
     }
 
     /// Nodes whose machine is shut down (B-L3).
     pub(super) async fn put_taints_on(&self, nodes: &[Arc<Node>]) {
-        let bare = nodes
-            .iter()
-            .filter_map(|node| Some((node, plan::with_shutdown_taint(node)?)));
-        let changes: Vec<_> = bare
-            .map(|(node, taints)| self.set_taints(node, taints, "set"))
-            .collect();
-        let changed = stream::iter(changes).buffer_unordered(WRITERS);
-        changed.collect::<()>().await;
+        let bare = nodes.iter().filter_map(|node| {
+            let taints = plan::with_shutdown_taint(node)?;
+            Some((Arc::clone(node), taints))
+        });
+        self.set_all_taints(bare.collect(), "set").await;
+    }
+
+    async fn set_all_taints(&self, changes: Vec<(Arc<Node>, Vec<Taint>)>, what: &'static str) {
+        stream::iter(changes)
+            .for_each_concurrent(WRITERS, |(node, taints)| async move {
+                self.set_taints(&node, taints, what).await;
+            })
+            .await;
     }
 
     async fn set_taints(&self, node: &Node, taints: Vec<Taint>, what: &str) {

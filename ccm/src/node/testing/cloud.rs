@@ -1,0 +1,201 @@
+//! A provider process in memory with instances: one for each Node that is asked about, unless a test says otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use api::instance_service_server::{InstanceService, InstanceServiceServer};
+use api::provider_service_server::{ProviderService, ProviderServiceServer};
+use cloud_provider_api::v1alpha1 as api;
+use futures::stream::{BoxStream, StreamExt as _, iter};
+use provider_sdk::GrpcService;
+use tonic::{Request, Response, Status};
+use tower::util::BoxCloneSyncService;
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// The process. Clones are one.
+#[derive(Clone)]
+pub(crate) struct Cloud(Arc<Mutex<State>>);
+
+/// What it knows.
+pub(crate) struct State {
+    /// States of instances by Node name; RUNNING where absent.
+    pub(crate) states: BTreeMap<String, api::InstanceState>,
+    /// A call that asks about one of these Nodes fails as a whole.
+    pub(crate) poison: BTreeSet<String>,
+    /// Provider IDs of the listing.
+    pub(crate) listed: Vec<String>,
+    /// The first bytes of each InternalIP.
+    pub(crate) network: String,
+    /// How long a lookup takes.
+    pub(crate) delay: Duration,
+    pub(crate) probe: api::ProbeState,
+    pub(crate) offered: api::InstanceCapability,
+    /// The Nodes of each LookupInstances, by name.
+    pub(crate) lookups: Vec<Vec<String>>,
+    boot: u32,
+}
+
+impl Cloud {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(State {
+            states: BTreeMap::new(),
+            poison: BTreeSet::new(),
+            listed: Vec::new(),
+            network: "10.0".to_owned(),
+            delay: Duration::from_millis(50),
+            probe: api::ProbeState::Ready,
+            offered: api::InstanceCapability {
+                max_batch: Some(100),
+                listing: true,
+                power_state: true,
+                max_in_flight: Some(8),
+            },
+            lookups: Vec::new(),
+            boot: 0,
+        })))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// A new process for the same cloud.
+    pub(crate) fn service(&self) -> GrpcService {
+        self.state().boot += 1;
+        let routes = tonic::service::Routes::new(ProviderServiceServer::new(self.clone()))
+            .add_service(InstanceServiceServer::new(self.clone()));
+        let routes =
+            <_ as tower::ServiceExt<http::Request<tonic::body::Body>>>::map_err(routes, Into::into);
+        BoxCloneSyncService::new(routes)
+    }
+}
+
+impl State {
+    fn boot_id(&self) -> String {
+        format!("boot-{}", self.boot)
+    }
+
+    fn found(&self, node: &api::NodeView) -> api::LookupInstanceResult {
+        let state = self.states.get(&node.name).copied();
+        let number: String = node.name.chars().filter(char::is_ascii_digit).collect();
+        let number: u32 = number.parse().unwrap_or(0);
+        let instance = api::Instance {
+            state: state.unwrap_or(api::InstanceState::Running).into(),
+            provider_id: Some(format!("mock://{}", node.name)),
+            instance_type: Some("small".to_owned()),
+            addresses: vec![api::NodeAddress {
+                r#type: api::NodeAddressType::InternalIp.into(),
+                address: format!("{}.{}.{}", self.network, number / 256, number % 256),
+            }],
+            ..api::Instance::default()
+        };
+        api::LookupInstanceResult {
+            node_name: node.name.clone(),
+            node_uid: node.uid.clone(),
+            outcome: Some(api::lookup_instance_result::Outcome::Found(instance)),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl ProviderService for Cloud {
+    async fn get_provider_info(
+        &self,
+        _request: Request<api::GetProviderInfoRequest>,
+    ) -> Answer<api::GetProviderInfoResponse> {
+        let state = self.state();
+        Ok(Response::new(api::GetProviderInfoResponse {
+            provider_name: "mock".to_owned(),
+            provider_version: "1.0.0".to_owned(),
+            boot_id: state.boot_id(),
+            provider_id_prefixes: vec!["mock://".to_owned()],
+            capabilities: Some(api::Capabilities {
+                instances: Some(state.offered),
+                ..api::Capabilities::default()
+            }),
+            ..api::GetProviderInfoResponse::default()
+        }))
+    }
+
+    async fn initialize(
+        &self,
+        _request: Request<api::InitializeRequest>,
+    ) -> Answer<api::InitializeResponse> {
+        let initialized = api::Initialized {
+            cloud_scope: "account 1".to_owned(),
+            ..api::Initialized::default()
+        };
+        Ok(Response::new(api::InitializeResponse {
+            outcome: Some(api::initialize_response::Outcome::Initialized(initialized)),
+        }))
+    }
+
+    async fn probe(&self, _request: Request<api::ProbeRequest>) -> Answer<api::ProbeResponse> {
+        let state = self.state();
+        Ok(Response::new(api::ProbeResponse {
+            state: state.probe.into(),
+            boot_id: state.boot_id(),
+            ..api::ProbeResponse::default()
+        }))
+    }
+
+    type WatchChangesStream = BoxStream<'static, Result<api::WatchChangesResponse, Status>>;
+
+    async fn watch_changes(
+        &self,
+        _request: Request<api::WatchChangesRequest>,
+    ) -> Answer<Self::WatchChangesStream> {
+        Err(Status::unimplemented("not offered"))
+    }
+}
+
+#[tonic::async_trait]
+impl InstanceService for Cloud {
+    async fn lookup_instances(
+        &self,
+        request: Request<api::LookupInstancesRequest>,
+    ) -> Answer<api::LookupInstancesResponse> {
+        let nodes = request.into_inner().nodes;
+        let delay = {
+            let mut state = self.state();
+            let names = nodes.iter().map(|node| node.name.clone()).collect();
+            state.lookups.push(names);
+            state.delay
+        };
+        tokio::time::sleep(delay).await;
+        let state = self.state();
+        if nodes.iter().any(|node| state.poison.contains(&node.name)) {
+            return Err(Status::unknown("a handler died"));
+        }
+        Ok(Response::new(api::LookupInstancesResponse {
+            failed: None,
+            results: nodes.iter().map(|node| state.found(node)).collect(),
+        }))
+    }
+
+    type ListInstancesStream = BoxStream<'static, Result<api::ListInstancesResponse, Status>>;
+
+    async fn list_instances(
+        &self,
+        _request: Request<api::ListInstancesRequest>,
+    ) -> Answer<Self::ListInstancesStream> {
+        use api::list_instances_response::Part;
+        let listed = self.state().listed.clone();
+        let end = api::ListEnd {
+            total: listed.len() as u64,
+        };
+        let instances = listed.into_iter().map(|id| api::Instance {
+            state: api::InstanceState::Present.into(),
+            provider_id: Some(id),
+            ..api::Instance::default()
+        });
+        let instances = api::InstanceList {
+            instances: instances.collect(),
+        };
+        let parts = [Part::Instances(instances), Part::End(end)];
+        let parts = parts.map(|part| Ok(api::ListInstancesResponse { part: Some(part) }));
+        Ok(Response::new(iter(parts).boxed()))
+    }
+}

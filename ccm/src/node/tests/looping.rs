@@ -1,0 +1,225 @@
+//! The whole loop, with a session of a provider in memory.
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::super::testing::{Cloud, FakeApi};
+use super::super::{Metrics, plan, run};
+use super::fresh;
+use crate::provider::testing::{InMemory, Running, maintained};
+
+struct Looping {
+    api: FakeApi,
+    cloud: Cloud,
+    process: InMemory,
+    provider: Running,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Looping {
+    async fn start(nodes: usize) -> Self {
+        let (api, cloud) = (FakeApi::default(), Cloud::new());
+        for i in 0..nodes {
+            api.put(&fresh(&format!("n{i:04}")));
+        }
+        let process = InMemory::running(cloud.service());
+        let provider = maintained(process.clone());
+        provider.lead();
+        provider
+            .until("a session", |status| {
+                status.working().is_some() && status.scope_accepted
+            })
+            .await;
+        let context = api.context(provider.status.clone());
+        let stop = context.stop.clone();
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(run(context, metrics));
+        Self {
+            api,
+            cloud,
+            process,
+            provider: provider,
+            stop,
+            tasks,
+        }
+    }
+
+    /// Waits until it is so; at most ten minutes of tokio's time. Returns how long it took.
+    async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) -> Duration {
+        let start = Instant::now();
+        while !wanted(self) {
+            assert!(
+                start.elapsed() < Duration::from_mins(10),
+                "never came: {what}"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        start.elapsed()
+    }
+
+    fn uninitialized(&self) -> usize {
+        let nodes = self.api.nodes();
+        nodes
+            .iter()
+            .filter(|node| plan::is_uninitialized(node))
+            .count()
+    }
+
+    fn sizes(&self) -> Vec<usize> {
+        self.cloud.state().lookups.iter().map(Vec::len).collect()
+    }
+
+    async fn stop(mut self) {
+        self.stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_mins(2), self.tasks.join_next()).await;
+        ended.expect("the loop returns").unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_nodes_take_ten_lookups_and_two_writes_each() {
+    let looping = Looping::start(1000).await;
+    let took = looping
+        .until("all initialised", |this| this.uninitialized() == 0)
+        .await;
+    assert_eq!(looping.sizes(), [100; 10]);
+    assert_eq!(looping.api.writes().len(), 2000);
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_poison_node_keeps_only_itself_waiting() {
+    let looping = Looping::start(100).await;
+    looping.cloud.state().poison.insert("n0042".to_owned());
+    let took = looping
+        .until("all others", |this| this.uninitialized() == 1)
+        .await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    // It is asked about alone from then on, and a new one does not suffer.
+    let calls = looping.sizes().len();
+    looping.api.put(&fresh("n9999"));
+    looping
+        .until("the new one", |this| this.uninitialized() == 1)
+        .await;
+    looping
+        .until("it was asked about again", |this| {
+            this.sizes().len() > calls + 4
+        })
+        .await;
+    let lookups = looping.cloud.state().lookups.clone();
+    for names in &lookups[calls..] {
+        assert!(
+            names.len() == 1 || !names.iter().any(|name| name == "n0042"),
+            "{names:?}"
+        );
+    }
+    looping.cloud.state().poison.clear();
+    looping
+        .until("it too", |this| this.uninitialized() == 0)
+        .await;
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m9_a_provider_that_was_down_is_asked_within_a_second_of_its_return() {
+    let looping = Looping::start(3).await;
+    looping
+        .until("initialised", |this| this.uninitialized() == 0)
+        .await;
+    looping.process.kill();
+    looping.api.put(&fresh("n1000"));
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(looping.uninitialized(), 1);
+    looping.process.start(looping.cloud.service());
+    // Reconnecting takes up to 5 s; from the session on it is less than a second.
+    looping
+        .provider
+        .until("a session", |status| status.working().is_some())
+        .await;
+    let took = looping
+        .until("the new one", |this| this.uninitialized() == 0)
+        .await;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_n11_addresses_are_refreshed_in_full_batches_and_written_on_a_change_only() {
+    let looping = Looping::start(250).await;
+    looping
+        .until("initialised", |this| this.uninitialized() == 0)
+        .await;
+    let (writes, lookups) = (looping.api.writes().len(), looping.sizes().len());
+    // Two rounds of five minutes, in which nothing changes.
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    assert_eq!(looping.api.writes().len(), writes);
+    let sizes = looping.sizes().split_off(lookups);
+    assert!(sizes.len() == 6, "{sizes:?}");
+    assert!(
+        sizes.iter().all(|size| [100, 50].contains(size)),
+        "{sizes:?}"
+    );
+    looping.cloud.state().network = "10.1".to_owned();
+    tokio::time::sleep(Duration::from_mins(6)).await;
+    let moved = looping.api.writes().split_off(writes);
+    assert_eq!(moved.len(), 250);
+    assert!(moved.iter().all(|write| write.ends_with("/status")));
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_n8_pending_and_absent_wait_and_a_broken_provider_is_not_asked() {
+    let looping = Looping::start(0).await;
+    let states = [
+        ("n1", api::InstanceState::Pending),
+        ("n2", api::InstanceState::Absent),
+    ];
+    looping.cloud.state().states = states.map(|(name, state)| (name.to_owned(), state)).into();
+    for name in ["n1", "n2", "n3"] {
+        looping.api.put(&fresh(name));
+    }
+    looping
+        .until("the third", |this| this.uninitialized() == 2)
+        .await;
+    looping.cloud.state().states.clear();
+    looping.until("all", |this| this.uninitialized() == 0).await;
+
+    looping.cloud.state().probe = api::ProbeState::Broken;
+    looping
+        .provider
+        .until("broken", |status| status.working().is_none())
+        .await;
+    let calls = looping.sizes().len();
+    looping.api.put(&fresh("n4"));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!((looping.sizes().len(), looping.uninitialized()), (calls, 1));
+    looping.cloud.state().probe = api::ProbeState::Ready;
+    looping
+        .until("again", |this| this.uninitialized() == 0)
+        .await;
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_is_stopped_finishes_what_is_in_flight() {
+    let looping = Looping::start(10).await;
+    looping.cloud.state().delay = Duration::from_secs(5);
+    looping
+        .until("asked", |this| !this.sizes().is_empty())
+        .await;
+    let (api, cloud) = (looping.api.clone(), looping.cloud.clone());
+    looping.stop().await;
+    let left = api
+        .nodes()
+        .iter()
+        .filter(|node| plan::is_uninitialized(node))
+        .count();
+    assert_eq!((left, cloud.state().lookups.len()), (0, 1));
+}

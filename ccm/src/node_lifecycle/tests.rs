@@ -1,0 +1,247 @@
+//! The whole loop, with a session of a provider in memory.
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Metrics, run};
+use crate::node::testing::{Cloud, FakeApi};
+use crate::provider::testing::{InMemory, Running, maintained};
+use crate::run::{Hint, LoopContext};
+
+fn node(i: usize, ready: &str) -> Node {
+    let mut node = Node::default();
+    node.metadata.name = Some(format!("n{i:04}"));
+    node.metadata.creation_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    node.spec.get_or_insert_default().provider_id = Some(format!("mock://n{i:04}"));
+    let condition = NodeCondition {
+        type_: "Ready".to_owned(),
+        status: ready.to_owned(),
+        ..NodeCondition::default()
+    };
+    node.status.get_or_insert_default().conditions = Some(vec![condition]);
+    node
+}
+
+struct Looping {
+    api: FakeApi,
+    cloud: Cloud,
+    process: InMemory,
+    provider: Running,
+    context: LoopContext,
+    metrics: Metrics,
+    stop: CancellationToken,
+    _tasks: JoinSet<()>,
+}
+
+impl Looping {
+    async fn start(nodes: usize) -> Self {
+        let (api, cloud) = (FakeApi::default(), Cloud::new());
+        for i in 0..nodes {
+            api.put(&node(i, "True"));
+        }
+        let process = InMemory::running(cloud.service());
+        let provider = maintained(process.clone());
+        provider.lead();
+        provider
+            .until("a session", |status| status.may_delete_nodes())
+            .await;
+        let context = api.context(provider.status.clone());
+        let stop = context.stop.clone();
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(run(context.clone(), metrics.clone()));
+        Self {
+            api,
+            cloud,
+            process,
+            provider,
+            context,
+            metrics,
+            stop,
+            _tasks: tasks,
+        }
+    }
+
+    fn down(&self, nodes: impl IntoIterator<Item = usize>, state: api::InstanceState) {
+        for i in nodes {
+            self.cloud.state().states.insert(format!("n{i:04}"), state);
+            self.api.edit(&format!("n{i:04}"), |old| {
+                old.status = node(i, "Unknown").status
+            });
+        }
+    }
+
+    fn left(&self) -> usize {
+        self.api.count()
+    }
+
+    async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) -> Duration {
+        let start = Instant::now();
+        while !wanted(self) {
+            assert!(
+                start.elapsed() < Duration::from_hours(1),
+                "never came: {what}"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        start.elapsed()
+    }
+
+    fn lookups(&self) -> usize {
+        self.cloud.state().lookups.len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_l1_without_a_node_that_is_not_ready_nobody_is_asked() {
+    let looping = Looping::start(20).await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(looping.lookups(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_l2_a_node_whose_instance_is_gone_goes_after_two_passes() {
+    let looping = Looping::start(20).await;
+    looping.down([3], api::InstanceState::Absent);
+    let took = looping.until("deleted", |this| this.left() == 19).await;
+    assert!(took <= Duration::from_secs(11), "{took:?}");
+    assert_eq!(looping.lookups(), 2);
+    assert_eq!(looping.api.writes(), ["DELETE n0003"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_the_listing_vetoes_and_degraded_deletes_nothing() {
+    let looping = Looping::start(20).await;
+    looping.cloud.state().listed.push("mock://n0003".to_owned());
+    looping.down([3], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(looping.left(), 20);
+    looping.cloud.state().probe = api::ProbeState::Degraded;
+    looping
+        .provider
+        .until("degraded", |status| !status.may_delete_nodes())
+        .await;
+    looping.cloud.state().listed.clear();
+    let calls = looping.lookups();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(looping.left(), 20);
+    assert!(looping.lookups() > calls);
+    looping.cloud.state().probe = api::ProbeState::Ready;
+    looping.until("deleted", |this| this.left() == 19).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_a_mass_absence_is_held_and_said() {
+    let looping = Looping::start(100).await;
+    looping.down(0..40, api::InstanceState::Absent);
+    let took = looping
+        .until("the first go", |this| this.left() < 100)
+        .await;
+    assert!(
+        took > Duration::from_mins(15) && took < Duration::from_mins(16),
+        "{took:?}"
+    );
+    let held = looping.metrics.status_lines();
+    assert!(
+        held.len() == 1 && held[0].contains("holds back"),
+        "{held:?}"
+    );
+    let events = looping.context.writes.events.recorded();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.contains("NodeDeletionHeld")),
+        "{events:?}"
+    );
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(looping.left(), 90);
+    // The rest turns out to be there after all.
+    looping.cloud.state().states.clear();
+    looping
+        .until("let go", |this| this.metrics.status_lines().is_empty())
+        .await;
+    tokio::time::sleep(Duration::from_mins(20)).await;
+    assert_eq!(looping.left(), 90);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_a_provider_of_another_account_deletes_nothing() {
+    let looping = Looping::start(20).await;
+    let all = (0..20).map(|i| (format!("n{i:04}"), api::InstanceState::Absent));
+    looping.cloud.state().states = all.collect();
+    looping.down([1], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(40)).await;
+    assert_eq!(looping.left(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_l4_a_provider_that_dies_again_and_again_deletes_nothing() {
+    let looping = Looping::start(20).await;
+    looping.down([1], api::InstanceState::Absent);
+    for _ in 0..20 {
+        let asked = looping.lookups();
+        looping.until("asked", |this| this.lookups() > asked).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        looping.process.start(looping.cloud.service());
+        looping
+            .provider
+            .until("gone", |status| status.working().is_none())
+            .await;
+        looping
+            .provider
+            .until("back", |status| status.may_delete_nodes())
+            .await;
+        assert_eq!(looping.left(), 20, "one answer of each session");
+    }
+    looping.until("deleted", |this| this.left() == 19).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn l7_a_hint_is_followed_at_once_and_many_are_one() {
+    let looping = Looping::start(20).await;
+    looping.down([3], api::InstanceState::Running);
+    let calls = looping.lookups();
+    looping.until("asked", |this| this.lookups() > calls).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let calls = looping.lookups();
+    for _ in 0..10 {
+        let _ = looping.context.hints.send(Hint::Instance {
+            provider_id: "mock://n0003".to_owned(),
+            node_name: String::new(),
+        });
+    }
+    let took = looping.until("asked", |this| this.lookups() > calls).await;
+    assert!(took <= Duration::from_millis(300), "{took:?}");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(looping.lookups(), calls + 1);
+    looping.stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_l3_l5_stopped_nodes_are_tainted_all_in_one_pass() {
+    let looping = Looping::start(300).await;
+    looping.down(0..250, api::InstanceState::Stopped);
+    let tainted = |this: &Looping| {
+        let nodes = this.api.nodes();
+        let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
+        nodes
+            .iter()
+            .filter(|node| taints(node).is_some_and(|taints| !taints.is_empty()))
+            .count()
+    };
+    let took = looping.until("tainted", |this| tainted(this) == 250).await;
+    assert!(took < Duration::from_secs(7), "{took:?}");
+    for i in 0..250 {
+        looping.api.edit(&format!("n{i:04}"), |old| {
+            old.status = node(i, "True").status
+        });
+    }
+    looping.until("untainted", |this| tainted(this) == 0).await;
+    assert_eq!(looping.left(), 300);
+}
