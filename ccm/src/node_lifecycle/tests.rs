@@ -49,7 +49,10 @@ impl Looping {
         let provider = maintained(process.clone());
         provider.lead();
         provider
-            .until("a session", |status| status.may_delete_nodes())
+            .until(
+                "a session",
+                crate::provider::ProviderStatus::may_delete_nodes,
+            )
             .await;
         let context = api.context(provider.status.clone());
         let stop = context.stop.clone();
@@ -72,7 +75,7 @@ impl Looping {
         for i in nodes {
             self.cloud.state().states.insert(format!("n{i:04}"), state);
             self.api.edit(&format!("n{i:04}"), |old| {
-                old.status = node(i, "Unknown").status
+                old.status = node(i, "Unknown").status;
             });
         }
     }
@@ -195,7 +198,7 @@ async fn b_l4_a_provider_that_dies_again_and_again_deletes_nothing() {
             .await;
         looping
             .provider
-            .until("back", |status| status.may_delete_nodes())
+            .until("back", crate::provider::ProviderStatus::may_delete_nodes)
             .await;
         assert_eq!(looping.left(), 20, "one answer of each session");
     }
@@ -239,7 +242,7 @@ async fn b_l3_l5_stopped_nodes_are_tainted_all_in_one_pass() {
     assert!(took < Duration::from_secs(7), "{took:?}");
     for i in 0..250 {
         looping.api.edit(&format!("n{i:04}"), |old| {
-            old.status = node(i, "True").status
+            old.status = node(i, "True").status;
         });
     }
     looping.until("untainted", |this| tainted(this) == 0).await;

@@ -44,7 +44,7 @@ impl Looping {
             api,
             cloud,
             process,
-            provider: provider,
+            provider,
             stop,
             tasks,
         }

@@ -60,14 +60,18 @@ async fn b_l2_a_node_is_deleted_with_an_event() {
 async fn l6_what_changed_since_is_seen_and_the_node_stays() {
     type Edit = fn(&FakeApi);
     let edits: [Edit; 4] = [
-        |api| api.edit("n", |old| old.status = node("True").status),
+        |api| {
+            api.edit("n", |old| {
+                old.status = node("True").status;
+            })
+        },
         |api| {
             api.delete("n");
             api.put(&node("Unknown"));
         },
         |api| {
             api.edit("n", |node| {
-                node.spec.get_or_insert_default().provider_id = None
+                node.spec.get_or_insert_default().provider_id = None;
             })
         },
         |api| api.delete("n"),
@@ -97,7 +101,9 @@ async fn b_l3_the_shutdown_taint_comes_and_goes() {
     lifecycle.put_taints_on(&[seen]).await;
     let taints = api.node("n").unwrap().spec.unwrap().taints.unwrap();
     assert_eq!(taints[0].key, "node.cloudprovider.kubernetes.io/shutdown");
-    api.edit("n", |old| old.status = node("True").status);
+    api.edit("n", |old| {
+        old.status = node("True").status;
+    });
     let back = lifecycle.context.cluster.nodes.all();
     lifecycle.take_taints_off(&back).await;
     assert_eq!(
