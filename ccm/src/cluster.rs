@@ -186,4 +186,6 @@ impl<K: Resource + Prune> FromIterator<K> for Store<K> {
 }
 
 #[cfg(test)]
+mod api_server_tests;
+#[cfg(test)]
 mod tests;

@@ -136,4 +136,6 @@ fn patch_metadata(base: &impl Resource, versioned: bool) -> Map<String, Value> {
 }
 
 #[cfg(test)]
+mod api_server_tests;
+#[cfg(test)]
 mod tests;

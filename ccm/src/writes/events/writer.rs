@@ -51,14 +51,7 @@ impl EventWriter {
     /// Writes until `stop`, then what still waits, for at most 5 s.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let shared = Arc::clone(&self.shared);
-        let write = async {
-            while let Some((key, draft)) = next(&shared, &stop).await {
-                self.write(key, draft).await;
-                if shared.pending().written() {
-                    shared.idle.notify_waiters();
-                }
-            }
-        };
+        let write = self.write_all(&stop);
         let cap = async {
             stop.cancelled().await;
             tokio::time::sleep(DRAIN).await;
@@ -68,6 +61,31 @@ impl EventWriter {
             () = cap => {
                 let left = shared.pending().len();
                 tracing::warn!(left, "events were not written before the end");
+            }
+        }
+    }
+
+    async fn write_all(&mut self, stop: &CancellationToken) {
+        while let Some((key, draft)) = self.next(stop).await {
+            self.write(key, draft).await;
+            if self.shared.pending().written() {
+                self.shared.idle.notify_waiters();
+            }
+        }
+    }
+
+    /// `None` after the stop, when nothing waits any more.
+    async fn next(&self, stop: &CancellationToken) -> Option<(Arc<EventKey>, Draft)> {
+        loop {
+            if let Some(next) = self.shared.pending().pop() {
+                return Some(next);
+            }
+            if stop.is_cancelled() {
+                return None;
+            }
+            tokio::select! {
+                () = self.shared.changed.notified() => {}
+                () = stop.cancelled() => {}
             }
         }
     }
@@ -102,20 +120,20 @@ impl EventWriter {
         if let Some(before) = self.series.take(key, Instant::now()) {
             let count = before.count.saturating_add(draft.count);
             let written = Written { count, ..before };
-            match with_retries(&events, Request::Repeat(&written, draft)).await {
+            match repeat(&events, &written, draft).await {
                 // Expired or deleted: a new one.
                 Err(WriteError::Gone) => {}
                 answer => return answer.map(|()| written),
             }
         }
         let mut event = self.event(namespace, key, draft);
-        match with_retries(&events, Request::Create(&event)).await {
-            // The name is somebody else's: once more, with another.
-            Err(WriteError::Conflict) => {
-                event.metadata.name = Some(self.name(&key.name));
-                create(&events, &event).await?;
+        if let Err(error) = create(&events, &event).await {
+            if !matches!(error, WriteError::Conflict) {
+                return Err(error);
             }
-            answer => answer?,
+            // The name is somebody else's: once more, with another.
+            event.metadata.name = Some(self.name(&key.name));
+            create(&events, &event).await?;
         }
         Ok(Written {
             name: event.metadata.name.unwrap_or_default(),
@@ -157,60 +175,31 @@ impl EventWriter {
     }
 }
 
-/// `None` after the stop, when nothing waits any more.
-async fn next(shared: &Shared, stop: &CancellationToken) -> Option<(Arc<EventKey>, Draft)> {
-    loop {
-        if let Some(next) = shared.pending().pop() {
-            return Some(next);
-        }
-        if stop.is_cancelled() {
-            return None;
-        }
-        tokio::select! {
-            () = shared.changed.notified() => {}
-            () = stop.cancelled() => {}
-        }
-    }
-}
-
-/// Repeats what did not get through, and nothing else.
-/// One request about an event.
-#[derive(Clone, Copy)]
-enum Request<'a> {
-    Create(&'a Event),
-    Repeat(&'a Written, &'a Draft),
-}
-
-async fn with_retries(events: &Api<Event>, request: Request<'_>) -> Result<(), WriteError> {
-    let mut delays = DELAYS.into_iter();
-    let mut again = false;
-    loop {
-        let answer = match request {
-            Request::Create(event) => create(events, event).await,
-            Request::Repeat(written, draft) => repeat(events, written, draft).await,
-        };
-        match (answer, request) {
-            // An attempt whose answer was lost has made it.
-            (Err(WriteError::Conflict), Request::Create(_)) if again => return Ok(()),
-            (Err(error @ WriteError::Unavailable(_)), _) => match delays.next() {
-                Some(delay) => tokio::time::sleep(delay).await,
-                None => return Err(error),
-            },
-            (answer, _) => return answer,
-        }
-        again = true;
-    }
-}
-
+/// Creates the event, with another attempt where the API server gave no answer.
 async fn create(events: &Api<Event>, event: &Event) -> Result<(), WriteError> {
     let params = PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PostParams::default()
     };
-    events.create(&params, event).await?;
-    Ok(())
+    let mut attempts = 0;
+    loop {
+        match events
+            .create(&params, event)
+            .await
+            .map_err(WriteError::from)
+        {
+            // An attempt whose answer was lost has made it.
+            Err(WriteError::Conflict) if attempts > 0 => return Ok(()),
+            answer => {
+                if let Some(answer) = settled(answer.map(drop), &mut attempts).await {
+                    return answer;
+                }
+            }
+        }
+    }
 }
 
+/// Writes count, time and text of a repeat, with another attempt where the API server gave no answer.
 async fn repeat(events: &Api<Event>, written: &Written, draft: &Draft) -> Result<(), WriteError> {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -221,8 +210,29 @@ async fn repeat(events: &Api<Event>, written: &Written, draft: &Draft) -> Result
         "lastTimestamp": Time(draft.last),
         "message": draft.message,
     });
-    events
-        .patch(&written.name, &params, &Patch::Merge(&body))
-        .await?;
-    Ok(())
+    let patch = Patch::Merge(&body);
+    let mut attempts = 0;
+    loop {
+        let answer = events.patch(&written.name, &params, &patch).await;
+        let answer = answer.map(drop).map_err(WriteError::from);
+        if let Some(answer) = settled(answer, &mut attempts).await {
+            return answer;
+        }
+    }
+}
+
+/// `None`, after a wait, where another attempt may help and is left.
+async fn settled(
+    answer: Result<(), WriteError>,
+    attempts: &mut usize,
+) -> Option<Result<(), WriteError>> {
+    if !matches!(answer, Err(WriteError::Unavailable(_))) {
+        return Some(answer);
+    }
+    let Some(delay) = DELAYS.get(*attempts) else {
+        return Some(answer);
+    };
+    *attempts += 1;
+    tokio::time::sleep(*delay).await;
+    None
 }
