@@ -17,12 +17,6 @@ pub(crate) trait Prune: PartialEq {
     fn prune(&mut self);
 }
 
-/// The same, for an object at hand.
-pub(crate) fn pruned<K: Prune>(mut object: K) -> K {
-    object.prune();
-    object
-}
-
 fn prune_meta(meta: &mut ObjectMeta) {
     meta.managed_fields = None;
     meta.self_link = None;

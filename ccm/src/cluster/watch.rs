@@ -16,8 +16,9 @@ use tokio::time::Instant;
 use super::Store;
 use super::prune::Prune;
 
-/// Objects per page of a list. The memory of a list is one page of whole objects.
-const PAGE: u32 = 500;
+/// Objects per page of a list. The memory of a list is one page of whole objects, and the allocator keeps some of it: 5,000 Nodes of 12 kB
+/// were 47 MB (66 at the peak) with 200, 81 MB (92) with 500.
+const PAGE: u32 = 200;
 /// The API server ends a watch after this many seconds; a dead connection is noticed 5 s later.
 const WATCH_SECONDS: u32 = 120;
 const FIRST_DELAY: Duration = Duration::from_millis(500);

@@ -133,7 +133,13 @@ pub(super) trait Observed: Send + Sync {
 /// Depth and times change without anything happening, so they are read at the scrape. Queues of one name (a controller has one per
 /// provider) are added up: a series must not appear twice.
 #[derive(Clone, Default)]
-struct Queues(Arc<Mutex<Vec<(&'static str, Weak<dyn Observed>)>>>);
+struct Queues(Arc<Mutex<Vec<Named>>>);
+
+/// A queue and its name.
+type Named = (&'static str, Weak<dyn Observed>);
+
+/// A family's name and help, and its value.
+type Shown = (&'static str, &'static str, fn(&Load) -> f64);
 
 impl Queues {
     fn loads(&self) -> BTreeMap<&'static str, Load> {
@@ -163,7 +169,7 @@ impl fmt::Debug for Queues {
 impl Collector for Queues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let loads = self.loads();
-        let families: [(&str, &str, fn(&Load) -> f64); 3] = [
+        let families: [Shown; 3] = [
             ("workqueue_depth", "Keys that are due", |load| {
                 load.depth as f64
             }),

@@ -7,7 +7,7 @@ use super::*;
 
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
-    max: Duration::from_secs(300),
+    max: Duration::from_mins(5),
 };
 const NO_LINGER: Duration = Duration::ZERO;
 const LINGER: Duration = Duration::from_millis(100);
