@@ -53,18 +53,19 @@ impl<K> State<K> {
 }
 
 impl<K: Resource + Prune + Clone> State<K> {
-    fn upsert(&mut self, key: Key, mut object: K) {
+    fn upsert(&mut self, mut object: K) {
+        let key = Key::of(&object);
         if let Some(old) = self.objects.get_mut(&key)
             && same_but_version(old.as_ref(), &mut object)
         {
-            // Of a heartbeat, and of a relist, nothing stays but the version: objects put in the place of equal ones would
-            // scatter over the heap what is alive between what is not, and make it half as large again.
+            // In place, as most events are heartbeats: a new object each would scatter the living ones over the heap.
             Arc::make_mut(old).meta_mut().resource_version =
                 object.meta_mut().resource_version.take();
             return;
         }
-        let old = self.objects.insert(key.clone(), Arc::new(object));
+        let old = self.objects.get(&key).cloned();
         self.note(&key, old.as_ref());
+        self.objects.insert(key, Arc::new(object));
     }
 
     /// Whether the first list, or a later one, is complete with this event.
@@ -73,11 +74,10 @@ impl<K: Resource + Prune + Clone> State<K> {
             Event::Init => self.listed = Some(BTreeSet::new()),
             Event::InitApply(mut object) => {
                 object.prune();
-                let key = Key::of(&object);
                 if let Some(listed) = &mut self.listed {
-                    listed.insert(key.clone());
+                    listed.insert(Key::of(&object));
                 }
-                self.upsert(key, object);
+                self.upsert(object);
             }
             Event::InitDone => {
                 // What the list did not name was deleted while nobody watched.
@@ -95,7 +95,7 @@ impl<K: Resource + Prune + Clone> State<K> {
             }
             Event::Apply(mut object) => {
                 object.prune();
-                self.upsert(Key::of(&object), object);
+                self.upsert(object);
             }
             Event::Delete(object) => self.remove(&Key::of(&object)),
         }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
+use k8s_openapi::api::core::v1::{ContainerImage, NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::Status;
 use kube::runtime::watcher::{Error, Event};
@@ -117,7 +117,10 @@ fn m8_a_heartbeat_is_no_change_but_its_version_is_kept() {
                 condition("Ready", ready),
                 condition("DiskPressure", &second.to_string()),
             ]),
-            images: Some(vec![Default::default(); usize::try_from(second).unwrap()]),
+            images: Some(vec![
+                ContainerImage::default();
+                usize::try_from(second).unwrap()
+            ]),
             ..NodeStatus::default()
         });
         node
@@ -213,7 +216,7 @@ async fn m10_the_watch_goes_on_after_failures_with_a_capped_delay() {
     }
     let took = start.elapsed();
     assert!(
-        took > Duration::from_secs(200) && took < Duration::from_secs(600),
+        took > Duration::from_secs(200) && took < Duration::from_mins(10),
         "{took:?}"
     );
     assert_eq!(store.health().trouble, None);

@@ -24,7 +24,7 @@ const WATCH_SECONDS: u32 = 120;
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 /// After this time without another failure the watch counts as well again: where nothing changes in the cluster, no event says so.
-const TROUBLE_LASTS: Duration = Duration::from_secs(60);
+const TROUBLE_LASTS: Duration = Duration::from_mins(1);
 
 /// How the watch of a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]

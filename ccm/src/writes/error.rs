@@ -1,7 +1,6 @@
 //! Why a write did not happen.
 
-use std::error::Error;
-
+use crate::kube_client::fenced;
 use crate::lease::Fenced;
 
 /// Why a write did not happen.
@@ -26,8 +25,8 @@ pub(crate) enum WriteError {
 
 impl From<kube::Error> for WriteError {
     fn from(error: kube::Error) -> Self {
-        if let Some(fenced) = fenced(&error) {
-            return Self::Fenced(fenced);
+        if fenced(&error) {
+            return Self::Fenced(Fenced);
         }
         let kube::Error::Api(status) = error else {
             return Self::Unavailable(error.to_string());
@@ -51,18 +50,6 @@ fn names_uid(status: &kube::core::Status) -> bool {
         .iter()
         .flat_map(|details| &details.causes)
         .any(|cause| cause.field == "metadata.uid")
-}
-
-/// Whether it was the fence of our own client layer that refused.
-fn fenced(error: &kube::Error) -> Option<Fenced> {
-    let mut error: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(this) = error {
-        if let Some(fenced) = this.downcast_ref::<Fenced>() {
-            return Some(*fenced);
-        }
-        error = this.source();
-    }
-    None
 }
 
 #[cfg(test)]

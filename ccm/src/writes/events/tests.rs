@@ -76,3 +76,50 @@ async fn what_was_written_is_remembered_for_a_while_and_not_without_bound() {
     assert_eq!(series.take(&key(4_998), later), None);
     assert_eq!(series.len(), 4_094);
 }
+
+/// A writer over an API server that answers every request with `code`; the number of requests, and how often an event was dropped for `why`.
+async fn answered(code: u16, events: usize, why: &'static str) -> (usize, u64) {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use tokio_util::sync::CancellationToken;
+
+    let requests = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    let server = tower::service_fn(move |_: Request<Body>| {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let status = format!(r#"{{"kind":"Status","status":"Failure","code":{code}}}"#);
+        let answer = Response::builder()
+            .status(code)
+            .body(Body::from(status.into_bytes()));
+        std::future::ready(answer)
+    });
+    let metrics = EventMetrics::register(&mut Registry::default());
+    let dropped = metrics.dropped.clone();
+    let wall: WallClock = Arc::new(|| jiff::Timestamp::UNIX_EPOCH);
+    let client = Client::new(server, "default");
+    let (sink, writer) = EventSink::new(client, "test".to_owned(), wall, metrics);
+    for number in 0..events {
+        let object = node(&number.to_string());
+        sink.record(&object, EventType::Normal, "Synced", String::new());
+    }
+    let stop = CancellationToken::new();
+    let run = writer.run(stop.clone());
+    let all = async {
+        let expected = u64::try_from(events).unwrap();
+        while dropped.get_or_create(&[("why", why)]).get() < expected {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        stop.cancel();
+    };
+    let deadline = std::time::Duration::from_mins(5);
+    let ended = tokio::time::timeout(deadline, async { tokio::join!(run, all) }).await;
+    assert!(ended.is_ok());
+    let requests = requests.load(std::sync::atomic::Ordering::Relaxed);
+    (requests, dropped.get_or_create(&[("why", why)]).get())
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_an_event_is_tried_four_times_and_what_is_refused_once() {
+    assert_eq!(answered(503, 2, "unavailable").await, (8, 2));
+    assert_eq!(answered(403, 2, "refused").await, (2, 2));
+}
