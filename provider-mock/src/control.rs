@@ -236,7 +236,10 @@ impl Cloud {
                 nothing(self.set_target_error(&node, failure)?)
             }
             Command::FaultSet { fault } => json!({"id": self.set_fault(fault)?}),
-            Command::FaultClear { id: None } => nothing(self.clear_faults()),
+            Command::FaultClear { id: None } => {
+                self.clear_faults();
+                Value::Null
+            }
             Command::FaultClear { id: Some(id) } => {
                 if !self.clear_fault(id) {
                     return Err(CloudError::NotFound(format!(
@@ -258,13 +261,23 @@ impl Cloud {
                 deletion,
             } => nothing(self.set_provisioning(load_balancer.0, deletion.0)?),
             Command::HealthSet { state, message } => {
-                nothing(self.set_health(state.because(message)))
+                self.set_health(state.because(message));
+                Value::Null
             }
             Command::ScopeSet { scope } => nothing(self.set_cloud_scope(&scope)?),
-            Command::ForgetInitialize => nothing(self.forget_initialize()),
-            Command::Resync => nothing(self.hint_resync()),
+            Command::ForgetInitialize => {
+                self.forget_initialize();
+                Value::Null
+            }
+            Command::Resync => {
+                self.hint_resync();
+                Value::Null
+            }
             Command::Calls { rpc, last } => to_json(&self.call_report(rpc.as_deref(), last)),
-            Command::CallsReset => nothing(self.reset_calls()),
+            Command::CallsReset => {
+                self.reset_calls();
+                Value::Null
+            }
             Command::Reset => nothing(self.reset()?),
         })
     }

@@ -1,6 +1,7 @@
 //! The command line: `serve` and `ctl`.
 
 mod args;
+mod commands;
 mod tables;
 
 use std::path::{Path, PathBuf};

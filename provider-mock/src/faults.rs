@@ -150,9 +150,9 @@ kinds! {
     Crash = "crash", Before, ANY, "";
     /// The provider dies after the effect and before the answer.
     CrashAfter = "crash-after", After, ANY, "";
-    /// All connections are cut before the call has any effect; the provider lives on.
+    /// All connections are cut before the call has any effect; in library mode the provider lives on, a process ends.
     Disconnect = "disconnect", Before, ANY, "";
-    /// All connections are cut after the effect and before the answer; the provider lives on.
+    /// All connections are cut after the effect and before the answer; in library mode the provider lives on, a process ends.
     DisconnectAfter = "disconnect-after", After, ANY, "";
     /// The result of `subject`, else every result, is missing.
     ResultsMissing = "results-missing", Answer, BATCHES, "";

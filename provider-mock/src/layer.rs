@@ -126,19 +126,14 @@ impl FaultLayer {
             let end = end.clone();
             async move {
                 let (mut body, mut record) = state?;
-                tokio::select! {
-                    frame = body.frame() => match frame {
-                        Some(frame) => Some((frame, Some((body, record)))),
-                        None => {
-                            record.iter_mut().for_each(|record| record.outcome("ok"));
-                            None
-                        }
-                    },
-                    () = end.cancelled() => {
-                        record.iter_mut().for_each(|record| record.outcome("ok"));
-                        Some((Ok(http_body::Frame::trailers(ok_trailers())), None))
-                    }
+                let (frame, goes_on) = tokio::select! {
+                    frame = body.frame() => (frame, true),
+                    () = end.cancelled() => (Some(Ok(http_body::Frame::trailers(ok_trailers()))), false),
+                };
+                if let Some(record) = record.as_mut().filter(|_| !goes_on || frame.is_none()) {
+                    record.outcome("ok");
                 }
+                Some((frame?, goes_on.then_some((body, record))))
             }
         });
         Response::from_parts(parts, Body::new(http_body_util::StreamBody::new(frames)))

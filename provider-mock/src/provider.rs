@@ -30,7 +30,7 @@ impl MockProvider {
 }
 
 /// A cloud that cannot write its state file down has not done what was asked.
-pub(crate) fn not_saved(error: CloudError) -> Failure {
+pub(crate) fn not_saved(error: &CloudError) -> Failure {
     Failure::internal(error.to_string()).with_reason("StateFileNotWritten")
 }
 
@@ -181,17 +181,14 @@ impl Changes for MockProvider {
         };
         loop {
             announced.borrow_and_update();
-            match self.cloud.hints_after(last) {
-                Some(news) => {
-                    for (number, change) in news {
-                        hints.send(change, self.cloud.token(number)).await?;
-                        last = number;
-                    }
+            if let Some(news) = self.cloud.hints_after(last) {
+                for (number, change) in news {
+                    hints.send(change, self.cloud.token(number)).await?;
+                    last = number;
                 }
-                None => {
-                    last = *self.cloud.watch_hints().borrow();
-                    hints.send(Change::Resync, self.cloud.token(last)).await?;
-                }
+            } else {
+                last = *self.cloud.watch_hints().borrow();
+                hints.send(Change::Resync, self.cloud.token(last)).await?;
             }
             if announced.changed().await.is_err() {
                 return Ok(());

@@ -115,7 +115,7 @@ async fn a_load_balancer_is_made_kept_and_deleted() {
     // A former owner's mark is ours, and the next write marks anew.
     cloud
         .change_load_balancer("lb-1", |lb| {
-            lb.owner.as_mut().unwrap().owner_id = "former".into()
+            lb.owner.as_mut().unwrap().owner_id = "former".into();
         })
         .unwrap();
     let refused = world.ensure(service("web"), Some("lb-1"), &["a"]).await;
@@ -163,7 +163,7 @@ async fn a_load_balancer_is_pending_until_its_time_has_come() {
     let world = World::new(TWO).await;
     let cloud = world.mock.cloud();
     cloud
-        .set_provisioning(Duration::from_secs(3600), Duration::from_secs(3600))
+        .set_provisioning(Duration::from_hours(1), Duration::from_hours(1))
         .unwrap();
     let made = world.ensure(service("web"), None, &["a"]).await;
     assert!(

@@ -4,7 +4,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::args::Shows;
+use super::commands::Shows;
 use crate::control::{CallReport, NumberedFault};
 use crate::faults::KINDS;
 use crate::instances::{Address, Instance};

@@ -1,7 +1,11 @@
 //! What faults do to an answer, below the SDK's native types: those cannot say anything wrong.
 
+mod outcomes;
+
 use cloud_provider_api::v1alpha1 as pb;
 use prost::Message;
+
+use outcomes::{Batch, SingleOutcome, batch, listing, single};
 
 use super::{Fault, FaultKind};
 
@@ -48,13 +52,13 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
             }
         }),
         "LookupZones" => each(messages, |answer| {
-            batch::<pb::LookupZonesResponse>(fault, answer)
+            batch::<pb::LookupZonesResponse>(fault, answer);
         }),
         "CreateRoutes" => each(messages, |answer| {
-            batch::<pb::CreateRoutesResponse>(fault, answer)
+            batch::<pb::CreateRoutesResponse>(fault, answer);
         }),
         "DeleteRoutes" => each(messages, |answer| {
-            batch::<pb::DeleteRoutesResponse>(fault, answer)
+            batch::<pb::DeleteRoutesResponse>(fault, answer);
         }),
         "Initialize" => each(messages, |answer: &mut pb::InitializeResponse| {
             if let (
@@ -72,7 +76,7 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
             {
                 match fault.kind {
                     FaultKind::InSync => {
-                        found.in_sync = fault.value.as_deref().map(|v| v == "true")
+                        found.in_sync = fault.value.as_deref().map(|v| v == "true");
                     }
                     FaultKind::Presence => found.presence = number(fault, presence),
                     FaultKind::Ownership => found.ownership = number(fault, ownership),
@@ -125,7 +129,7 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
             },
         ),
         "GetVolumeLabels" => each(messages, |answer: &mut pb::GetVolumeLabelsResponse| {
-            single(fault, answer)
+            single(fault, answer);
         }),
         "ListInstances" => {
             let messages = each(messages, |answer: &mut pb::ListInstancesResponse| {
@@ -135,7 +139,7 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
                         .for_each(|found| instance(fault, found));
                 }
             });
-            listing::<pb::ListInstancesResponse>(fault, messages)
+            listing::<pb::ListInstancesResponse>(fault, &messages)
         }
         "ListRoutes" => {
             let messages = each(messages, |answer: &mut pb::ListRoutesResponse| {
@@ -147,10 +151,10 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
                         .for_each(|route| route.ownership = number(fault, ownership));
                 }
             });
-            listing::<pb::ListRoutesResponse>(fault, messages)
+            listing::<pb::ListRoutesResponse>(fault, &messages)
         }
-        "ListLoadBalancers" => listing::<pb::ListLoadBalancersResponse>(fault, messages),
-        "ListClusters" => listing::<pb::ListClustersResponse>(fault, messages),
+        "ListLoadBalancers" => listing::<pb::ListLoadBalancersResponse>(fault, &messages),
+        "ListClusters" => listing::<pb::ListClustersResponse>(fault, &messages),
         _ => messages,
     }
 }
@@ -276,7 +280,7 @@ fn provider_info(fault: &Fault, answer: &mut pb::GetProviderInfoResponse) {
         FaultKind::MinControllerMinor => answer.min_controller_minor = minor(),
         FaultKind::ProviderName => answer.provider_name = text(),
         FaultKind::ProviderIdPrefix => {
-            answer.provider_id_prefixes = fault.value.iter().cloned().collect()
+            answer.provider_id_prefixes = fault.value.iter().cloned().collect();
         }
         FaultKind::NoCapabilities => answer.capabilities = None,
         _ => {}
@@ -338,240 +342,4 @@ fn pending(fault: &Fault) -> pb::Pending {
         retry_after: delay.and_then(|delay| prost_types::Duration::try_from(delay).ok()),
         message: "scripted by the mock".into(),
     }
-}
-
-/// A failure with a message and a reason that are too long.
-fn long(failure: &mut pb::Failure) {
-    failure.message = "m".repeat(2000);
-    failure.reason = "R".repeat(2000);
-}
-
-/// An answer with one outcome, or a part of a listing.
-trait SingleOutcome: Message + Default {
-    fn fail(&mut self, failure: pb::Failure);
-    fn failure(&mut self) -> Option<&mut pb::Failure>;
-    fn unset(&mut self);
-}
-
-macro_rules! single_outcome {
-    ($($message:ident, $field:ident, $oneof:path;)*) => {
-        $(impl SingleOutcome for pb::$message {
-            fn fail(&mut self, failure: pb::Failure) {
-                use $oneof as Of;
-                self.$field = Some(Of::Failed(failure));
-            }
-            fn failure(&mut self) -> Option<&mut pb::Failure> {
-                use $oneof as Of;
-                match &mut self.$field {
-                    Some(Of::Failed(failure)) => Some(failure),
-                    _ => None,
-                }
-            }
-            fn unset(&mut self) {
-                self.$field = None;
-            }
-        })*
-    };
-}
-
-single_outcome! {
-    InitializeResponse, outcome, pb::initialize_response::Outcome;
-    GetLoadBalancerResponse, outcome, pb::get_load_balancer_response::Outcome;
-    EnsureLoadBalancerResponse, outcome, pb::ensure_load_balancer_response::Outcome;
-    UpdateLoadBalancerResponse, outcome, pb::update_load_balancer_response::Outcome;
-    DeleteLoadBalancerResponse, outcome, pb::delete_load_balancer_response::Outcome;
-    GetControlPlaneAddressResponse, outcome, pb::get_control_plane_address_response::Outcome;
-    GetVolumeLabelsResponse, outcome, pb::get_volume_labels_response::Outcome;
-    LookupInstanceResult, outcome, pb::lookup_instance_result::Outcome;
-    LookupZoneResult, outcome, pb::lookup_zone_result::Outcome;
-    RouteResult, outcome, pb::route_result::Outcome;
-    ListInstancesResponse, part, pb::list_instances_response::Part;
-    ListLoadBalancersResponse, part, pb::list_load_balancers_response::Part;
-    ListRoutesResponse, part, pb::list_routes_response::Part;
-    ListClustersResponse, part, pb::list_clusters_response::Part;
-}
-
-fn single<M: SingleOutcome>(fault: &Fault, answer: &mut M) {
-    match fault.kind {
-        FaultKind::FailureAfter => answer.fail(failure_of(fault)),
-        FaultKind::UnsetOutcome => answer.unset(),
-        FaultKind::LongText => {
-            if answer.failure().is_none() {
-                answer.fail(failure_of(fault));
-            }
-            answer.failure().into_iter().for_each(long);
-        }
-        _ => {}
-    }
-}
-
-/// An answer with one result per item.
-trait Batch: Message + Default {
-    type Item: SingleOutcome + Clone;
-    fn failed(&mut self) -> &mut Option<pb::Failure>;
-    fn results(&mut self) -> &mut Vec<Self::Item>;
-    fn key(item: &mut Self::Item) -> &mut String;
-    /// Where the items carry one.
-    fn uid(item: &mut Self::Item) -> Option<&mut String>;
-}
-
-macro_rules! batches {
-    ($($message:ident, $item:ident, $key:ident, $($uid:ident)?;)*) => {
-        $(impl Batch for pb::$message {
-            type Item = pb::$item;
-            fn failed(&mut self) -> &mut Option<pb::Failure> {
-                &mut self.failed
-            }
-            fn results(&mut self) -> &mut Vec<Self::Item> {
-                &mut self.results
-            }
-            fn key(item: &mut Self::Item) -> &mut String {
-                &mut item.$key
-            }
-            #[allow(unused_variables)] // routes carry none
-            fn uid(item: &mut Self::Item) -> Option<&mut String> {
-                let uid: Option<&mut String> = None;
-                $(let uid = Some(&mut item.$uid);)?
-                uid
-            }
-        })*
-    };
-}
-
-batches! {
-    LookupInstancesResponse, LookupInstanceResult, node_name, node_uid;
-    LookupZonesResponse, LookupZoneResult, node_name, node_uid;
-    CreateRoutesResponse, RouteResult, route_key, ;
-    DeleteRoutesResponse, RouteResult, route_key, ;
-}
-
-fn batch<M: Batch>(fault: &Fault, answer: &mut M) {
-    let value = |default: &str| fault.value.clone().unwrap_or_else(|| default.into());
-    let ours = |item: &mut M::Item| {
-        fault
-            .subject
-            .as_ref()
-            .is_none_or(|subject| subject == M::key(item))
-    };
-    match fault.kind {
-        FaultKind::FailureAfter if fault.subject.is_none() => {
-            answer.results().clear();
-            *answer.failed() = Some(failure_of(fault));
-        }
-        FaultKind::ResultsMissing => answer.results().retain_mut(|item| !ours(item)),
-        FaultKind::ResultsReordered => answer.results().reverse(),
-        FaultKind::ResultsDuplicated => {
-            let twice: Vec<_> = answer
-                .results()
-                .iter_mut()
-                .filter_map(|item| ours(item).then(|| item.clone()))
-                .collect();
-            answer.results().extend(twice);
-        }
-        FaultKind::ResultsUnasked => {
-            let mut item = answer.results().first().cloned().unwrap_or_default();
-            *M::key(&mut item) = value("not-asked");
-            answer.results().push(item);
-        }
-        FaultKind::ResultsSwapped => {
-            let mut keys: Vec<_> = answer
-                .results()
-                .iter_mut()
-                .map(|item| (M::key(item).clone(), M::uid(item).cloned()))
-                .collect();
-            if !keys.is_empty() {
-                keys.rotate_left(1);
-            }
-            for (item, (key, uid)) in answer.results().iter_mut().zip(keys) {
-                *M::key(item) = key;
-                if let (Some(to), Some(uid)) = (M::uid(item), uid) {
-                    *to = uid;
-                }
-            }
-        }
-        FaultKind::WrongUid => {
-            for item in answer.results().iter_mut() {
-                if ours(item)
-                    && let Some(uid) = M::uid(item)
-                {
-                    *uid = value("wrong-uid");
-                }
-            }
-        }
-        FaultKind::Failure | FaultKind::FailureAfter => {
-            answer
-                .results()
-                .iter_mut()
-                .filter_map(|item| ours(item).then_some(item))
-                .for_each(|item| item.fail(failure_of(fault)));
-        }
-        FaultKind::UnsetOutcome | FaultKind::LongText => {
-            answer
-                .results()
-                .iter_mut()
-                .filter_map(|item| ours(item).then_some(item))
-                .for_each(|item| single(fault, item));
-        }
-        _ => {}
-    }
-}
-
-/// A part of a listing.
-trait Part: SingleOutcome {
-    fn end(&mut self) -> Option<&mut pb::ListEnd>;
-    fn ended(total: u64) -> Self;
-}
-
-macro_rules! parts {
-    ($($message:ident, $part:path;)*) => {
-        $(impl Part for pb::$message {
-            fn end(&mut self) -> Option<&mut pb::ListEnd> {
-                use $part as Of;
-                match &mut self.part {
-                    Some(Of::End(end)) => Some(end),
-                    _ => None,
-                }
-            }
-            fn ended(total: u64) -> Self {
-                use $part as Of;
-                Self { part: Some(Of::End(pb::ListEnd { total })) }
-            }
-        })*
-    };
-}
-
-parts! {
-    ListInstancesResponse, pb::list_instances_response::Part;
-    ListLoadBalancersResponse, pb::list_load_balancers_response::Part;
-    ListRoutesResponse, pb::list_routes_response::Part;
-    ListClustersResponse, pb::list_clusters_response::Part;
-}
-
-fn listing<M: Part>(fault: &Fault, messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    let mut parts: Vec<M> = messages
-        .iter()
-        .filter_map(|bytes| M::decode(bytes.as_slice()).ok())
-        .collect();
-    match fault.kind {
-        FaultKind::EndMissing => parts.retain_mut(|part| part.end().is_none()),
-        FaultKind::WrongTotal => parts
-            .iter_mut()
-            .filter_map(Part::end)
-            .for_each(|end| end.total += 1),
-        FaultKind::ListEmpty => parts = vec![M::ended(0)],
-        FaultKind::UnsetOutcome => parts.iter_mut().for_each(SingleOutcome::unset),
-        FaultKind::FailedMidway => {
-            parts.retain_mut(|part| part.end().is_none());
-            let mut failed = M::default();
-            failed.fail(failure_of(fault));
-            parts.push(failed);
-        }
-        FaultKind::FailureAfter | FaultKind::LongText => {
-            let mut failed = M::default();
-            single(fault, &mut failed);
-            parts = vec![failed];
-        }
-        _ => {}
-    }
-    parts.iter().map(Message::encode_to_vec).collect()
 }

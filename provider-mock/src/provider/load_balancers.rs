@@ -114,7 +114,7 @@ impl LoadBalancers for MockProvider {
                 ));
                 state
                     .save(Section::LoadBalancers, now_ms)
-                    .map_err(not_saved)?;
+                    .map_err(|error| not_saved(&error))?;
                 load_balancer
             }
         };
@@ -162,7 +162,7 @@ impl LoadBalancers for MockProvider {
             state.wrote(format!("set the {count} targets of load balancer {handle}"));
             state
                 .save(Section::LoadBalancers, now_ms)
-                .map_err(not_saved)?;
+                .map_err(|error| not_saved(&error))?;
         }
         let left = found.ready_at_ms.saturating_sub(now_ms);
         let outcome = if left > 0 {
@@ -212,7 +212,7 @@ impl LoadBalancers for MockProvider {
             state.objects.load_balancers.settle(now_ms);
             state
                 .save(Section::LoadBalancers, now_ms)
-                .map_err(not_saved)?;
+                .map_err(|error| not_saved(&error))?;
         }
         let left = found.gone_at_ms.unwrap_or(now_ms).saturating_sub(now_ms);
         let outcome = if left > 0 {

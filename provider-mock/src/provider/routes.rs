@@ -28,14 +28,14 @@ impl Routes for MockProvider {
 
     async fn create(&self, call: &Call, route: &Route) -> Result<(), Failure> {
         one(
-            self.create_batch(call, std::slice::from_ref(route)).await?,
+            &self.create_batch(call, std::slice::from_ref(route)).await?,
             route,
         )
     }
 
     async fn delete(&self, call: &Call, route: &Route) -> Result<(), Failure> {
         one(
-            self.delete_batch(call, std::slice::from_ref(route)).await?,
+            &self.delete_batch(call, std::slice::from_ref(route)).await?,
             route,
         )
     }
@@ -95,7 +95,9 @@ impl MockProvider {
             answers.set(&route.key, planned.map(|planned| state.apply(planned)));
         }
         if wrote {
-            state.save(Section::Routes, now_ms).map_err(not_saved)?;
+            state
+                .save(Section::Routes, now_ms)
+                .map_err(|error| not_saved(&error))?;
         }
         Ok(answers)
     }
@@ -123,7 +125,7 @@ impl State {
     }
 }
 
-fn one(answers: Answers<()>, route: &Route) -> Result<(), Failure> {
+fn one(answers: &Answers<()>, route: &Route) -> Result<(), Failure> {
     answers
         .get(&route.key)
         .cloned()

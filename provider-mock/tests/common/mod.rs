@@ -1,5 +1,11 @@
 //! What the tests over a socket have in common.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::unnecessary_wraps,
+    reason = "helpers of tests"
+)]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
