@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod tables;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,10 +50,7 @@ pub async fn main() -> ExitCode {
             json,
             command,
         } => ctl(&endpoint, json, *command).await,
-        Verb::Faults => {
-            println!("{}", tables::kinds());
-            Ok(())
-        }
+        Verb::Faults => print(&tables::kinds()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -98,10 +96,20 @@ async fn ctl(endpoint: &str, json: bool, verb: args::Ctl) -> Result<(), String> 
     } else {
         tables::show(shows, &result)
     };
-    if !text.is_empty() {
-        println!("{text}");
+    print(&text)
+}
+
+/// Prints a text that is not empty; who reads only its beginning (`| head`) is no error.
+fn print(text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot print: {error}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A connection to the control service at this endpoint. The error says how to start a mock there.
