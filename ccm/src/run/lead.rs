@@ -1,6 +1,7 @@
 //! One term as leader: the loops run, and end.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::Capabilities;
@@ -45,9 +46,11 @@ pub(super) async fn lead(leading: Leading<'_>) -> End {
     let Leading {
         context,
         metrics,
-        mut term,
+        term,
         shutdown,
     } = leading;
+    // One future for the whole term: a renewal in flight is never cut short by something else that happens.
+    let mut lost = pin!(hold(term));
     let mut loops = Loops::default();
     let mut status = context.status.clone();
     let silence = context.status.clone();
@@ -59,7 +62,7 @@ pub(super) async fn lead(leading: Leading<'_>) -> End {
         }
         tokio::select! {
             biased;
-            lost = hold(term.as_deref_mut()) => break End::Lost(lost),
+            lost = &mut lost => break End::Lost(lost),
             () = shutdown.cancelled() => break End::Stopped,
             () = silent(&silence, began, context.config.provider_timeout) => break End::ProviderGone,
             ended = loops.ended() => if let Some(controller) = ended { break End::Broken(controller) },
@@ -70,7 +73,7 @@ pub(super) async fn lead(leading: Leading<'_>) -> End {
         tracing::info!(reason = ?end, "stepping down: what is in flight is finished first");
         tokio::select! {
             biased;
-            lost = hold(term) => {
+            lost = &mut lost => {
                 loops.abort(metrics).await;
                 return End::Lost(lost);
             }

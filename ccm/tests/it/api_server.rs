@@ -1,0 +1,1 @@
+//! An API server that fails, throttles, dies and comes back.

@@ -1,0 +1,1 @@
+//! Flags, files and sockets that are wrong, and the HTTPS port.

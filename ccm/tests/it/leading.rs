@@ -1,0 +1,1 @@
+//! Who leads, and how leading ends.

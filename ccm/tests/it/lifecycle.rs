@@ -1,0 +1,1 @@
+//! Nodes whose machine is gone or shut down.

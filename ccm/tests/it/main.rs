@@ -1,0 +1,10 @@
+//! The real `ccm` process against a real API server, with the mock provider on a real socket.
+
+mod api_server;
+mod input;
+mod leading;
+mod lifecycle;
+mod nodes;
+mod provider;
+mod services;
+mod world;

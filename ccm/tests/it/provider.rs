@@ -1,0 +1,1 @@
+//! Providers that hang, lie, die, restart or speak another version.

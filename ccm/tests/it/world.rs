@@ -1,0 +1,276 @@
+//! A cluster, a cloud and the ccm between them.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Node, Service};
+use kube::Client;
+use kube::api::{Api, ListParams, PostParams};
+use provider_mock::{Cloud, Fixture, Instance, Mock};
+use testenv::objects::{NodeBuilder, UNINITIALIZED};
+use testenv::{ControlPlane, Process, User, eventually};
+
+/// Long enough for anything that should happen soon, on a slow machine.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// A control plane of its own (Nodes are cluster-wide), a mock provider in this process, and the ccms that a test starts.
+pub struct World {
+    pub plane: ControlPlane,
+    pub client: Client,
+    pub mock: Mock,
+    started: usize,
+}
+
+impl World {
+    /// Without any ccm yet. The cloud has no instances unless the fixture says so.
+    pub async fn new(fixture: Fixture) -> Self {
+        let plane = ControlPlane::start().await.unwrap();
+        let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
+        let applied = plane
+            .kubectl()
+            .args(["apply", "-f", rbac])
+            .output()
+            .unwrap();
+        assert!(
+            applied.status.success(),
+            "{}",
+            String::from_utf8_lossy(&applied.stderr)
+        );
+        let socket = plane.directory().join("socket/provider.sock");
+        let mock = Mock::start(fixture, &socket, None).await.unwrap();
+        let client = plane.client();
+        Self {
+            plane,
+            client,
+            mock,
+            started: 0,
+        }
+    }
+
+    /// With a ccm that leads.
+    pub async fn with_ccm(fixture: Fixture) -> (Self, Process) {
+        let mut world = Self::new(fixture).await;
+        let ccm = world.ccm(&[]);
+        world.leader().await;
+        (world, ccm)
+    }
+
+    pub fn cloud(&self) -> &Cloud {
+        self.mock.cloud()
+    }
+
+    /// Starts a ccm as its own service account, with no more than `deploy/rbac.yaml` grants. Its HTTPS port is off unless `flags` say otherwise.
+    pub fn ccm(&mut self, flags: &[&str]) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+        command
+            .arg("--kubeconfig")
+            .arg(self.plane.kubeconfig(User::Ccm))
+            .arg(format!("--provider=mock={}", self.mock.endpoint()));
+        if !flags.iter().any(|flag| flag.starts_with("--secure-port")) {
+            command.arg("--secure-port=0");
+        }
+        command.args(flags);
+        self.start(command)
+    }
+
+    /// Starts this command with a log of its own.
+    pub fn start(&mut self, command: Command) -> Process {
+        self.started += 1;
+        Process::start(command, self.file(&format!("ccm-{}.log", self.started))).unwrap()
+    }
+
+    /// A file that goes with the world.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.plane.directory().join(name)
+    }
+
+    pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub fn services(&self) -> Api<Service> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// Who leads; waits until somebody does.
+    pub async fn leader(&self) -> String {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
+        eventually("somebody leads", SOON, async || {
+            let lease = leases
+                .get("cloud-controller-manager")
+                .await
+                .map_err(|error| error.to_string())?;
+            let holder = lease
+                .spec
+                .and_then(|spec| spec.holder_identity)
+                .unwrap_or_default();
+            if holder.is_empty() {
+                Err("nobody".to_owned())
+            } else {
+                Ok(holder)
+            }
+        })
+        .await
+    }
+
+    /// An instance and its Node, as a kubelet registers it.
+    pub async fn join(&self, name: &str) {
+        self.cloud().add_instance(instance(name)).unwrap();
+        self.register(NodeBuilder::new(name).uninitialized()).await;
+    }
+
+    /// A Node.
+    pub async fn register(&self, node: NodeBuilder) -> Node {
+        self.nodes()
+            .create(&PostParams::default(), &node.build())
+            .await
+            .unwrap()
+    }
+
+    /// Waits until the Node has a provider ID and no taint, and returns it.
+    pub async fn initialised(&self, name: &str) -> Node {
+        eventually(&format!("{name} is initialised"), SOON, async || {
+            let node = self.node(name).await?;
+            let id = node
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.provider_id.as_ref());
+            if id.is_some() && !taints(&node).contains(&UNINITIALIZED) {
+                Ok(node)
+            } else {
+                Err(format!("{:?}", node.spec))
+            }
+        })
+        .await
+    }
+
+    pub async fn node(&self, name: &str) -> Result<Node, String> {
+        self.nodes()
+            .get(name)
+            .await
+            .map_err(|error| error.to_string())
+    }
+
+    /// Waits until the Node is as the test wants it.
+    pub async fn node_becomes(&self, name: &str, what: &str, good: impl Fn(&Node) -> bool) -> Node {
+        eventually(&format!("{name}: {what}"), SOON, async || {
+            let node = self.node(name).await?;
+            if good(&node) {
+                Ok(node)
+            } else {
+                Err(format!("{:?} {:?}", node.spec, node.metadata.labels))
+            }
+        })
+        .await
+    }
+
+    /// Waits until the Service is as the test wants it.
+    pub async fn service_becomes(
+        &self,
+        name: &str,
+        what: &str,
+        good: impl Fn(&Service) -> bool,
+    ) -> Service {
+        eventually(&format!("{name}: {what}"), SOON, async || {
+            let service = self
+                .services()
+                .get(name)
+                .await
+                .map_err(|error| error.to_string())?;
+            if good(&service) {
+                Ok(service)
+            } else {
+                Err(format!("{:?} {:?}", service.metadata, service.status))
+            }
+        })
+        .await
+    }
+
+    /// Events on the object of this name, as `Type Reason message`.
+    pub async fn events(&self, name: &str) -> Vec<String> {
+        let events: Api<Event> = Api::all(self.client.clone());
+        let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let events = events
+            .list(&about)
+            .await
+            .map(|list| list.items)
+            .unwrap_or_default();
+        let text = |event: Event| {
+            format!(
+                "{} {} {}",
+                event.type_.unwrap_or_default(),
+                event.reason.unwrap_or_default(),
+                event.message.unwrap_or_default()
+            )
+        };
+        events.into_iter().map(text).collect()
+    }
+
+    /// Waits until an event on the object begins so.
+    pub async fn event(&self, name: &str, begins: &str) -> String {
+        eventually(
+            &format!("an event {begins:?} on {name}"),
+            SOON,
+            async || {
+                let events = self.events(name).await;
+                let found = events.iter().find(|event| event.starts_with(begins));
+                found.cloned().ok_or(format!("{events:?}"))
+            },
+        )
+        .await
+    }
+}
+
+/// An instance with an address, a type, a zone and a region.
+pub fn instance(name: &str) -> Instance {
+    let number = name
+        .bytes()
+        .fold(7_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
+    Instance::new(name)
+        .instance_type("mock.large")
+        .place("zone-1", "region-1")
+        .internal_ip([10, 1, number, name.len() as u8].into())
+}
+
+/// The keys of the Node's taints.
+pub fn taints(node: &Node) -> Vec<&str> {
+    let taints = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default();
+    taints.iter().map(|taint| taint.key.as_str()).collect()
+}
+
+/// The value of a label.
+pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The Node's addresses as `Type=address`.
+pub fn addresses(node: &Node) -> Vec<String> {
+    let addresses = node
+        .status
+        .as_ref()
+        .and_then(|status| status.addresses.as_deref())
+        .unwrap_or_default();
+    addresses
+        .iter()
+        .map(|it| format!("{}={}", it.type_, it.address))
+        .collect()
+}
+
+/// The address or host name of the Service's load balancer.
+pub fn ingress(service: &Service) -> Option<String> {
+    let ingress = service
+        .status
+        .as_ref()?
+        .load_balancer
+        .as_ref()?
+        .ingress
+        .as_ref()?
+        .first()?;
+    ingress.ip.clone().or_else(|| ingress.hostname.clone())
+}
