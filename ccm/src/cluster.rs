@@ -14,7 +14,6 @@ use tokio::task::JoinSet;
 use apply::State;
 pub(crate) use change::{Change, Changes};
 pub(crate) use prune::Prune;
-pub(crate) use watch::WatchHealth;
 
 /// Names an object: namespace (empty for cluster-scoped objects) and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,6 +138,7 @@ impl<K> Store<K> {
     }
 
     /// How many objects there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.read().objects.len()
     }

@@ -156,11 +156,13 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
     }
 
     /// How many keys wait, due or not; keys that are worked on do not count.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shared.lock().waiting()
     }
 
     /// How many keys are worked on.
+    #[cfg(test)]
     pub(crate) fn in_flight(&self) -> usize {
         self.shared.lock().in_flight()
     }

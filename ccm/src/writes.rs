@@ -18,9 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::cluster::Prune;
 
 pub(crate) use error::WriteError;
-pub(crate) use events::{
-    EventMetrics, EventSink, EventType, EventWriter, node_reference, service_reference,
-};
+pub(crate) use events::{EventMetrics, EventSink, EventType, node_reference, service_reference};
 pub(crate) use nodes::{NodePatch, NodeStatusPatch};
 pub(crate) use services::{ServicePatch, ServiceStatusPatch};
 

@@ -17,6 +17,7 @@ pub(crate) struct Change<K> {
     pub(crate) new: Option<Arc<K>>,
 }
 
+#[cfg(test)]
 impl<K> Change<K> {
     /// The object as it is, or as it was before it was deleted.
     pub(crate) fn latest(&self) -> Option<&Arc<K>> {

@@ -220,7 +220,7 @@ async fn m10_the_watch_goes_on_after_failures_with_a_capped_delay() {
         "{took:?}"
     );
     assert_eq!(store.health().trouble, None);
-    assert!(store.last_event().is_some());
+    assert!(store.health().last_event.is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,11 +55,6 @@ impl<K> Store<K> {
         }
     }
 
-    /// When the watch brought the last event.
-    pub(crate) fn last_event(&self) -> Option<Instant> {
-        self.progress().last_event
-    }
-
     fn saw_event(&self) {
         let mut progress = self.progress();
         progress.last_event = Some(Instant::now());

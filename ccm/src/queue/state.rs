@@ -215,10 +215,12 @@ impl<K: Clone + Ord> State<K> {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.due.len()
     }
 
+    #[cfg(test)]
     pub(super) fn in_flight(&self) -> usize {
         self.entries.len() - self.due.len()
     }

@@ -14,6 +14,7 @@ use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
 use testenv::{ControlPlane, eventually};
 use tokio_util::sync::CancellationToken;
 
+use super::events::EventWriter;
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(20);
