@@ -182,7 +182,7 @@ impl Contender {
         for_so_long: Duration,
     ) -> Result<u64> {
         let mut last = (self.count(plane, names)?, Instant::now());
-        let end = Instant::now() + Duration::from_secs(600);
+        let end = Instant::now() + Duration::from_mins(10);
         while last.1.elapsed() < for_so_long {
             sleep(Duration::from_millis(500)).await;
             let now = self.count(plane, names)?;

@@ -45,7 +45,7 @@ async fn main() -> ExitCode {
         }
         for (index, what) in scenario.measured.iter().enumerate() {
             let figure = |column: usize| columns[column].as_ref().map(|figures| figures[index]);
-            let shown = |column: usize| figure(column).map_or("-".to_owned(), |it| number(it));
+            let shown = |column: usize| figure(column).map_or("-".to_owned(), number);
             let ratio = match (figure(0).or(figure(1)), figure(2)) {
                 (Some(theirs), Some(ours)) if ours > 0.0 => format!("{:.1}", theirs / ours),
                 _ => "-".to_owned(),

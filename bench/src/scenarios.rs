@@ -86,7 +86,7 @@ async fn nodes(kind: Kind, count: usize) -> Result<Vec<f64>> {
     let every = ListParams::default().match_any();
     while api.list(&every).await?.items.iter().any(is_uninitialised) {
         megabytes = megabytes.max(contender.megabytes());
-        if began.elapsed() > Duration::from_secs(600) {
+        if began.elapsed() > Duration::from_mins(10) {
             bail!("not initialised after 600 s");
         }
         sleep(Duration::from_millis(if count > 1000 { 500 } else { 100 })).await;
@@ -170,7 +170,7 @@ async fn converged(kind: Kind, plane: &ControlPlane) -> Result<Contender> {
     make_nodes(&nodes, 0..10, true).await?;
     let mut contender = Contender::new(kind, plane, 0).await?;
     contender.start(plane, false)?;
-    let end = Instant::now() + Duration::from_secs(600);
+    let end = Instant::now() + Duration::from_mins(10);
     while nodes
         .list(&ListParams::default())
         .await?
@@ -262,7 +262,7 @@ fn has_address(service: &Service) -> bool {
 }
 
 async fn wait_for_holder(leases: &Api<Lease>, other_than: Option<&str>) -> Result<String> {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_mins(1);
     loop {
         let lease = leases.get_opt("cloud-controller-manager").await?;
         let holder = lease

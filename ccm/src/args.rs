@@ -7,6 +7,7 @@ mod parse;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -291,7 +292,7 @@ pub struct InvalidFlag {
 }
 
 impl InvalidFlag {
-    fn new(flag: &'static str, value: impl ToString, expected: impl Into<String>) -> Self {
+    fn new(flag: &'static str, value: impl Display, expected: impl Into<String>) -> Self {
         Self {
             flag,
             value: value.to_string(),
@@ -330,7 +331,7 @@ impl Args {
                 wrong.push(InvalidFlag::new(flag, format!("{value:?}"), "at least 1s"));
             }
         }
-        if self.max_provider_call_deadline < Duration::from_secs(60) {
+        if self.max_provider_call_deadline < Duration::from_mins(1) {
             wrong.push(InvalidFlag::new(
                 "--max-provider-call-deadline",
                 format!("{:?}", self.max_provider_call_deadline),

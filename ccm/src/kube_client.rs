@@ -22,7 +22,7 @@ use crate::lease::{Fence, Fenced};
 use bucket::Bucket;
 use gate::{Gate, Role};
 
-pub(crate) use connect::{ConnectError, connect, connect_to};
+pub(crate) use connect::{connect, connect_to};
 pub(crate) use metrics::Metrics;
 
 /// The clients of this process; each goes through the layer of this module.

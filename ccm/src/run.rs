@@ -4,6 +4,7 @@ mod health;
 mod identity;
 mod lead;
 mod scope;
+mod status;
 mod system;
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::args::{Config, Controller};
 use crate::cluster::Cluster;
 use crate::lease::{Elector, Fence};
 use crate::provider::{Connector, ProviderStatus};
-use crate::writes::{EventMetrics, EventSink, Writes};
+use crate::writes::{EventMetrics, EventSink, EventType, Writes};
 use crate::{kube_client, lease, provider, serve};
 
 pub use system::from_config;
@@ -211,7 +212,15 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
             review(deps.authorization),
             &config.serve,
         );
+        let page = status::Page {
+            provider: Arc::clone(&provider),
+            status: status.clone(),
+            fence: fence.clone(),
+            elector: elector.clone(),
+            node_lifecycle: loop_metrics.node_lifecycle.clone(),
+        };
         let site = serve::Site {
+            status: Arc::new(move || page.text()),
             health: health::checks(&cluster, &status, &provider, elector.as_ref()),
             registry: Arc::new(registry),
             config: Arc::clone(&config),
@@ -291,7 +300,10 @@ async fn work(with: Work<'_>) -> Result<(), RunError> {
                 None => None,
                 Some(elector) => match elector.acquire(standing.clone(), shutdown).await {
                     None => return Ok(()),
-                    Some(term) => Some(term),
+                    Some(term) => {
+                        announce(with.context, elector, "became leader");
+                        Some(term)
+                    }
                 },
             };
             with.leading.send_replace(Some(Arc::clone(&request)));
@@ -306,7 +318,8 @@ async fn work(with: Work<'_>) -> Result<(), RunError> {
             if let lead::End::Lost(lost) = end {
                 return Err(RunError::LeaseLost(lost.to_string()));
             }
-            if let Some(term) = term {
+            if let (Some(term), Some(elector)) = (term, with.elector) {
+                announce(with.context, elector, "stopped leading");
                 with.context.writes.events.flush(EVENT_FLUSH).await;
                 term.release().await;
             }
@@ -321,6 +334,16 @@ async fn work(with: Work<'_>) -> Result<(), RunError> {
         result = terms => result,
         never = follow_provider => never,
     }
+}
+
+/// The event on the Lease that client-go's leader election records.
+fn announce(context: &LoopContext, elector: &Elector, what: &str) {
+    context.writes.events.record(
+        &elector.reference(),
+        EventType::Normal,
+        "LeaderElection",
+        format!("{} {what}", elector.identity()),
+    );
 }
 
 /// What one loop of one (controller, provider) is given.

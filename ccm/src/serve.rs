@@ -1,4 +1,4 @@
-//! The HTTPS port: health, metrics, configz (B-M4).
+//! The HTTPS port: health, metrics, configz, status page (B-M4).
 //!
 //! ```text
 //! connections (TLS, limits)  ->  admit (method, always-allowed path, reviewer)  ->  one of the endpoints
@@ -30,7 +30,6 @@ use crate::args::Config;
 pub(crate) use auth::Reviewer;
 pub(crate) use connections::Listener;
 pub(crate) use health::{Health, Probe};
-pub(crate) use tls::BindError;
 
 use auth::Refusal;
 use connections::Limits;
@@ -50,6 +49,8 @@ pub(crate) struct Site {
     pub(crate) health: Health,
     /// `/metrics`.
     pub(crate) registry: Arc<Registry>,
+    /// `/statusz`: lines for people, made anew for each request.
+    pub(crate) status: Arc<dyn Fn() -> String + Send + Sync>,
     /// `/configz`, as it is in effect.
     pub(crate) config: Arc<Config>,
     /// Who may see what.
@@ -77,6 +78,7 @@ fn router(site: Site, request_timeout: Duration) -> Router {
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics))
         .route("/configz", get(configz))
+        .route("/statusz", get(statusz))
         .route("/version", get(version))
         .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is nothing here\n") })
         .layer(middleware::from_fn_with_state(gate, admit))
@@ -133,6 +135,10 @@ async fn metrics(State(site): State<Arc<Site>>) -> Response {
             "the metrics cannot be written as text\n",
         ),
     }
+}
+
+async fn statusz(State(site): State<Arc<Site>>) -> Response {
+    plain(StatusCode::OK, (site.status)())
 }
 
 async fn configz(State(site): State<Arc<Site>>) -> Response {

@@ -95,13 +95,19 @@ async fn before_initialize_every_call_for_a_cluster_is_not_initialized() {
         cluster: cluster(),
         resume_token: String::new(),
     };
-    let status = running
+    let mut hints = running
         .provider()
         .await
         .watch_changes(watch)
         .await
-        .unwrap_err();
-    assert!(status.message().contains("NOT_INITIALIZED"), "{status}");
+        .unwrap()
+        .into_inner();
+    let Some(pb::watch_changes_response::Change::Failed(failure)) =
+        hints.message().await.unwrap().unwrap().change
+    else {
+        panic!("not failed")
+    };
+    assert_eq!(failure.code(), pb::FailureCode::NotInitialized);
 
     // An Initialize that fails changes nothing; one that succeeds does.
     let refused = pb::InitializeRequest {
@@ -634,14 +640,24 @@ async fn hints_flow_and_a_watch_ends_as_the_vendors_method_does() {
         "2"
     );
     assert!(soon("the end", stream.message()).await.unwrap().is_none());
-    for (token, text) in [("fails", "no feed"), ("panics", "the watch of doom")] {
-        let mut stream = client
-            .watch_changes(watch(token))
-            .await
-            .unwrap()
-            .into_inner();
-        let status = soon("the end", stream.message()).await.unwrap_err();
-        assert!(status.message().contains(text), "{status}");
-    }
+    let mut stream = client
+        .watch_changes(watch("fails"))
+        .await
+        .unwrap()
+        .into_inner();
+    let last = soon("the failure", stream.message()).await.unwrap();
+    let Some(pb::watch_changes_response::Change::Failed(failure)) = last.unwrap().change else {
+        panic!("not failed")
+    };
+    assert!(failure.message.contains("no feed"), "{failure:?}");
+    assert!(soon("the end", stream.message()).await.unwrap().is_none());
+
+    let mut stream = client
+        .watch_changes(watch("panics"))
+        .await
+        .unwrap()
+        .into_inner();
+    let status = soon("the end", stream.message()).await.unwrap_err();
+    assert!(status.message().contains("the watch of doom"), "{status}");
     assert!(logged(&["WatchChanges", "the watch of doom"]));
 }

@@ -197,11 +197,11 @@ pub struct BrakeConfig {
 impl Default for BrakeConfig {
     fn default() -> Self {
         Self {
-            window: Duration::from_secs(600),
+            window: Duration::from_mins(10),
             floor: 2,
             share: 0.10,
-            hold: Duration::from_secs(900),
-            min_age: Duration::from_secs(60),
+            hold: Duration::from_mins(15),
+            min_age: Duration::from_mins(1),
         }
     }
 }

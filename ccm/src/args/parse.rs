@@ -95,7 +95,7 @@ impl FromStr for BrakeFlag {
                 "floor" => {
                     brake.floor = value
                         .parse()
-                        .map_err(|_| wrong("expected a whole number"))?
+                        .map_err(|_| wrong("expected a whole number"))?;
                 }
                 "share" => {
                     let percent: f64 = value

@@ -19,10 +19,7 @@ fn refused(flags: &[&str], words: &[&str]) {
 fn b_m5_defaults_are_those_of_the_go_ccm() {
     let config = config(&[]).unwrap();
     assert_eq!(config.cluster.name, "kubernetes");
-    assert_eq!(
-        config.node.status_update_frequency,
-        Duration::from_secs(300)
-    );
+    assert_eq!(config.node.status_update_frequency, Duration::from_mins(5));
     assert_eq!(config.node_lifecycle.monitor_period, Duration::from_secs(5));
     assert_eq!(config.serve.port, 10258);
     assert_eq!(config.controllers, BTreeSet::from(Controller::ALL));

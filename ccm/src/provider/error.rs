@@ -77,14 +77,6 @@ impl TroubleCode {
             Self::Fenced => "fenced",
         }
     }
-
-    /// Whether nothing was learned about the cloud: the call itself went wrong.
-    pub(crate) fn is_transport(self) -> bool {
-        matches!(
-            self,
-            Self::Unknown | Self::Deadline | Self::Disconnected | Self::NotInitialized
-        )
-    }
 }
 
 /// What the controller does about it.
@@ -353,7 +345,6 @@ mod tests {
             let trouble = Trouble::from(tonic::Status::new(tonic::Code::from(code), "boom"));
             let expected = if code == 4 { C::Deadline } else { C::Unknown };
             assert_eq!(trouble.code, expected, "{code}");
-            assert!(trouble.code.is_transport());
             assert!(trouble.message.contains("boom"));
         }
         let broken = tonic::Status::from_error(Box::new(std::io::Error::from(

@@ -29,7 +29,7 @@ pub(super) fn checks(
         if status.reachable() {
             Ok(())
         } else {
-            Err(status.message.clone())
+            Err(status.complaint().to_owned())
         }
     });
     health

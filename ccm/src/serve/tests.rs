@@ -50,6 +50,7 @@ impl Port {
         made.inc();
         registry.register("things_made", "Things", made);
         let site = Site {
+            status: Arc::new(|| "all is well\n".to_owned()),
             health: health.clone(),
             registry: Arc::new(registry),
             reviewer: Reviewer::new(api_server.client(), api_server.client(), &config.serve),

@@ -123,11 +123,13 @@ impl ProviderService for Wrap {
         request: Request<pb::WatchChangesRequest>,
     ) -> Result<Response<Self::WatchChangesStream>, Status> {
         let request = request.into_inner();
-        // The stream has no `failed`; a status says "unknown", and the controller asks again.
-        let ready = self
-            .0
-            .admit(request.cluster)
-            .map_err(|failure| Status::failed_precondition(failure.to_string()))?;
+        let ready = match self.0.admit(request.cluster) {
+            Ok(ready) => ready,
+            Err(failure) => {
+                let refused = stream::iter([Ok(failed_to(&failure))]);
+                return Ok(Response::new(refused.boxed()));
+            }
+        };
         let ended = self.0.streams.child_token();
         let call = Call::new(
             "WatchChanges",
@@ -150,7 +152,7 @@ impl ProviderService for Wrap {
         let watch = Watch {
             hints,
             task: Some(Task(task)),
-            result: Ok(()),
+            last: None,
             _end: ended.drop_guard(),
             stop: self.0.streams.clone(),
         };
@@ -165,8 +167,8 @@ struct Watch {
     hints: mpsc::Receiver<(Change, String)>,
     /// The vendor's method, while it runs.
     task: Option<Task<Result<(), Failure>>>,
-    /// How it ended.
-    result: Result<(), Status>,
+    /// What is left to be said when it has ended.
+    last: Option<Result<pb::WatchChangesResponse, Status>>,
     _end: DropGuard,
     stop: CancellationToken,
 }
@@ -192,12 +194,12 @@ async fn next_hint(
                 }
                 // The sender goes when the vendor's method ends, a moment before its task does.
                 if let Some(task) = &mut watch.task {
-                    watch.result = finish((&mut task.0).await);
+                    watch.last = finish((&mut task.0).await);
                 }
-                return watch.result.err().map(|status| (Err(status), None));
+                return watch.last.map(|last| (last, None));
             }
             joined = finished => {
-                watch.result = finish(joined);
+                watch.last = finish(joined);
                 watch.task = None;
                 // What was sent before is still read.
                 watch.hints.close();
@@ -206,14 +208,23 @@ async fn next_hint(
     }
 }
 
-fn finish(joined: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Status> {
+fn finish(
+    joined: Result<Result<(), Failure>, tokio::task::JoinError>,
+) -> Option<Result<pb::WatchChangesResponse, Status>> {
     match joined {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(())) => None,
         Ok(Err(failure)) => {
             tracing::warn!(%failure, "WatchChanges failed");
-            Err(Status::unavailable(failure.to_string()))
+            Some(Ok(failed_to(&failure)))
         }
-        Err(error) => Err(died("WatchChanges", error)),
+        Err(error) => Some(Err(died("WatchChanges", error))),
+    }
+}
+
+fn failed_to(failure: &Failure) -> pb::WatchChangesResponse {
+    pb::WatchChangesResponse {
+        resume_token: String::new(),
+        change: Some(ChangeTo::Failed(convert::failure(failure))),
     }
 }
 

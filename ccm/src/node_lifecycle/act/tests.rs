@@ -63,7 +63,7 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
         |api| {
             api.edit("n", |old| {
                 old.status = node("True").status;
-            })
+            });
         },
         |api| {
             api.delete("n");
@@ -72,7 +72,7 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
         |api| {
             api.edit("n", |node| {
                 node.spec.get_or_insert_default().provider_id = None;
-            })
+            });
         },
         |api| api.delete("n"),
     ];

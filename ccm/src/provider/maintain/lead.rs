@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
+use cloud_provider_api::v1alpha1::watch_changes_response::Change;
 use tokio::time::{Instant, sleep};
 
 use super::super::connect::Link;
@@ -262,12 +263,15 @@ impl Keeper {
         };
         let mut stream = client(link).watch_changes(request).await?.into_inner();
         while let Some(change) = stream.message().await? {
+            if let Some(Change::Failed(failure)) = change.change {
+                return Err(failure.into());
+            }
             if change.resume_token.len() <= TEXT_LIMIT {
                 *self.token() = change.resume_token;
             } else {
                 tracing::warn!(provider = %self.name, limit = TEXT_LIMIT, "a resume_token is too long: not kept");
             }
-            if let Some(hint) = change.change.map(hint) {
+            if let Some(hint) = change.change.and_then(hint) {
                 // Nobody may be listening.
                 let _ = self.with.hints.send(hint);
             }
@@ -282,9 +286,8 @@ impl Keeper {
     }
 }
 
-fn hint(change: api::watch_changes_response::Change) -> Hint {
-    use api::watch_changes_response::Change;
-    match change {
+fn hint(change: Change) -> Option<Hint> {
+    Some(match change {
         Change::Resync(_) => Hint::Resync,
         Change::Instance(instance) => Hint::Instance {
             provider_id: instance.provider_id,
@@ -295,7 +298,8 @@ fn hint(change: api::watch_changes_response::Change) -> Hint {
             name: balancer.name,
         },
         Change::Routes(_) => Hint::Routes,
-    }
+        Change::Failed(_) => return None,
+    })
 }
 
 /// When Initialize is tried again.

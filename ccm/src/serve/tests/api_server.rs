@@ -132,7 +132,7 @@ impl ApiServer {
         let attributes = &spec["nonResourceAttributes"];
         let allowed = match (attributes["verb"].as_str(), attributes["path"].as_str()) {
             (Some("get" | "head"), Some("/version")) => true,
-            (Some("get" | "head"), Some("/metrics" | "/configz" | "/nothing")) => {
+            (Some("get" | "head"), Some("/metrics" | "/configz" | "/statusz" | "/nothing")) => {
                 spec["user"] == "alice"
             }
             _ => false,

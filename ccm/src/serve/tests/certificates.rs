@@ -12,7 +12,8 @@ use super::api_server::ApiServer;
 use super::caller::Caller;
 use super::{Limits, config, eventually};
 use crate::args::{Config, TlsFiles};
-use crate::serve::{BindError, Health, Listener, Reviewer, Site, serve_within};
+use crate::serve::tls::BindError;
+use crate::serve::{Health, Listener, Reviewer, Site, serve_within};
 
 struct Pair {
     certificate: CertificateDer<'static>,
@@ -126,6 +127,7 @@ async fn b_m4_changed_files_are_taken_and_a_half_written_pair_is_not() {
     let (knows_old, knows_new) = (trusting(&old), trusting(&new));
     let api_server = ApiServer::default();
     let site = Site {
+        status: Arc::new(|| "all is well\n".to_owned()),
         health: Health::default(),
         registry: Arc::default(),
         reviewer: Reviewer::new(api_server.client(), api_server.client(), &config.serve),

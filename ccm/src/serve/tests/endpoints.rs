@@ -92,6 +92,14 @@ async fn b_m4_metrics_are_openmetrics_text() {
 }
 
 #[tokio::test]
+async fn the_status_page_is_for_those_who_may_read_it() {
+    let port = Port::open().await;
+    let answer = port.caller.get("/statusz", Some("alice")).await;
+    assert_eq!(answer.text, "all is well\n");
+    assert_eq!(port.caller.get("/statusz", None).await.status, 403);
+}
+
+#[tokio::test]
 async fn b_m4_configz_is_the_config_in_effect() {
     let flags = ["--cluster-name=blue", "--node-monitor-period=1m30s"];
     let port = Port::open_with(&flags, super::Limits::default()).await;
