@@ -26,7 +26,7 @@ check: ## formatting, lints, documentation
 
 .PHONY: lint-proto
 lint-proto: ## buf lint STANDARD over the contract
-	@cd .ci && npm ci --silent --no-audit --no-fund && npx --no-install buf lint ../proto && echo "buf lint: the contract is clean"
+	@cd .ci && npm install --silent --no-audit --no-fund && npx --no-install buf lint ../proto && echo "buf lint: the contract is clean"
 
 .PHONY: control-plane
 control-plane: ## build the test control plane (minutes the first time, seconds after that)
