@@ -9,11 +9,14 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 .PHONY: demo
-demo: prerequisites ## the main job before your eyes, on a real API server (KEEP=1 leaves it running)
+demo: ## the main job before your eyes, on a real API server (KEEP=1 leaves it running)
+	@.ci/prerequisites cargo go cc
 	@KEEP="$(KEEP)" .ci/demo
 
 .PHONY: test
-test: prerequisites lint-proto control-plane ## all tests
+test: ## all tests
+	@.ci/prerequisites cargo go npm cc
+	@$(MAKE) --no-print-directory lint-proto control-plane
 	$(CARGO) build --workspace --bins --examples --quiet
 	$(CARGO) test --workspace
 
@@ -38,10 +41,8 @@ deny: ## licences and duplicates of the dependencies (needs cargo-deny)
 	cargo-deny check bans licenses sources
 
 .PHONY: bench
-bench: prerequisites control-plane ## side by side with an upstream Go CCM, in one run, at release settings
+bench: ## side by side with an upstream Go CCM, in one run, at release settings
+	@.ci/prerequisites cargo go cc
+	@$(MAKE) --no-print-directory control-plane
 	$(CARGO) build --release -p ccm -p provider-mock -p bench
-	target/release/bench
-
-.PHONY: prerequisites
-prerequisites:
-	@.ci/prerequisites
+	$(or $(CARGO_TARGET_DIR),target)/release/bench $(SCENARIOS)

@@ -92,6 +92,8 @@ impl Stage {
             .arg("--state")
             .arg(self.file("cloud-state.json"));
         self.provider = Some(Process::start(command, self.file("provider.log")).map_err(text)?);
+        // A new process counts from zero.
+        self.calls_before.clear();
         Ok(())
     }
 
