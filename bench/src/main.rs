@@ -14,8 +14,21 @@ use contender::Kind;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Names of scenarios to run; all without any.
-    let chosen: Vec<String> = std::env::args().skip(1).collect();
+    // Names of scenarios to run, all without any; `ours` leaves the Go CCM out.
+    let mut chosen: Vec<String> = std::env::args().skip(1).collect();
+    let ours_only = chosen.iter().any(|word| word == "ours");
+    chosen.retain(|word| word != "ours");
+    if let Some(unknown) = chosen
+        .iter()
+        .find(|word| scenarios::ALL.iter().all(|it| it.name != **word))
+    {
+        let names: Vec<_> = scenarios::ALL.iter().map(|it| it.name).collect();
+        eprintln!(
+            "{unknown:?} is no scenario; there are {} (and `ours`)",
+            names.join(", ")
+        );
+        return ExitCode::from(2);
+    }
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header([
         "measured",
@@ -30,7 +43,7 @@ async fn main() -> ExitCode {
         }
         let mut columns = Vec::new();
         for kind in [Kind::Go, Kind::GoTuned, Kind::Ours] {
-            if !scenario.contenders.contains(&kind) {
+            if !scenario.contenders.contains(&kind) || (ours_only && kind != Kind::Ours) {
                 columns.push(None);
                 continue;
             }
