@@ -281,7 +281,7 @@ pub enum LogFormat {
 
 /// A value that cannot be right: which flag, what it was, what would be right.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{flag}={value}: {expected}")]
+#[error("{flag}={value}: expected {expected}")]
 pub struct InvalidFlag {
     /// The flag with its dashes.
     pub flag: &'static str,

@@ -1,5 +1,6 @@
 //! The `ccm` binary: parse, run, exit code.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -52,6 +53,8 @@ fn start_log((verbosity, format): (u8, LogFormat)) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // In a file or a pod's log colours are noise that no search finds its way through.
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => log.init(),

@@ -16,7 +16,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     /// The kubeconfig cannot be used.
-    #[error("kubeconfig {}: {source}", .path.display())]
+    #[error("kubeconfig {}: {}", .path.display(), why(.source))]
     Kubeconfig {
         /// Which.
         path: PathBuf,
@@ -93,6 +93,17 @@ pub(crate) async fn connect_to(
             host,
             source: Box::new(source),
         }),
+    }
+}
+
+/// What is wrong with a kubeconfig, without quoting its lines: they hold tokens and keys.
+fn why(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, _) => format!("cannot be read: {error}"),
+        KubeconfigError::Parse(error) => {
+            format!("is not a kubeconfig: {}", error.without_snippet())
+        }
+        other => other.to_string(),
     }
 }
 
