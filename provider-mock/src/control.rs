@@ -181,6 +181,9 @@ pub struct CallReport {
     pub counts: BTreeMap<String, u64>,
     /// How many of them may change the cloud.
     pub mutating_calls: u64,
+    /// How many calls of each RPC are not answered yet.
+    #[serde(default)]
+    pub in_flight: BTreeMap<String, u64>,
     /// How many times the provider wrote to the cloud.
     pub cloud_writes: u64,
     /// The last of these writes.
@@ -296,9 +299,11 @@ impl Cloud {
             })
             .collect();
         calls.reverse();
+        let in_flight = self.state().calls.in_flight.clone();
         CallReport {
             counts: self.call_counts(),
             mutating_calls: self.mutating_calls(),
+            in_flight,
             cloud_writes: self.cloud_writes(),
             writes: self.writes(),
             calls,
