@@ -5,6 +5,7 @@ mod input;
 mod leading;
 mod lifecycle;
 mod nodes;
+mod process;
 mod provider;
 mod services;
 mod world;

@@ -1,1 +1,320 @@
 //! Providers that hang, lie, die, restart or speak another version.
+
+mod answers;
+mod killed;
+mod refused;
+
+use std::time::Duration;
+
+use provider_mock::{Fault, FaultKind, Fixture};
+use provider_sdk::Health;
+use testenv::eventually;
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
+use tokio::time::Instant;
+
+use crate::world::{SOON, World, ingress, instance, said, taints};
+
+/// The numbers under which calls of an RPC stand in the mock's log.
+fn numbers(world: &World, rpc: &str) -> Vec<u64> {
+    let calls = world.cloud().calls(Some(rpc));
+    calls.iter().map(|call| call.number).collect()
+}
+
+async fn calls(world: &World, rpc: &str, more_than: u64) {
+    let done = world
+        .cloud()
+        .wait_until(SOON, |cloud| cloud.call_count(rpc) > more_than);
+    assert!(
+        done.await,
+        "{rpc} was not called: {:?}",
+        world.cloud().call_counts()
+    );
+}
+
+/// So many further calls, so that the loop has certainly looked again.
+async fn more_calls(world: &World, rpc: &str, more: u64) {
+    let before = world.cloud().call_count(rpc);
+    calls(world, rpc, before + more - 1).await;
+}
+
+#[tokio::test]
+async fn m9_a_provider_that_was_down_is_initialised_first_and_its_waiting_nodes_within_a_second() {
+    let (world, ccm) = World::with_ccm(Fixture::default()).await;
+    world.join("node-1").await;
+    world.initialised("node-1").await;
+    let holder = world.leader().await;
+
+    world.mock.kill();
+    said(&ccm, "no provider: the controllers pause").await;
+    world.join("node-2").await;
+    let renewed = |lease: k8s_openapi::api::coordination::v1::Lease| lease.spec.unwrap().renew_time;
+    let before = renewed(world.lease().await.unwrap());
+    eventually("the Lease is renewed meanwhile", SOON, async || {
+        let now = renewed(world.lease().await?);
+        if now > before {
+            Ok(())
+        } else {
+            Err("not yet".to_owned())
+        }
+    })
+    .await;
+    let node = world.node("node-2").await.unwrap();
+    assert_eq!(taints(&node), [UNINITIALIZED]);
+
+    world.cloud().reset_calls();
+    world.mock.restart().await.unwrap();
+    let back = Instant::now();
+    world.initialised("node-2").await;
+    let took = back.elapsed();
+    println!(
+        "a Node that joined while the provider was down was initialised {took:?} after its return"
+    );
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(world.leader().await, holder);
+    // Whatever else was called, nothing came before Initialize.
+    let initialize = numbers(&world, "Initialize");
+    assert_eq!(initialize.len(), 1);
+    let early: Vec<_> = world.cloud().calls(None);
+    let early = early.iter().filter(|call| call.number < initialize[0]);
+    let early: Vec<_> = early.map(|call| call.rpc.as_str()).collect();
+    assert!(
+        early
+            .iter()
+            .all(|rpc| ["GetProviderInfo", "Probe"].contains(rpc)),
+        "{early:?}"
+    );
+}
+
+#[tokio::test]
+async fn m9_starting_and_broken_pause_degraded_works_and_deletes_nothing() {
+    let mut world = World::new(Fixture::default()).await;
+    let ccm = world.ccm(&[
+        "--node-monitor-period=1s",
+        "--node-deletion-brake=min-age=1s",
+        "--provider-timeout=5s",
+    ]);
+    let holder = world.leader().await;
+    for name in ["node-1", "node-2", "node-3"] {
+        world.join(name).await;
+    }
+    for name in ["node-1", "node-2", "node-3"] {
+        world.initialised(name).await;
+    }
+    // Probes come every 10 s, and at once on a new connection.
+    let set = async |health: Health, text: &str| {
+        world.cloud().set_health(health);
+        world.mock.disconnect();
+        said(&ccm, text).await;
+    };
+    set(Health::starting("reads its zones"), "reads its zones").await;
+    world.join("node-4").await;
+    let asked = world.cloud().call_count("LookupInstances");
+    // Longer than --provider-timeout: a provider that answers Probes is there.
+    more_calls(&world, "Probe", 1).await;
+    set(Health::broken("has no credentials"), "has no credentials").await;
+    assert_eq!(world.cloud().call_count("LookupInstances"), asked);
+    assert_eq!(
+        taints(&world.node("node-4").await.unwrap()),
+        [UNINITIALIZED]
+    );
+
+    set(Health::degraded("one zone is down"), "one zone is down").await;
+    world.initialised("node-4").await;
+    world.cloud().remove_instance("node-1").unwrap();
+    set_ready(&world.client, "node-1", "False").await.unwrap();
+    more_calls(&world, "LookupInstances", 4).await;
+    assert!(world.node("node-1").await.is_ok());
+
+    world.cloud().set_health(Health::ready());
+    world.mock.disconnect();
+    eventually("node-1 is deleted", SOON, async || {
+        match world.node("node-1").await {
+            Ok(_) => Err("it is there"),
+            Err(_) => Ok(()),
+        }
+    })
+    .await;
+    assert_eq!(world.leader().await, holder);
+}
+
+#[tokio::test]
+async fn m9_only_a_provider_that_never_answers_makes_the_leader_step_down_and_it_stands_again() {
+    let mut world = World::new(Fixture::default()).await;
+    let mut ccm = world.ccm(&["--provider-timeout=3s"]);
+    let identity = world.led_by(&ccm).await;
+    let terms = |world: &World| world.cloud().call_count("Initialize");
+    assert_eq!(terms(&world), 1);
+    world.mock.kill();
+    eventually("the Lease is released", SOON, async || {
+        let holder = world.holder().await?;
+        if holder.is_empty() {
+            Ok(())
+        } else {
+            Err(holder)
+        }
+    })
+    .await;
+    said(&ccm, "ProviderGone").await;
+    assert_eq!(ccm.exit_status(), None);
+    world.join("node-1").await;
+    world.mock.restart().await.unwrap();
+    world.initialised("node-1").await;
+    assert_eq!(world.leader().await, identity);
+    assert_eq!(terms(&world), 2);
+}
+
+#[tokio::test]
+async fn m9_another_boot_id_and_not_initialized_are_answered_by_initialize() {
+    let (world, ccm) = World::with_ccm(Fixture::default()).await;
+    calls(&world, "Initialize", 0).await;
+
+    // The provider lost its memory, and its process lives.
+    world.cloud().forget_initialize();
+    world.join("node-1").await;
+    world.initialised("node-1").await;
+    assert_eq!(world.cloud().call_count("Initialize"), 2);
+    said(&ccm, "it was not initialised: again").await;
+
+    // Another process answers on the same connection (a proxy between): it is asked who it is, and initialised.
+    let other = Fault::new("Probe", FaultKind::BootId)
+        .value("another")
+        .times(1);
+    world.cloud().set_fault(other).unwrap();
+    calls(&world, "Initialize", 2).await;
+    said(&ccm, "its boot_id changed").await;
+    world.join("node-2").await;
+    world.initialised("node-2").await;
+}
+
+#[tokio::test]
+async fn s20_another_cloud_scope_stops_everything_until_the_command_of_the_log_accepts_it() {
+    let (world, ccm) = World::with_ccm(Fixture::default()).await;
+    world.join("node-1").await;
+    world.initialised("node-1").await;
+    eventually("the scope is remembered", SOON, async || {
+        let annotations = world.lease().await?.metadata.annotations;
+        let scope = annotations.unwrap_or_default();
+        scope
+            .get("grpc-ccm.io/cloud-scope-mock")
+            .cloned()
+            .ok_or("no annotation".to_owned())
+    })
+    .await;
+
+    world.mock.kill();
+    world.cloud().set_cloud_scope("another account").unwrap();
+    world.cloud().reset_calls();
+    world.mock.restart().await.unwrap();
+    let line = said(&ccm, "nothing is created or deleted").await;
+    world.join("node-2").await;
+    let service = LoadBalancerBuilder::new("default", "web").build();
+    world
+        .services()
+        .create(&kube::api::PostParams::default(), &service)
+        .await
+        .unwrap();
+    // The next Probe comes after both were seen.
+    more_calls(&world, "Probe", 2).await;
+    assert_eq!(world.cloud().mutating_calls(), 0);
+    assert_eq!(
+        taints(&world.node("node-2").await.unwrap()),
+        [UNINITIALIZED]
+    );
+
+    let command = line
+        .split_once("accept it: kubectl ")
+        .and_then(|(_, rest)| rest.split_once(", or "))
+        .unwrap_or_else(|| panic!("no command in {line}"))
+        .0;
+    let mut shell = std::process::Command::new("sh");
+    let kubectl = world.plane.kubectl();
+    let envs = kubectl
+        .get_envs()
+        .filter_map(|(key, value)| Some((key, value?)));
+    let program = kubectl.get_program().to_str().unwrap().to_owned();
+    shell
+        .envs(envs)
+        .arg("-c")
+        .arg(format!("{program} kubectl {command}"));
+    let ran = shell.output().unwrap();
+    assert!(ran.status.success(), "{command}: {ran:?}");
+    world.initialised("node-2").await;
+    world
+        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
+        .await;
+}
+
+#[tokio::test]
+async fn b_m2_a_controller_without_its_capability_is_skipped_and_told() {
+    let mut fixture = Fixture::default();
+    fixture.capabilities.load_balancers.offered = false;
+    let (world, ccm) = World::with_ccm(fixture).await;
+    let line = said(&ccm, "skipped").await;
+    let all = ccm.log();
+    let line = all
+        .lines()
+        .find(|line| line.contains("skipped") && line.contains("service-lb-controller"))
+        .unwrap_or_else(|| panic!("{line}"));
+    assert!(
+        line.contains("the provider offers no load balancers"),
+        "{line}"
+    );
+    world.join("node-1").await;
+    world.initialised("node-1").await;
+    // Another image serves the socket now, and can do more.
+    world.mock.kill();
+    world
+        .cloud()
+        .change_settings(|settings| settings.capabilities.load_balancers.offered = true)
+        .unwrap();
+    world.mock.restart().await.unwrap();
+    let service = LoadBalancerBuilder::new("default", "web").build();
+    world
+        .services()
+        .create(&kube::api::PostParams::default(), &service)
+        .await
+        .unwrap();
+    world
+        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
+        .await;
+}
+
+#[tokio::test]
+async fn m10_a_call_that_hangs_holds_up_nobody_else() {
+    let (world, _ccm) = World::with_ccm(Fixture::default()).await;
+    let hang = |rpc: &str, subject: &str| {
+        let fault = Fault::new(rpc, FaultKind::Hang).subject(subject);
+        world.cloud().set_fault(fault).unwrap();
+    };
+    hang("LookupInstances", "node-slow");
+    hang("EnsureLoadBalancer", "default/slow");
+    hang("GetLoadBalancer", "default/slow");
+    world.join("node-slow").await;
+    let create = async |name: &str| {
+        let service = LoadBalancerBuilder::new("default", name).build();
+        let services = world.services();
+        services
+            .create(&kube::api::PostParams::default(), &service)
+            .await
+            .unwrap();
+    };
+    create("slow").await;
+    let hangs = world.cloud().wait_until(SOON, |cloud| {
+        cloud.in_flight("LookupInstances") == 1
+            && cloud.in_flight("GetLoadBalancer") + cloud.in_flight("EnsureLoadBalancer") == 1
+    });
+    assert!(hangs.await);
+    world.cloud().add_instance(instance("node-1")).unwrap();
+    world
+        .register(NodeBuilder::new("node-1").uninitialized())
+        .await;
+    create("web").await;
+    world.initialised("node-1").await;
+    world
+        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
+        .await;
+    assert_eq!(
+        taints(&world.node("node-slow").await.unwrap()),
+        [UNINITIALIZED]
+    );
+}

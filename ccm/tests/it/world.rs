@@ -10,10 +10,20 @@ use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
 use provider_mock::{Cloud, Fixture, Instance, Mock};
 use testenv::objects::{NodeBuilder, UNINITIALIZED};
-use testenv::{ControlPlane, Process, User, eventually};
+use testenv::{ControlPlane, Options, Process, User, eventually};
 
 /// Long enough for anything that should happen soon, on a slow machine.
 pub const SOON: Duration = Duration::from_secs(30);
+
+/// The binary under test.
+pub const CCM: &str = env!("CARGO_BIN_EXE_ccm");
+
+/// Leader election as fast as whole seconds allow.
+pub const FAST_LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=4s",
+    "--leader-elect-renew-deadline=3s",
+    "--leader-elect-retry-period=500ms",
+];
 
 /// A control plane of its own (Nodes are cluster-wide), a mock provider in this process, and the ccms that a test starts.
 pub struct World {
@@ -26,7 +36,12 @@ pub struct World {
 impl World {
     /// Without any ccm yet. The cloud has no instances unless the fixture says so.
     pub async fn new(fixture: Fixture) -> Self {
-        let plane = ControlPlane::start().await.unwrap();
+        Self::with_options(fixture, Options::default()).await
+    }
+
+    /// The same on a control plane with these options.
+    pub async fn with_options(fixture: Fixture, options: Options) -> Self {
+        let plane = ControlPlane::start_with(options).await.unwrap();
         let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
         let applied = plane
             .kubectl()
@@ -63,7 +78,13 @@ impl World {
 
     /// Starts a ccm as its own service account, with no more than `deploy/rbac.yaml` grants. Its HTTPS port is off unless `flags` say otherwise.
     pub fn ccm(&mut self, flags: &[&str]) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+        let command = self.command(flags);
+        self.start(command)
+    }
+
+    /// What [`ccm`](Self::ccm) starts.
+    pub fn command(&self, flags: &[&str]) -> Command {
+        let mut command = Command::new(CCM);
         command
             .arg("--kubeconfig")
             .arg(self.plane.kubeconfig(User::Ccm))
@@ -72,7 +93,7 @@ impl World {
             command.arg("--secure-port=0");
         }
         command.args(flags);
-        self.start(command)
+        command
     }
 
     /// Starts this command with a log of its own.
@@ -96,20 +117,41 @@ impl World {
 
     /// Who leads; waits until somebody does.
     pub async fn leader(&self) -> String {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         eventually("somebody leads", SOON, async || {
-            let lease = leases
-                .get("cloud-controller-manager")
-                .await
-                .map_err(|error| error.to_string())?;
-            let holder = lease
-                .spec
-                .and_then(|spec| spec.holder_identity)
-                .unwrap_or_default();
+            let holder = self.holder().await?;
             if holder.is_empty() {
                 Err("nobody".to_owned())
             } else {
                 Ok(holder)
+            }
+        })
+        .await
+    }
+
+    /// Who stands in the Lease now; empty for nobody.
+    pub async fn holder(&self) -> Result<String, String> {
+        let spec = self.lease().await?.spec;
+        Ok(spec
+            .and_then(|spec| spec.holder_identity)
+            .unwrap_or_default())
+    }
+
+    pub async fn lease(&self) -> Result<Lease, String> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
+        leases
+            .get("cloud-controller-manager")
+            .await
+            .map_err(|error| error.to_string())
+    }
+
+    /// Waits until this very ccm leads; its identity.
+    pub async fn led_by(&self, ccm: &Process) -> String {
+        eventually("this ccm leads", SOON, async || {
+            let holder = self.holder().await?;
+            if !holder.is_empty() && ccm.log().contains(&format!("leading identity={holder}")) {
+                Ok(holder)
+            } else {
+                Err(format!("{holder:?}\n{}", ccm.log()))
             }
         })
         .await
@@ -221,6 +263,43 @@ impl World {
         )
         .await
     }
+}
+
+impl Drop for World {
+    /// Shows what the ccms said last, where the test fails.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for number in 1..=self.started {
+            let name = format!("ccm-{number}.log");
+            let log = std::fs::read_to_string(self.file(&name)).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(60)..];
+            eprintln!("--- the end of {name}\n{}", last.join("\n"));
+        }
+    }
+}
+
+/// Waits until the process has logged this text; the first line with it.
+pub async fn said(process: &Process, text: &str) -> String {
+    eventually(&format!("the log says {text:?}"), SOON, async || {
+        let log = process.log();
+        let line = log.lines().find(|line| line.contains(text));
+        line.map(str::to_owned).ok_or(log)
+    })
+    .await
+}
+
+/// A port of the loopback that nothing listens on, below those that systems give to outgoing connections.
+pub fn free_port() -> u16 {
+    use std::sync::atomic::{AtomicU16, Ordering};
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + (std::process::id() % 9_000) as u16;
+    (0..1_000)
+        .map(|_| first + NEXT.fetch_add(1, Ordering::Relaxed) % 1_000)
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a port is free")
 }
 
 /// An instance with an address, a type, a zone and a region.

@@ -1,0 +1,121 @@
+//! A provider whose process is killed in the middle of a call.
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, PostParams};
+use provider_mock::{Command, Fault, FaultKind, Fixture, HumanDuration};
+use testenv::eventually;
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
+
+use crate::process::Provider;
+use crate::world::{SOON, World, ingress, instance};
+
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+async fn slow(provider: &Provider, rpc: &str) {
+    let latency = HumanDuration::from(Duration::from_secs(60));
+    let rpc = rpc.to_owned();
+    provider.ctl(Command::LatencySet { rpc, latency }).await;
+}
+
+async fn load_balancers(provider: &Provider) -> Vec<serde_json::Value> {
+    let list = provider.ctl(Command::LoadBalancerList).await;
+    list.as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_provider_killed_in_a_call_is_asked_again_and_nothing_is_made_twice_or_forgotten() {
+    let mut world = World::new(Fixture::default()).await;
+    let directory = world.file("own");
+    std::fs::create_dir_all(&directory).unwrap();
+    let mut provider = Provider::start(&directory).await;
+    let mut command = std::process::Command::new(crate::world::CCM);
+    command
+        .arg("--kubeconfig")
+        .arg(world.plane.kubeconfig(testenv::User::Ccm))
+        .arg(format!("--provider={}", Provider::endpoint(&directory)))
+        .args(["--secure-port=0", "-v=4"]);
+    let mut ccm = world.start(command);
+    world.led_by(&ccm).await;
+    provider
+        .ctl(Command::InstanceAdd {
+            instance: instance("node-1"),
+        })
+        .await;
+
+    // While it looks up a Node.
+    slow(&provider, "LookupInstances").await;
+    world
+        .register(NodeBuilder::new("node-1").uninitialized())
+        .await;
+    in_flight(&provider, "LookupInstances").await;
+    provider.process().kill();
+    provider = Provider::start(&directory).await;
+    world.initialised("node-1").await;
+
+    // While it makes a load balancer.
+    slow(&provider, "EnsureLoadBalancer").await;
+    let service = LoadBalancerBuilder::new("default", "web").build();
+    let services = world.services();
+    services
+        .create(&PostParams::default(), &service)
+        .await
+        .unwrap();
+    in_flight(&provider, "EnsureLoadBalancer").await;
+    provider.process().kill();
+    provider = Provider::start(&directory).await;
+    world
+        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
+        .await;
+    assert_eq!(load_balancers(&provider).await.len(), 1);
+
+    // After it made one, before it said so: by a crash of its own.
+    let crash = Fault::new("EnsureLoadBalancer", FaultKind::CrashAfter).times(1);
+    provider.ctl(Command::FaultSet { fault: crash }).await;
+    let service = LoadBalancerBuilder::new("default", "shop").build();
+    services
+        .create(&PostParams::default(), &service)
+        .await
+        .unwrap();
+    let ended = provider.process().wait(SOON).await.unwrap();
+    assert_eq!(ended.code(), Some(137));
+    provider = Provider::start(&directory).await;
+    world
+        .service_becomes("shop", "it has an address", |shop| ingress(shop).is_some())
+        .await;
+    assert_eq!(load_balancers(&provider).await.len(), 2);
+
+    // While it deletes one: the finalizer waits for a `done` that somebody gave.
+    slow(&provider, "DeleteLoadBalancer").await;
+    services
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
+    in_flight(&provider, "DeleteLoadBalancer").await;
+    provider.process().kill();
+    let web = services.get("web").await.unwrap();
+    assert_eq!(web.metadata.finalizers, Some(vec![FINALIZER.to_owned()]));
+    provider = Provider::start(&directory).await;
+    eventually("web is gone", SOON, async || {
+        match services.get_opt("web").await {
+            Ok(None) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert_eq!(load_balancers(&provider).await.len(), 1);
+    assert_eq!(ccm.exit_status(), None);
+}
+
+/// Waits until the provider works on such a call.
+async fn in_flight(provider: &Provider, rpc: &str) {
+    eventually(&format!("{rpc} is in flight"), SOON, async || {
+        let last = 1;
+        let report = provider.ctl(Command::Calls { rpc: None, last }).await;
+        match report["in_flight"][rpc].as_u64() {
+            Some(1..) => Ok(()),
+            _ => Err(report.to_string()),
+        }
+    })
+    .await;
+}
