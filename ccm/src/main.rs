@@ -46,8 +46,9 @@ fn main() -> ExitCode {
 
 fn start_log((verbosity, format): (u8, LogFormat)) {
     let level = match verbosity {
-        0..=3 => "info",
-        4..=5 => "info,ccm=debug",
+        // What kube's client logs by itself, several times a second while the API server is away, is in our own lines.
+        0..=3 => "info,kube_client=off",
+        4..=5 => "info,kube_client=off,ccm=debug",
         _ => "debug,ccm=trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));

@@ -61,6 +61,26 @@ struct TimedOut {
     within: Duration,
 }
 
+/// No connection, or one that broke: with the cause, which the client's own error keeps to itself.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server {host} cannot be reached: {cause}")]
+struct Unreachable {
+    host: Arc<str>,
+    cause: String,
+}
+
+impl Unreachable {
+    fn new(host: &Arc<str>, error: &(dyn std::error::Error + 'static)) -> Self {
+        let chain = std::iter::successors(Some(error), |error| error.source());
+        let mut causes: Vec<String> = chain.map(ToString::to_string).collect();
+        causes.dedup();
+        Self {
+            host: Arc::clone(host),
+            cause: causes.join(": "),
+        }
+    }
+}
+
 fn refused(error: impl std::error::Error + Send + Sync + 'static) -> kube::Error {
     kube::Error::Service(Box::new(error))
 }
@@ -96,6 +116,13 @@ impl Gate {
             }
             let start = Instant::now();
             let result = send(&self.base, parts.clone(), body.clone()).await;
+            let result = result.map_err(|error| match error {
+                kube::Error::Service(error) if !error.is::<TimedOut>() => {
+                    refused(Unreachable::new(&self.host, &*error))
+                }
+                kube::Error::HyperError(error) => refused(Unreachable::new(&self.host, &error)),
+                error => error,
+            });
             let status = result.as_ref().ok().map(Response::status);
             self.metrics
                 .done(status, &parts.method, &self.host, start.elapsed());

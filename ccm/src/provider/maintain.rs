@@ -254,7 +254,7 @@ impl Keeper {
             status.probe = state;
             status.probe_message = message;
             if news {
-                tracing::info!(provider = %self.name, state = state.as_str_name(), message = %status.probe_message, "the provider's state");
+                tracing::info!(provider = %self.name, state = state.as_str_name(), message = (!status.probe_message.is_empty()).then_some(status.probe_message.as_str()), "the provider's state");
             }
             news
         });

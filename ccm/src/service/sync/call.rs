@@ -261,7 +261,7 @@ impl Run<'_> {
                 if op == Op::Update {
                     self.tools.metrics.nodesync_errors.inc();
                 }
-                warn!(%service, %provider, ?op, error = %trouble, attempt = failures, next = ?next.outcome.map(shown), "load balancer call failed");
+                warn!(%service, %provider, ?op, error = %trouble, attempt = failures, next = next.outcome.map(shown), "load balancer call failed");
             }
             Verdict::Gone { retained: true } => {
                 info!(%service, %provider, "the provider keeps the load balancer");
@@ -291,7 +291,10 @@ fn with_annotations(service: &Service, patch: &ServicePatch) -> Service {
 /// When a Service is looked at again, for the log.
 fn shown(outcome: Outcome) -> String {
     match outcome {
-        Outcome::At(at) => format!("in {:?}", at.saturating_duration_since(Instant::now())),
+        Outcome::At(at) => {
+            let wait = at.saturating_duration_since(Instant::now());
+            format!("in {:.1}s", wait.as_secs_f64())
+        }
         Outcome::Retry => "after the backoff".to_owned(),
         Outcome::RetryTransport => "after the backoff, or when the provider is back".to_owned(),
         Outcome::Forget => "when it changes".to_owned(),
