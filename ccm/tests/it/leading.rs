@@ -1,1 +1,333 @@
 //! Who leads, and how leading ends.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::PostParams;
+use provider_mock::{Fault, FaultKind, Fixture};
+use testenv::objects::{LoadBalancerBuilder, UNINITIALIZED};
+use testenv::{User, eventually};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::proxy::Proxy;
+use crate::world::{FAST_LEASE, SOON, World, ingress, said, taints};
+
+const HANDLE: &str = "grpc-ccm.io/load-balancer";
+
+/// Writes down who stands in the Lease, one after the other.
+struct Holders {
+    seen: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Holders {
+    fn watch(world: &World) -> Self {
+        let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
+        let seen = Arc::new(Mutex::new(Vec::<String>::new()));
+        let written = Arc::clone(&seen);
+        let task = tokio::spawn(async move {
+            let mut changes = std::pin::pin!(kube::runtime::watcher::watch_object(
+                leases,
+                "cloud-controller-manager"
+            ));
+            while let Some(change) = futures::StreamExt::next(&mut changes).await {
+                let holder = change
+                    .ok()
+                    .flatten()
+                    .and_then(|lease| lease.spec?.holder_identity);
+                let Some(holder) = holder.filter(|holder| !holder.is_empty()) else {
+                    continue;
+                };
+                let mut seen = written.lock().unwrap();
+                if seen.last() != Some(&holder) {
+                    seen.push(holder);
+                }
+            }
+        });
+        Self { seen, task }
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Holders {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn create(world: &World, name: &str) {
+    let service = LoadBalancerBuilder::new("default", name).build();
+    let services = world.services();
+    services
+        .create(&PostParams::default(), &service)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn b_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension() {
+    let mut world = World::new(Fixture::default()).await;
+    let holders = Holders::watch(&world);
+    let mut first = world.ccm(&FAST_LEASE);
+    let first_identity = world.led_by(&first).await;
+    let mut second = world.ccm(&FAST_LEASE);
+    said(&second, "another process leads").await;
+
+    // SIGTERM: released, exit 0, and the standby is there at once.
+    let asked = Instant::now();
+    first.terminate();
+    let second_identity = world.led_by(&second).await;
+    let took = asked.elapsed();
+    println!("after SIGTERM another led in {took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert_eq!(
+        first.wait(SOON).await.unwrap().code(),
+        Some(0),
+        "{}",
+        first.log()
+    );
+    said(&first, "the Lease is released").await;
+
+    // kill -9: after the lease duration, not before.
+    let proxy = Proxy::start(&world.plane).await;
+    let through = proxy.flag();
+    let mut flags = FAST_LEASE.to_vec();
+    flags.push(&through);
+    let mut third = world.ccm(&flags);
+    said(&third, "another process leads").await;
+    let killed = Instant::now();
+    second.kill();
+    let third_identity = world.led_by(&third).await;
+    let took = killed.elapsed();
+    println!("after kill -9 another led in {took:?}");
+    assert!(took > Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+
+    // SIGSTOP with a lookup in flight: the other one does the work; woken up, the old leader writes nothing, and ends.
+    let mut fourth = world.ccm(&FAST_LEASE);
+    said(&fourth, "another process leads").await;
+    world.join("node-0").await;
+    world.initialised("node-0").await;
+    let delay = Fault::delay("LookupInstances", Duration::from_secs(1));
+    let delay = world.cloud().set_fault(delay).unwrap();
+    world.join("node-1").await;
+    let asks = world
+        .cloud()
+        .wait_until(SOON, |cloud| cloud.in_flight("LookupInstances") > 0);
+    assert!(asks.await);
+    third.suspend();
+    let fourth_identity = world.led_by(&fourth).await;
+    world.cloud().clear_fault(delay);
+    world.initialised("node-1").await;
+    world.join("node-2").await;
+    world.initialised("node-2").await;
+    let writes = proxy.writes().len();
+    assert!(writes > 0, "the third never wrote through the proxy");
+    third.resume();
+    let ended = third.wait(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(ended.code(), Some(1));
+    said(&third, "the Lease was lost, another process may lead").await;
+    let after = proxy.writes();
+    assert_eq!(after.len(), writes, "{:?}", &after[writes..]);
+
+    // One after the other, and nobody came back.
+    let expected = [
+        first_identity,
+        second_identity,
+        third_identity,
+        fourth_identity,
+    ];
+    assert_eq!(holders.seen(), expected);
+    assert_eq!(fourth.exit_status(), None);
+    assert_eq!(world.cloud().call_count("Initialize"), 4);
+}
+
+#[tokio::test]
+async fn b_m3_the_lease_is_not_released_before_a_call_that_changes_the_cloud_has_ended() {
+    let mut world = World::new(Fixture::default()).await;
+    let mut first = world.ccm(&[]);
+    let identity = world.led_by(&first).await;
+    let second = world.ccm(&[]);
+    said(&second, "another process leads").await;
+    let latency = Duration::from_secs(3);
+    world
+        .cloud()
+        .set_latency("EnsureLoadBalancer", latency)
+        .unwrap();
+    create(&world, "web").await;
+    let ensures = world
+        .cloud()
+        .wait_until(SOON, |cloud| cloud.in_flight("EnsureLoadBalancer") == 1);
+    assert!(ensures.await);
+    world
+        .cloud()
+        .set_latency("EnsureLoadBalancer", Duration::ZERO)
+        .unwrap();
+    first.terminate();
+    eventually("the Lease is given away", SOON, async || {
+        // Looked at in this order: what was in flight after the Lease was still held was in flight while it was.
+        let in_flight = world.cloud().in_flight("EnsureLoadBalancer");
+        if world.holder().await? == identity {
+            return Err("it is held".to_owned());
+        }
+        assert_eq!(in_flight, 0, "released while a call ran");
+        Ok(())
+    })
+    .await;
+    let calls = world.cloud().calls(Some("EnsureLoadBalancer"));
+    assert_eq!(
+        (calls[0].outcome.as_str(), calls[0].duration_ms >= 2_900),
+        ("ok", true),
+        "{calls:?}"
+    );
+    // What the call brought was stored before: the next leader knows what was made.
+    let web = world.services().get("web").await.unwrap();
+    assert!(ingress(&web).is_some(), "{:?}", web.status);
+    assert!(
+        web.metadata
+            .annotations
+            .unwrap_or_default()
+            .contains_key(HANDLE)
+    );
+    assert_eq!(first.wait(SOON).await.unwrap().code(), Some(0));
+    world.led_by(&second).await;
+
+    // ▲S13: whoever leads next asks, and changes nothing.
+    let gets = world
+        .cloud()
+        .wait_until(SOON, |cloud| cloud.call_count("GetLoadBalancer") >= 1);
+    assert!(gets.await, "{:?}", world.cloud().call_counts());
+    assert_eq!(world.cloud().call_count("EnsureLoadBalancer"), 1);
+}
+
+#[tokio::test]
+async fn b_m3_what_does_not_end_is_cancelled_after_twenty_seconds_and_only_then_is_the_lease_released()
+ {
+    let mut world = World::new(Fixture::default()).await;
+    let mut ccm = world.ccm(&[]);
+    let identity = world.led_by(&ccm).await;
+    let hang = Fault::new("EnsureLoadBalancer", FaultKind::Hang);
+    world.cloud().set_fault(hang).unwrap();
+    create(&world, "web").await;
+    let ensures = world
+        .cloud()
+        .wait_until(SOON, |cloud| cloud.in_flight("EnsureLoadBalancer") == 1);
+    assert!(ensures.await);
+    let asked = Instant::now();
+    ccm.terminate();
+    eventually("the Lease is given away", SOON, async || {
+        let in_flight = world.cloud().in_flight("EnsureLoadBalancer");
+        if world.holder().await? == identity {
+            return Err("it is held".to_owned());
+        }
+        assert_eq!(in_flight, 0, "released while a call ran");
+        Ok(())
+    })
+    .await;
+    let took = asked.elapsed();
+    assert!((19..24).contains(&took.as_secs()), "{took:?}");
+    assert_eq!(ccm.wait(SOON).await.unwrap().code(), Some(0));
+    assert_eq!(
+        world.cloud().calls(Some("EnsureLoadBalancer"))[0].outcome,
+        "cancelled"
+    );
+    said(&ccm, "calls still run: they are cancelled").await;
+}
+
+#[tokio::test]
+async fn b_m3_a_second_signal_ends_it_at_once() {
+    let (world, mut ccm) = World::with_ccm(Fixture::default()).await;
+    let hang = Fault::new("EnsureLoadBalancer", FaultKind::Hang);
+    world.cloud().set_fault(hang).unwrap();
+    create(&world, "web").await;
+    let ensures = world
+        .cloud()
+        .wait_until(SOON, |cloud| cloud.in_flight("EnsureLoadBalancer") == 1);
+    assert!(ensures.await);
+    ccm.terminate();
+    said(&ccm, "stepping down").await;
+    ccm.terminate();
+    let ended = ccm.wait(Duration::from_secs(3)).await.unwrap();
+    assert_eq!(ended.code(), Some(1));
+    said(&ccm, "asked to end a second time").await;
+}
+
+#[tokio::test]
+async fn b_m3_without_election_it_warns_works_and_leaves_the_lease_alone() {
+    let mut world = World::new(Fixture::default()).await;
+    let mut ccm = world.ccm(&["--leader-elect=false"]);
+    let line = said(&ccm, "--leader-elect=false").await;
+    assert!(
+        line.contains("WARN") && line.contains("a second ccm"),
+        "{line}"
+    );
+    world.join("node-1").await;
+    world.initialised("node-1").await;
+    assert!(world.lease().await.is_err());
+    ccm.terminate();
+    assert_eq!(ccm.wait(SOON).await.unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn b_m3_a_go_ccm_and_ours_hand_over_to_each_other() {
+    let mut world = World::new(Fixture::default()).await;
+    let go = |world: &mut World| {
+        let mut command = world.plane.command("go-ccm");
+        command
+            .arg("--kubeconfig")
+            .arg(world.plane.kubeconfig(User::Admin))
+            .args(FAST_LEASE)
+            .args([
+                "--cloud-provider=bench",
+                "--authentication-skip-lookup=true",
+                "--controllers=cloud-node-controller",
+                "--secure-port=0",
+            ]);
+        world.start(command)
+    };
+    let go_ccm = go(&mut world);
+    let go_identity = world.leader().await;
+    let mut ours = world.ccm(&FAST_LEASE);
+    let line = said(&ours, "another process leads").await;
+    assert!(line.contains(&go_identity), "{line}");
+    world.join("node-1").await;
+    eventually("the Go CCM initialised node-1", SOON, async || {
+        let node = world.node("node-1").await?;
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+        if taints(&node).contains(&UNINITIALIZED) {
+            return Err(format!("{id:?}"));
+        }
+        Ok(())
+    })
+    .await;
+    assert_eq!(world.cloud().call_count("Initialize"), 0);
+
+    // It does not release: ours waits the duration that it wrote.
+    drop(go_ccm);
+    world.led_by(&ours).await;
+    world.join("node-2").await;
+    let node = world.initialised("node-2").await;
+    assert_eq!(
+        node.spec.unwrap().provider_id.as_deref(),
+        Some("mock://zone-1/node-2")
+    );
+
+    let _go_ccm = go(&mut world);
+    ours.terminate();
+    assert_eq!(ours.wait(SOON).await.unwrap().code(), Some(0));
+    eventually("the Go CCM leads", SOON, async || {
+        let holder = world.holder().await?;
+        if holder.is_empty() || ours.log().contains(&holder) {
+            Err(holder)
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+}

@@ -7,5 +7,6 @@ mod lifecycle;
 mod nodes;
 mod process;
 mod provider;
+mod proxy;
 mod services;
 mod world;

@@ -1,0 +1,221 @@
+//! What the ccm asks of the API server is what `deploy/rbac.yaml` grants: no less, and no more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use provider_mock::Fixture;
+use serde_json::{Value, json};
+use testenv::objects::{LoadBalancerBuilder, set_ready};
+use testenv::{Options, User, eventually};
+
+use crate::proxy::{Proxy, Rule};
+use crate::world::{SOON, World, free_port, ingress, said, taints};
+
+/// `group/resource verb` of what the file grants.
+fn granted() -> BTreeSet<String> {
+    let text = include_str!("../../../../deploy/rbac.yaml");
+    let mut granted = BTreeSet::new();
+    for document in text.split("\n---\n") {
+        let object: Value = serde_yaml::from_str(document).unwrap();
+        let words = |value: &Value| -> Vec<String> {
+            let words = value.as_array().cloned().unwrap_or_default();
+            words
+                .iter()
+                .filter_map(|word| Some(word.as_str()?.to_owned()))
+                .collect()
+        };
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            for group in words(&rule["apiGroups"]) {
+                for resource in words(&rule["resources"]) {
+                    for verb in words(&rule["verbs"]) {
+                        granted.insert(format!("{group}/{resource} {verb}"));
+                    }
+                }
+            }
+        }
+    }
+    // The role system:auth-delegator, which it is bound to.
+    granted.insert("authentication.k8s.io/tokenreviews create".into());
+    granted.insert("authorization.k8s.io/subjectaccessreviews create".into());
+    granted
+}
+
+/// The same of what was asked, with the codes of the answers; what has no resource by its path.
+fn asked(log: &str) -> BTreeMap<String, BTreeSet<u64>> {
+    let mut asked: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    for line in log.lines() {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        if entry["user"]["username"] != User::Ccm.name() {
+            continue;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let object = &entry["objectRef"];
+        let what = if object.is_null() {
+            text(&entry["requestURI"])
+        } else {
+            let subresource = match object["subresource"].as_str() {
+                Some(name) => format!("/{name}"),
+                None => String::new(),
+            };
+            format!(
+                "{}/{}{subresource}",
+                text(&object["apiGroup"]),
+                text(&object["resource"])
+            )
+        };
+        let code = entry["responseStatus"]["code"].as_u64().unwrap_or(0);
+        asked
+            .entry(format!("{what} {}", text(&entry["verb"])))
+            .or_default()
+            .insert(code);
+    }
+    asked
+}
+
+#[tokio::test]
+async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_granted_is_asked() {
+    let options = Options {
+        audit: true,
+        ..Options::default()
+    };
+    let mut world = World::with_options(Fixture::default(), options).await;
+    let port = free_port();
+    let proxy = Proxy::start(&world.plane).await;
+    let mut ccm = world.ccm(&[
+        &proxy.flag(),
+        "--node-monitor-period=1s",
+        "--node-deletion-brake=min-age=1s",
+        &format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1",
+    ]);
+    world.led_by(&ccm).await;
+    let standby = world.ccm(&[]);
+    said(&standby, "another process leads").await;
+    for name in ["node-1", "node-2", "node-3"] {
+        world.join(name).await;
+    }
+    for name in ["node-1", "node-2", "node-3"] {
+        world.initialised(name).await;
+    }
+    // A Node that stops, and comes back.
+    world.cloud().stop_instance("node-2").unwrap();
+    set_ready(&world.client, "node-2", "False").await.unwrap();
+    world
+        .node_becomes("node-2", "it is tainted as shut down", |node| {
+            taints(node).contains(&"node.cloudprovider.kubernetes.io/shutdown")
+        })
+        .await;
+    world.cloud().start_instance("node-2").unwrap();
+    set_ready(&world.client, "node-2", "True").await.unwrap();
+    world
+        .node_becomes("node-2", "the taint is gone", |node| {
+            taints(node).is_empty()
+        })
+        .await;
+    // One that is gone.
+    world.cloud().remove_instance("node-1").unwrap();
+    set_ready(&world.client, "node-1", "False").await.unwrap();
+    eventually("node-1 is deleted", SOON, async || {
+        world
+            .nodes()
+            .get_opt("node-1")
+            .await
+            .unwrap()
+            .map_or(Ok(()), |_| Err("it is there"))
+    })
+    .await;
+    // A Service: made, with a conflict in the way; changed; deleted.
+    proxy.answer(Rule::new("PATCH", "/services/web", 1, 409));
+    let services = world.services();
+    let service = LoadBalancerBuilder::new("default", "web").build();
+    services
+        .create(&PostParams::default(), &service)
+        .await
+        .unwrap();
+    world
+        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
+        .await;
+    let local = Patch::Merge(json!({"spec": {"externalTrafficPolicy": "Local"}}));
+    services
+        .patch("web", &PatchParams::default(), &local)
+        .await
+        .unwrap();
+    let ensured = world
+        .cloud()
+        .wait_until(SOON, |cloud| cloud.call_count("EnsureLoadBalancer") == 2);
+    assert!(ensured.await);
+    services
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
+    eventually("web is gone", SOON, async || {
+        services
+            .get_opt("web")
+            .await
+            .unwrap()
+            .map_or(Ok(()), |_| Err("it is there"))
+    })
+    .await;
+    // A caller of the HTTPS port.
+    let status = crate::input::get(port, "/metrics", Some("testenv-admin"))
+        .await
+        .0;
+    assert_eq!(status, 200);
+    // An event that is told a second time is a patch of the first.
+    for round in ["one", "two"] {
+        let fault =
+            provider_mock::Fault::failure("EnsureLoadBalancer", provider_sdk::FailureCode::Invalid);
+        world.cloud().set_fault(fault.times(1)).unwrap();
+        let service = LoadBalancerBuilder::new("default", "wrong").build();
+        if round == "one" {
+            services
+                .create(&PostParams::default(), &service)
+                .await
+                .unwrap();
+        } else {
+            let change = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
+            services
+                .patch("wrong", &PatchParams::default(), &change)
+                .await
+                .unwrap();
+        }
+        let calls = world.cloud().call_count("EnsureLoadBalancer");
+        let more = world.cloud().wait_until(SOON, |cloud| {
+            cloud.call_count("EnsureLoadBalancer") >= calls.max(3)
+        });
+        assert!(more.await);
+    }
+    world.event("wrong", "Warning SyncLoadBalancerFailed").await;
+    ccm.terminate();
+    assert_eq!(
+        ccm.wait(Duration::from_secs(10)).await.unwrap().code(),
+        Some(0)
+    );
+
+    let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
+    let asked = asked(&log);
+    let refused: Vec<_> = asked
+        .iter()
+        .filter(|(_, codes)| codes.contains(&403))
+        .collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    let granted = granted();
+    // Everybody may ask for the version.
+    let more: Vec<_> = asked
+        .keys()
+        .filter(|what| !granted.contains(*what) && *what != "/version get")
+        .collect();
+    assert!(
+        more.is_empty(),
+        "asked and not in deploy/rbac.yaml: {more:?}"
+    );
+    let unused: Vec<_> = granted
+        .iter()
+        .filter(|what| !asked.contains_key(*what))
+        .collect();
+    assert!(
+        unused.is_empty(),
+        "in deploy/rbac.yaml and not used: {unused:?}"
+    );
+}

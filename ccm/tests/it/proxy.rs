@@ -1,0 +1,221 @@
+//! Between a ccm and the API server: sees every request, answers some in the server's place, and cuts watches.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use http_body_util::BodyExt;
+use kube::Client;
+use testenv::{ControlPlane, User};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// For `--master`, with the kubeconfig of the ccm beside it.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    port: u16,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    client: Client,
+    state: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    rules: Vec<Rule>,
+    seen: Vec<Seen>,
+    streams: CancellationToken,
+}
+
+/// What is answered in the server's place.
+pub struct Rule {
+    /// The request's method.
+    pub method: &'static str,
+    /// A part of its path and query.
+    pub path: &'static str,
+    /// So many requests.
+    pub times: usize,
+    /// The answer's status.
+    pub status: u16,
+    /// Its `Retry-After`.
+    pub retry_after: Option<u32>,
+    /// Its body; a Kubernetes Status where empty.
+    pub body: String,
+}
+
+/// A request, and what it was answered.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub method: String,
+    /// With its query.
+    pub path: String,
+    pub status: u16,
+    pub at: Instant,
+}
+
+impl Rule {
+    /// This answer to the next so many requests.
+    pub fn new(method: &'static str, path: &'static str, times: usize, status: u16) -> Self {
+        Self {
+            method,
+            path,
+            times,
+            status,
+            retry_after: None,
+            body: String::new(),
+        }
+    }
+
+    fn answer(&self) -> Response {
+        let body = if self.body.is_empty() {
+            serde_json::json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "scripted by the test", "reason": "Test", "code": self.status,
+            })
+            .to_string()
+        } else {
+            self.body.clone()
+        };
+        let status = StatusCode::from_u16(self.status).unwrap();
+        let mut answer =
+            (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
+        if let Some(seconds) = self.retry_after {
+            answer
+                .headers_mut()
+                .insert(header::RETRY_AFTER, seconds.into());
+        }
+        answer
+    }
+}
+
+impl Proxy {
+    /// In front of this control plane.
+    pub async fn start(plane: &ControlPlane) -> Self {
+        let mut config = plane.config(User::Ccm);
+        config.default_retry = false;
+        let shared = Arc::new(Shared {
+            client: Client::try_from(config).unwrap(),
+            state: Mutex::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let router = Router::new().fallback(pass).with_state(Arc::clone(&shared));
+        let task = tokio::spawn(async move {
+            axum::serve(listener, router).await.unwrap();
+        });
+        Self { shared, port, task }
+    }
+
+    /// The flag that leads a ccm through here.
+    pub fn flag(&self) -> String {
+        format!("--master=http://127.0.0.1:{}", self.port)
+    }
+
+    /// One more rule.
+    pub fn answer(&self, rule: Rule) {
+        self.shared.state().rules.push(rule);
+    }
+
+    /// Cuts all answers that are still being streamed: the watches.
+    pub fn cut(&self) {
+        std::mem::take(&mut self.shared.state().streams).cancel();
+    }
+
+    /// Requests so far, with this method (any where it is empty) and this in their path.
+    pub fn seen(&self, method: &str, path: &str) -> Vec<Seen> {
+        let state = self.shared.state();
+        let fits =
+            |seen: &&Seen| (method.is_empty() || seen.method == method) && seen.path.contains(path);
+        state.seen.iter().filter(fits).cloned().collect()
+    }
+
+    /// Requests so far that change something other than the Lease.
+    pub fn writes(&self) -> Vec<Seen> {
+        let state = self.shared.state();
+        let fits = |seen: &&Seen| seen.method != "GET" && !seen.path.contains("/leases");
+        state.seen.iter().filter(fits).cloned().collect()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, Inner> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let method = request.method().to_string();
+    let path = request.uri().path_and_query().unwrap().to_string();
+    let (scripted, streams) = {
+        let mut state = shared.state();
+        let rule = state
+            .rules
+            .iter_mut()
+            .find(|rule| rule.times > 0 && rule.method == method && path.contains(rule.path));
+        let scripted = rule.map(|rule| {
+            rule.times -= 1;
+            rule.answer()
+        });
+        (scripted, state.streams.clone())
+    };
+    let at = Instant::now();
+    let answer = match scripted {
+        Some(answer) => answer,
+        None => forward(&shared.client, request, streams).await,
+    };
+    let status = answer.status().as_u16();
+    shared.state().seen.push(Seen {
+        method,
+        path,
+        status,
+        at,
+    });
+    answer
+}
+
+async fn forward(client: &Client, request: Request, streams: CancellationToken) -> Response {
+    let (mut head, body) = request.into_parts();
+    // The client has its own.
+    head.headers.remove(header::HOST);
+    head.headers.remove(header::AUTHORIZATION);
+    head.headers.remove(header::CONNECTION);
+    let Ok(body) = body.collect().await else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let request = Request::from_parts(head, kube::client::Body::from(body.to_bytes()));
+    let (mut head, body) = match client.send(request).await {
+        Ok(answer) => answer.into_parts(),
+        Err(error) => return (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+    };
+    head.headers.remove(header::TRANSFER_ENCODING);
+    let cut = futures::stream::once(streams.cancelled_owned())
+        .map(|()| Err::<Bytes, axum::BoxError>("cut by the test".into()));
+    let data = body
+        .into_data_stream()
+        .map(|data| data.map_err(axum::BoxError::from));
+    // Ends with the data, or with the cut.
+    let mut over = false;
+    let data = data.map(Some).chain(futures::stream::once(async { None }));
+    let body = futures::stream::select(data, cut.map(Some)).take_while(move |item| {
+        let go_on = !over && item.is_some();
+        over = matches!(item, Some(Err(_)));
+        std::future::ready(go_on)
+    });
+    Response::from_parts(
+        head,
+        Body::from_stream(body.map(|item| item.unwrap_or_else(|| Ok(Bytes::new())))),
+    )
+}
