@@ -1,4 +1,11 @@
 //! The real `ccm` process against a real API server, with the mock provider on a real socket.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "helpers of tests"
+)]
 
 mod api_server;
 mod input;
