@@ -1,1 +1,185 @@
 //! Load balancers for Services.
+
+mod answers;
+mod deletion;
+mod faults;
+mod handles;
+mod life;
+mod many;
+mod scope;
+mod shapes;
+mod targets;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use provider_mock::{CallEntry, Fault, LoadBalancer};
+use serde_json::{Value, json};
+use testenv::eventually;
+use testenv::objects::LoadBalancerBuilder;
+
+use crate::world::{SOON, World, ingress};
+
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+const HANDLE: &str = "grpc-ccm.io/load-balancer";
+
+const ENSURE: &str = "EnsureLoadBalancer";
+const UPDATE: &str = "UpdateLoadBalancer";
+const DELETE: &str = "DeleteLoadBalancer";
+const GET: &str = "GetLoadBalancer";
+
+impl World {
+    async fn create(&self, service: LoadBalancerBuilder) -> Service {
+        self.services()
+            .create(&PostParams::default(), &service.build())
+            .await
+            .unwrap()
+    }
+
+    /// A Service of type LoadBalancer, once it shows an address.
+    async fn balanced(&self, name: &str) -> Service {
+        self.create(balancer(name)).await;
+        self.shows_address(name).await
+    }
+
+    async fn shows_address(&self, name: &str) -> Service {
+        self.service_becomes(name, "shows an address", |service| {
+            ingress(service).is_some()
+        })
+        .await
+    }
+
+    async fn service(&self, name: &str) -> Service {
+        self.services().get(name).await.unwrap()
+    }
+
+    /// Patches the Service, as a user does.
+    async fn edit(&self, name: &str, patch: Value) -> Service {
+        self.services()
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap()
+    }
+
+    async fn annotate(&self, name: &str, key: &str, value: &str) -> Service {
+        self.edit(name, json!({"metadata": {"annotations": {key: value}}}))
+            .await
+    }
+
+    /// Asks for the Service's deletion.
+    async fn delete(&self, name: &str) {
+        self.services()
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    /// Takes all finalizers off, as an impatient user does.
+    async fn force_finalizers_off(&self, name: &str) {
+        self.edit(name, json!({"metadata": {"finalizers": null}}))
+            .await;
+    }
+
+    /// Waits until the API server has no Service of this name.
+    async fn vanishes(&self, name: &str) {
+        eventually(&format!("{name} is gone"), SOON, async || {
+            match self.services().get_opt(name).await {
+                Ok(None) => Ok(()),
+                Ok(Some(service)) => Err(format!("{:?}", service.metadata)),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+        .await;
+    }
+
+    /// The load balancer that is marked for the Service.
+    fn made(&self, name: &str) -> Option<LoadBalancer> {
+        self.cloud().load_balancer("default", name)
+    }
+
+    /// The names of the load balancer's targets.
+    fn targets(&self, name: &str) -> Vec<String> {
+        self.made(name).map(|lb| lb.targets).unwrap_or_default()
+    }
+
+    /// Waits until the load balancer has these targets.
+    async fn targeted(&self, name: &str, nodes: &[&str]) {
+        eventually(&format!("{name} balances to {nodes:?}"), SOON, async || {
+            let targets = self.targets(name);
+            (targets == nodes)
+                .then_some(())
+                .ok_or(format!("{targets:?}"))
+        })
+        .await;
+    }
+
+    /// The calls about this Service that have ended, oldest first.
+    fn asked(&self, rpc: &str, name: &str) -> Vec<CallEntry> {
+        let name = format!("default/{name}");
+        let mut calls = self.cloud().calls(Some(rpc));
+        calls.retain(|call| call.names.contains(&name));
+        calls
+    }
+
+    fn times(&self, rpc: &str, name: &str) -> usize {
+        self.asked(rpc, name).len()
+    }
+
+    /// Waits until so many calls about this Service have ended, and no fewer.
+    async fn asked_times(&self, rpc: &str, name: &str, times: usize) {
+        eventually(&format!("{times} {rpc} for {name}"), SOON, async || {
+            let calls = self.asked(rpc, name);
+            (calls.len() >= times)
+                .then_some(())
+                .ok_or(format!("{calls:?}"))
+        })
+        .await;
+    }
+
+    /// Waits until a call of this RPC is in flight.
+    async fn in_flight(&self, rpc: &str) {
+        let began = self
+            .cloud()
+            .wait_until(SOON, |cloud| cloud.in_flight(rpc) > 0);
+        assert!(began.await, "no {rpc} began");
+    }
+
+    fn fault(&self, fault: Fault) {
+        self.cloud().set_fault(fault).unwrap();
+    }
+
+    /// Shows that all that the ccm saw before has been acted upon: a Service that is made now has got its load balancer.
+    async fn later_one_is_served(&self, name: &str) {
+        self.balanced(name).await;
+    }
+}
+
+fn balancer(name: &str) -> LoadBalancerBuilder {
+    LoadBalancerBuilder::new("default", name)
+}
+
+fn subject(name: &str) -> String {
+    format!("default/{name}")
+}
+
+fn has_finalizer(service: &Service) -> bool {
+    let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
+    finalizers.iter().any(|name| name == FINALIZER)
+}
+
+fn annotation<'a>(service: &'a Service, key: &str) -> Option<&'a str> {
+    let annotations = service.metadata.annotations.as_ref()?;
+    annotations.get(key).map(String::as_str)
+}
+
+/// The handle in the annotation.
+fn stored_handle(service: &Service) -> Option<String> {
+    let text = annotation(service, HANDLE)?;
+    let record: Value = serde_json::from_str(text).ok()?;
+    assert_eq!(record["provider"], "mock", "{text}");
+    assert_eq!(
+        record["uid"].as_str(),
+        service.metadata.uid.as_deref(),
+        "{text}"
+    );
+    record["handle"].as_str().map(str::to_owned)
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::Client;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use provider_mock::{Cloud, Fixture, Instance, Mock};
 use testenv::objects::{NodeBuilder, UNINITIALIZED};
 use testenv::{ControlPlane, Options, Process, User, eventually};
@@ -155,6 +155,37 @@ impl World {
             }
         })
         .await
+    }
+
+    /// Kills a ccm (SIGKILL) and, as an operator in a hurry may, takes its name off the Lease: the next one need not wait 15 s for it to expire.
+    pub async fn crash(&self, ccm: &mut Process) {
+        ccm.kill();
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
+        let nobody = serde_json::json!({"spec": {"holderIdentity": ""}});
+        leases
+            .patch(
+                "cloud-controller-manager",
+                &PatchParams::default(),
+                &Patch::Merge(nobody),
+            )
+            .await
+            .unwrap();
+    }
+
+    /// Waits until the leader has renewed its Lease so many times: it lives, and about two seconds passed for each.
+    pub async fn renewals(&self, times: usize) {
+        let mut seen = None;
+        for _ in 0..=times {
+            seen = eventually("the Lease is renewed", SOON, async || {
+                let renewed = self.lease().await?.spec.and_then(|spec| spec.renew_time);
+                if renewed == seen {
+                    Err(format!("still {seen:?}"))
+                } else {
+                    Ok(renewed)
+                }
+            })
+            .await;
+        }
     }
 
     /// An instance and its Node, as a kubelet registers it.

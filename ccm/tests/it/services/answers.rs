@@ -1,0 +1,237 @@
+//! What a provider may answer besides "done": elsewhere, retained, pending, events, annotations.
+
+use std::time::Duration;
+
+use provider_mock::Fixture;
+use provider_mock::fixture::{EventSpec, ServiceBehaviour};
+use serde_json::json;
+use testenv::objects::NodeBuilder;
+
+use super::{DELETE, ENSURE, UPDATE, annotation, balancer, has_finalizer, stored_handle};
+use crate::world::{World, ingress, instance};
+
+const ELSEWHERE: &str = "mock.grpc-ccm.io/handled-elsewhere";
+const RETAIN: &str = "mock.grpc-ccm.io/retain";
+
+#[tokio::test]
+async fn b_s8_handled_elsewhere_and_retained() {
+    let (world, _ccm) = World::with_ccm(Fixture::default()).await;
+    world
+        .create(balancer("elsewhere").annotation(ELSEWHERE, "true"))
+        .await;
+    world
+        .create(balancer("elsewhere-too").annotation(ELSEWHERE, "true"))
+        .await;
+    world
+        .create(balancer("kept").annotation(RETAIN, "true"))
+        .await;
+    world.create(balancer("handed-over")).await;
+    world.asked_times(ENSURE, "elsewhere", 1).await;
+    world.asked_times(ENSURE, "elsewhere-too", 1).await;
+    world.shows_address("kept").await;
+    world.shows_address("handed-over").await;
+
+    // Whoever does it writes the status; a change of Nodes is his.
+    let theirs = json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}}});
+    world
+        .services()
+        .patch_status(
+            "elsewhere",
+            &kube::api::PatchParams::default(),
+            &kube::api::Patch::Merge(theirs),
+        )
+        .await
+        .unwrap();
+    world.cloud().add_instance(instance("a")).unwrap();
+    world
+        .register(NodeBuilder::new("a").provider_id("mock://zone-1/a"))
+        .await;
+    world.targeted("kept", &["a"]).await;
+    let service = world.service("elsewhere").await;
+    assert_eq!(ingress(&service).as_deref(), Some("203.0.113.9"));
+    assert!(has_finalizer(&service));
+    assert_eq!(stored_handle(&service), None);
+    assert_eq!(world.times(ENSURE, "elsewhere"), 1);
+    assert_eq!(world.times(UPDATE, "elsewhere"), 0);
+    // Another change asks again: it may be the provider's now.
+    world
+        .edit(
+            "elsewhere-too",
+            json!({"metadata": {"annotations": {ELSEWHERE: null}}}),
+        )
+        .await;
+    world.shows_address("elsewhere-too").await;
+
+    world.delete("elsewhere").await;
+    world.vanishes("elsewhere").await;
+    assert_eq!(world.times(DELETE, "elsewhere"), 1);
+
+    // Made here before, then said to be somebody else's: it would leak, so it stays and says so.
+    world.annotate("handed-over", ELSEWHERE, "true").await;
+    world.asked_times(ENSURE, "handed-over", 2).await;
+    world.delete("handed-over").await;
+    world
+        .event(
+            "handed-over",
+            "Warning SyncLoadBalancerFailed Error syncing load balancer: failed to delete load balancer: the provider says that another component handles it",
+        )
+        .await;
+    assert!(has_finalizer(&world.service("handed-over").await));
+    assert!(world.made("handed-over").is_some());
+    world
+        .edit(
+            "handed-over",
+            json!({"metadata": {"annotations": {ELSEWHERE: null}}}),
+        )
+        .await;
+    world.vanishes("handed-over").await;
+    assert!(world.made("handed-over").is_none());
+
+    world.delete("kept").await;
+    world.vanishes("kept").await;
+    assert!(world.made("kept").is_some());
+    world
+        .event("kept", "Warning RetainedLoadBalancer The provider keeps the load balancer in the cloud: load balancer")
+        .await;
+    let events = world.events("kept").await;
+    assert!(
+        !events
+            .iter()
+            .any(|event| event.contains("DeletedLoadBalancer")),
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn b_s9_s19_pending_is_asked_again_after_exactly_the_delay() {
+    let mut fixture = Fixture::default();
+    fixture.provisioning.load_balancer = Duration::from_millis(3_500).into();
+    let (mut world, mut ccm) = World::with_ccm(fixture).await;
+    world.create(balancer("web")).await;
+    world.asked_times(ENSURE, "web", 1).await;
+    // The handle is there long before the address.
+    let pending = world
+        .service_becomes("web", "has a handle", |web| stored_handle(web).is_some())
+        .await;
+    assert_eq!(ingress(&pending), None);
+    assert!(has_finalizer(&pending));
+    // A change of Nodes, a label and a status meanwhile are no reason to ask earlier.
+    world.cloud().add_instance(instance("a")).unwrap();
+    world
+        .register(NodeBuilder::new("a").provider_id("mock://zone-1/a"))
+        .await;
+    world
+        .edit("web", json!({"metadata": {"labels": {"any": "1"}}}))
+        .await;
+    world.shows_address("web").await;
+    let calls = world.asked(ENSURE, "web");
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    let waited = calls[1].at_ms - calls[0].at_ms;
+    assert!((3_500..4_000).contains(&waited), "{calls:?}");
+    // The targets that came meanwhile went along.
+    assert_eq!(world.targets("web"), ["a"]);
+    assert_eq!(world.times(UPDATE, "web"), 0);
+    let events = world.events("web").await;
+    assert!(
+        !events
+            .iter()
+            .any(|event| event.contains("SyncLoadBalancerFailed")),
+        "{events:?}"
+    );
+
+    // A change of the Service itself does not wait for the delay.
+    world.create(balancer("second")).await;
+    world
+        .service_becomes("second", "has a handle", |web| stored_handle(web).is_some())
+        .await;
+    world.annotate("second", "mock.grpc-ccm.io/any", "1").await;
+    world.asked_times(ENSURE, "second", 2).await;
+    let calls = world.asked(ENSURE, "second");
+    assert!(calls[1].at_ms - calls[0].at_ms < 3_000, "{calls:?}");
+    // kill -9 while it is pending: the next one goes on with the same load balancer.
+    let handle = stored_handle(&world.service("second").await);
+    world.crash(&mut ccm).await;
+    let _ccm = world.ccm(&[]);
+    let second = world.shows_address("second").await;
+    assert_eq!(stored_handle(&second), handle);
+    assert_eq!(world.cloud().load_balancers().len(), 2);
+}
+
+#[tokio::test]
+async fn s15_events_and_annotations_of_the_provider() {
+    let mut fixture = Fixture::default();
+    fixture.capabilities.load_balancers.features.clear();
+    let mut world = World::new(fixture).await;
+    let _ccm =
+        world.ccm(&["--provider-annotation-prefixes=mock.grpc-ccm.io/,example.com/granted-"]);
+    let set = [
+        ("mock.grpc-ccm.io/id", "lb"),
+        ("example.com/granted-one", "1"),
+        ("example.com/other", "no"),
+        ("grpc-ccm.io/load-balancer", "no"),
+        ("mock.grpc-ccm.io/not a key", "no"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let behaviour = ServiceBehaviour {
+        set_annotations: set.into(),
+        remove_annotations: vec!["mock.grpc-ccm.io/old".into(), "example.com/keep".into()],
+        events: vec![
+            EventSpec {
+                warning: true,
+                reason: "QuotaLow".into(),
+                message: "two load balancers are left".into(),
+            },
+            EventSpec {
+                warning: false,
+                reason: "no word".into(),
+                message: "said all the same".into(),
+            },
+        ],
+        ..ServiceBehaviour::default()
+    };
+    world.cloud().set_service("default/web", behaviour).unwrap();
+    let service = balancer("web")
+        .port("dns", 53, "UDP")
+        .annotation("mock.grpc-ccm.io/old", "1")
+        .annotation("example.com/keep", "1");
+    world.create(service).await;
+    let web = world.shows_address("web").await;
+    for (key, value) in [
+        ("mock.grpc-ccm.io/id", Some("lb")),
+        ("example.com/granted-one", Some("1")),
+        ("example.com/other", None),
+        ("mock.grpc-ccm.io/not a key", None),
+        ("mock.grpc-ccm.io/old", None),
+        ("example.com/keep", Some("1")),
+    ] {
+        assert_eq!(annotation(&web, key), value, "{key}");
+    }
+    assert_eq!(stored_handle(&web), world.made("web").map(|lb| lb.handle));
+    for event in [
+        "Warning QuotaLow two load balancers are left",
+        "Normal ProviderEvent said all the same",
+        "Warning AnnotationsRefused The provider may not write 4 annotation(s)",
+        "Warning UnsupportedServiceField Provider \"mock\" does not honour spec.ports[].protocol: UDP",
+    ] {
+        world.event("web", event).await;
+    }
+    // The provider's own annotations are no change of the user's.
+    world.later_one_is_served("later").await;
+    assert_eq!(
+        world.times(ENSURE, "web"),
+        1,
+        "{:?}",
+        world.asked(ENSURE, "web")
+    );
+
+    // A field that is used later is told later, all that are used by name.
+    world
+        .edit("later", json!({"spec": {"sessionAffinity": "ClientIP", "loadBalancerSourceRanges": ["10.0.0.0/8"], "externalTrafficPolicy": "Local"}}))
+        .await;
+    world
+        .event(
+            "later",
+            "Warning UnsupportedServiceField Provider \"mock\" does not honour spec.loadBalancerSourceRanges, spec.sessionAffinity: ClientIP, spec.externalTrafficPolicy: Local",
+        )
+        .await;
+}

@@ -1,0 +1,285 @@
+//! Every row of the contract's table of failures, on Ensure.
+
+use std::time::Duration;
+
+use provider_mock::fixture::FailureSpec;
+use provider_mock::{Fault, FaultKind, Fixture};
+use provider_sdk::FailureCode as Code;
+
+use super::{DELETE, ENSURE, GET, balancer, stored_handle, subject};
+use crate::world::{World, ingress};
+
+/// How a Service whose first calls fail is asked for again.
+enum Again {
+    /// After so many milliseconds, and it succeeds.
+    Between(u64, u64),
+    /// Not in the time of this test, unless it changes.
+    WhenChanged,
+    /// Not in the time of this test.
+    MuchLater,
+}
+use Again::{Between, MuchLater, WhenChanged};
+
+/// The first backoff: 5 s, less a jitter of at most a quarter.
+const BACKOFF: Again = Between(3_700, 6_500);
+
+#[tokio::test]
+async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says() {
+    let (world, _ccm) = World::with_ccm(Fixture::default()).await;
+    // Name, the code, how often, whether an event tells it, when it is tried again.
+    let rows = [
+        ("invalid", Code::Invalid, 1, true, WhenChanged),
+        ("precondition", Code::Precondition, 1, true, BACKOFF),
+        ("not-found", Code::NotFound, 1, true, BACKOFF),
+        ("conflict", Code::Conflict, 1, true, MuchLater),
+        ("busy", Code::Busy, 3, false, Between(1_000, 1_700)),
+        ("credentials", Code::Credentials, 1, false, MuchLater),
+        ("unavailable", Code::Unavailable, 1, false, BACKOFF),
+        ("internal", Code::Internal, 1, true, BACKOFF),
+    ];
+    for (name, code, times, ..) in &rows {
+        world.fault(
+            Fault::failure(ENSURE, *code)
+                .subject(subject(name))
+                .times(*times),
+        );
+    }
+    // What no provider should answer is a fault, and told.
+    let broken = [
+        ("unset", FaultKind::UnsetOutcome),
+        ("empty", FaultKind::EmptyAnswer),
+        ("no-address", FaultKind::IngressAddress),
+    ];
+    world.fault(
+        Fault::new(ENSURE, FaultKind::UnsetOutcome)
+            .subject(subject("unset"))
+            .times(1),
+    );
+    world.fault(
+        Fault::new(ENSURE, FaultKind::EmptyAnswer)
+            .subject(subject("empty"))
+            .times(1),
+    );
+    world.fault(
+        Fault::new(ENSURE, FaultKind::IngressAddress)
+            .value("not an address")
+            .subject(subject("no-address"))
+            .times(1),
+    );
+    // And what says nothing at all: the first time it is not even told.
+    let silent = [
+        (
+            "status",
+            Fault::status(ENSURE, tonic::Code::InvalidArgument),
+        ),
+        ("garbage", Fault::new(ENSURE, FaultKind::Garbage)),
+        ("oversized", Fault::new(ENSURE, FaultKind::Oversized)),
+    ];
+    for (name, fault) in &silent {
+        world.fault(fault.clone().subject(subject(name)).times(1));
+    }
+    // The provider's own delay goes before the table's.
+    let soon = FailureSpec::new(Code::Internal).retry_after(Duration::from_secs(2));
+    world.fault(
+        Fault::new(ENSURE, FaultKind::Failure)
+            .with_failure(soon)
+            .subject(subject("its-own-delay"))
+            .times(1),
+    );
+    // A failure does not unmake what was made: the handle is stored.
+    world.fault(
+        Fault::new(ENSURE, FaultKind::FailureAfter)
+            .subject(subject("half-made"))
+            .times(1),
+    );
+    let names: Vec<&str> = rows
+        .iter()
+        .map(|row| row.0)
+        .chain(broken.iter().map(|row| row.0))
+        .chain(silent.iter().map(|row| row.0))
+        .chain(["its-own-delay", "half-made"])
+        .collect();
+    for name in &names {
+        world.create(balancer(name)).await;
+    }
+    let half_made = world
+        .service_becomes("half-made", "has a handle", |service| {
+            stored_handle(service).is_some()
+        })
+        .await;
+    assert_eq!(ingress(&half_made), None);
+    assert_eq!(world.times(ENSURE, "half-made"), 1);
+    // One object's trouble is nobody else's.
+    world.later_one_is_served("later").await;
+
+    for (name, code, times, told, again) in &rows {
+        let event = "Warning SyncLoadBalancerFailed Error syncing load balancer: failed to ensure load balancer: scripted by the mock";
+        if *told {
+            world.event(name, event).await;
+        }
+        match again {
+            Between(least, most) => {
+                world.shows_address(name).await;
+                let calls = world.asked(ENSURE, name);
+                assert_eq!(calls.len(), *times as usize + 1, "{code:?}: {calls:?}");
+                for pair in calls.windows(2) {
+                    let waited = pair[1].at_ms - pair[0].at_ms;
+                    assert!((*least..*most).contains(&waited), "{code:?}: {calls:?}");
+                }
+            }
+            WhenChanged | MuchLater => {}
+        }
+        if !told {
+            let events = world.events(name).await;
+            assert!(
+                !events
+                    .iter()
+                    .any(|event| event.contains("SyncLoadBalancerFailed")),
+                "{code:?}: {events:?}"
+            );
+        }
+    }
+    for (name, kind) in broken {
+        world.shows_address(name).await;
+        let words = "Warning SyncLoadBalancerFailed Error syncing load balancer: failed to ensure load balancer: ";
+        let event = world.event(name, words).await;
+        assert!(event.len() > words.len(), "{kind}: {event}");
+        assert_eq!(world.times(ENSURE, name), 2, "{kind}");
+    }
+    for (name, _) in silent {
+        world.shows_address(name).await;
+        assert_eq!(world.times(ENSURE, name), 2, "{name}");
+        let events = world.events(name).await;
+        assert!(
+            !events
+                .iter()
+                .any(|event| event.contains("SyncLoadBalancerFailed")),
+            "{name}: {events:?}"
+        );
+    }
+    world.shows_address("its-own-delay").await;
+    let calls = world.asked(ENSURE, "its-own-delay");
+    let waited = calls[1].at_ms - calls[0].at_ms;
+    assert!((2_000..2_500).contains(&waited), "{calls:?}");
+    let done = world.shows_address("half-made").await;
+    assert_eq!(stored_handle(&done), stored_handle(&half_made));
+
+    // All backoffs are over by now: these were not asked for again.
+    for (name, code, _, _, again) in &rows {
+        if matches!(again, WhenChanged | MuchLater) {
+            assert_eq!(world.times(ENSURE, name), 1, "{code:?}");
+            // A change of the Service is a reason in any case.
+            world.annotate(name, "example.com/any", "1").await;
+            world.shows_address(name).await;
+            assert_eq!(world.times(ENSURE, name), 2, "{code:?}");
+        }
+    }
+    assert_eq!(world.cloud().load_balancers().len(), names.len() + 1);
+}
+
+#[tokio::test]
+async fn throttled_slows_all_services_and_not_initialized_initialises_again() {
+    let (world, _ccm) = World::with_ccm(Fixture::default()).await;
+    world.balanced("first").await;
+    let slow = FailureSpec::new(Code::Throttled).retry_after(Duration::from_secs(3));
+    world.fault(
+        Fault::new(ENSURE, FaultKind::Failure)
+            .with_failure(slow)
+            .subject(subject("throttled"))
+            .times(1),
+    );
+    world.create(balancer("throttled")).await;
+    world.asked_times(ENSURE, "throttled", 1).await;
+    let at = world.asked(ENSURE, "throttled")[0].at_ms;
+    world.balanced("other").await;
+    world.annotate("first", "example.com/any", "1").await;
+    world.delete("first").await;
+    world.vanishes("first").await;
+    world.shows_address("throttled").await;
+    let others = [world.asked(ENSURE, "other"), world.asked(DELETE, "first")].concat();
+    assert!(!others.is_empty());
+    for call in others.iter().chain(&world.asked(ENSURE, "throttled")[1..]) {
+        let waited = call.at_ms - at;
+        assert!((2_900..7_000).contains(&waited), "{waited} ms: {call:?}");
+    }
+    let events = world.events("throttled").await;
+    assert!(
+        !events.iter().any(|event| event.contains("Failed")),
+        "{events:?}"
+    );
+
+    let initialized = world.cloud().call_count("Initialize");
+    world.cloud().forget_initialize();
+    world.balanced("after").await;
+    assert_eq!(world.cloud().call_count("Initialize"), initialized + 1);
+    let calls = world.asked(ENSURE, "after");
+    assert_eq!(calls[0].outcome, "failed:NOT_INITIALIZED");
+    assert!(calls[1].at_ms - calls[0].at_ms < 2_000, "{calls:?}");
+    let events = world.events("after").await;
+    assert!(
+        !events.iter().any(|event| event.contains("Failed")),
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn s13_trouble_of_get_is_no_reason_to_write() {
+    let (mut world, mut ccm) = World::with_ccm(Fixture::default()).await;
+    let names = ["failed", "status", "unset", "in-two-minds", "fine"];
+    for name in names {
+        world.balanced(name).await;
+    }
+    world.crash(&mut ccm).await;
+    world.cloud().reset_calls();
+    let soon = FailureSpec::new(Code::Internal).retry_after(Duration::from_secs(1));
+    world.fault(
+        Fault::new(GET, FaultKind::Failure)
+            .with_failure(soon)
+            .subject(subject("failed"))
+            .times(2),
+    );
+    world.fault(
+        Fault::status(GET, tonic::Code::NotFound)
+            .subject(subject("status"))
+            .times(1),
+    );
+    world.fault(
+        Fault::new(GET, FaultKind::UnsetOutcome)
+            .subject(subject("unset"))
+            .times(1),
+    );
+    // Not in sync, whatever is so: Ensure, which finds nothing to do.
+    world.fault(
+        Fault::new(GET, FaultKind::InSync)
+            .value("false")
+            .subject(subject("in-two-minds")),
+    );
+    let _ccm = world.ccm(&[]);
+    for (name, times) in [
+        ("failed", 3),
+        ("status", 2),
+        ("unset", 2),
+        ("in-two-minds", 1),
+        ("fine", 1),
+    ] {
+        world.asked_times(GET, name, times).await;
+    }
+    world.asked_times(ENSURE, "in-two-minds", 1).await;
+    world.later_one_is_served("later").await;
+    for (name, ensures) in [
+        ("failed", 0),
+        ("status", 0),
+        ("unset", 0),
+        ("in-two-minds", 1),
+        ("fine", 0),
+    ] {
+        assert_eq!(world.times(ENSURE, name), ensures, "{name}");
+    }
+    assert_eq!(
+        world.cloud().cloud_writes(),
+        1,
+        "{:?}",
+        world.cloud().writes()
+    );
+    assert_eq!(world.cloud().load_balancers().len(), names.len() + 1);
+}

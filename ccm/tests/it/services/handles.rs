@@ -1,0 +1,206 @@
+//! The handle of a load balancer: when it is kept, what an edited one does, and taking over what a Go CCM made.
+
+use provider_mock::{Fault, FaultKind, Fixture, LoadBalancer, native_name};
+use serde_json::json;
+use testenv::eventually;
+
+use super::{DELETE, ENSURE, HANDLE, annotation, balancer, has_finalizer, stored_handle, subject};
+use crate::world::{SOON, World, ingress};
+
+fn record(provider: &str, handle: &str) -> String {
+    json!({"provider": provider, "handle": handle}).to_string()
+}
+
+#[tokio::test]
+async fn s19_killed_between_the_cloud_and_the_api_server() {
+    let (mut world, mut ccm) = World::with_ccm(Fixture::default()).await;
+    // Made in the cloud, never answered.
+    world.fault(Fault::new(ENSURE, FaultKind::HangAfter).subject(subject("unanswered")));
+    world.create(balancer("unanswered")).await;
+    eventually("it stands in the cloud", SOON, async || {
+        world.made("unanswered")
+    })
+    .await;
+    let first = world.made("unanswered").unwrap().handle;
+    // Deleted in the cloud, never answered.
+    world.balanced("leaving").await;
+    world.fault(Fault::new(DELETE, FaultKind::HangAfter).subject(subject("leaving")));
+    world.delete("leaving").await;
+    eventually("it is gone from the cloud", SOON, async || {
+        world.made("leaving").is_none().then_some(())
+    })
+    .await;
+    assert!(has_finalizer(&world.service("leaving").await));
+    world.crash(&mut ccm).await;
+    assert_eq!(stored_handle(&world.service("unanswered").await), None);
+    world.cloud().clear_faults();
+
+    let _ccm = world.ccm(&[]);
+    let service = world.shows_address("unanswered").await;
+    assert_eq!(stored_handle(&service), Some(first));
+    world.vanishes("leaving").await;
+    assert_eq!(world.cloud().load_balancers().len(), 1);
+}
+
+#[tokio::test]
+async fn s19_an_edited_handle_harms_nobody() {
+    let (world, _ccm) = World::with_ccm(Fixture::default()).await;
+    for name in ["victim", "thief", "garbled", "emptied", "another"] {
+        world.create(balancer(name)).await;
+    }
+    for name in ["victim", "thief", "garbled", "emptied", "another"] {
+        world.shows_address(name).await;
+    }
+    let victim = world.made("victim").unwrap();
+    let own = world.made("thief").unwrap();
+
+    // Somebody else's load balancer: CONFLICT, and his stays as it is.
+    world
+        .annotate("thief", HANDLE, &record("mock", &victim.handle))
+        .await;
+    world
+        .edit(
+            "thief",
+            json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}),
+        )
+        .await;
+    world
+        .event(
+            "thief",
+            &format!("Warning SyncLoadBalancerFailed Error syncing load balancer: failed to ensure load balancer: load balancer {} ", victim.handle),
+        )
+        .await;
+    world.delete("thief").await;
+    world
+        .event(
+            "thief",
+            &format!("Warning SyncLoadBalancerFailed Error syncing load balancer: failed to delete load balancer: load balancer {} ", victim.handle),
+        )
+        .await;
+    assert!(has_finalizer(&world.service("thief").await));
+    assert_eq!(world.made("victim"), Some(victim));
+    assert_eq!(world.made("thief").map(|lb| lb.handle), Some(own.handle));
+    // The annotation taken away: found again by its mark.
+    world
+        .edit(
+            "thief",
+            json!({"metadata": {"annotations": {HANDLE: null}}}),
+        )
+        .await;
+    world.vanishes("thief").await;
+    assert!(world.made("thief").is_none());
+
+    // What cannot be read is told, and mended by the provider's answer.
+    for (name, text) in [("garbled", "lb-1"), ("emptied", "")] {
+        let before = world.made(name).unwrap().handle;
+        world.annotate(name, HANDLE, text).await;
+        world.annotate(name, "example.com/any", "1").await;
+        world
+            .event(name, "Warning InvalidLoadBalancerHandle The annotation grpc-ccm.io/load-balancer cannot be read")
+            .await;
+        world
+            .service_becomes(name, "has its handle again", |service| {
+                let text = annotation(service, HANDLE).unwrap_or_default();
+                text.starts_with('{') && stored_handle(service).as_deref() == Some(before.as_str())
+            })
+            .await;
+    }
+
+    // Another provider's: nothing is made or deleted behind anybody's back.
+    let calls = world.times(ENSURE, "another");
+    world
+        .annotate("another", HANDLE, &record("aws", "arn:1"))
+        .await;
+    world.annotate("another", "example.com/any", "1").await;
+    world
+        .event("another", "Warning SyncLoadBalancerFailed Error syncing load balancer: provider \"aws\" made a load balancer for this Service")
+        .await;
+    assert_eq!(world.times(ENSURE, "another"), calls);
+    assert_eq!(world.cloud().load_balancers().len(), 4);
+}
+
+#[tokio::test]
+async fn s19_unmarked_load_balancers_are_adopted_only_where_that_is_granted() {
+    let mut world = World::new(Fixture::default()).await;
+    // As a Go CCM leaves them: finalizer and status on the Service, no annotation, no mark in the cloud.
+    let mut planted = Vec::new();
+    for (name, by_name) in [("by-name", true), ("by-address", false)] {
+        let service = world.create(balancer(name)).await;
+        let address = if by_name {
+            "192.0.2.200"
+        } else {
+            "192.0.2.201"
+        };
+        let uid = service.metadata.uid.unwrap();
+        let native = if by_name {
+            native_name(&uid)
+        } else {
+            "made-by-hand".into()
+        };
+        let lb = LoadBalancer {
+            name: native,
+            addresses: vec![address.parse().unwrap()],
+            ..LoadBalancer::default()
+        };
+        planted.push((
+            name,
+            world.cloud().plant_load_balancer(lb).unwrap(),
+            address,
+        ));
+        world
+            .edit(
+                name,
+                json!({"metadata": {"finalizers": [super::FINALIZER]}}),
+            )
+            .await;
+        let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}});
+        world
+            .services()
+            .patch_status(
+                name,
+                &kube::api::PatchParams::default(),
+                &kube::api::Patch::Merge(status),
+            )
+            .await
+            .unwrap();
+    }
+    let before = world.cloud().load_balancers();
+
+    let mut ccm = world.ccm(&[]);
+    for (name, handle, address) in &planted {
+        world
+            .event(
+                name,
+                &format!("Warning SyncLoadBalancerFailed Error syncing load balancer: failed to ensure load balancer: load balancer {handle} "),
+            )
+            .await;
+        assert_eq!(
+            ingress(&world.service(name).await).as_deref(),
+            Some(*address)
+        );
+    }
+    assert_eq!(world.cloud().load_balancers(), before);
+    assert_eq!(world.cloud().cloud_writes(), 0);
+    world.crash(&mut ccm).await;
+
+    let mut ccm = world.ccm(&["--adopt-unmarked-load-balancers"]);
+    for (name, handle, address) in &planted {
+        let service = world
+            .service_becomes(name, "has a handle", |service| {
+                stored_handle(service).is_some()
+            })
+            .await;
+        assert_eq!(stored_handle(&service).as_ref(), Some(handle));
+        assert_eq!(ingress(&service).as_deref(), Some(*address));
+        assert_eq!(&world.made(name).expect("it is marked").handle, handle);
+    }
+    assert_eq!(world.cloud().load_balancers().len(), 2);
+    // Afterwards the grant is not needed any more.
+    world.crash(&mut ccm).await;
+    let _ccm = world.ccm(&[]);
+    for (name, ..) in &planted {
+        world.delete(name).await;
+        world.vanishes(name).await;
+    }
+    assert!(world.cloud().load_balancers().is_empty());
+}

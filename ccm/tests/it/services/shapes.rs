@@ -1,0 +1,152 @@
+//! Classes, host names, IP modes and address families.
+
+use k8s_openapi::api::core::v1::Service;
+use kube::api::PostParams;
+use provider_mock::Fixture;
+use provider_mock::fixture::{AddressMode, IpMode};
+use serde_json::json;
+use testenv::Options;
+
+use super::{ENSURE, balancer, has_finalizer};
+use crate::world::World;
+
+/// The ingress of a Service as `ip hostname mode`.
+fn shown(service: &Service) -> Vec<String> {
+    let status = service.status.as_ref();
+    let ingress = status
+        .and_then(|status| status.load_balancer.as_ref()?.ingress.as_deref())
+        .unwrap_or_default();
+    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+    ingress
+        .iter()
+        .map(|it| {
+            format!(
+                "{} {} {}",
+                text(&it.ip),
+                text(&it.hostname),
+                text(&it.ip_mode)
+            )
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn b_s1_classes_host_names_and_ip_modes() {
+    let mut fixture = Fixture::default();
+    let capability = &mut fixture.capabilities.load_balancers;
+    capability.classes = vec!["mock.example/fast".into(), "mock.example/slow".into()];
+    fixture.addressing.mode = AddressMode::Hostname;
+    let (mut world, mut ccm) = World::with_ccm(fixture).await;
+    world
+        .create(balancer("unknown").class("other.example/lb"))
+        .await;
+    world
+        .create(balancer("fast").class("mock.example/fast"))
+        .await;
+    world.create(balancer("none")).await;
+    let fast = world.shows_address("fast").await;
+    world.shows_address("none").await;
+    assert_eq!(
+        world.made("fast").unwrap().config.class.as_deref(),
+        Some("mock.example/fast")
+    );
+    let hostname = world.made("fast").unwrap().hostname.unwrap();
+    assert_eq!(shown(&fast), [format!("- {hostname} -")]);
+    assert!(!has_finalizer(&world.service("unknown").await));
+    assert_eq!(world.times(ENSURE, "unknown"), 0);
+    assert!(world.events("unknown").await.is_empty());
+    // Left alone until its end, too.
+    world.delete("unknown").await;
+    world.vanishes("unknown").await;
+    assert_eq!(world.cloud().call_count("DeleteLoadBalancer"), 0);
+
+    // The class goes with the type; whose load balancer it was is known all the same, also after a restart.
+    world.crash(&mut ccm).await;
+    let retyped = world
+        .edit("fast", json!({"spec": {"type": "ClusterIP"}}))
+        .await;
+    assert_eq!(retyped.spec.unwrap().load_balancer_class, None);
+    world
+        .cloud()
+        .change_settings(|settings| {
+            settings.capabilities.load_balancers.default_class = false;
+            settings.addressing.mode = AddressMode::Both;
+            settings.addressing.ip_mode = Some(IpMode::Proxy);
+        })
+        .unwrap();
+    world.mock.kill();
+    world.mock.restart().await.unwrap();
+    let _ccm = world.ccm(&[]);
+    world
+        .service_becomes("fast", "is clean", |service| {
+            !has_finalizer(service) && shown(service).is_empty()
+        })
+        .await;
+    assert!(world.made("fast").is_none());
+
+    // Without the default class, a Service without a class is nobody's; one with a class is served on.
+    world.create(balancer("classless")).await;
+    world
+        .create(balancer("slow").class("mock.example/slow"))
+        .await;
+    let slow = world.shows_address("slow").await;
+    let lb = world.made("slow").unwrap();
+    assert_eq!(
+        shown(&slow),
+        [format!(
+            "{} {} Proxy",
+            lb.addresses[0],
+            lb.hostname.unwrap()
+        )]
+    );
+    assert!(!has_finalizer(&world.service("classless").await));
+    assert_eq!(world.times(ENSURE, "classless"), 0);
+}
+
+#[tokio::test]
+async fn b_s4_dual_stack() {
+    let options = Options {
+        api_server_flags: vec!["--service-cluster-ip-range=10.0.0.0/16,fd00:10::/108".into()],
+        ..Options::default()
+    };
+    let mut world = World::with_options(Fixture::default(), options).await;
+    let _ccm = world.ccm(&[]);
+    let mut both = balancer("both").build();
+    both.spec.as_mut().unwrap().ip_family_policy = Some("RequireDualStack".into());
+    world
+        .services()
+        .create(&PostParams::default(), &both)
+        .await
+        .unwrap();
+    let both = world.shows_address("both").await;
+    let addresses = world.made("both").unwrap().addresses;
+    assert_eq!(addresses.len(), 2);
+    let expected: Vec<_> = addresses.iter().map(|ip| format!("{ip} - VIP")).collect();
+    assert_eq!(shown(&both), expected);
+
+    // A family more, a family less.
+    world.balanced("grows").await;
+    let first = world.made("grows").unwrap().addresses;
+    assert_eq!(first.len(), 1);
+    world
+        .edit(
+            "grows",
+            json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}}),
+        )
+        .await;
+    let grown = world
+        .service_becomes("grows", "has two addresses", |service| {
+            shown(service).len() == 2
+        })
+        .await;
+    assert!(shown(&grown)[0].starts_with(&first[0].to_string()));
+    world
+        .edit("grows", json!({"spec": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"], "clusterIPs": [grown.spec.unwrap().cluster_ip]}}))
+        .await;
+    world
+        .service_becomes("grows", "has one address", |service| {
+            shown(service).len() == 1
+        })
+        .await;
+    assert_eq!(world.times(ENSURE, "grows"), 3);
+}
