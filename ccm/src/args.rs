@@ -338,6 +338,16 @@ impl Args {
                 "at least 60s",
             ));
         }
+        if let Some(url) = &self.master
+            && !url.is_empty()
+            && !parse::is_url(url)
+        {
+            wrong.push(InvalidFlag::new(
+                "--master",
+                url,
+                "the URL of an API server: https://HOST:PORT",
+            ));
+        }
         if let Some(qps) = self.kube_api_qps
             && !(qps.is_finite() && qps > 0.0)
         {

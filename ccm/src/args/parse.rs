@@ -16,6 +16,14 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         })
 }
 
+/// Whether it is the URL of an HTTP server.
+pub(super) fn is_url(text: &str) -> bool {
+    text.parse::<http::Uri>().is_ok_and(|url| {
+        matches!(url.scheme_str(), Some("http" | "https"))
+            && url.host().is_some_and(|host| !host.is_empty())
+    })
+}
+
 /// A number of workers, at least 1.
 pub(super) fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {

@@ -35,8 +35,10 @@ pub(crate) enum ConnectError {
     #[error("no --kubeconfig is given and this is not a pod with a service account: {0}")]
     InCluster(InClusterError),
     /// Certificates or credentials cannot be used.
-    #[error("the client for {host} cannot be made: {source}")]
+    #[error("{origin}: no client for {host} can be made: {source}")]
     Client {
+        /// Where they come from.
+        origin: String,
         /// The API server.
         host: String,
         /// Why.
@@ -90,6 +92,10 @@ pub(crate) async fn connect_to(
     match Client::try_from(config) {
         Ok(client) => Ok(Base { client, host }),
         Err(source) => Err(ConnectError::Client {
+            origin: kubeconfig.map_or_else(
+                || "without a kubeconfig".to_owned(),
+                |path| format!("kubeconfig {}", path.display()),
+            ),
             host,
             source: Box::new(source),
         }),
