@@ -181,3 +181,66 @@ fn a_person_changes_the_cloud_and_a_kill_forgets_nothing() {
     served.text(&["reset"]);
     assert!(served.text(&["instance", "list"]).contains("node-1 "));
 }
+
+#[test]
+fn a_cloud_file_that_is_wrong_ends_it_with_the_file_the_line_and_the_field() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, content, words) in [
+        (
+            "broken.yaml",
+            "provider:\n  name: mock\n instances: 3\n",
+            &["broken.yaml:3:"][..],
+        ),
+        (
+            "unknown.yaml",
+            "provider:\n  name: mock\n  colour: blue\n",
+            &[
+                "unknown.yaml:3:",
+                "colour",
+                "cloud_scope",
+                "3 |   colour: blue",
+            ],
+        ),
+        (
+            "type.yaml",
+            "capabilities:\n  instances:\n    max_batch: many\n",
+            &["type.yaml:3:", "max_batch: many"],
+        ),
+        (
+            "values.yaml",
+            "provider:\n  name: Mock\nlatency:\n  Lookup: 1s\nfaults:\n- kind: hang\n  rpc: Hop\n",
+            &[
+                "values.yaml: provider.name: \"Mock\"",
+                "latency.Lookup",
+                "faults[0]: rpc: \"Hop\"",
+                "LookupInstances",
+            ],
+        ),
+    ] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let output = serve_once(&path);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{name}: {error}");
+        for word in words {
+            assert!(error.contains(word), "{name}: {word:?} is not in: {error}");
+        }
+    }
+    let output = serve_once(&directory.path().join("missing.yaml"));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("missing.yaml: cannot be read: No such file"),
+        "{error}"
+    );
+}
+
+/// Where nothing can be served: a file that is taken for a good one ends it too.
+fn serve_once(cloud: &Path) -> Output {
+    let nowhere = "unix:///proc/nowhere/provider.sock";
+    Command::new(BINARY)
+        .args(["serve", "--endpoint", nowhere, "--cloud"])
+        .arg(cloud)
+        .output()
+        .unwrap()
+}
