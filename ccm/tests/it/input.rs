@@ -1,25 +1,447 @@
 //! Flags, files and sockets that are wrong, and the HTTPS port.
 
-use http_body_util::BodyExt;
-use kube::client::Body;
-use kube::{Client, Config};
+mod port;
+mod quiet;
 
-/// Status and text of a path of the HTTPS port; 0 where nobody answers.
-pub async fn get(port: u16, path: &str, token: Option<&str>) -> (u16, String) {
-    let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
-    config.accept_invalid_certs = true;
-    config.default_retry = false;
-    let client = Client::try_from(config).unwrap();
-    let mut request = http::Request::get(path);
-    if let Some(token) = token {
-        request = request.header("Authorization", format!("Bearer {token}"));
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::json;
+
+use crate::world::{CCM, free_port};
+
+pub use port::get;
+
+fn run(flags: &[&str]) -> Output {
+    let mut command = Command::new(CCM);
+    command.args(flags).env_remove("KUBERNETES_SERVICE_HOST");
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn b_m5_flags_that_are_wrong_end_it_with_2_and_say_what_would_be_right() {
+    // Flags, and what the message must hold: the flag, the value, what would be right.
+    let table: &[(&[&str], &[&str])] = &[
+        (&["--nonsense"], &["--nonsense"]),
+        (
+            &["--controllers=*,nodes"],
+            &[
+                "--controllers=nodes",
+                "cloud-node-controller",
+                "cloud-node-lifecycle-controller",
+                "service-lb-controller",
+                "node-route-controller",
+            ],
+        ),
+        (
+            &["--controllers=*,-service,-cloud-node,-cloud-node-lifecycle,-route"],
+            &["--controllers=", "at least one"],
+        ),
+        (
+            &["--leader-elect-lease-duration=5s"],
+            &[
+                "--leader-elect-lease-duration=5s",
+                "expected longer than --leader-elect-renew-deadline (10s)",
+            ],
+        ),
+        (
+            &["--leader-elect-renew-deadline=2s"],
+            &[
+                "--leader-elect-renew-deadline=2s",
+                "longer than 1.2 times --leader-elect-retry-period (2s)",
+            ],
+        ),
+        (
+            &["--leader-elect-lease-duration=10500ms"],
+            &["--leader-elect-lease-duration", "whole seconds"],
+        ),
+        (
+            &["--leader-elect=maybe"],
+            &["--leader-elect", "maybe", "true, false"],
+        ),
+        (
+            &["--provider=mock"],
+            &["--provider", "'mock'", "NAME=unix:///PATH"],
+        ),
+        (
+            &["--provider=mock=tcp://1.2.3.4:5"],
+            &["--provider", "tcp://1.2.3.4:5", "unix://"],
+        ),
+        (
+            &["--provider=mock=unix://run/x"],
+            &["--provider", "run/x", "absolute"],
+        ),
+        (
+            &["--provider=Mock=unix:///x"],
+            &["--provider", "Mock", "lower-case"],
+        ),
+        (
+            &["--provider=a=unix:///a", "--provider=b=unix:///b"],
+            &[
+                "--provider=b",
+                "only one provider",
+                "--leader-elect-resource-name",
+            ],
+        ),
+        (
+            &["--provider-timeout=0s"],
+            &["--provider-timeout=0ns", "at least 1s"],
+        ),
+        (
+            &["--max-provider-call-deadline=5s"],
+            &["--max-provider-call-deadline=5s", "at least 60s"],
+        ),
+        (
+            &["--node-monitor-period=5"],
+            &["--node-monitor-period", "'5'", "such as 5s"],
+        ),
+        (
+            &["--node-monitor-period=-5s"],
+            &["--node-monitor-period", "-5s", "not negative"],
+        ),
+        (
+            &["--node-status-update-frequency=10ms"],
+            &["--node-status-update-frequency=10ms", "at least 1s"],
+        ),
+        (
+            &["--concurrent-node-syncs=0"],
+            &["--concurrent-node-syncs", "'0'", "at least 1"],
+        ),
+        (
+            &["--concurrent-service-syncs=many"],
+            &["--concurrent-service-syncs", "many", "whole number"],
+        ),
+        (
+            &["--node-deletion-brake=share=90%"],
+            &["--node-deletion-brake", "share=90%", "under 50%"],
+        ),
+        (
+            &["--node-deletion-brake=size=9"],
+            &[
+                "--node-deletion-brake",
+                "size",
+                "window, floor, share, hold, min-age",
+            ],
+        ),
+        (
+            &["--cluster-cidr=10.0.0.0"],
+            &["--cluster-cidr", "10.0.0.0"],
+        ),
+        (
+            &["--cluster-cidr=10.0.0.0/8,11.0.0.0/8"],
+            &[
+                "--cluster-cidr=10.0.0.0/8,11.0.0.0/8",
+                "two of different IP families",
+            ],
+        ),
+        (&["--cluster-name="], &["--cluster-name"]),
+        (
+            &["--master=example"],
+            &["--master=example", "https://HOST:PORT"],
+        ),
+        (&["--kube-api-qps=-1"], &["--kube-api-qps=-1", "above 0"]),
+        (&["--kube-api-burst=5"], &["--kube-api-qps"]),
+        (
+            &["--secure-port=70000"],
+            &["--secure-port", "70000", "65535"],
+        ),
+        (
+            &["--bind-address=here"],
+            &["--bind-address", "here", "IP address"],
+        ),
+        (&["--tls-cert-file=/x"], &["--tls-private-key-file"]),
+        (&["--tls-private-key-file=/x"], &["--tls-cert-file"]),
+        (
+            &["--authorization-always-allow-paths=healthz"],
+            &["--authorization-always-allow-paths=healthz", "begin with /"],
+        ),
+        (
+            &["--provider-annotation-prefixes=grpc-ccm.io/x"],
+            &[
+                "--provider-annotation-prefixes=grpc-ccm.io/x",
+                "does not begin with grpc-ccm.io/",
+            ],
+        ),
+        (
+            &["--logging-format=xml"],
+            &["--logging-format", "xml", "text", "json"],
+        ),
+        // All that is wrong is told at once.
+        (
+            &[
+                "--leader-elect-retry-period=1ms",
+                "--controllers=x",
+                "--kube-api-qps=0",
+            ],
+            &[
+                "--leader-elect-retry-period=1ms",
+                "--controllers=x",
+                "--kube-api-qps=0",
+            ],
+        ),
+    ];
+    for (flags, words) in table {
+        let output = run(flags);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {errors}");
+        for word in *words {
+            assert!(
+                errors.contains(word),
+                "{flags:?}: {word:?} is not in: {errors}"
+            );
+        }
+        assert!(errors.starts_with("error: "), "{flags:?}: {errors}");
+        assert!(!errors.contains('\u{1b}'), "{flags:?}: colours in a pipe");
     }
-    match client.send(request.body(Body::empty()).unwrap()).await {
-        Err(error) => (0, error.to_string()),
-        Ok(answer) => {
-            let status = answer.status().as_u16();
-            let body = answer.into_body().collect().await.unwrap().to_bytes();
-            (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[test]
+fn b_m5_flags_of_the_go_ccm_are_answered_with_what_replaced_them() {
+    let output = run(&[
+        "--cloud-provider=aws",
+        "--cloud-config=/etc/cloud.conf",
+        "--use-service-account-credentials=true",
+        "--feature-gates=A=true",
+        "--kubeconfig=/nonexistent/kubeconfig",
+    ]);
+    let log = text(&output.stderr);
+    for (flag, answer) in [
+        ("--cloud-provider", "--provider"),
+        ("--cloud-config", "belongs to the provider process"),
+        ("--use-service-account-credentials", "one identity"),
+        ("--feature-gates", "no feature gates"),
+    ] {
+        let said = |line: &&str| {
+            line.contains("WARN")
+                && line.contains(&format!("flag=\"{flag}\""))
+                && line.contains(answer)
+        };
+        assert_eq!(log.lines().filter(said).count(), 1, "{flag}: {log}");
+    }
+    assert_eq!(output.status.code(), Some(1), "{log}");
+}
+
+#[test]
+fn a_kubeconfig_that_is_wrong_is_named_with_what_is_wrong_and_without_its_secrets() {
+    let directory = tempfile::tempdir().unwrap();
+    let user = json!({"token": "t0p-secret"});
+    let config = |current: &str, cluster: serde_json::Value, user: &serde_json::Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": current,
+            "contexts": [{"name": "here", "context": {"cluster": "one", "user": "me"}}],
+            "clusters": [{"name": "one", "cluster": cluster}],
+            "users": [{"name": "me", "user": user}],
+        })
+        .to_string()
+    };
+    let server = json!({"server": "https://127.0.0.1:1"});
+    let table = [
+        (
+            "empty",
+            String::new(),
+            "failed to determine current context",
+        ),
+        (
+            "broken",
+            "users:\n- name: me\n  user: {token: t0p-secret\nclusters: 3\n".to_owned(),
+            "at line 4",
+        ),
+        (
+            "type",
+            "users:\n- name: me\n  user: {token: {t0p: t0p-secret}}\n".to_owned(),
+            "at line 3",
+        ),
+        ("context", config("there", server.clone(), &user), "there"),
+        (
+            "server",
+            config("here", json!({"server": "not a url"}), &user),
+            "cluster url",
+        ),
+        (
+            "ca",
+            config(
+                "here",
+                json!({"server": "https://127.0.0.1:1", "certificate-authority": "/nonexistent/ca.crt"}),
+                &user,
+            ),
+            "/nonexistent/ca.crt",
+        ),
+        (
+            "token",
+            config(
+                "here",
+                server.clone(),
+                &json!({"tokenFile": "/nonexistent/token"}),
+            ),
+            "/nonexistent/token",
+        ),
+        (
+            "certificate",
+            config(
+                "here",
+                server,
+                &json!({"client-certificate": "/nonexistent/crt", "client-key": "/nonexistent/key"}),
+            ),
+            "/nonexistent/crt",
+        ),
+    ];
+    for (name, content, expected) in table {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let (log, code) = fails(&path);
+        assert_eq!(code, Some(1), "{name}: {log}");
+        assert!(
+            log.contains(&format!("kubeconfig {}", path.display())),
+            "{name}: {log}"
+        );
+        assert!(
+            log.contains(expected),
+            "{name}: {expected:?} is not in: {log}"
+        );
+        assert!(!log.contains("t0p-secret"), "{name}: {log}");
+        assert_eq!(log.lines().count(), 1, "{name}: {log}");
+    }
+    let (log, _) = fails(&directory.path().join("missing"));
+    assert!(
+        log.contains("missing: cannot be read: No such file"),
+        "{log}"
+    );
+    let output = run(&["--secure-port=0"]);
+    let log = text(&output.stderr);
+    assert!(
+        log.contains("no --kubeconfig is given and this is not a pod"),
+        "{log}"
+    );
+}
+
+fn fails(kubeconfig: &Path) -> (String, Option<i32>) {
+    let flag = format!("--kubeconfig={}", kubeconfig.display());
+    let output = run(&[&flag, "--secure-port=0"]);
+    (text(&output.stderr), output.status.code())
+}
+
+#[test]
+fn b_m4_a_port_or_certificate_that_cannot_be_used_is_said_with_its_flags() {
+    let directory = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let master = "--master=http://127.0.0.1:1";
+    let output = run(&[
+        master,
+        "--bind-address=127.0.0.1",
+        &format!("--secure-port={port}"),
+    ]);
+    let log = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    for word in [
+        &format!("127.0.0.1:{port}"),
+        "--secure-port",
+        "Address already in use",
+    ] {
+        assert!(log.contains(word), "{word:?} is not in: {log}");
+    }
+
+    let made = |name: &str| rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+    let (one, other) = (made("one"), made("other"));
+    let file = |name: &str, content: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    let certificate = file("one.crt", &one.cert.pem());
+    let key = file("other.key", &other.signing_key.serialize_pem());
+    let nothing = file("nothing.pem", "nothing\n");
+    for (certificate, key, words) in [
+        (
+            "/nonexistent/crt",
+            key.as_str(),
+            ["--tls-cert-file", "/nonexistent/crt", "No such file"],
+        ),
+        (
+            &certificate,
+            "/nonexistent/key",
+            ["--tls-private-key-file", "/nonexistent/key", "No such file"],
+        ),
+        (
+            &nothing,
+            &key,
+            ["--tls-cert-file", "nothing.pem", "no PEM certificate"],
+        ),
+        (
+            &certificate,
+            &nothing,
+            [
+                "--tls-private-key-file",
+                "nothing.pem",
+                "no PEM private key",
+            ],
+        ),
+        (
+            &certificate,
+            &key,
+            [
+                "--tls-cert-file",
+                "--tls-private-key-file",
+                "cannot be used together",
+            ],
+        ),
+    ] {
+        let output = run(&[
+            master,
+            "--bind-address=127.0.0.1",
+            &format!("--secure-port={}", free_port()),
+            &format!("--tls-cert-file={certificate}"),
+            &format!("--tls-private-key-file={key}"),
+        ]);
+        let log = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{log}");
+        for word in words {
+            assert!(log.contains(word), "{word:?} is not in: {log}");
         }
     }
+}
+
+#[test]
+fn help_is_grouped_and_names_every_default_and_version_is_one_line() {
+    let help = run(&["--help"]);
+    assert!(help.status.success());
+    let help = text(&help.stdout);
+    let groups = [
+        "Provider:",
+        "Kubernetes:",
+        "Cluster:",
+        "Controllers:",
+        "Leader election:",
+        "Secure serving:",
+        "Logs:",
+        "Flags of the Go CCM that do nothing here:",
+    ];
+    let places: Vec<_> = groups
+        .iter()
+        .map(|group| help.find(&format!("\n{group}\n")))
+        .collect();
+    assert!(places.iter().all(Option::is_some), "{places:?}");
+    assert!(places.is_sorted(), "{places:?}");
+    for text in [
+        "[default: cloud=unix:///run/cloud-provider/socket/provider.sock]",
+        "[default: 15s]",
+        "[default: 10258]",
+    ] {
+        assert!(help.contains(text), "{text}");
+    }
+    // The short help leaves out what does nothing.
+    let short = text(&run(&["-h"]).stdout);
+    assert!(
+        short.contains("--provider-timeout") && !short.contains("--cloud-config"),
+        "{short}"
+    );
+    let version = run(&["--version"]);
+    assert_eq!(
+        text(&version.stdout),
+        concat!("ccm ", env!("CARGO_PKG_VERSION"), "\n")
+    );
 }

@@ -13,7 +13,7 @@ use crate::world::{SOON, World, ingress, instance};
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 async fn slow(provider: &Provider, rpc: &str) {
-    let latency = HumanDuration::from(Duration::from_secs(60));
+    let latency = HumanDuration::from(Duration::from_mins(1));
     let rpc = rpc.to_owned();
     provider.ctl(Command::LatencySet { rpc, latency }).await;
 }

@@ -1,0 +1,181 @@
+//! The HTTPS port of the running ccm, before the real API server's judgement.
+
+use http_body_util::BodyExt;
+use kube::api::PostParams;
+use kube::client::Body;
+use kube::{Client, Config};
+use provider_mock::Fixture;
+use testenv::eventually;
+use testenv::objects::LoadBalancerBuilder;
+
+use crate::world::{SOON, World, free_port, ingress, said};
+
+const ADMIN: Option<&str> = Some("testenv-admin");
+
+/// Status and text of a path of the HTTPS port; 0 where nobody answers.
+pub async fn get(port: u16, path: &str, token: Option<&str>) -> (u16, String) {
+    let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
+    config.accept_invalid_certs = true;
+    config.default_retry = false;
+    ask(config, path, token).await
+}
+
+async fn ask(config: Config, path: &str, token: Option<&str>) -> (u16, String) {
+    let client = Client::try_from(config).unwrap();
+    let mut request = http::Request::get(path);
+    if let Some(token) = token {
+        request = request.header("Authorization", format!("Bearer {token}"));
+    }
+    match client.send(request.body(Body::empty()).unwrap()).await {
+        Err(error) => (0, format!("{error:?}")),
+        Ok(answer) => {
+            let status = answer.status().as_u16();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            (status, String::from_utf8(body.to_vec()).unwrap())
+        }
+    }
+}
+
+#[tokio::test]
+async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_server_lets_in() {
+    let mut world = World::new(Fixture::default()).await;
+    world.mock.shutdown().await;
+    let port = free_port();
+    let ccm = world.ccm(&[&format!("--secure-port={port}"), "--bind-address=127.0.0.1"]);
+    said(&ccm, "it does not exist yet").await;
+
+    // Ready is only who has its provider; alive and healthy it is.
+    let (status, why) = eventually("the caches are synced", SOON, async || {
+        let (status, text) = get(port, "/readyz", None).await;
+        let synced = text.contains("[+]nodes ok") && text.contains("[+]services ok");
+        if synced {
+            Ok((status, text))
+        } else {
+            Err(text)
+        }
+    })
+    .await;
+    assert_eq!(status, 500);
+    let expected = format!(
+        "[-]provider-mock failed: waiting for the socket {}: it does not exist yet\n",
+        world.mock.path().display()
+    );
+    assert!(why.contains(&expected), "{why}");
+    assert!(why.ends_with("readyz check failed\n"), "{why}");
+    assert_eq!(get(port, "/livez", None).await, (200, "ok".to_owned()));
+    assert_eq!(get(port, "/healthz", None).await, (200, "ok".to_owned()));
+
+    world.mock.restart().await.unwrap();
+    world.led_by(&ccm).await;
+    eventually("it is ready", SOON, async || {
+        match get(port, "/readyz", None).await {
+            (200, text) if text == "ok" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let (_, verbose) = get(port, "/readyz?verbose", None).await;
+    assert!(verbose.contains("[+]provider-mock ok\n"), "{verbose}");
+    let (_, verbose) = get(port, "/healthz?verbose", None).await;
+    assert!(verbose.contains("[+]leaderElection ok\n"), "{verbose}");
+
+    // TokenReview says who, SubjectAccessReview says whether.
+    for path in ["/metrics", "/configz", "/nowhere"] {
+        let (status, text) = get(port, path, None).await;
+        assert_eq!(
+            (status, text.contains("system:anonymous")),
+            (403, true),
+            "{path}: {text}"
+        );
+        assert_eq!(get(port, path, Some("garbage")).await.0, 401, "{path}");
+        let (status, text) = get(port, path, Some("testenv-nobody")).await;
+        assert_eq!(
+            (status, text.contains("\"nobody\"")),
+            (403, true),
+            "{path}: {text}"
+        );
+    }
+    assert_eq!(get(port, "/nowhere", ADMIN).await.0, 404);
+    let (status, text) = get(port, "/configz", ADMIN).await;
+    assert_eq!(status, 200);
+    let configz: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let shown = configz.to_string();
+    assert!(
+        shown.contains(&world.mock.path().display().to_string()),
+        "{shown}"
+    );
+    assert!(!shown.contains("testenv-ccm"), "{shown}");
+
+    // B-M7.
+    world.join("node-1").await;
+    world.initialised("node-1").await;
+    let service = LoadBalancerBuilder::new("default", "web").build();
+    let services = world.services();
+    services
+        .create(&PostParams::default(), &service)
+        .await
+        .unwrap();
+    world
+        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
+        .await;
+    let (status, metrics) = get(port, "/metrics", ADMIN).await;
+    assert_eq!(status, 200);
+    for name in [
+        "node_controller_cloud_provider_taint_removal_delay_seconds_count 1",
+        "node_controller_initial_node_sync_delay_seconds_count 1",
+        "service_controller_loadbalancer_sync_total 1",
+        "service_controller_nodesync_error_total 0",
+        "service_controller_nodesync_latency_seconds_count",
+        "service_controller_update_loadbalancer_host_latency_seconds_count",
+        "running_managed_controllers{manager=\"cloud-controller-manager\",name=\"cloud-node-controller\"} 1",
+        "running_managed_controllers{manager=\"cloud-controller-manager\",name=\"service-lb-controller\"} 1",
+        "workqueue_depth{name=\"cloud-node\"} 0",
+        "workqueue_adds_total{name=\"service\"}",
+        "workqueue_queue_duration_seconds_bucket{",
+        "workqueue_work_duration_seconds_bucket{",
+        "workqueue_unfinished_work_seconds{",
+        "workqueue_longest_running_processor_seconds{",
+        "workqueue_retries_total{",
+        "leader_election_master_status{name=\"cloud-controller-manager\"} 1",
+        "ccm_provider_rpc_total{provider=\"mock\",rpc=\"EnsureLoadBalancer\",outcome=\"ok\"} 1",
+        "ccm_provider_rpc_duration_seconds_count{provider=\"mock\",rpc=\"LookupInstances\"}",
+    ] {
+        assert!(
+            metrics.lines().any(|line| line.starts_with(name)),
+            "{name} is not in:\n{metrics}"
+        );
+    }
+
+    // Without the API server nobody is let in; what is open to all needs none.
+    world.plane.kill_api_server();
+    assert_eq!(get(port, "/metrics", Some("never-seen")).await.0, 500);
+    assert_eq!(get(port, "/livez", None).await.0, 200);
+}
+
+#[tokio::test]
+async fn b_m4_a_given_certificate_is_the_one_that_is_served() {
+    let mut world = World::new(Fixture::default()).await;
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (world.file("https.crt"), world.file("https.key"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let port = free_port();
+    let ccm = world.ccm(&[
+        &format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1",
+        &format!("--tls-cert-file={}", certificate.display()),
+        &format!("--tls-private-key-file={}", key.display()),
+    ]);
+    said(&ccm, "listening for HTTPS").await;
+    let trusting = |root: Vec<u8>| {
+        let mut config = Config::new(format!("https://localhost:{port}").parse().unwrap());
+        config.root_cert = Some(vec![root]);
+        config.default_retry = false;
+        config
+    };
+    let answer = ask(trusting(made.cert.der().to_vec()), "/livez", None).await;
+    assert_eq!(answer, (200, "ok".to_owned()));
+    let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let answer = ask(trusting(other.cert.der().to_vec()), "/livez", None).await;
+    assert_eq!(answer.0, 0, "{answer:?}");
+}
