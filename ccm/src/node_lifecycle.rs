@@ -1,7 +1,7 @@
 //! The node lifecycle controller (B-L1 to ▲L7): deletes Nodes whose instance is gone, taints those that are shut down.
 //!
 //! ```text
-//! every --node-monitor-period, or a hint: Ledger::questions -> lookup -> Ledger::pass -> taints; last look -> delete
+//! every --node-monitor-period, a hint, or a provider that is back: Ledger::questions -> lookup -> Ledger::pass -> taints; last look -> delete
 //! ```
 
 mod act;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use futures::stream::StreamExt;
 use k8s_openapi::api::core::v1::Node;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::time::Instant;
 
 use crate::node::lookup::{self, Called, Loners, Lookup};
@@ -41,6 +41,7 @@ pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
         .writes
         .with_component("cloud-node-lifecycle-controller");
     let mut hints = context.hints.subscribe();
+    let mut status = context.status.clone();
     let period = context.config.node_lifecycle.monitor_period;
     let mut lifecycle = Lifecycle::new(context, metrics);
     loop {
@@ -53,6 +54,11 @@ pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
             biased;
             () = stop.cancelled() => break,
             () = tokio::time::sleep_until(next) => {}
+            () = lifecycle.usable_again(&mut status) => {
+                if stop.run_until_cancelled(tokio::time::sleep_until(lifecycle.not_before)).await.is_none() {
+                    break;
+                }
+            }
             () = hinted(&mut hints) => {
                 let earliest = (start + LEAST_GAP).max(Instant::now() + DEBOUNCE).max(lifecycle.not_before);
                 if stop.run_until_cancelled(tokio::time::sleep_until(earliest)).await.is_none() {
@@ -89,6 +95,8 @@ struct Lifecycle {
     /// The session that the ledger's answers are of.
     session: Weak<Session>,
     loners: Loners,
+    /// The last pass found no session to work with.
+    paused: bool,
     /// The cloud said slow down (THROTTLED).
     not_before: Instant,
     /// Why the last pass was void.
@@ -105,6 +113,7 @@ impl Lifecycle {
             ledger: Ledger::new(config.brake, longest_step),
             session: Weak::new(),
             loners: Loners::default(),
+            paused: false,
             not_before: Instant::now(),
             void: None,
             told: None,
@@ -113,8 +122,24 @@ impl Lifecycle {
         }
     }
 
+    /// Returns as soon as there is a session that the last pass did not have: the period may be long, and a leader's first pass comes before its
+    /// provider is initialised (▲M9).
+    async fn usable_again(&self, status: &mut watch::Receiver<ProviderStatus>) {
+        let news = status.wait_for(|status| {
+            usable(status).is_some_and(|session| {
+                self.paused || !Arc::downgrade(&session).ptr_eq(&self.session)
+            })
+        });
+        if news.await.is_err() {
+            // Nobody will ever say that there is one.
+            std::future::pending::<()>().await;
+        }
+    }
+
     async fn pass(&mut self) {
-        let Some(session) = usable(&self.context.status.borrow()) else {
+        let session = usable(&self.context.status.borrow());
+        self.paused = session.is_none();
+        let Some(session) = session else {
             return;
         };
         let current = Arc::downgrade(&session);

@@ -187,10 +187,11 @@ async fn l6_a_provider_of_another_account_deletes_nothing() {
 async fn b_l4_a_provider_that_dies_again_and_again_deletes_nothing() {
     let looping = Looping::start(20).await;
     looping.down([1], api::InstanceState::Absent);
+    let mut asked = looping.lookups();
     for _ in 0..20 {
-        let asked = looping.lookups();
         looping.until("asked", |this| this.lookups() > asked).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
+        asked = looping.lookups();
         looping.process.start(looping.cloud.service());
         looping
             .provider
@@ -203,6 +204,42 @@ async fn b_l4_a_provider_that_dies_again_and_again_deletes_nothing() {
         assert_eq!(looping.left(), 20, "one answer of each session");
     }
     looping.until("deleted", |this| this.left() == 19).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m9_a_provider_that_is_back_is_asked_at_once() {
+    let looping = Looping::start(20).await;
+    looping.down([3], api::InstanceState::Running);
+    for state in [api::ProbeState::Broken, api::ProbeState::Starting] {
+        looping.cloud.state().probe = state;
+        looping
+            .provider
+            .until("paused", |status| status.working().is_none())
+            .await;
+        // A pass comes to nothing.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        let calls = looping.lookups();
+        looping.cloud.state().probe = api::ProbeState::Ready;
+        looping
+            .provider
+            .until("back", |status| status.working().is_some())
+            .await;
+        let took = looping.until("asked", |this| this.lookups() > calls).await;
+        assert!(took <= Duration::from_millis(100), "{took:?}");
+    }
+    // Another process, too.
+    let calls = looping.lookups();
+    looping.process.start(looping.cloud.service());
+    looping
+        .provider
+        .until("gone", |status| status.working().is_none())
+        .await;
+    looping
+        .provider
+        .until("back", crate::provider::ProviderStatus::may_delete_nodes)
+        .await;
+    let took = looping.until("asked", |this| this.lookups() > calls).await;
+    assert!(took <= Duration::from_millis(100), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
