@@ -1,1 +1,82 @@
-//! Nodes whose machine is gone or shut down.
+//! Nodes whose instance is gone or shut down. "Deleted only when all of this holds" is in the contract; each line of it is shown here.
+
+mod brake;
+mod guards;
+mod passes;
+mod provider;
+
+use provider_mock::{Cloud, Fault, FaultKind};
+use testenv::eventually;
+use testenv::objects::NodeBuilder;
+
+use crate::world::{SOON, World, instance};
+
+/// Looks every second, and nothing else runs. `brake` follows.
+const ONLY_LIFECYCLE: &str = "--controllers=cloud-node-lifecycle";
+const EVERY_SECOND: &str = "--node-monitor-period=1s";
+
+/// A Node of this provider, initialised long ago.
+fn known(name: &str) -> NodeBuilder {
+    NodeBuilder::new(name).provider_id(format!("mock://zone-1/{name}"))
+}
+
+/// A Node with this Ready condition, and its instance.
+async fn settle(world: &World, name: &str, ready: &str) {
+    world.cloud().add_instance(instance(name)).unwrap();
+    world.register(known(name).ready(ready)).await;
+}
+
+/// Nodes that are Ready, with their instances.
+async fn crowd(world: &World, count: usize) {
+    for number in 0..count {
+        settle(world, &format!("ready-{number:02}"), "True").await;
+    }
+}
+
+/// Waits until so many passes that begin after this moment are over, with all that they led to. Each pass must ask, and in one call: there is
+/// a Node that is never Ready.
+async fn passes(world: &World, count: u64) {
+    let before = asked(world.cloud());
+    // One may be under way; and the end of the last one shows when the next one asks.
+    let more = world
+        .cloud()
+        .wait_until(SOON, |cloud| asked(cloud) >= before + count + 2)
+        .await;
+    assert!(more, "there are no passes");
+}
+
+fn asked(cloud: &Cloud) -> u64 {
+    cloud.call_count("LookupInstances")
+}
+
+/// The provider says this of the Node's instance, or of all.
+fn state(value: &str, node: Option<&str>) -> Fault {
+    let fault = Fault::new("LookupInstances", FaultKind::InstanceState).value(value);
+    Fault {
+        subject: node.map(str::to_owned),
+        ..fault
+    }
+}
+
+/// The names of the Nodes that are there and not on their way out.
+async fn names(world: &World) -> Vec<String> {
+    let nodes = world.nodes().list(&Default::default()).await.unwrap();
+    let names = nodes.iter().map(|node| node.metadata.name.clone());
+    names.map(Option::unwrap).collect()
+}
+
+/// Waits until the Node is deleted.
+async fn deleted(world: &World, name: &str) {
+    eventually(&format!("{name} is deleted"), SOON, async || {
+        match world.nodes().get_opt(name).await {
+            Ok(None) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+/// The Node's UID, while it is there.
+async fn uid(world: &World, name: &str) -> String {
+    world.node(name).await.unwrap().metadata.uid.unwrap()
+}

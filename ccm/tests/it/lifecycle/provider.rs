@@ -1,0 +1,90 @@
+//! A provider that is not well, and one that reaches another cloud than before.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, Patch, PatchParams};
+use provider_mock::Fixture;
+use provider_sdk::Health;
+use serde_json::json;
+use testenv::eventually;
+use testenv::objects::UNINITIALIZED;
+
+use super::{EVERY_SECOND, asked, crowd, deleted, passes, settle};
+use crate::world::{SOON, World, taints};
+
+#[tokio::test]
+async fn l6_s20_degraded_deletes_nothing_and_another_scope_touches_nothing_until_accepted() {
+    let mut world = World::new(Fixture::default()).await;
+    crowd(&world, 5).await;
+    settle(&world, "limping", "False").await;
+    settle(&world, "gone", "False").await;
+    settle(&world, "elsewhere", "False").await;
+    let cloud = world.cloud().clone();
+
+    // DEGRADED from the start: it is asked, and nothing is deleted.
+    cloud.remove_instance("gone").unwrap();
+    cloud.set_health(Health::degraded("half of the API is down"));
+    let _ccm = world.ccm(&[
+        "--controllers=cloud-node,cloud-node-lifecycle",
+        EVERY_SECOND,
+        "--node-deletion-brake=min-age=1s,floor=3",
+        "--leader-elect-lease-duration=4s",
+        "--leader-elect-renew-deadline=3s",
+        "--leader-elect-retry-period=1s",
+    ]);
+    passes(&world, 4).await;
+    world.node("gone").await.unwrap();
+    assert_eq!(world.events("gone").await, [""; 0]);
+    cloud.set_health(Health::ready());
+    deleted(&world, "gone").await;
+
+    // Another account: it knows other machines by the same IDs.
+    cloud.set_cloud_scope("another account").unwrap();
+    cloud.forget_initialize();
+    let again = cloud
+        .wait_until(SOON, |cloud| cloud.call_count("Initialize") >= 2)
+        .await;
+    assert!(again);
+    cloud.remove_instance("elsewhere").unwrap();
+    world.join("fresh").await;
+    let before = asked(&cloud);
+    renewals(&world, 5).await;
+    assert!(asked(&cloud) <= before + 1, "it goes on asking");
+    world.node("elsewhere").await.unwrap();
+    let fresh = world.node("fresh").await.unwrap();
+    assert_eq!(taints(&fresh), [UNINITIALIZED]);
+
+    let accepted = json!({ "metadata": { "annotations": {
+        "grpc-ccm.io/cloud-scope-mock": "another account",
+    } } });
+    leases(&world)
+        .patch(
+            "cloud-controller-manager",
+            &PatchParams::default(),
+            &Patch::Merge(accepted),
+        )
+        .await
+        .unwrap();
+    deleted(&world, "elsewhere").await;
+    world.initialised("fresh").await;
+}
+
+fn leases(world: &World) -> Api<Lease> {
+    Api::namespaced(world.client.clone(), "kube-system")
+}
+
+/// Waits until the leader has renewed its Lease so often: it lives, and its clock goes on.
+async fn renewals(world: &World, count: usize) {
+    let mut seen = BTreeSet::new();
+    eventually("the Lease is renewed", SOON, async || {
+        let lease = leases(world).get("cloud-controller-manager").await.unwrap();
+        seen.insert(lease.metadata.resource_version);
+        if seen.len() > count {
+            Ok(())
+        } else {
+            Err(seen.len())
+        }
+    })
+    .await;
+}

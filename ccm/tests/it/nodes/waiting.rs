@@ -1,0 +1,196 @@
+//! Nodes that cannot be initialised, or not yet.
+
+use std::time::Duration;
+
+use provider_mock::fixture::FailureSpec;
+use provider_mock::{Fault, FaultKind, Fixture, Power};
+use provider_sdk::FailureCode;
+use testenv::eventually;
+use testenv::objects::{NodeBuilder, UNINITIALIZED};
+use tokio::time::Instant;
+
+use super::{PROVIDED, fresh, internal, lookups_of, version, with_addresses};
+use crate::world::{SOON, World, instance, taints};
+
+fn failure(code: FailureCode, node: &str, message: &str) -> Fault {
+    let spec = FailureSpec {
+        message: Some(message.to_owned()),
+        ..FailureSpec::new(code)
+    };
+    let fault = Fault::new("LookupInstances", FaultKind::Failure);
+    fault.subject(node).with_failure(spec)
+}
+
+#[tokio::test]
+async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said() {
+    let (world, _ccm) = World::with_ccm(Fixture::default()).await;
+    let began = Instant::now();
+    let cloud = world.cloud();
+
+    // ▲N13, seen at the end: one that the cloud never has, one whose lookup fails in a way that passes by itself.
+    world.register(fresh("never")).await;
+    let down = failure(FailureCode::Unavailable, "down", "the cloud is on fire");
+    cloud.set_fault(down).unwrap();
+    world.join("down").await;
+
+    let left_alone = left_alone(&world).await;
+    absent_then_there(&world).await;
+    pending_then_there(&world).await;
+    no_provider_id(&world).await;
+    wrong_node_ip(&world).await;
+    lasting_failure(&world).await;
+
+    for (node, before) in left_alone {
+        let now = world.node(node).await.unwrap();
+        assert_eq!(version(&now), before, "{node} was written to");
+        assert!(world.events(node).await.is_empty(), "{node}");
+    }
+
+    for (node, why) in [
+        ("never", "this Node's instance does not exist"),
+        ("down", "the cloud is on fire"),
+    ] {
+        let minute = Duration::from_mins(1).saturating_sub(began.elapsed());
+        let said = eventually(&format!("{node}: a Warning"), minute, async || {
+            let events = world.events(node).await;
+            let found = events.iter().find(|event| event.starts_with("Warning"));
+            found.cloned().ok_or(format!("{events:?}"))
+        })
+        .await;
+        assert!(said.contains(why), "{said}");
+        assert_eq!(taints(&world.node(node).await.unwrap()), [UNINITIALIZED]);
+    }
+}
+
+/// B-N1, B-N4 of the lifecycle, B-N9: Nodes that are not asked about or not this cloud's, as they were at their beginning.
+async fn left_alone(world: &World) -> Vec<(&'static str, String)> {
+    world
+        .cloud()
+        .add_instance(instance("unmanaged").power(Power::Unmanaged))
+        .unwrap();
+    let mut nodes = Vec::new();
+    for (name, node) in [
+        ("unmanaged", fresh("unmanaged")),
+        (
+            "foreign",
+            fresh("foreign").provider_id("other://zone-1/foreign"),
+        ),
+        (
+            "labelled",
+            fresh("labelled").label("grpc-ccm.io/provider", "other"),
+        ),
+        // Without the taint it is none of ours before it has an ID (B-N1).
+        ("untainted", NodeBuilder::new("untainted")),
+    ] {
+        nodes.push((name, version(&world.register(node).await)));
+    }
+    // Those that came later were looked at: so were these.
+    world.join("later").await;
+    world.initialised("later").await;
+    assert_eq!(lookups_of(world, "unmanaged"), 1);
+    for never in ["foreign", "labelled", "untainted"] {
+        assert_eq!(lookups_of(world, never), 0, "{never}");
+    }
+    nodes
+}
+
+/// B-N8: an error, the taint stays, and it is tried again, less and less often.
+async fn absent_then_there(world: &World) {
+    world.register(fresh("absent")).await;
+    let asked = world
+        .cloud()
+        .wait_until(SOON, |_| lookups_of(world, "absent") >= 3)
+        .await;
+    assert!(asked);
+    assert_eq!(
+        taints(&world.node("absent").await.unwrap()),
+        [UNINITIALIZED]
+    );
+    let calls = world.cloud().calls(Some("LookupInstances"));
+    let at: Vec<u64> = calls
+        .iter()
+        .filter(|call| call.names.iter().any(|name| name == "absent"))
+        .map(|call| call.at_ms)
+        .collect();
+    assert!(at[1] - at[0] >= 500 && at[2] - at[1] >= 1_000, "{at:?}");
+    world.cloud().add_instance(instance("absent")).unwrap();
+    world.initialised("absent").await;
+}
+
+/// PENDING: not yet, and no failure: asked again when the provider said.
+async fn pending_then_there(world: &World) {
+    let cloud = world.cloud();
+    cloud
+        .add_instance(instance("pending").power(Power::Pending))
+        .unwrap();
+    world.register(fresh("pending")).await;
+    let asked = cloud
+        .wait_until(SOON, |_| lookups_of(world, "pending") >= 3)
+        .await;
+    assert!(asked);
+    assert_eq!(
+        taints(&world.node("pending").await.unwrap()),
+        [UNINITIALIZED]
+    );
+    cloud.start_instance("pending").unwrap();
+    world.initialised("pending").await;
+}
+
+/// B-N2: no provider ID from anybody.
+async fn no_provider_id(world: &World) {
+    let cloud = world.cloud();
+    let nameless = Fault::new("LookupInstances", FaultKind::ProviderId).subject("nameless");
+    let nameless = cloud.set_fault(nameless).unwrap();
+    world.join("nameless").await;
+    world
+        .event(
+            "nameless",
+            "Warning NodeNotInitialized the provider gave no provider ID",
+        )
+        .await;
+    let node = world.node("nameless").await.unwrap();
+    assert_eq!(taints(&node), [UNINITIALIZED]);
+    assert!(node.spec.unwrap().provider_id.is_none());
+    cloud.clear_fault(nameless);
+    world.initialised("nameless").await;
+}
+
+/// B-N5: an IP that the instance does not have, and no IP at all.
+async fn wrong_node_ip(world: &World) {
+    let cloud = world.cloud();
+    for (name, provided) in [("wrong-ip", "10.0.0.99"), ("no-ip", "ten")] {
+        let added = cloud.add_instance(with_addresses(name, &[internal("10.0.0.1")]));
+        added.unwrap();
+        let node = fresh(name).annotation(PROVIDED, provided);
+        world.register(node).await;
+        let said = world.event(name, "Warning NodeNotInitialized").await;
+        assert!(said.contains(provided), "{said}");
+        let node = world.node(name).await.unwrap();
+        assert_eq!(taints(&node), [UNINITIALIZED]);
+        assert!(node.status.unwrap().addresses.is_none());
+    }
+    // The instance gets the address.
+    cloud
+        .change_instance("wrong-ip", |instance| {
+            instance.addresses.push(internal("10.0.0.99"));
+        })
+        .unwrap();
+    world.initialised("wrong-ip").await;
+}
+
+/// ▲N13: what does not pass by itself is told at once, in the provider's own words.
+async fn lasting_failure(world: &World) {
+    let cloud = world.cloud();
+    let quota = failure(
+        FailureCode::Precondition,
+        "quota",
+        "no quota left in zone-1",
+    );
+    let quota = cloud.set_fault(quota).unwrap();
+    world.join("quota").await;
+    let said = world.event("quota", "Warning NodeNotInitialized").await;
+    assert!(said.contains("no quota left in zone-1"), "{said}");
+    assert_eq!(taints(&world.node("quota").await.unwrap()), [UNINITIALIZED]);
+    cloud.clear_fault(quota);
+    world.initialised("quota").await;
+}
