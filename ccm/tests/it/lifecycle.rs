@@ -5,6 +5,7 @@ mod guards;
 mod passes;
 mod provider;
 
+use kube::api::ListParams;
 use provider_mock::{Cloud, Fault, FaultKind};
 use testenv::eventually;
 use testenv::objects::NodeBuilder;
@@ -60,7 +61,7 @@ fn state(value: &str, node: Option<&str>) -> Fault {
 
 /// The names of the Nodes that are there and not on their way out.
 async fn names(world: &World) -> Vec<String> {
-    let nodes = world.nodes().list(&Default::default()).await.unwrap();
+    let nodes = world.nodes().list(&ListParams::default()).await.unwrap();
     let names = nodes.iter().map(|node| node.metadata.name.clone());
     names.map(Option::unwrap).collect()
 }

@@ -283,7 +283,7 @@ async fn host_names(world: &World) {
 /// B-N2: an ID that the Node has stays, and finds the instance whatever its name is. A machine that is shut down exists.
 async fn ids(world: &World) {
     let mut renamed = instance("in-the-cloud").power(Power::Stopped);
-    renamed.provider_id = "mock://by-hand".to_owned();
+    renamed.provider_id = String::from("mock://by-hand");
     world.cloud().add_instance(renamed).unwrap();
     // Another machine has the Node's name.
     let other = instance("in-the-cluster").instance_type("mock.other");

@@ -1,6 +1,7 @@
 //! When it is asked, about whom; the shutdown taint.
 
 use k8s_openapi::api::core::v1::Node;
+use kube::api::DeleteParams;
 use provider_mock::Fixture;
 use serde_json::json;
 use testenv::objects::set_ready;
@@ -36,7 +37,7 @@ async fn b_l1_b_l3_only_nodes_that_are_not_ready_are_asked_about_and_the_stopped
     assert_eq!(asked(cloud), 0);
     let nodes = world.nodes();
     for name in ["gone-and-ready", "up-0", "up-1"] {
-        nodes.delete(name, &Default::default()).await.unwrap();
+        nodes.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     // B-L3: shut down and not Ready; and back.
