@@ -2,6 +2,8 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# So that `make -f PATH/Makefile` works from anywhere.
+MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
 
 .PHONY: help
@@ -25,20 +27,19 @@ check: ## formatting, lints, documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
-	@test -z "$$(gofmt -l testenv/control-plane)" || { echo "gofmt testenv/control-plane: not formatted"; exit 1; }
+	@unformatted=$$(gofmt -l testenv/control-plane) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
 
 .PHONY: lint-proto
 lint-proto: ## buf lint STANDARD over the contract
-	@cd .ci && npm install --silent --no-audit --no-fund && npx --no-install buf lint ../proto && echo "buf lint: the contract is clean"
+	@.ci/lint-proto
 
 .PHONY: control-plane
 control-plane: ## build the test control plane (minutes the first time, seconds after that)
 	@$(CARGO) run --quiet -p testenv --bin control-plane
 
 .PHONY: deny
-deny: ## licences and duplicates of the dependencies (needs cargo-deny)
-	@command -v cargo-deny >/dev/null || { echo "cargo-deny is missing: cargo install --locked cargo-deny"; exit 1; }
-	cargo-deny check bans licenses sources
+deny: ## licences, duplicates and sources of the dependencies
+	@.ci/deny
 
 .PHONY: bench
 bench: ## side by side with an upstream Go CCM, in one run, at release settings

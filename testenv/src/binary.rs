@@ -48,9 +48,6 @@ pub fn control_plane_binary() -> Result<PathBuf, Error> {
 
 /// Where cargo puts what it builds: found from the running executable, which lies in it.
 fn target_directory() -> PathBuf {
-    if let Some(directory) = env::var_os("CARGO_TARGET_DIR") {
-        return directory.into();
-    }
     let executable = env::current_exe().unwrap_or_default();
     executable
         .ancestors()

@@ -6,6 +6,9 @@ mod stage;
 mod steps;
 
 use std::process::ExitCode;
+use std::task::Poll;
+
+use tokio::signal::unix::{SignalKind, signal};
 
 use stage::Stage;
 
@@ -19,6 +22,17 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    // Whatever ends the demo, the processes that it started end with it.
+    tokio::select! {
+        code = demo(keep) => code,
+        () = asked_to_end() => {
+            eprintln!("\nThe demo was ended before its time.");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn demo(keep: bool) -> ExitCode {
     let mut stage = match Stage::set().await {
         Ok(stage) => stage,
         Err(error) => {
@@ -26,17 +40,42 @@ async fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let result = steps::play(&mut stage).await;
-    if let Err(error) = result {
+    if let Err(error) = steps::play(&mut stage).await {
+        let logs = stage.keep_logs();
         eprintln!(
             "\nThis step did NOT hold: {error}\nLogs: {}",
-            stage.keep_logs().display()
+            logs.display()
         );
         return ExitCode::FAILURE;
     }
     println!("\nEvery step held, in {:.0} s.", stage.age().as_secs_f64());
     if keep {
-        stage.leave_running().await;
+        stage.tell_how_to_play();
+        std::future::pending::<()>().await;
     }
     ExitCode::SUCCESS
+}
+
+async fn asked_to_end() {
+    let signals = [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ];
+    let mut streams: Vec<_> = signals
+        .into_iter()
+        .filter_map(|kind| signal(kind).ok())
+        .collect();
+    std::future::poll_fn(|context| {
+        let mut asked = false;
+        for stream in &mut streams {
+            asked |= stream.poll_recv(context).is_ready();
+        }
+        if asked {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
 }

@@ -216,8 +216,8 @@ impl Stage {
         kept
     }
 
-    /// Leaves everything running until Ctrl-C.
-    pub(crate) async fn leave_running(self) {
+    /// How to play with what still runs.
+    pub(crate) fn tell_how_to_play(&self) {
         println!(
             "\nAll of it keeps running until Ctrl-C. In another terminal:\n\n  export KUBECONFIG={}\n  {} kubectl get nodes\n  {} ctl --endpoint {} instance list\n\nLogs: {}",
             self.plane.kubeconfig(User::Admin).display(),
@@ -226,7 +226,6 @@ impl Stage {
             self.endpoint(),
             self.file("").display(),
         );
-        let _ = tokio::signal::ctrl_c().await;
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{Api, ListParams, PostParams};
+use serde_json::Value;
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
 
 use crate::stage::{Held, Stage, text, until};
@@ -113,55 +114,85 @@ async fn instance_vanishes(stage: &mut Stage) -> Held {
 }
 
 async fn provider_dies(stage: &mut Stage) -> Held {
-    let before = load_balancers(stage)?;
+    let balancers = load_balancers(stage)?;
+    let address = web_address(stage).await?;
+    let holder = holder(stage).await?;
+    let said = stage.ccm_log().len();
     stage.step(
         "The provider is killed and comes back",
         "kill -9 of the provider. While it is down node-5 registers. Then the provider is started again.",
     );
     stage.kill_provider();
-    join(stage, "node-5").await?;
     until(
         "the ccm says that the provider is gone",
         Duration::from_secs(20),
         async || {
-            if stage.ccm_log().contains("provider") && leader(stage).await? {
+            let log = stage.ccm_log();
+            let new = log.get(said..).unwrap_or_default();
+            if new.contains("provider.sock") {
                 Ok(())
             } else {
-                Err("nothing yet".to_owned())
+                Err(format!("it said {new:?}"))
             }
         },
     )
     .await?;
+    join(stage, "node-5").await?;
+    if is_initialised(stage, "node-5").await.is_ok() {
+        return Err("node-5 is initialised, though nobody could have said what it is".to_owned());
+    }
     stage.start_provider()?;
     initialised(stage, "node-5", Duration::from_secs(20)).await?;
     targets(stage, &["node-1", "node-3", "node-4", "node-5"]).await?;
-    let after = load_balancers(stage)?;
-    if before.len() != after.len() {
+    let identity = |balancers: &[Value]| -> Vec<Value> {
+        let of = |it: &Value| serde_json::json!([it["handle"], it["owner"], it["addresses"]]);
+        balancers.iter().map(of).collect()
+    };
+    let (before, after) = (identity(&balancers), identity(&load_balancers(stage)?));
+    if before != after {
         return Err(format!(
-            "load balancers before: {before:?}, after: {after:?}"
+            "the load balancers were {before:?} and are {after:?}"
         ));
     }
-    let count = Api::<Node>::all(stage.client.clone())
+    same(
+        "the Service's address",
+        &address,
+        &web_address(stage).await?,
+    )?;
+    same("the leader", &holder, &self::holder(stage).await?)?;
+    let nodes = Api::<Node>::all(stage.client.clone());
+    let names: Vec<_> = nodes
         .list(&ListParams::default())
         .await
         .map_err(text)?
-        .items
-        .len();
-    if count != 4 {
-        return Err(format!("there should be 4 Nodes, there are {count}"));
-    }
+        .items;
+    let names: Vec<_> = names
+        .into_iter()
+        .filter_map(|node| node.metadata.name)
+        .collect();
+    same(
+        "the Nodes",
+        &["node-1", "node-3", "node-4", "node-5"]
+            .map(str::to_owned)
+            .to_vec(),
+        &names,
+    )?;
+    let made = stage.calls()?.remove("EnsureLoadBalancer").unwrap_or(0);
+    same("calls of EnsureLoadBalancer", &0, &made)?;
     stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
-    stage.held("Nothing was lost, the work goes on")
+    stage.held("No Node, load balancer or leader was lost, and the work went on")
 }
 
 async fn ccm_dies(stage: &mut Stage) -> Held {
     stage.step(
         "The ccm is killed and comes back",
-        "kill -9 of the ccm: its Lease runs out after 15 s (a SIGTERM would hand it over at once). A new one is started.",
+        "kill -9 of the ccm: its Lease runs out after 15 s (a SIGTERM would hand it over at once). A new one is started.
+        Then node-6 joins: what the restart itself set off is over when node-6 is served.",
     );
     let before = stage.calls()?;
-    stage.kill_ccm();
+    let balancers = load_balancers(stage)?;
     let holder = holder(stage).await?;
+    stage.kill_ccm();
     stage.start_ccm()?;
     until(
         "the new ccm leads",
@@ -185,20 +216,31 @@ async fn ccm_dies(stage: &mut Stage) -> Held {
         },
     )
     .await?;
-    // A Node that joins now is served after everything that the restart itself set off.
-    let services: Api<Service> = Api::namespaced(stage.client.clone(), "default");
-    let web = services.get("web").await.map_err(text)?;
-    address(&web).ok_or("the Service lost its address")?;
+    let untouched = load_balancers(stage)?;
+    same(
+        "the load balancers after the restart",
+        &balancers,
+        &untouched,
+    )?;
+    join(stage, "node-6").await?;
+    targets(stage, &["node-1", "node-3", "node-4", "node-5", "node-6"]).await?;
     let after = stage.calls()?;
-    for rpc in [
-        "EnsureLoadBalancer",
-        "UpdateLoadBalancer",
-        "DeleteLoadBalancer",
-    ] {
-        if before.get(rpc) != after.get(rpc) {
-            return Err(format!("{rpc} was called: {before:?} -> {after:?}"));
-        }
-    }
+    let grown = |rpc: &str| after.get(rpc).unwrap_or(&0) - before.get(rpc).unwrap_or(&0);
+    same(
+        "calls of EnsureLoadBalancer",
+        &0,
+        &grown("EnsureLoadBalancer"),
+    )?;
+    same(
+        "calls of DeleteLoadBalancer",
+        &0,
+        &grown("DeleteLoadBalancer"),
+    )?;
+    same(
+        "calls of UpdateLoadBalancer, one for node-6",
+        &1,
+        &grown("UpdateLoadBalancer"),
+    )?;
     stage.show(&[
         "-n",
         "kube-system",
@@ -207,7 +249,21 @@ async fn ccm_dies(stage: &mut Stage) -> Held {
         "cloud-controller-manager",
     ])?;
     stage.show(&["get", "service", "web"])?;
-    stage.held("The new ccm leads and made not one call that changes the cloud")
+    stage.held("The new ccm leads; the only call that changed the cloud was node-6's")
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, found: &T) -> Held {
+    if expected == found {
+        Ok(())
+    } else {
+        Err(format!("{what}: expected {expected:?}, found {found:?}"))
+    }
+}
+
+async fn web_address(stage: &Stage) -> Held<String> {
+    let services: Api<Service> = Api::namespaced(stage.client.clone(), "default");
+    let web = services.get("web").await.map_err(text)?;
+    address(&web).ok_or_else(|| "the Service has no address".to_owned())
 }
 
 /// Registers a Node as a kubelet with `--cloud-provider=external` does.
@@ -223,26 +279,27 @@ async fn join(stage: &Stage, name: &str) -> Held {
 }
 
 async fn initialised(stage: &Stage, name: &str, deadline: Duration) -> Held {
-    let nodes: Api<Node> = Api::all(stage.client.clone());
     until(&format!("{name} is initialised"), deadline, async || {
-        let node = nodes.get(name).await.map_err(text)?;
-        let spec = node.spec.unwrap_or_default();
-        let tainted = spec
-            .taints
-            .unwrap_or_default()
-            .iter()
-            .any(|taint| taint.key == UNINITIALIZED);
-        let addresses = node
-            .status
-            .unwrap_or_default()
-            .addresses
-            .unwrap_or_default();
-        match (spec.provider_id, tainted, addresses.is_empty()) {
-            (Some(_), false, false) => Ok(()),
-            other => Err(format!("(provider ID, tainted, no addresses) = {other:?}")),
-        }
+        is_initialised(stage, name).await
     })
     .await
+}
+
+async fn is_initialised(stage: &Stage, name: &str) -> Held {
+    let nodes: Api<Node> = Api::all(stage.client.clone());
+    let node = nodes.get(name).await.map_err(text)?;
+    let spec = node.spec.unwrap_or_default();
+    let taints = spec.taints.unwrap_or_default();
+    let tainted = taints.iter().any(|taint| taint.key == UNINITIALIZED);
+    let addresses = node
+        .status
+        .unwrap_or_default()
+        .addresses
+        .unwrap_or_default();
+    match (spec.provider_id, tainted, addresses.is_empty()) {
+        (Some(_), false, false) => Ok(()),
+        other => Err(format!("(provider ID, tainted, no addresses) = {other:?}")),
+    }
 }
 
 /// Waits until the one load balancer has exactly these targets.
@@ -271,7 +328,7 @@ async fn targets(stage: &Stage, names: &[&str]) -> Held {
     .await
 }
 
-fn load_balancers(stage: &Stage) -> Held<Vec<serde_json::Value>> {
+fn load_balancers(stage: &Stage) -> Held<Vec<Value>> {
     serde_json::from_str(&stage.ctl(&["lb", "list", "--json"])?).map_err(text)
 }
 
@@ -304,9 +361,4 @@ async fn holder(stage: &Stage) -> Held<String> {
         .spec
         .and_then(|spec| spec.holder_identity)
         .unwrap_or_default())
-}
-
-/// Whether somebody holds the Lease.
-async fn leader(stage: &Stage) -> Held<bool> {
-    Ok(!holder(stage).await?.is_empty())
 }
