@@ -48,6 +48,9 @@ impl Instances for Machines {
 
 #[tokio::main]
 async fn main() -> Result<(), ServeError> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
     let mut args = std::env::args().skip(1);
     let file = args.next().unwrap_or_else(|| "machines.csv".into());
     let endpoint = args.next().unwrap_or_else(|| DEFAULT_ENDPOINT.into());

@@ -70,7 +70,7 @@ pub trait ListInstances: Send + Sync {
 /// What the controller is told about the instances service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceOptions {
-    /// The most Nodes that one call takes; 100 by default. A call with more is answered `failed: INVALID`.
+    /// The most Nodes that one call takes; 100 by default and where 0. A call with more is answered `failed: INVALID`.
     pub max_batch: u32,
     /// The states running and stopped are told apart; without it the shutdown taint is never set. `false` by default.
     pub power_state: bool,

@@ -60,7 +60,7 @@ pub trait Routes: Send + Sync {
 /// What the controller is told about the routes service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteOptions {
-    /// The most routes that one call takes; 100 by default. A call with more is answered `failed: INVALID`.
+    /// The most routes that one call takes; 100 by default and where 0. A call with more is answered `failed: INVALID`.
     pub max_batch: u32,
     /// A route depends on its Node's addresses: it is made anew when they change. `false` by default.
     pub tracks_node_addresses: bool,

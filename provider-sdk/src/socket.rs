@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions, TryLockError};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
@@ -21,8 +22,8 @@ const MAX_PATH_BYTES: usize = 107;
 /// How long another process may take to answer on the socket, or to bind it, before it counts as alive.
 const NEIGHBOUR: Duration = Duration::from_secs(5);
 
-/// Why the server does not serve.
-#[derive(Debug, thiserror::Error)]
+/// Why the server does not serve. Its `Debug` is its sentence too, so that `fn main() -> Result<(), ServeError>` says something that an operator can read.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The endpoint is none.
@@ -69,6 +70,12 @@ pub enum ServeError {
     /// The gRPC server failed.
     #[error("the gRPC server failed: {0}")]
     Transport(#[from] tonic::transport::Error),
+}
+
+impl std::fmt::Debug for ServeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 fn hint(target: Option<&Path>) -> String {
@@ -139,14 +146,18 @@ pub(crate) async fn bind(
     let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
     refuse_symlinks(&path)?;
     make_directory(&directory, group)?;
-    let _turn = lock(&directory).await?;
+    let turn = lock(&directory).await?;
     refuse_living(&path).await?;
 
-    let private = directory.join(format!(
-        ".{}",
-        &uuid::Uuid::new_v4().simple().to_string()[..8]
-    ));
-    let listener = UnixListener::bind(&private).map_err(io_error("bind a socket at", &private))?;
+    let name = format!(".{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
+    let private = directory.join(&name);
+    // The private name may be longer than the socket's own and then does not fit: the directory that we hold open is a shorter way to it.
+    let way = if private.as_os_str().len() > MAX_PATH_BYTES {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", turn.as_raw_fd()))
+    } else {
+        private.clone()
+    };
+    let listener = UnixListener::bind(&way).map_err(io_error("bind a socket at", &private))?;
     let named = (|| {
         fs::set_permissions(&private, Permissions::from_mode(0o660))
             .map_err(io_error("set the mode of", &private))?;
@@ -220,20 +231,31 @@ fn make_directory(directory: &Path, group: Option<u32>) -> Result<(), ServeError
             Ok(())
         }
         Err(_) => {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o750)
-                .create(directory)
-                .map_err(io_error("make the socket's directory", directory))?;
-            // The umask may have taken bits away.
-            fs::set_permissions(directory, Permissions::from_mode(0o750))
-                .map_err(io_error("set the mode of", directory))?;
-            if group.is_some() {
-                chown(directory, None, group).map_err(io_error("set the group of", directory))?;
-            }
-            Ok(())
+            let mut missing: Vec<&Path> = directory
+                .ancestors()
+                .take_while(|level| fs::symlink_metadata(level).is_err())
+                .collect();
+            missing.reverse();
+            // Each level: one that its group cannot pass would keep the controller from all below it.
+            missing
+                .into_iter()
+                .try_for_each(|level| make_level(level, group))
         }
     }
+}
+
+fn make_level(level: &Path, group: Option<u32>) -> Result<(), ServeError> {
+    match DirBuilder::new().mode(0o750).create(level) {
+        // Another provider that starts made it this moment, and sets it right itself.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made.map_err(io_error("make the socket's directory", level))?,
+    }
+    if group.is_some() {
+        chown(level, None, group).map_err(io_error("set the group of", level))?;
+    }
+    // The umask may have taken bits away.
+    fs::set_permissions(level, Permissions::from_mode(0o750))
+        .map_err(io_error("set the mode of", level))
 }
 
 /// The directory, locked against other providers that bind in it; free again when the file is dropped.

@@ -145,6 +145,122 @@ async fn capabilities_and_services_follow_from_what_is_implemented() {
     }
 }
 
+/// States no batch, as whoever fills in nothing.
+struct Zero;
+
+#[async_trait]
+impl Provider for Zero {
+    fn info(&self) -> ProviderInfo {
+        ProviderInfo::new("zero", "1").provider_id_prefix("zero://")
+    }
+    async fn initialize(&self, _: &Call, _: &InitializeRequest) -> Result<Initialized, Failure> {
+        Ok(Initialized::new("zero"))
+    }
+    fn instances(&self) -> Option<&dyn Instances> {
+        Some(self)
+    }
+    fn zones(&self) -> Option<&dyn Zones> {
+        Some(self)
+    }
+    fn routes(&self) -> Option<&dyn Routes> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Instances for Zero {
+    async fn lookup(&self, _: &Call, _: &Node, _: &InstanceQuery) -> Result<Instance, Failure> {
+        Ok(Instance::absent())
+    }
+    fn options(&self) -> InstanceOptions {
+        InstanceOptions {
+            max_batch: 0,
+            ..InstanceOptions::default()
+        }
+    }
+}
+
+#[async_trait]
+impl Zones for Zero {
+    async fn zone(&self, _: &Call, _: &Node) -> Result<Zone, Failure> {
+        Ok(Zone::default())
+    }
+}
+
+#[async_trait]
+impl Routes for Zero {
+    async fn list(&self, _: &Call) -> Result<Vec<Route>, Failure> {
+        Ok(Vec::new())
+    }
+    async fn create(&self, _: &Call, _: &Route) -> Result<(), Failure> {
+        Ok(())
+    }
+    async fn delete(&self, _: &Call, _: &Route) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn options(&self) -> RouteOptions {
+        RouteOptions {
+            max_batch: 0,
+            ..RouteOptions::default()
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batch_of_zero_means_100() {
+    let (_directory, path) = place();
+    let served = tokio::spawn(
+        Server::new(Zero)
+            .endpoint(endpoint(&path))
+            .serve(std::future::pending()),
+    );
+    common::answering(&path).await;
+    let channel = channel(&path).await;
+    let mut provider = pb::provider_service_client::ProviderServiceClient::new(channel.clone());
+    let info = provider.get_provider_info(pb::GetProviderInfoRequest::default());
+    let capabilities = info.await.unwrap().into_inner().capabilities.unwrap();
+    assert_eq!(capabilities.instances.unwrap().max_batch, Some(100));
+    assert_eq!(capabilities.routes.unwrap().max_batch, Some(100));
+    let initialize = pb::InitializeRequest {
+        cluster: cluster(),
+        ..Default::default()
+    };
+    provider.initialize(initialize).await.unwrap();
+
+    let mut instances = pb::instance_service_client::InstanceServiceClient::new(channel.clone());
+    let mut zones = pb::zone_service_client::ZoneServiceClient::new(channel.clone());
+    let mut routes = pb::route_service_client::RouteServiceClient::new(channel);
+    for (size, refused) in [(100, None), (101, Some(pb::FailureCode::Invalid))] {
+        let nodes: Vec<_> = (0..size).map(|n| node(&format!("node-{n}"))).collect();
+        let looked_up = instances.lookup_instances(pb::LookupInstancesRequest {
+            cluster: cluster(),
+            nodes: nodes.clone(),
+            ..Default::default()
+        });
+        let zoned = zones.lookup_zones(pb::LookupZonesRequest {
+            cluster: cluster(),
+            nodes,
+        });
+        let created = routes.create_routes(pb::CreateRoutesRequest {
+            cluster: cluster(),
+            routes: (0..size)
+                .map(|n| pb::Route {
+                    route_key: n.to_string(),
+                    destination_cidr: format!("10.0.{n}.0/24"),
+                    ..Default::default()
+                })
+                .collect(),
+        });
+        let looked_up = looked_up.await.unwrap().into_inner().failed;
+        let zoned = zoned.await.unwrap().into_inner().failed;
+        let created = created.await.unwrap().into_inner().failed;
+        for failed in [looked_up, zoned, created] {
+            assert_eq!(failed.map(|failed| failed.code()), refused, "{size}");
+        }
+    }
+    served.abort();
+}
+
 /// A child that does not outlive its test.
 struct Reaped(Child);
 
@@ -155,14 +271,38 @@ impl Drop for Reaped {
     }
 }
 
-#[tokio::test]
-async fn the_minimal_example_answers_and_ends_on_sigterm() {
-    let source = include_str!("../examples/minimal.rs");
-    assert!(source.lines().count() < 60);
-    let (directory, path) = place();
-    let machines = directory.path().join("machines.csv");
-    std::fs::write(&machines, "node-1, 10.0.0.5, 8-cores, rack-a\n").unwrap();
-    // `cargo test` builds the examples beside the tests.
+#[test]
+fn the_minimal_example_says_in_a_sentence_why_it_cannot_serve() {
+    let run = |endpoint: &str| {
+        let output = Command::new(minimal())
+            .args(["machines.csv", endpoint])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = run("tcp://127.0.0.1:1");
+    assert!(
+        said.contains("Error: the endpoint \"tcp://127.0.0.1:1\" does not begin with unix://"),
+        "{said}"
+    );
+    // What the SDK logs is to be seen.
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(
+        directory.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
+    let path = directory.path().join("p.sock");
+    std::fs::write(&path, "not a socket").unwrap();
+    let said = run(&endpoint(&path));
+    for word in ["WARN", "open to everybody", "is not a socket"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+/// `cargo test` builds the examples beside the tests.
+fn minimal() -> std::path::PathBuf {
     let tests = std::env::current_exe().unwrap();
     let program = tests.ancestors().nth(2).unwrap().join("examples/minimal");
     assert!(
@@ -170,7 +310,17 @@ async fn the_minimal_example_answers_and_ends_on_sigterm() {
         "{} is missing: run `cargo test -p provider-sdk`",
         program.display()
     );
-    let child = Command::new(program)
+    program
+}
+
+#[tokio::test]
+async fn the_minimal_example_answers_and_ends_on_sigterm() {
+    let source = include_str!("../examples/minimal.rs");
+    assert!(source.lines().count() < 60);
+    let (directory, path) = place();
+    let machines = directory.path().join("machines.csv");
+    std::fs::write(&machines, "node-1, 10.0.0.5, 8-cores, rack-a\n").unwrap();
+    let child = Command::new(minimal())
         .arg(&machines)
         .arg(endpoint(&path))
         .stdout(Stdio::null())

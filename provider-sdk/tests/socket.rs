@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 
@@ -21,6 +22,71 @@ async fn refused(path: &std::path::Path) -> ServeError {
     soon("the refusal", server.serve(std::future::pending()))
         .await
         .unwrap_err()
+}
+
+/// Where not, says so past the test harness, which keeps `eprintln!` of a passed test to itself.
+fn is_root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        writeln!(std::io::stderr(), "SKIPPED, not root: {test}").unwrap();
+    }
+    root
+}
+
+/// Serves at this path until its task is aborted.
+async fn serve_at(
+    path: &std::path::Path,
+    group: Option<u32>,
+) -> tokio::task::JoinHandle<Result<(), ServeError>> {
+    let served = tokio::spawn(
+        Server::new(Cloud::new())
+            .endpoint(endpoint(path))
+            .socket_group(group)
+            .serve(std::future::pending()),
+    );
+    common::answering(path).await;
+    served
+}
+
+#[tokio::test]
+async fn a_path_as_long_as_a_socket_can_have_is_served() {
+    let (directory, _) = place();
+    let root = directory.path().as_os_str().len();
+    for total in [99, 105, 107] {
+        let fill = "x".repeat(total - root - "//p.sock".len());
+        let path = directory.path().join(fill).join("p.sock");
+        assert_eq!(path.as_os_str().len(), total);
+        let served = serve_at(&path, None).await;
+        assert_eq!(mode(&path), 0o660);
+        let there = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(there, 1, "nothing but the socket");
+        served.abort();
+    }
+}
+
+#[tokio::test]
+async fn every_directory_that_is_made_has_the_mode_and_the_group_needs_root() {
+    if !is_root("every_directory_that_is_made_has_the_mode_and_the_group_needs_root") {
+        return;
+    }
+    let (directory, _) = place();
+    let (top, middle, low) = {
+        let top = directory.path().join("a");
+        (top.clone(), top.join("b"), top.join("b/c"))
+    };
+    let served = serve_at(&low.join("p.sock"), Some(4242)).await;
+    for level in [&top, &middle, &low] {
+        let metadata = std::fs::metadata(level).unwrap();
+        assert_eq!((mode(level), metadata.gid()), (0o750, 4242), "{level:?}");
+    }
+    assert_ne!(std::fs::metadata(directory.path()).unwrap().gid(), 4242);
+    served.abort();
+}
+
+#[tokio::test]
+async fn a_refusal_is_a_sentence_in_debug_form_too() {
+    let error = refused("/x.sock".as_ref()).await;
+    assert_eq!(format!("{error:?}"), error.to_string());
 }
 
 #[tokio::test]
@@ -162,7 +228,7 @@ async fn a_wrong_description_of_the_provider_is_refused_at_the_start() {
 
 /// Runs in a process of its own, as another user: see the next test.
 #[tokio::test]
-#[ignore = "the other half of a_connection_of_another_user_is_refused"]
+#[ignore = "the other half of a_connection_of_another_user_is_refused_needs_root"]
 async fn other_user() {
     let path = std::env::var("PROVIDER_SDK_SOCKET").unwrap();
     let channel = tonic::transport::Endpoint::try_from(endpoint(path.as_ref()))
@@ -186,11 +252,10 @@ async fn other_user() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_of_another_user_is_refused() {
+async fn a_connection_of_another_user_is_refused_needs_root() {
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can become another user");
+    if !is_root("a_connection_of_another_user_is_refused_needs_root") {
         return;
     }
     for (allowed, expected) in [(4242, "PROBE refused"), (NOBODY, "PROBE answered")] {

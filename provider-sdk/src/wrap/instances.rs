@@ -9,7 +9,7 @@ use cloud_provider_api::v1alpha1::list_instances_response::Part;
 use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb};
 
-use super::limits::{ID_BYTES, NAME_BYTES, fault, fits};
+use super::limits::{ID_BYTES, NAME_BYTES, fault, fits, within_batch};
 use super::{Parts, Wrap, convert, listed, not_listed, not_offered};
 use crate::{Answers, Failure, Instance, InstanceFacet, InstanceQuery, InstanceState, Node};
 
@@ -42,8 +42,7 @@ impl InstanceService for Wrap {
                         .instances()
                         .ok_or_else(|| not_offered("InstanceService"))?;
                     let nodes = convert::nodes_from(request.nodes)?;
-                    let max_batch = instances.options().max_batch as usize;
-                    within_batch("Nodes", nodes.len(), max_batch)?;
+                    within_batch("Nodes", nodes.len(), instances.options().max_batch)?;
                     let answers = instances.lookup_batch(&call, &nodes, &query).await?;
                     Ok((nodes, answers))
                 },
@@ -124,16 +123,6 @@ impl InstanceService for Wrap {
             Err(failure) => not_listed(response(Part::Failed(convert::failure(&failure)))),
         }))
     }
-}
-
-/// Whether a batch is as small as the capabilities say.
-pub(super) fn within_batch(what: &str, size: usize, max_batch: usize) -> Result<(), Failure> {
-    if size > max_batch {
-        return Err(Failure::invalid(format!(
-            "the request has {size} {what}, more than max_batch {max_batch}"
-        )));
-    }
-    Ok(())
 }
 
 /// Each Node of the request with its answer; answers that nobody asked for go to the log.

@@ -6,6 +6,24 @@ use crate::Failure;
 
 pub(super) const NAME_BYTES: usize = 253;
 pub(super) const ID_BYTES: usize = 1024;
+/// The largest batch where a provider states 0.
+const BATCH: u32 = 100;
+
+/// The largest batch that a provider means: 0 is said by whoever fills in nothing, and the contract reads it as 100.
+pub(super) fn batch_of(stated: u32) -> u32 {
+    if stated == 0 { BATCH } else { stated }
+}
+
+/// Whether a batch is as small as the capabilities say.
+pub(super) fn within_batch(what: &str, size: usize, stated: u32) -> Result<(), Failure> {
+    let max_batch = batch_of(stated);
+    if size > max_batch as usize {
+        return Err(Failure::invalid(format!(
+            "the request has {size} {what}, more than max_batch {max_batch}"
+        )));
+    }
+    Ok(())
+}
 
 /// A fault of the vendor's answer: goes to the log and becomes `failed: INTERNAL`.
 pub(super) fn fault(rpc: &'static str, item: &str, what: impl std::fmt::Display) -> Failure {

@@ -12,7 +12,7 @@ use cloud_provider_api::v1alpha1::provider_service_server::ProviderService;
 use cloud_provider_api::v1alpha1::watch_changes_response::Change as ChangeTo;
 use cloud_provider_api::v1alpha1::{self as pb};
 
-use super::limits::{ID_BYTES, NAME_BYTES, fault, fits};
+use super::limits::{ID_BYTES, NAME_BYTES, batch_of, fault, fits};
 use super::run::{Ready, Task, cluster_of, died};
 use super::{Parts, Wrap, convert};
 use crate::{
@@ -283,7 +283,7 @@ fn capabilities(provider: &dyn Provider) -> pb::Capabilities {
         instances: provider.instances().map(|instances| {
             let options = instances.options();
             pb::InstanceCapability {
-                max_batch: Some(options.max_batch),
+                max_batch: Some(batch_of(options.max_batch)),
                 listing: instances.listing().is_some(),
                 power_state: options.power_state,
                 max_in_flight: Some(options.max_in_flight),
@@ -315,7 +315,7 @@ fn capabilities(provider: &dyn Provider) -> pb::Capabilities {
         routes: provider.routes().map(|routes| {
             let options = routes.options();
             pb::RouteCapability {
-                max_batch: Some(options.max_batch),
+                max_batch: Some(batch_of(options.max_batch)),
                 tracks_node_addresses: options.tracks_node_addresses,
                 max_in_flight: Some(options.max_in_flight),
             }

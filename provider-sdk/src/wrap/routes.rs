@@ -11,8 +11,7 @@ use cloud_provider_api::v1alpha1::route_result::Outcome;
 use cloud_provider_api::v1alpha1::route_service_server::RouteService;
 use cloud_provider_api::v1alpha1::{self as pb};
 
-use super::instances::within_batch;
-use super::limits::{ID_BYTES, NAME_BYTES, fault, fits, is_ip};
+use super::limits::{ID_BYTES, NAME_BYTES, fault, fits, is_ip, within_batch};
 use super::{Parts, Wrap, convert, listed, not_listed, not_offered};
 use crate::{Answers, Failure, Route};
 
@@ -115,7 +114,7 @@ impl Wrap {
                     .routes()
                     .ok_or_else(|| not_offered("RouteService"))?;
                 let routes: Vec<Route> = routes.into_iter().map(route_from).collect();
-                within_batch("routes", routes.len(), service.options().max_batch as usize)?;
+                within_batch("routes", routes.len(), service.options().max_batch)?;
                 let mut keys = BTreeSet::new();
                 if let Some(route) = routes.iter().find(|route| !keys.insert(&route.key)) {
                     return Err(Failure::invalid(format!(

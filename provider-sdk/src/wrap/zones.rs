@@ -6,8 +6,8 @@ use cloud_provider_api::v1alpha1::lookup_zone_result::Outcome;
 use cloud_provider_api::v1alpha1::zone_service_server::ZoneService;
 use cloud_provider_api::v1alpha1::{self as pb};
 
-use super::instances::{by_node, within_batch};
-use super::limits::{NAME_BYTES, fault};
+use super::instances::by_node;
+use super::limits::{NAME_BYTES, fault, within_batch};
 use super::{Wrap, convert, not_offered};
 use crate::{Failure, InstanceOptions, Instances, Zone};
 
@@ -30,7 +30,7 @@ impl ZoneService for Wrap {
                     let max_batch = provider
                         .instances()
                         .map_or_else(InstanceOptions::default, Instances::options)
-                        .max_batch as usize;
+                        .max_batch;
                     within_batch("Nodes", nodes.len(), max_batch)?;
                     let answers = zones.zone_batch(&call, &nodes).await?;
                     Ok((nodes, answers))
