@@ -35,6 +35,10 @@ const LEAST_GAP: Duration = Duration::from_secs(1);
 /// A brake that holds is told about again.
 const TOLD_AGAIN: Duration = Duration::from_mins(15);
 
+/// What outlives a loop in one process: what was deleted lately still counts when we lead again.
+#[derive(Default)]
+pub(crate) struct Memory {}
+
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
 pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
     context.writes = context

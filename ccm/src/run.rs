@@ -241,6 +241,8 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         stop: CancellationToken::new(),
         queue_metrics,
         hints,
+        node_lifecycle_memory: Arc::default(),
+        service_memory: Arc::default(),
     };
     let working = work(Work {
         context: &context,
@@ -371,6 +373,10 @@ pub(crate) struct LoopContext {
     pub(crate) queue_metrics: crate::queue::Metrics,
     /// Hints of the provider (WatchChanges), for loops that want them.
     pub(crate) hints: broadcast::Sender<Hint>,
+    /// What the lifecycle loop must not forget when it is started again in this process.
+    pub(crate) node_lifecycle_memory: Arc<crate::node_lifecycle::Memory>,
+    /// What the Service loop must not forget when it is started again in this process.
+    pub(crate) service_memory: Arc<crate::service::Memory>,
 }
 
 /// A hint of the provider that something may have changed; may be lost.

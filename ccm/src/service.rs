@@ -33,6 +33,10 @@ use tokio::time::{Instant, sleep_until};
 use crate::run::{Hint, LoopContext};
 use work::Work;
 
+/// What outlives a loop in one process: load balancers of Services that vanished meanwhile.
+#[derive(Default)]
+pub(crate) struct Memory {}
+
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
 pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     let stop = context.stop.clone();

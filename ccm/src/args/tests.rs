@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn config(flags: &[&str]) -> Result<Config, Vec<String>> {

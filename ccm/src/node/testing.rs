@@ -159,6 +159,8 @@ impl FakeApi {
                 &mut prometheus_client::registry::Registry::default(),
             ),
             hints: tokio::sync::broadcast::Sender::new(16),
+            node_lifecycle_memory: std::sync::Arc::default(),
+            service_memory: std::sync::Arc::default(),
         }
     }
 

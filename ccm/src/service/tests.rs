@@ -81,6 +81,8 @@ impl World {
             stop: self.stop.clone(),
             queue_metrics: crate::queue::Metrics::register(&mut registry),
             hints: self.running.hints.clone(),
+            node_lifecycle_memory: std::sync::Arc::default(),
+            service_memory: std::sync::Arc::default(),
         };
         self.tasks
             .spawn(run(context, Metrics::register(&mut registry)));

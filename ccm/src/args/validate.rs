@@ -1,0 +1,259 @@
+//! From flags to a [`Config`]: what contradicts itself is named, all at once.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{
+    Args, ClusterConfig, Config, Controller, InvalidFlag, LeaderElectionConfig, NodeConfig,
+    NodeLifecycleConfig, ProviderEndpoint, ServeConfig, ServiceConfig, TlsFiles, parse,
+};
+
+impl Args {
+    /// The validated configuration, or everything that is wrong with it.
+    pub fn into_config(self) -> Result<Config, Vec<InvalidFlag>> {
+        let mut wrong = Vec::new();
+        let providers = self.providers(&mut wrong);
+        let controllers = controllers(&self.controllers, &mut wrong);
+        self.check_leader_election(&mut wrong);
+        self.check_cluster(&mut wrong);
+        for (flag, value) in [
+            ("--node-monitor-period", self.node_monitor_period),
+            (
+                "--node-status-update-frequency",
+                self.node_status_update_frequency,
+            ),
+            ("--provider-timeout", self.provider_timeout),
+        ] {
+            if value < Duration::from_secs(1) {
+                wrong.push(InvalidFlag::new(flag, format!("{value:?}"), "at least 1s"));
+            }
+        }
+        if self.max_provider_call_deadline < Duration::from_mins(1) {
+            wrong.push(InvalidFlag::new(
+                "--max-provider-call-deadline",
+                format!("{:?}", self.max_provider_call_deadline),
+                "at least 60s",
+            ));
+        }
+        if let Some(url) = &self.master
+            && !url.is_empty()
+            && !parse::is_url(url)
+        {
+            wrong.push(InvalidFlag::new(
+                "--master",
+                url,
+                "the URL of an API server: https://HOST:PORT",
+            ));
+        }
+        if let Some(qps) = self.kube_api_qps
+            && !(qps.is_finite() && qps > 0.0)
+        {
+            wrong.push(InvalidFlag::new("--kube-api-qps", qps, "a number above 0"));
+        }
+        if self.kube_api_burst == Some(0) {
+            wrong.push(InvalidFlag::new("--kube-api-burst", 0, "at least 1"));
+        }
+        for prefix in &self.provider_annotation_prefixes {
+            if prefix.is_empty() || prefix.starts_with(crate::DOMAIN) {
+                wrong.push(InvalidFlag::new(
+                    "--provider-annotation-prefixes",
+                    prefix,
+                    format!(
+                        "a prefix of annotation keys that is not empty and does not begin with {}",
+                        crate::DOMAIN
+                    ),
+                ));
+            }
+        }
+        for path in &self.authorization_always_allow_paths {
+            if !path.starts_with('/') {
+                wrong.push(InvalidFlag::new(
+                    "--authorization-always-allow-paths",
+                    path,
+                    "paths that begin with /",
+                ));
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        Ok(Config {
+            kubeconfig: self.kubeconfig,
+            master: self.master,
+            providers,
+            cluster: ClusterConfig {
+                name: self.cluster_name,
+                owner_id: self.cluster_owner_id,
+                previous_owner_ids: self.previous_owner_ids,
+                cidrs: self.cluster_cidr.iter().map(ToString::to_string).collect(),
+            },
+            controllers,
+            leader_election: LeaderElectionConfig {
+                enabled: self.leader_elect,
+                lease_duration: self.leader_elect_lease_duration,
+                renew_deadline: self.leader_elect_renew_deadline,
+                retry_period: self.leader_elect_retry_period,
+                resource_name: self.leader_elect_resource_name,
+                resource_namespace: self.leader_elect_resource_namespace,
+            },
+            node: NodeConfig {
+                status_update_frequency: self.node_status_update_frequency,
+                concurrent_syncs: self.concurrent_node_syncs,
+                batch_linger: Duration::from_millis(100),
+            },
+            node_lifecycle: NodeLifecycleConfig {
+                monitor_period: self.node_monitor_period,
+                brake: self.node_deletion_brake.0,
+            },
+            service: ServiceConfig {
+                concurrent_syncs: self.concurrent_service_syncs,
+                adopt_unmarked: self.adopt_unmarked_load_balancers,
+                annotation_prefixes: self.provider_annotation_prefixes,
+            },
+            serve: ServeConfig {
+                bind_address: self.bind_address,
+                port: self.secure_port,
+                tls: self.tls_cert_file.zip(self.tls_private_key_file).map(
+                    |(certificate, private_key)| TlsFiles {
+                        certificate,
+                        private_key,
+                    },
+                ),
+                authentication_kubeconfig: self.authentication_kubeconfig,
+                authorization_kubeconfig: self.authorization_kubeconfig,
+                authentication_skip_lookup: self.authentication_skip_lookup,
+                always_allow_paths: self.authorization_always_allow_paths,
+            },
+            provider_timeout: self.provider_timeout,
+            max_call_deadline: self.max_provider_call_deadline,
+            kube_api_qps: self.kube_api_qps,
+            kube_api_burst: self.kube_api_burst,
+        })
+    }
+
+    fn providers(&self, wrong: &mut Vec<InvalidFlag>) -> Vec<ProviderEndpoint> {
+        if let [_, second, ..] = self.provider.as_slice() {
+            wrong.push(InvalidFlag::new(
+                "--provider",
+                &second.name,
+                "only one provider for now; run a second ccm with its own Lease (--leader-elect-resource-name) for a second cloud",
+            ));
+        }
+        self.provider
+            .iter()
+            .map(|flag| ProviderEndpoint {
+                name: flag.name.clone(),
+                socket: flag.socket.clone(),
+                peer_uid: self.provider_peer_uid,
+                accepted_cloud_scope: self.accept_cloud_scope.clone(),
+            })
+            .collect()
+    }
+
+    fn check_leader_election(&self, wrong: &mut Vec<InvalidFlag>) {
+        let (lease, renew, retry) = (
+            self.leader_elect_lease_duration,
+            self.leader_elect_renew_deadline,
+            self.leader_elect_retry_period,
+        );
+        if lease <= renew {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-lease-duration",
+                format!("{lease:?}"),
+                format!("longer than --leader-elect-renew-deadline ({renew:?})"),
+            ));
+        }
+        if lease.subsec_nanos() != 0 {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-lease-duration",
+                format!("{lease:?}"),
+                "whole seconds: the Lease stores no smaller unit",
+            ));
+        }
+        // client-go jitters the retry period by up to 1.2 and refuses the same.
+        if renew <= retry.mul_f64(1.2) {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-renew-deadline",
+                format!("{renew:?}"),
+                format!("longer than 1.2 times --leader-elect-retry-period ({retry:?})"),
+            ));
+        }
+        if retry < Duration::from_millis(100) {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-retry-period",
+                format!("{retry:?}"),
+                "at least 100ms",
+            ));
+        }
+    }
+
+    fn check_cluster(&self, wrong: &mut Vec<InvalidFlag>) {
+        if self.cluster_name.is_empty() || self.cluster_name.len() > 253 {
+            wrong.push(InvalidFlag::new(
+                "--cluster-name",
+                &self.cluster_name,
+                "1 to 253 bytes",
+            ));
+        }
+        for (flag, ids) in [
+            ("--cluster-owner-id", self.cluster_owner_id.as_slice()),
+            ("--previous-owner-ids", self.previous_owner_ids.as_slice()),
+        ] {
+            for id in ids {
+                if id.is_empty() || id.len() > 253 {
+                    wrong.push(InvalidFlag::new(flag, id, "1 to 253 bytes"));
+                }
+            }
+        }
+        let v4 = self
+            .cluster_cidr
+            .iter()
+            .filter(|cidr| cidr.addr().is_ipv4())
+            .count();
+        if self.cluster_cidr.len() > 2 || v4 > 1 || self.cluster_cidr.len() - v4 > 1 {
+            let given: Vec<_> = self.cluster_cidr.iter().map(ToString::to_string).collect();
+            wrong.push(InvalidFlag::new(
+                "--cluster-cidr",
+                given.join(","),
+                "one CIDR, or two of different IP families",
+            ));
+        }
+    }
+}
+
+/// B-M1: the controllers that a list of `*`, names, aliases and `-name` asks for.
+fn controllers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Controller> {
+    let (mut on, mut off) = (BTreeSet::new(), BTreeSet::new());
+    for word in given {
+        if word == "*" {
+            on.extend(Controller::ALL);
+            continue;
+        }
+        let (set, name) = match word.strip_prefix('-') {
+            Some(name) => (&mut off, name),
+            None => (&mut on, word.as_str()),
+        };
+        if let Some(controller) = Controller::ALL
+            .into_iter()
+            .find(|it| it.name() == name || it.alias() == name)
+        {
+            set.insert(controller);
+        } else {
+            let known: Vec<_> = Controller::ALL.into_iter().map(Controller::name).collect();
+            wrong.push(InvalidFlag::new(
+                "--controllers",
+                word,
+                format!("'*' or one of {}", known.join(", ")),
+            ));
+        }
+    }
+    on.retain(|controller| !off.contains(controller));
+    if on.is_empty() && wrong.is_empty() {
+        wrong.push(InvalidFlag::new(
+            "--controllers",
+            given.join(","),
+            "at least one controller",
+        ));
+    }
+    on
+}
