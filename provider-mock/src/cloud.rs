@@ -18,7 +18,9 @@ use crate::calls::CallLog;
 use crate::error::{CloudError, FixtureError, StartError};
 use crate::faults::Faults;
 use crate::fixture::Fixture;
-use crate::store::{Objects, Section, Store};
+use crate::load_balancers::LoadBalancer;
+use crate::routes::Route;
+use crate::store::{LOOK, Lock, NEIGHBOUR, Objects, SECTIONS, Section, Store};
 
 /// How many hints are kept for a controller that comes back.
 const KEPT_HINTS: usize = 1_024;
@@ -70,15 +72,50 @@ impl Cloud {
     }
 
     /// The same; what stands in the state file goes before the fixture's instances, load balancers and routes.
+    ///
+    /// One cloud at a time has a state file. Where another one has it this blocks for up to 5 s, as that one may be ending, and then refuses; within a
+    /// runtime [`Cloud::open_when_free`] does the same without blocking.
     pub fn open(fixture: Fixture, state: Option<&Path>) -> Result<Self, StartError> {
+        let Some(state) = state else {
+            return Self::open_locked(fixture, None);
+        };
+        let since = std::time::Instant::now();
+        let lock = loop {
+            match try_lock(state, since.elapsed())? {
+                Some(lock) => break lock,
+                None => std::thread::sleep(LOOK),
+            }
+        };
+        Self::open_locked(fixture, Some((state, lock)))
+    }
+
+    /// The same as [`Cloud::open`], by tokio's clock.
+    pub async fn open_when_free(
+        fixture: Fixture,
+        state: Option<&Path>,
+    ) -> Result<Self, StartError> {
+        let Some(state) = state else {
+            return Self::open_locked(fixture, None);
+        };
+        let since = Instant::now();
+        let lock = loop {
+            match try_lock(state, since.elapsed())? {
+                Some(lock) => break lock,
+                None => tokio::time::sleep(LOOK).await,
+            }
+        };
+        Self::open_locked(fixture, Some((state, lock)))
+    }
+
+    fn open_locked(fixture: Fixture, state: Option<(&Path, Lock)>) -> Result<Self, StartError> {
         let wrong = fixture.check();
         if !wrong.is_empty() {
             return Err(FixtureError(wrong).into());
         }
         let (store, found) = match state {
             None => (None, None),
-            Some(path) => {
-                let (store, found) = Store::open(path).map_err(StartError::State)?;
+            Some((path, lock)) => {
+                let (store, found) = Store::open(path, lock).map_err(StartError::State)?;
                 (Some(store), found)
             }
         };
@@ -124,7 +161,7 @@ impl Cloud {
             let now_ms = cloud.now_ms();
             cloud
                 .state()
-                .save(Section::Instances, now_ms)
+                .save(&SECTIONS, now_ms, |_| {})
                 .map_err(|error| StartError::State(error.to_string()))?;
         }
         Ok(cloud)
@@ -168,7 +205,8 @@ impl Cloud {
         let objects = objects_of(&first)?;
         {
             let mut state = self.state();
-            state.objects = objects;
+            let before = std::mem::replace(&mut state.objects, objects);
+            state.save(&SECTIONS, self.now_ms(), |objects| *objects = before)?;
             state.settings = Arc::clone(&first);
             state.faults.clear();
             for fault in &first.faults {
@@ -179,9 +217,6 @@ impl Cloud {
             state.forgot_initialize = false;
             state.cloud_writes = 0;
             state.writes.clear();
-            for section in [Section::Instances, Section::LoadBalancers, Section::Routes] {
-                state.save(section, self.now_ms())?;
-            }
         }
         self.hint(Change::Resync);
         Ok(())
@@ -245,14 +280,75 @@ impl Cloud {
 }
 
 impl State {
-    /// Writes the state file, where there is one; before the answer goes out.
-    pub(crate) fn save(&mut self, changed: Section, now_ms: u64) -> Result<(), CloudError> {
-        match &mut self.store {
-            Some(store) => store
-                .save(&self.objects, changed, now_ms)
-                .map_err(CloudError::StateFile),
-            None => Ok(()),
-        }
+    /// Writes the state file, where there is one; before the answer goes out. Where that fails, `undo` takes back what was changed, so that an error means
+    /// that nothing changed.
+    pub(crate) fn save(
+        &mut self,
+        changed: &[Section],
+        now_ms: u64,
+        undo: impl FnOnce(&mut Objects),
+    ) -> Result<(), CloudError> {
+        let Some(store) = &mut self.store else {
+            return Ok(());
+        };
+        store
+            .save(&self.objects, changed, now_ms)
+            .map_err(CloudError::StateFile)
+            .inspect_err(|_| undo(&mut self.objects))
+    }
+
+    /// Writes a load balancer down; gives it a handle where it has none. Answers the handle.
+    pub(crate) fn put_load_balancer(
+        &mut self,
+        load_balancer: LoadBalancer,
+        now_ms: u64,
+    ) -> Result<String, CloudError> {
+        let all = &mut self.objects.load_balancers;
+        let last_number = all.last_number;
+        let before = all.by_handle.get(&load_balancer.handle).cloned();
+        let handle = all.put(load_balancer);
+        self.save(&[Section::LoadBalancers], now_ms, |objects| {
+            let all = &mut objects.load_balancers;
+            all.last_number = last_number;
+            match before {
+                Some(before) => all.by_handle.insert(handle.clone(), before),
+                None => all.by_handle.remove(&handle),
+            };
+        })?;
+        Ok(handle)
+    }
+
+    /// Removes the load balancer with this handle, where there is one.
+    pub(crate) fn remove_load_balancer(
+        &mut self,
+        handle: &str,
+        now_ms: u64,
+    ) -> Result<Option<LoadBalancer>, CloudError> {
+        let Some(removed) = self.objects.load_balancers.by_handle.remove(handle) else {
+            return Ok(None);
+        };
+        self.save(&[Section::LoadBalancers], now_ms, |objects| {
+            objects.load_balancers.put(removed.clone());
+        })?;
+        Ok(Some(removed))
+    }
+
+    /// Puts the route where there is one, else removes it. Answers what had the name before, for [`State::save_routes`].
+    pub(crate) fn set_route(&mut self, name: &str, route: Option<Route>) -> Option<Route> {
+        set_route(&mut self.objects, name, route)
+    }
+
+    /// Writes the state file after routes were set; `before` is what had each name before, in the order in which they were set.
+    pub(crate) fn save_routes(
+        &mut self,
+        before: Vec<(String, Option<Route>)>,
+        now_ms: u64,
+    ) -> Result<(), CloudError> {
+        self.save(&[Section::Routes], now_ms, |objects| {
+            for (name, route) in before.into_iter().rev() {
+                set_route(objects, &name, route);
+            }
+        })
     }
 
     /// Counts a write of the provider to the cloud.
@@ -262,6 +358,22 @@ impl State {
             self.writes.pop_front();
         }
         self.writes.push_back(what);
+    }
+}
+
+fn set_route(objects: &mut Objects, name: &str, route: Option<Route>) -> Option<Route> {
+    let by_name = &mut objects.routes.by_name;
+    match route {
+        Some(route) => by_name.insert(name.to_owned(), route),
+        None => by_name.remove(name),
+    }
+}
+
+/// `None` where the state file's lock is still to be waited for.
+fn try_lock(state: &Path, waited: Duration) -> Result<Option<Lock>, StartError> {
+    match Lock::try_take(state).map_err(StartError::State)? {
+        None if waited >= NEIGHBOUR => Err(StartError::State(Lock::refusal(state))),
+        lock => Ok(lock),
     }
 }
 

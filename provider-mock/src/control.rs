@@ -11,7 +11,7 @@ use crate::calls::CallEntry;
 use crate::cloud::Cloud;
 use crate::duration::HumanDuration;
 use crate::error::CloudError;
-use crate::faults::Fault;
+use crate::faults::{Fault, RPCS};
 use crate::fixture::{FailureSpec, ServiceBehaviour};
 use crate::instances::{Instance, Power};
 use crate::load_balancers::LoadBalancer;
@@ -275,6 +275,12 @@ impl Cloud {
             Command::Resync => {
                 self.hint_resync();
                 Value::Null
+            }
+            Command::Calls { rpc: Some(rpc), .. } if !RPCS.contains(&rpc.as_str()) => {
+                return Err(CloudError::Invalid(format!(
+                    "{rpc:?} is no RPC; write one of {}",
+                    RPCS.join(", ")
+                )));
             }
             Command::Calls { rpc, last } => to_json(&self.call_report(rpc.as_deref(), last)),
             Command::CallsReset => {

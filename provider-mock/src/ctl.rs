@@ -81,7 +81,7 @@ async fn serve(
         Some(path) => Fixture::load(&path)?,
         None => Fixture::default(),
     };
-    let cloud = Cloud::open(fixture, state.as_deref())?;
+    let cloud = Cloud::open_when_free(fixture, state.as_deref()).await?;
     tracing::info!(instances = cloud.instance_count(), "the cloud stands");
     crate::server::serve(cloud, endpoint).await
 }

@@ -218,11 +218,7 @@ impl Instances {
         if self.ids_by_provider_id.contains_key(&instance.provider_id) {
             return Err(taken("provider_id", &instance.provider_id));
         }
-        self.ids_by_name
-            .insert(instance.name.clone(), instance.id.clone());
-        self.ids_by_provider_id
-            .insert(instance.provider_id.clone(), instance.id.clone());
-        self.by_id.insert(instance.id.clone(), instance);
+        self.insert(instance);
         Ok(())
     }
 
@@ -254,6 +250,25 @@ impl Instances {
                 Err(error)
             }
         }
+    }
+
+    /// Takes a change back: removes the one with the ID that it had after the change, and puts the one in its place that was there before.
+    pub(crate) fn put_back(&mut self, after: Option<&str>, before: Option<Instance>) {
+        if let Some(after) = after.and_then(|id| self.by_id.remove(id)) {
+            self.ids_by_name.remove(&after.name);
+            self.ids_by_provider_id.remove(&after.provider_id);
+        }
+        if let Some(before) = before {
+            self.insert(before);
+        }
+    }
+
+    fn insert(&mut self, instance: Instance) {
+        self.ids_by_name
+            .insert(instance.name.clone(), instance.id.clone());
+        self.ids_by_provider_id
+            .insert(instance.provider_id.clone(), instance.id.clone());
+        self.by_id.insert(instance.id.clone(), instance);
     }
 
     fn id_of(&self, name_or_id: &str) -> Result<String, CloudError> {

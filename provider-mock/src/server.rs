@@ -89,7 +89,8 @@ impl Mock {
         endpoint: impl AsRef<Path>,
         state: Option<PathBuf>,
     ) -> Result<Self, StartError> {
-        Self::serve(Cloud::open(fixture, state.as_deref())?, endpoint).await
+        let cloud = Cloud::open_when_free(fixture, state.as_deref()).await?;
+        Self::serve(cloud, endpoint).await
     }
 
     /// Serves a cloud that is there already; several mocks may serve the same one.

@@ -1,8 +1,9 @@
 //! The state file: what a cloud does not forget when its provider is killed.
 
 use std::collections::BTreeMap;
+use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,10 @@ pub(crate) enum Section {
     LoadBalancers,
     Routes,
 }
+
+/// All of them.
+pub(crate) const SECTIONS: [Section; 3] =
+    [Section::Instances, Section::LoadBalancers, Section::Routes];
 
 /// What the cloud remembers.
 #[derive(Debug, Default)]
@@ -41,18 +46,70 @@ struct File {
 
 const FORMAT: u32 = 1;
 
+/// How long another process that holds the state file may take to end: one that drains its last calls, or that was just killed.
+pub(crate) const NEIGHBOUR: Duration = Duration::from_secs(5);
+/// How often it is looked whether it has ended.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+/// The right to write one state file: a lock on a file beside it (the state file itself is replaced at each save). The system frees it with the process.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: std::fs::File,
+}
+
+impl Lock {
+    /// `None` where somebody else holds it.
+    pub(crate) fn try_take(state: &Path) -> Result<Option<Self>, String> {
+        let fault = |error: std::io::Error| {
+            format!(
+                "{}: the state file cannot be locked by {}: {error}",
+                state.display(),
+                lock_path(state).display()
+            )
+        };
+        let file = std::fs::File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(lock_path(state))
+            .map_err(fault)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(fault(error)),
+        }
+    }
+
+    /// What is said when it was not free in time.
+    pub(crate) fn refusal(state: &Path) -> String {
+        format!(
+            "{}: another provider-mock uses this state file (it holds {}); stop that one, or give --state another file",
+            state.display(),
+            lock_path(state).display()
+        )
+    }
+}
+
+fn lock_path(state: &Path) -> PathBuf {
+    let mut path = state.to_owned().into_os_string();
+    path.push(".lock");
+    path.into()
+}
+
 /// The state file.
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
+    _lock: Lock,
     sections: BTreeMap<Section, String>,
 }
 
 impl Store {
     /// The file's cloud and its time, where there is a file; a missing one is a new cloud.
-    pub(crate) fn open(path: &Path) -> Result<(Self, Option<(Objects, u64)>), String> {
+    pub(crate) fn open(path: &Path, lock: Lock) -> Result<(Self, Option<(Objects, u64)>), String> {
         let store = Self {
             path: path.to_owned(),
+            _lock: lock,
             sections: BTreeMap::new(),
         };
         let text = match std::fs::read_to_string(path) {
@@ -94,11 +151,11 @@ impl Store {
         Ok((store, Some((objects, file.now_ms + away))))
     }
 
-    /// Writes everything down; only the section that changed is made anew.
+    /// Writes everything down; only the sections that changed are made anew. What could not be written is not in the file at the next save either.
     pub(crate) fn save(
         &mut self,
         objects: &Objects,
-        changed: Section,
+        changed: &[Section],
         now_ms: u64,
     ) -> Result<(), String> {
         let fault = |what: &str, error: &dyn std::fmt::Display| {
@@ -107,8 +164,9 @@ impl Store {
                 self.path.display()
             )
         };
-        for section in [Section::Instances, Section::LoadBalancers, Section::Routes] {
-            if section != changed && self.sections.contains_key(&section) {
+        let mut made = BTreeMap::new();
+        for section in SECTIONS {
+            if !changed.contains(&section) && self.sections.contains_key(&section) {
                 continue;
             }
             let json = match section {
@@ -127,21 +185,27 @@ impl Store {
                 }
             };
             let json = json.map_err(|error| fault("made", &error))?;
-            self.sections.insert(section, json);
+            made.insert(section, json);
         }
+        let json = |section| {
+            made.get(&section)
+                .unwrap_or_else(|| &self.sections[&section])
+        };
         let text = format!(
             "{{\"format\":{FORMAT},\"now_ms\":{now_ms},\"saved_at_unix_ms\":{},\"last_number\":{},\n\"instances\":{},\n\"load_balancers\":{},\n\"routes\":{}}}\n",
             unix_ms(),
             objects.load_balancers.last_number,
-            self.sections[&Section::Instances],
-            self.sections[&Section::LoadBalancers],
-            self.sections[&Section::Routes],
+            json(Section::Instances),
+            json(Section::LoadBalancers),
+            json(Section::Routes),
         );
         // A file beside it and a rename: whoever kills us finds the old file or the new one, whole.
         let mut new = self.path.clone().into_os_string();
         new.push(".new");
         std::fs::write(&new, text).map_err(|error| fault("written", &error))?;
-        std::fs::rename(&new, &self.path).map_err(|error| fault("put in its place", &error))
+        std::fs::rename(&new, &self.path).map_err(|error| fault("put in its place", &error))?;
+        self.sections.extend(made);
+        Ok(())
     }
 }
 
@@ -158,26 +222,41 @@ mod tests {
     fn what_is_saved_is_found_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state.json");
-        let (mut store, found) = Store::open(&path).unwrap();
+        let open = || Store::open(&path, Lock::try_take(&path).unwrap().unwrap());
+        let (mut store, found) = open().unwrap();
         assert!(found.is_none());
         let mut objects = Objects::default();
         let mut instance = Instance::new("a");
         instance.complete("mock://");
         objects.instances.add(instance).unwrap();
         let handle = objects.load_balancers.put(LoadBalancer::default());
-        store.save(&objects, Section::Instances, 7).unwrap();
+        store.save(&objects, &[Section::Instances], 7).unwrap();
         // A section that is not named stays as it was written.
         objects.load_balancers.by_handle.clear();
-        store.save(&objects, Section::Routes, 8).unwrap();
+        store.save(&objects, &[Section::Routes], 8).unwrap();
 
-        let (_, found) = Store::open(&path).unwrap();
+        // What could not be written is not in the file at the next save either.
+        objects.load_balancers.put(LoadBalancer::default());
+        let new = directory.path().join("state.json.new");
+        std::fs::create_dir(&new).unwrap();
+        let error = store
+            .save(&objects, &[Section::LoadBalancers], 9)
+            .unwrap_err();
+        assert!(error.contains("cannot be written"), "{error}");
+        std::fs::remove_dir(&new).unwrap();
+        store.save(&objects, &[Section::Routes], 9).unwrap();
+
+        assert!(Lock::try_take(&path).unwrap().is_none(), "one at a time");
+        drop(store);
+        let (store, found) = open().unwrap();
+        drop(store);
         let (objects, now_ms) = found.unwrap();
         assert!(objects.instances.by_name("a").is_some());
-        assert!(objects.load_balancers.by_handle.contains_key(&handle));
+        assert!(objects.load_balancers.by_handle.keys().eq([&handle]));
         assert!(now_ms >= 8);
 
         std::fs::write(&path, "{}").unwrap();
-        let error = Store::open(&path).unwrap_err();
+        let error = open().unwrap_err();
         assert!(
             error.contains("state.json") && error.contains("remove it"),
             "{error}"

@@ -406,7 +406,16 @@ async fn a_killed_provider_comes_back_with_the_same_cloud() {
 
     // Another process finds it in the state file, which goes before the fixture.
     again.mock.cloud().remove_instance("b").unwrap();
-    let other = provider_mock::Cloud::open(fixture, Some(&state)).unwrap();
-    assert_eq!(other.load_balancers(), again.mock.cloud().load_balancers());
+    let was = again.mock.cloud().load_balancers();
+    let World {
+        directory: _directory,
+        mock,
+        ..
+    } = again;
+    drop(mock);
+    let other = provider_mock::Cloud::open_when_free(fixture, Some(&state))
+        .await
+        .unwrap();
+    assert_eq!(other.load_balancers(), was);
     assert_eq!(other.instance_count(), 1);
 }

@@ -169,6 +169,8 @@ fn a_person_changes_the_cloud_and_a_kill_forgets_nothing() {
             "cannot strike Probe",
         ),
         (&["latency", "Prob", "5ms"][..], "Probe"),
+        (&["calls", "Bogus"][..], "\"Bogus\" is no RPC"),
+        (&["calls", "Bogus"][..], "LookupInstances"),
         (
             &["instance", "add", "x", "--address", "InternalIP=10.0"][..],
             "10.0",

@@ -25,6 +25,7 @@ async fn refused(path: &std::path::Path) -> ServeError {
 }
 
 /// Where not, says so past the test harness, which keeps `eprintln!` of a passed test to itself.
+#[allow(clippy::explicit_write, reason = "past the test harness is the point")]
 fn is_root(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

@@ -35,7 +35,9 @@ impl Cloud {
             let prefix = state.settings.provider.provider_id_prefixes.first();
             instance.complete(prefix.map_or("", String::as_str));
             state.objects.instances.add(instance.clone())?;
-            state.save(Section::Instances, self.now_ms())?;
+            state.save(&[Section::Instances], self.now_ms(), |objects| {
+                objects.instances.put_back(Some(&instance.id), None);
+            })?;
         }
         self.hint_instance(&instance);
         Ok(instance)
@@ -46,7 +48,9 @@ impl Cloud {
         let removed = {
             let mut state = self.state();
             let removed = state.objects.instances.remove(name_or_id)?;
-            state.save(Section::Instances, self.now_ms())?;
+            state.save(&[Section::Instances], self.now_ms(), |objects| {
+                objects.instances.put_back(None, Some(removed.clone()));
+            })?;
             removed
         };
         self.hint_instance(&removed);
@@ -62,7 +66,12 @@ impl Cloud {
         let (before, after) = {
             let mut state = self.state();
             let changed = state.objects.instances.change(name_or_id, change)?;
-            state.save(Section::Instances, self.now_ms())?;
+            let (before, after) = &changed;
+            state.save(&[Section::Instances], self.now_ms(), |objects| {
+                objects
+                    .instances
+                    .put_back(Some(&after.id), Some(before.clone()));
+            })?;
             changed
         };
         if before.name != after.name {

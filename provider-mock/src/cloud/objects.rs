@@ -6,7 +6,6 @@ use super::Cloud;
 use crate::error::CloudError;
 use crate::load_balancers::LoadBalancer;
 use crate::routes::{Route, is_cidr};
-use crate::store::Section;
 
 impl Cloud {
     /// All load balancers that are not gone, in the order of their handles.
@@ -43,9 +42,7 @@ impl Cloud {
                     "load balancer {handle} exists already; leave the handle out, or remove that one first"
                 )));
             }
-            let handle = state.objects.load_balancers.put(load_balancer);
-            state.save(Section::LoadBalancers, self.now_ms())?;
-            handle
+            state.put_load_balancer(load_balancer, self.now_ms())?
         };
         self.hint(change);
         Ok(handle)
@@ -59,15 +56,15 @@ impl Cloud {
     ) -> Result<LoadBalancer, CloudError> {
         let changed = {
             let mut state = self.state();
-            let by_handle = &mut state.objects.load_balancers.by_handle;
-            let load_balancer = by_handle
-                .get_mut(handle)
+            let by_handle = &state.objects.load_balancers.by_handle;
+            let mut changed = by_handle
+                .get(handle)
+                .cloned()
                 .ok_or_else(|| no_load_balancer(handle))?;
-            change(load_balancer);
+            change(&mut changed);
             // Under another handle it would be another one.
-            handle.clone_into(&mut load_balancer.handle);
-            let changed = load_balancer.clone();
-            state.save(Section::LoadBalancers, self.now_ms())?;
+            handle.clone_into(&mut changed.handle);
+            state.put_load_balancer(changed.clone(), self.now_ms())?;
             changed
         };
         self.hint(hint_of(&changed));
@@ -76,15 +73,10 @@ impl Cloud {
 
     /// Removes one behind the controller's back.
     pub fn remove_load_balancer(&self, handle: &str) -> Result<LoadBalancer, CloudError> {
-        let removed = {
-            let mut state = self.state();
-            let by_handle = &mut state.objects.load_balancers.by_handle;
-            let removed = by_handle
-                .remove(handle)
-                .ok_or_else(|| no_load_balancer(handle))?;
-            state.save(Section::LoadBalancers, self.now_ms())?;
-            removed
-        };
+        let removed = self
+            .state()
+            .remove_load_balancer(handle, self.now_ms())?
+            .ok_or_else(|| no_load_balancer(handle))?;
         self.hint(hint_of(&removed));
         Ok(removed)
     }
@@ -116,12 +108,9 @@ impl Cloud {
                     route.name
                 )));
             }
-            state
-                .objects
-                .routes
-                .by_name
-                .insert(route.name.clone(), route);
-            state.save(Section::Routes, self.now_ms())?;
+            let name = route.name.clone();
+            state.set_route(&name, Some(route));
+            state.save_routes(vec![(name, None)], self.now_ms())?;
         }
         self.hint(Change::Routes);
         Ok(())
@@ -131,13 +120,14 @@ impl Cloud {
     pub fn remove_route(&self, name: &str) -> Result<Route, CloudError> {
         let removed = {
             let mut state = self.state();
-            let removed = state.objects.routes.by_name.remove(name);
+            let removed = state.set_route(name, None);
             let removed = removed.ok_or_else(|| {
                 CloudError::NotFound(format!(
                     "no route has the name {name:?}; `ctl route list` shows those that exist"
                 ))
             })?;
-            state.save(Section::Routes, self.now_ms())?;
+            let before = vec![(name.to_owned(), Some(removed.clone()))];
+            state.save_routes(before, self.now_ms())?;
             removed
         };
         self.hint(Change::Routes);

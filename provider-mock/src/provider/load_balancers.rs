@@ -13,7 +13,6 @@ use provider_sdk::{
 use super::{MockProvider, not_saved};
 use crate::fixture::{self, AddressMode, Addressing, Fixture, ServiceBehaviour};
 use crate::load_balancers::{self as cloud, Asker, EnsurePlan};
-use crate::store::Section;
 
 /// What the user of a Service asks of the mock.
 const RETAIN: &str = "mock.grpc-ccm.io/retain";
@@ -107,14 +106,13 @@ impl LoadBalancers for MockProvider {
                     "change"
                 };
                 let targets = load_balancer.targets.len();
-                load_balancer.handle = state.objects.load_balancers.put(load_balancer.clone());
+                load_balancer.handle = state
+                    .put_load_balancer(load_balancer.clone(), now_ms)
+                    .map_err(|error| not_saved(&error))?;
                 state.wrote(format!(
                     "{what} load balancer {} of {}/{} with {targets} targets",
                     load_balancer.handle, service.namespace, service.name
                 ));
-                state
-                    .save(Section::LoadBalancers, now_ms)
-                    .map_err(|error| not_saved(&error))?;
                 load_balancer
             }
         };
@@ -158,11 +156,10 @@ impl LoadBalancers for MockProvider {
                 call.cluster().owner_id.clone_into(&mut owner.owner_id);
             }
             let count = found.targets.len();
-            let handle = state.objects.load_balancers.put(found.clone());
-            state.wrote(format!("set the {count} targets of load balancer {handle}"));
-            state
-                .save(Section::LoadBalancers, now_ms)
+            let handle = state
+                .put_load_balancer(found.clone(), now_ms)
                 .map_err(|error| not_saved(&error))?;
+            state.wrote(format!("set the {count} targets of load balancer {handle}"));
         }
         let left = found.ready_at_ms.saturating_sub(now_ms);
         let outcome = if left > 0 {
@@ -206,13 +203,16 @@ impl LoadBalancers for MockProvider {
         }
         if found.gone_at_ms.is_none() {
             let takes = settings.provisioning.deletion.0.as_millis() as u64;
-            state.wrote(format!("delete load balancer {}", found.handle));
             found.gone_at_ms = Some(now_ms + takes);
-            state.objects.load_balancers.put(found.clone());
-            state.objects.load_balancers.settle(now_ms);
-            state
-                .save(Section::LoadBalancers, now_ms)
-                .map_err(|error| not_saved(&error))?;
+            let saved = if takes == 0 {
+                state
+                    .remove_load_balancer(&found.handle, now_ms)
+                    .map(|_| ())
+            } else {
+                state.put_load_balancer(found.clone(), now_ms).map(|_| ())
+            };
+            saved.map_err(|error| not_saved(&error))?;
+            state.wrote(format!("delete load balancer {}", found.handle));
         }
         let left = found.gone_at_ms.unwrap_or(now_ms).saturating_sub(now_ms);
         let outcome = if left > 0 {

@@ -5,7 +5,6 @@ use provider_sdk::{Answers, Call, Failure, Route, RouteOptions, Routes, async_tr
 use super::{MockProvider, not_saved};
 use crate::cloud::State;
 use crate::routes::{self as cloud, RouteWrite};
-use crate::store::Section;
 
 #[async_trait]
 impl Routes for MockProvider {
@@ -87,41 +86,35 @@ impl MockProvider {
         call.cloud_answered();
         let now_ms = self.cloud.now_ms();
         let mut answers = Answers::new();
-        let mut wrote = false;
+        let mut lines = Vec::new();
+        let mut before = Vec::new();
         let mut state = self.cloud.state();
         for route in routes {
-            let planned = plan(&state, route);
-            wrote |= matches!(planned, Ok(RouteWrite::Put(_) | RouteWrite::Remove(_)));
-            answers.set(&route.key, planned.map(|planned| state.apply(planned)));
+            let written = plan(&state, route).map(|planned| match planned {
+                RouteWrite::Nothing => {}
+                RouteWrite::Put(route) => {
+                    let name = route.name.clone();
+                    lines.push(format!("put route {name} to {}", route.destination_cidr));
+                    let replaced = state.set_route(&name, Some(route));
+                    before.push((name, replaced));
+                }
+                RouteWrite::Remove(name) => {
+                    lines.push(format!("remove route {name}"));
+                    let removed = state.set_route(&name, None);
+                    before.push((name, removed));
+                }
+            });
+            answers.set(&route.key, written);
         }
-        if wrote {
+        if !before.is_empty() {
             state
-                .save(Section::Routes, now_ms)
+                .save_routes(before, now_ms)
                 .map_err(|error| not_saved(&error))?;
         }
-        Ok(answers)
-    }
-}
-
-impl State {
-    fn apply(&mut self, write: RouteWrite) {
-        match write {
-            RouteWrite::Nothing => {}
-            RouteWrite::Put(route) => {
-                self.wrote(format!(
-                    "put route {} to {}",
-                    route.name, route.destination_cidr
-                ));
-                self.objects
-                    .routes
-                    .by_name
-                    .insert(route.name.clone(), route);
-            }
-            RouteWrite::Remove(name) => {
-                self.wrote(format!("remove route {name}"));
-                self.objects.routes.by_name.remove(&name);
-            }
+        for line in lines {
+            state.wrote(line);
         }
+        Ok(answers)
     }
 }
 
