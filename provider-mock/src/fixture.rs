@@ -1,6 +1,7 @@
 //! The cloud's YAML file: what it can say, how it is read, what can be wrong with it.
 
 mod load;
+mod places;
 
 pub(crate) use load::is_rpc;
 

@@ -206,15 +206,18 @@ fn a_cloud_file_that_is_wrong_ends_it_with_the_file_the_line_and_the_field() {
         (
             "type.yaml",
             "capabilities:\n  instances:\n    max_batch: many\n",
-            &["type.yaml:3:", "max_batch: many"],
+            &[
+                "type.yaml:3:16: capabilities.instances.max_batch: ",
+                "max_batch: many",
+            ],
         ),
         (
             "values.yaml",
             "provider:\n  name: Mock\nlatency:\n  Lookup: 1s\nfaults:\n- kind: hang\n  rpc: Hop\n",
             &[
-                "values.yaml: provider.name: \"Mock\"",
-                "latency.Lookup",
-                "faults[0]: rpc: \"Hop\"",
+                "values.yaml:2:3: provider.name: \"Mock\"",
+                "values.yaml:4:3: latency.Lookup",
+                "values.yaml:7:3: faults[0].rpc: \"Hop\"",
                 "LookupInstances",
             ],
         ),
