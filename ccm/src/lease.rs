@@ -262,8 +262,7 @@ impl Shared {
             }
             Claim::Free | Claim::Ours => told.clear(),
         }
-        let lease = read
-            .unwrap_or_else(|| record::absent(&config.resource_namespace, &config.resource_name));
+        let lease = read.unwrap_or_else(|| self.absent());
         let start = Instant::now();
         match timeout_at(start + self.patience(), self.write(lease)).await? {
             Ok(lease) => Ok(Attempt::Held(Box::new(lease), start)),
@@ -292,6 +291,16 @@ impl Shared {
         lock(&self.wanted).retain(|key, value| wanted.get(key) != Some(value));
         self.publish(&lease);
         Ok(lease)
+    }
+
+    /// A Lease to be made, with the annotations of the one that is gone: what it remembered is not forgotten because somebody deleted it.
+    fn absent(&self) -> Lease {
+        let mut lease = record::absent(&self.config.resource_namespace, &self.config.resource_name);
+        let annotations = self.annotations.borrow();
+        if !annotations.is_empty() {
+            lease.metadata.annotations = Some(annotations.clone());
+        }
+        lease
     }
 
     fn publish(&self, lease: &Lease) {

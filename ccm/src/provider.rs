@@ -15,17 +15,11 @@ pub(crate) mod testing;
 mod tests;
 mod view;
 
-#[allow(unused_imports)] // By the rooms that are being built.
-pub(crate) use connect::{Connector, DialError, Pipe, UnixConnector};
-#[allow(unused_imports)]
-pub(crate) use error::{Reaction, Retry, Trouble, TroubleCode};
-#[allow(unused_imports)]
-pub(crate) use limits::{check_provider_id, pending_after};
-#[allow(unused_imports)]
-pub(crate) use maintain::{Maintain, maintain};
+pub(crate) use connect::{Connector, UnixConnector};
+pub(crate) use error::{Retry, Trouble, TroubleCode};
+pub(crate) use limits::pending_after;
+pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};
 pub(crate) use metrics::Metrics;
-#[allow(unused_imports)]
 pub(crate) use session::Session;
 pub(crate) use status::ProviderStatus;
-#[allow(unused_imports)]
-pub(crate) use view::{Projection, load_balancer_status, node_addresses, node_view, service_view};
+pub(crate) use view::{Projection, load_balancer_status, node_view, service_view};

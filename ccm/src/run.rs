@@ -32,6 +32,9 @@ pub use system::from_config;
 /// Before the Lease is released, events that wait are written for so long at most: a hand-over should take less than a second.
 const EVENT_FLUSH: Duration = Duration::from_millis(300);
 
+/// At the end, answers of the HTTPS port and, without a Lease, events are finished for so long at most.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 /// Wall time, only for what Kubernetes stores.
 pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -141,8 +144,9 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
             .wrapping_add(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     };
 
-    // Ends with this function, and everything in it.
+    // Both end with this function, and everything in them: what never ends by itself, and what ends when it is told to.
     let mut background = JoinSet::new();
+    let mut closing = JoinSet::new();
     let stop_background = CancellationToken::new();
     let fence = if config.leader_election.enabled {
         Fence::closed()
@@ -165,7 +169,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         Arc::clone(&deps.wall),
         event_metrics,
     );
-    background.spawn(event_writer.run(stop_background.clone()));
+    closing.spawn(event_writer.run(stop_background.clone()));
     let cluster = Cluster::start(&clients.watch, seed(2), &mut background);
     let elector = config.leader_election.enabled.then(|| {
         Elector::new(
@@ -193,6 +197,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         scope_key: memory.key,
         record_scope: memory.record,
         accept_command: memory.accept_command,
+        probe_period: provider::PROBE_PERIOD.min(config.provider_timeout / 3),
         max_call_deadline: config.max_call_deadline,
         metrics: provider_metrics,
         seed: seed(4),
@@ -226,7 +231,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
             config: Arc::clone(&config),
             reviewer,
         };
-        background.spawn(serve::serve(listener, site, stop_serving.clone()));
+        closing.spawn(serve::serve(listener, site, stop_serving.clone()));
     }
 
     let context = LoopContext {
@@ -252,12 +257,29 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         leading: &leading,
         shutdown: &deps.shutdown,
     });
-    let result = working.await;
+    let result = tokio::select! {
+        result = working => result,
+        // Without one of them the process would go on with a cache that stands still, or without its provider.
+        Some(ended) = background.join_next() => Err(broken(&ended)),
+        Some(ended) = closing.join_next() => Err(broken(&ended)),
+    };
     stop_background.cancel();
     stop_serving.cancel();
     drop(leading);
+    let ends = async { while closing.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(LAST_WORDS, ends).await;
+    closing.shutdown().await;
     background.shutdown().await;
     result
+}
+
+/// A part of the process ended that should not have.
+fn broken(ended: &Result<(), tokio::task::JoinError>) -> RunError {
+    tracing::error!(
+        ?ended,
+        "a part of the process ended by itself: this is a bug"
+    );
+    RunError::Broken("a part of the process")
 }
 
 struct Work<'a> {

@@ -171,13 +171,12 @@ async fn renew(shared: &Shared, lease: &Lease, start: Instant) -> kube::Result<R
         Err(error) if is(&error, 409) || is(&error, 404) => {}
         Err(error) => return Err(error),
     }
-    let config = &shared.config;
     let lease = match shared.read().await? {
         Some(lease) if record::holder(&lease) == shared.identity => lease,
         Some(lease) => return Ok(Renewal::Taken(record::holder(&lease).to_owned())),
         None => {
             tracing::warn!("the Lease was deleted and is made again");
-            record::absent(&config.resource_namespace, &config.resource_name)
+            shared.absent()
         }
     };
     shared.publish(&lease);

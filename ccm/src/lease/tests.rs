@@ -267,13 +267,19 @@ async fn b_m3_deleted_while_held_is_made_again() {
     let (a, b) = (candidate(&sim, "a", NEAR, 5), candidate(&sim, "b", NEAR, 6));
     let mut term = a.lead_within(1.0).await;
     let standby = tokio::spawn(async move { b.lead().await.map(drop) });
+    a.elector
+        .set_annotation("grpc-ccm.io/cloud-scope-mock", "account-1");
     let held = timeout(Duration::from_secs(5), term.hold()).await;
     assert!(held.is_err());
+    let remembered = a.elector.annotations().borrow().clone();
+    assert_eq!(remembered.len(), 1);
     sim.delete();
     // A standby that has seen a live holder does not take a deleted Lease before that one's time is over.
     let held = timeout(Duration::from_secs(30), term.hold()).await;
     assert!(held.is_err() && a.fence.check().is_ok());
     assert_eq!(sim.holder(), "a");
+    // ▲S20: who deletes the Lease accepts no other cloud scope by that.
+    assert_eq!(*a.elector.annotations().borrow(), remembered);
     assert!(!standby.is_finished());
     standby.abort();
 }

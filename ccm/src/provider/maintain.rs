@@ -26,7 +26,8 @@ use crate::run::Hint;
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
-const PROBE_PERIOD: Duration = Duration::from_secs(10);
+/// How often Probe is asked.
+pub(crate) const PROBE_PERIOD: Duration = Duration::from_secs(10);
 /// After so many Probes in a row without an answer the connection is given up.
 const PROBES_MISSED: u32 = 2;
 /// A provider that cannot be worked with is asked again after this, or when it goes away.
@@ -56,6 +57,8 @@ pub(crate) struct Maintain {
     pub(crate) record_scope: Arc<dyn Fn(String) + Send + Sync>,
     /// What accepts a scope when `=SCOPE` is put behind it, for the operator: `kubectl annotate lease -n NAMESPACE NAME --overwrite SCOPE_KEY`.
     pub(crate) accept_command: String,
+    /// How often it is asked how it is: well within what the leader waits for an answer.
+    pub(crate) probe_period: Duration,
     /// `Config::max_call_deadline`.
     pub(crate) max_call_deadline: Duration,
     /// Counts the calls.
@@ -70,6 +73,7 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
         name: with.endpoint.name.as_str().into(),
         random: Mutex::new(StdRng::seed_from_u64(with.seed)),
         resume_token: Mutex::new(String::new()),
+        scope: Mutex::new(None),
         said: Mutex::new(None),
         with,
     };
@@ -101,7 +105,9 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
                     () = sleep(REFUSED_AGAIN) => {}
                     () = connection.link.ended() => {}
                 }
-                continue;
+                // One that goes away at once is not dialled without a pause either.
+                failures = failures.saturating_add(1);
+                why
             }
         };
         keeper.down(&why);
@@ -126,6 +132,8 @@ struct Keeper {
     random: Mutex<StdRng>,
     /// Where WatchChanges goes on; kept over reconnects.
     resume_token: Mutex<String>,
+    /// The cloud scope that the Lease was last seen to remember.
+    scope: Mutex<Option<String>>,
     /// What was logged last, and when.
     said: Mutex<Option<(String, Instant)>>,
 }
@@ -152,16 +160,23 @@ impl Keeper {
             contract_minor: api::CONTRACT_MINOR,
         };
         let mut client = client(&connection.link);
+        let mut unserved = false;
+        let call = async {
+            let answer = client.get_provider_info(request).await;
+            unserved =
+                matches!(&answer, Err(status) if status.code() == tonic::Code::Unimplemented);
+            answer
+        };
         let answer = self
-            .own_call(
-                "GetProviderInfo",
-                INFO_DEADLINE,
-                &connection.link,
-                client.get_provider_info(request),
-            )
+            .own_call("GetProviderInfo", INFO_DEADLINE, &connection.link, call)
             .await;
         let info = match answer {
             Ok(info) => info,
+            Err(_) if unserved => {
+                let why = "it does not serve cloudprovider.v1alpha1.ProviderService: it speaks another major version of the contract, or is no provider; this \
+                           ccm speaks v1alpha1";
+                return Err(Setback::Refused(connection, why.to_owned()));
+            }
             Err(trouble) => {
                 return Err(Setback::Unclear(format!(
                     "GetProviderInfo failed: {trouble}"
@@ -232,7 +247,7 @@ impl Keeper {
                 return "another process of the provider answers (its boot_id changed)".to_owned();
             }
             self.probed(answer);
-            let next = started + PROBE_PERIOD;
+            let next = started + self.with.probe_period;
             tokio::time::sleep_until(next).await;
         }
     }

@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
 use super::connect::Tasks;
-use super::{Connector, DialError, Maintain, Metrics, Pipe, ProviderStatus, Session, maintain};
+use super::connect::{DialError, Pipe};
+use super::{Connector, Maintain, Metrics, ProviderStatus, Session, maintain};
 use crate::args::ProviderEndpoint;
 use crate::run::Hint;
 
@@ -123,6 +124,7 @@ pub(crate) fn maintained(connector: impl Connector + 'static) -> Running {
         record_scope: Arc::new(record),
         accept_command:
             "kubectl annotate lease -n kube-system ccm --overwrite grpc-ccm.io/cloud-scope".into(),
+        probe_period: super::PROBE_PERIOD,
         max_call_deadline: Duration::from_mins(15),
         metrics: Metrics::register(&mut registry),
         seed: 7,

@@ -57,8 +57,10 @@ pub(super) async fn lead(leading: Leading<'_>) -> End {
     let began = Instant::now();
     let end = loop {
         let info = status.borrow_and_update().info.clone();
-        if let Some(capabilities) = info.as_ref().and_then(|info| info.capabilities.as_ref()) {
-            loops.follow(capabilities, context, metrics);
+        if let Some(info) = info {
+            // A provider that states nothing offers nothing (B-M2): each controller says that it is skipped.
+            let capabilities = info.capabilities.clone().unwrap_or_default();
+            loops.follow(&capabilities, context, metrics);
         }
         tokio::select! {
             biased;

@@ -176,9 +176,19 @@ impl Keeper {
         });
     }
 
+    /// What the Lease remembers. What it remembered once and does not any more (it was deleted, or the annotation was) is remembered
+    /// anew: only an operator who names another scope accepts that.
     fn scope_seen(&self) -> Option<String> {
         let annotations = self.with.annotations.borrow();
-        annotations.get(&self.with.scope_key).cloned()
+        let now = annotations.get(&self.with.scope_key).cloned();
+        drop(annotations);
+        let mut remembered = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&now, &*remembered) {
+            (Some(scope), _) => *remembered = Some(scope.clone()),
+            (None, Some(scope)) => (self.with.record_scope)(scope.clone()),
+            (None, None) => {}
+        }
+        remembered.clone()
     }
 
     /// Whether the scope is the accepted one, and what is to be said about it.

@@ -3,8 +3,9 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, timeout};
 
+use super::super::TroubleCode;
+use super::super::connect::{Connector, DialError, Pipe, UnixConnector};
 use super::super::testing::{InMemory, maintained};
-use super::super::{Connector, DialError, TroubleCode, UnixConnector};
 use super::fake::Fake;
 
 fn node(name: &str) -> k8s_openapi::api::core::v1::Node {
@@ -206,8 +207,7 @@ async fn the_peer_of_the_socket_is_checked() {
         socket: socket.clone(),
         peer_uid,
     };
-    let refused =
-        |result: Result<_, DialError>| result.map(|_: Box<dyn super::super::Pipe>| ()).unwrap_err();
+    let refused = |result: Result<_, DialError>| result.map(|_: Box<dyn Pipe>| ()).unwrap_err();
     let missing = refused(unix(None).connect().await);
     assert!(matches!(missing, DialError::Missing(_)));
 

@@ -111,6 +111,14 @@ async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
     }
     assert_eq!(running.recorded.lock().unwrap().len(), 1);
 
+    // Somebody deletes the Lease: what it remembered is remembered anew, and nothing is accepted by that.
+    running.annotations.send_replace([].into());
+    let mut annotations = running.annotations.subscribe();
+    let again = annotations.wait_for(|now| now.contains_key(SCOPE_KEY));
+    let again = tokio::time::timeout(Duration::from_secs(5), again).await;
+    assert_eq!(again.unwrap().unwrap()[SCOPE_KEY], "account 1");
+    assert!(!running.status.borrow().scope_accepted);
+
     running
         .annotations
         .send_replace([(SCOPE_KEY.into(), "account 2".into())].into());

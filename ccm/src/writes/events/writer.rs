@@ -103,6 +103,10 @@ impl EventWriter {
                     WriteError::Gone | WriteError::Conflict | WriteError::Refused(_) => "refused",
                 };
                 self.shared.metrics.dropped(why);
+                // Who leads no more says so once, elsewhere, and not for each event that waited.
+                if matches!(error, WriteError::Fenced(_)) {
+                    return;
+                }
                 tracing::warn!(
                     object = %key.name, namespace = %key.namespace, reason = %key.reason, message = %draft.message, %error,
                     "event not written"
