@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use kube::api::{Patch, PatchParams};
 use provider_mock::fixture::FailureSpec;
 use provider_mock::{Fault, FaultKind, Fixture, Power};
 use provider_sdk::FailureCode;
+use serde_json::json;
 use testenv::eventually;
 use testenv::objects::{NodeBuilder, UNINITIALIZED};
 use tokio::time::Instant;
@@ -169,7 +171,14 @@ async fn wrong_node_ip(world: &World) {
         assert_eq!(taints(&node), [UNINITIALIZED]);
         assert!(node.status.unwrap().addresses.is_none());
     }
-    // The instance gets the address.
+    // The user mends the one; the other's instance gets the address.
+    let mended = json!({ "metadata": { "annotations": { PROVIDED: "10.0.0.1" } } });
+    world
+        .nodes()
+        .patch("no-ip", &PatchParams::default(), &Patch::Merge(mended))
+        .await
+        .unwrap();
+    world.initialised("no-ip").await;
     cloud
         .change_instance("wrong-ip", |instance| {
             instance.addresses.push(internal("10.0.0.99"));
