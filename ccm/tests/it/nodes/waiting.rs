@@ -12,7 +12,8 @@ use testenv::objects::{NodeBuilder, UNINITIALIZED};
 use tokio::time::Instant;
 
 use super::{PROVIDED, fresh, internal, lookups_of, version, with_addresses};
-use crate::world::{SOON, World, instance, taints};
+use crate::input::get;
+use crate::world::{SOON, World, free_port, instance, taints};
 
 fn failure(code: FailureCode, node: &str, message: &str) -> Fault {
     let spec = FailureSpec {
@@ -25,7 +26,10 @@ fn failure(code: FailureCode, node: &str, message: &str) -> Fault {
 
 #[tokio::test]
 async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said() {
-    let (world, _ccm) = World::with_ccm(Fixture::default()).await;
+    let mut world = World::new(Fixture::default()).await;
+    let port = free_port();
+    let _ccm = world.ccm(&[&format!("--secure-port={port}"), "--bind-address=127.0.0.1"]);
+    world.leader().await;
     let began = Instant::now();
     let cloud = world.cloud();
 
@@ -62,6 +66,13 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
         assert!(said.contains(why), "{said}");
         assert_eq!(taints(&world.node(node).await.unwrap()), [UNINITIALIZED]);
     }
+    let (status, metrics) = get(port, "/metrics", Some("testenv-admin")).await;
+    assert_eq!(status, 200);
+    let oldest = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("node_controller_oldest_uninitialized_node_age_seconds"))
+        .and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    assert!(oldest.is_some_and(|age| age >= 25.0), "{oldest:?}");
 }
 
 /// B-N1, B-N4 of the lifecycle, B-N9: Nodes that are not asked about or not this cloud's, as they were at their beginning.
