@@ -58,6 +58,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     work.provider_changed();
     loop {
         let settled = work.settled_at();
+        let doubt = work.doubt_at();
         let throttled = work.throttled_until();
         let room = work.room();
         let queue = work.queue.clone();
@@ -79,6 +80,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
                 Err(broadcast::error::RecvError::Closed) => hinted = false,
             },
             () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => work.nodes_settled(),
+            () = sleep_until(doubt.unwrap_or_else(Instant::now)), if doubt.is_some() => work.doubt(),
             () = sleep_until(throttled.unwrap_or_else(Instant::now)), if throttled.is_some() => work.unthrottle(),
             batch = queue.next_batch(room, Duration::ZERO), if room > 0 => {
                 for task in batch {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::Node;
 use prost::Message;
+use tokio::time::Instant;
 
 pub(super) use selector::NodeSelector;
 pub(super) use settle::Settle;
@@ -143,7 +144,15 @@ impl Candidates {
 #[derive(Debug, Default)]
 pub(super) struct Sets {
     published: BTreeMap<NodeSelector, Arc<TargetSet>>,
-    doubtful: BTreeMap<NodeSelector, Arc<TargetSet>>,
+    doubtful: BTreeMap<NodeSelector, Doubt>,
+}
+
+/// An empty set that waits for the API server's own word.
+#[derive(Debug)]
+struct Doubt {
+    set: Arc<TargetSet>,
+    /// Not to be asked about before then; `None`: it never was asked about.
+    again: Option<Instant>,
 }
 
 impl Sets {
@@ -168,7 +177,11 @@ impl Sets {
     pub(super) fn offer(&mut self, selector: &NodeSelector, set: TargetSet) -> bool {
         let before = self.published.get(selector);
         if set.is_empty() && before.is_none_or(|before| !before.is_empty()) {
-            self.doubtful.insert(selector.clone(), Arc::new(set));
+            let set = Arc::new(set);
+            self.doubtful
+                .entry(selector.clone())
+                .and_modify(|doubt| doubt.set = Arc::clone(&set))
+                .or_insert(Doubt { set, again: None });
             return false;
         }
         self.doubtful.remove(selector);
@@ -181,16 +194,33 @@ impl Sets {
         true
     }
 
-    /// The selectors whose set waits for the API server's own word.
-    pub(super) fn doubtful(&self) -> Vec<NodeSelector> {
-        self.doubtful.keys().cloned().collect()
+    /// The selectors about which the API server is to be asked now.
+    pub(super) fn to_ask(&self, now: Instant) -> Vec<NodeSelector> {
+        self.doubtful
+            .iter()
+            .filter(|(_, doubt)| doubt.again.is_none_or(|again| again <= now))
+            .map(|(selector, _)| selector.clone())
+            .collect()
+    }
+
+    /// When one is to be asked about that was asked about before.
+    pub(super) fn next_ask(&self) -> Option<Instant> {
+        self.doubtful.values().filter_map(|doubt| doubt.again).min()
+    }
+
+    /// The API server does not agree, or did not answer: again at `again`. Says whether the set is still in doubt.
+    pub(super) fn ask_again(&mut self, selector: &NodeSelector, again: Instant) -> bool {
+        self.doubtful
+            .get_mut(selector)
+            .map(|doubt| doubt.again = Some(again))
+            .is_some()
     }
 
     /// The API server agrees that no Node matches. Says whether what `get` answers has changed.
     pub(super) fn confirm_empty(&mut self, selector: &NodeSelector) -> bool {
         match self.doubtful.remove(selector) {
-            Some(set) => {
-                self.published.insert(selector.clone(), set);
+            Some(doubt) => {
+                self.published.insert(selector.clone(), doubt.set);
                 true
             }
             None => false,

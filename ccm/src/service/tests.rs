@@ -325,3 +325,32 @@ async fn b_s7_an_empty_set_is_not_believed_from_the_watch_alone() {
     world.server.put_node(node("n1"));
     world.until("made anew", |w| w.targets() == ["n1"]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn s17_a_set_in_doubt_keeps_no_other_service_waiting() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world.server.lose_node("n0");
+    world.rest().await;
+    // No Node matches this one, and the API server is only waiting to be asked.
+    let mut other = named(1);
+    let selector = (
+        "grpc-ccm.io/node-selector".to_owned(),
+        "tier=gold".to_owned(),
+    );
+    other.metadata.annotations = Some([selector].into());
+    let put = Instant::now();
+    world.server.put(&other);
+    world
+        .until("an address", |w| w.address("s1").is_some())
+        .await;
+    assert!(
+        put.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        put.elapsed()
+    );
+    assert_eq!(world.targets(), ["n0"]);
+}

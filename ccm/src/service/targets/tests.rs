@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -218,12 +219,13 @@ fn b_s7_a_set_that_shrinks_to_empty_waits_for_the_api_servers_word() {
 
     assert!(!sets.offer(&all, candidates.select(&all, 0)));
     assert!(sets.get(&all).is_none(), "not even the first is believed");
-    assert_eq!(sets.doubtful(), std::slice::from_ref(&all));
+    let now = Instant::now();
+    assert_eq!(sets.to_ask(now), std::slice::from_ref(&all));
     assert_eq!(sets.selectors(), std::slice::from_ref(&all));
     assert!(sets.confirm_empty(&all));
     assert!(sets.get(&all).unwrap().is_empty());
     assert!(!sets.offer(&all, candidates.select(&all, 0)), "still empty");
-    assert!(sets.doubtful().is_empty());
+    assert!(sets.to_ask(now).is_empty());
 
     observe(&mut candidates, node("a"));
     assert!(sets.offer(&all, candidates.select(&all, 0)));
@@ -236,8 +238,36 @@ fn b_s7_a_set_that_shrinks_to_empty_waits_for_the_api_servers_word() {
         !sets.offer(&all, candidates.select(&all, 0)),
         "it came back"
     );
-    assert!(sets.doubtful().is_empty());
+    assert!(sets.to_ask(now).is_empty());
     assert!(!sets.confirm_empty(&all), "a late answer changes nothing");
     sets.retain(|_| false);
     assert!(sets.get(&all).is_none());
+}
+
+#[test]
+fn s17_one_selector_that_waits_keeps_no_other_waiting() {
+    let now = Instant::now();
+    let later = now + Duration::from_secs(5);
+    let empty = || Candidates::default().select(&NodeSelector::default(), 0);
+    let selector = |text: &str| {
+        let mut service = crate::service::fixtures::service();
+        let annotation = ("grpc-ccm.io/node-selector".to_owned(), text.to_owned());
+        service.metadata.annotations = Some([annotation].into());
+        NodeSelector::of(&service).unwrap()
+    };
+    let (first, second) = (selector("a"), selector("b"));
+    let mut sets = Sets::default();
+    sets.offer(&first, empty());
+    assert_eq!(sets.next_ask(), None, "it is asked about at once");
+    assert!(sets.ask_again(&first, later));
+    assert!(sets.to_ask(now).is_empty());
+    assert_eq!(sets.next_ask(), Some(later));
+    // Offered again it waits on; another one does not wait for it.
+    sets.offer(&first, empty());
+    sets.offer(&second, empty());
+    assert_eq!(sets.to_ask(now), std::slice::from_ref(&second));
+    assert_eq!(sets.to_ask(later).len(), 2);
+    sets.confirm_empty(&first);
+    assert!(!sets.ask_again(&first, later), "it is in doubt no more");
+    assert_eq!(sets.next_ask(), None);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use tokio::task::JoinError;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::{Rechecked, Work, load_balancers};
@@ -101,25 +101,24 @@ impl Work {
             .map_or(0, |max| max as usize)
     }
 
-    /// Asks the API server about the sets that shrank to empty, one question at a time.
-    pub(super) fn doubt(&mut self) {
-        let selectors = self.sets.doubtful();
-        if selectors.is_empty() || !self.recheck.is_empty() {
-            return;
-        }
-        self.ask_about(selectors, Duration::ZERO);
+    /// When the API server is to be asked again about a set.
+    pub(in crate::service) fn doubt_at(&self) -> Option<Instant> {
+        let free = self.recheck.is_empty() && self.session.is_some();
+        self.sets.next_ask().filter(|_| free)
     }
 
-    fn ask_about(&mut self, selectors: Vec<NodeSelector>, after: Duration) {
-        let Some(session) = self.session.clone() else {
+    /// Asks the API server about the sets that shrank to empty: one question at a time, which waits for nobody's next one.
+    pub(in crate::service) fn doubt(&mut self) {
+        if !self.recheck.is_empty() {
+            return;
+        }
+        let selectors = self.sets.to_ask(Instant::now());
+        let Some(session) = self.session.clone().filter(|_| !selectors.is_empty()) else {
             return;
         };
         let provider = Arc::clone(&self.context.provider);
         let client = self.context.writes.client.clone();
         self.recheck.spawn(async move {
-            if !after.is_zero() {
-                sleep(after).await;
-            }
             let eligible: Arc<dyn Fn(&Node) -> bool + Send + Sync> =
                 Arc::new(move |node| is_target(node, &session, &provider));
             let result = still_empty(client, selectors.clone(), eligible).await;
@@ -138,19 +137,31 @@ impl Work {
                 if changed {
                     self.sets_changed();
                 }
-                if empty.len() < asked.len() {
+                if self.ask_again(&asked) {
                     warn!(%provider, "the watch shows no target where the API server has some: targets stay as they are");
                 }
             }
-            Ok((_, Err(error))) => {
+            Ok((asked, Err(error))) => {
+                self.ask_again(&asked);
                 warn!(%provider, %error, "cannot read the Nodes: an empty target set is not believed");
             }
-            Err(error) => error!(%provider, %error, "reading the Nodes broke off"),
+            Err(error) => {
+                let asked = self.sets.to_ask(Instant::now());
+                self.ask_again(&asked);
+                error!(%provider, %error, "reading the Nodes broke off");
+            }
         }
-        let selectors = self.sets.doubtful();
-        if !selectors.is_empty() && self.recheck.is_empty() {
-            self.ask_about(selectors, RECHECK_AGAIN);
+        self.doubt();
+    }
+
+    /// Says whether any of these is still in doubt.
+    fn ask_again(&mut self, asked: &[NodeSelector]) -> bool {
+        let again = Instant::now() + RECHECK_AGAIN;
+        let mut any = false;
+        for selector in asked {
+            any |= self.sets.ask_again(selector, again);
         }
+        any
     }
 }
 
