@@ -72,6 +72,10 @@ pub struct ProviderSettings {
     pub max_request_bytes: usize,
     /// The lowest minor of the contract that the controller must speak.
     pub min_controller_minor: u32,
+    /// The labels of Nodes that it wants to see.
+    pub node_labels: Vec<String>,
+    /// It wants to see whether Nodes are Ready.
+    pub node_readiness: bool,
 }
 
 impl Default for ProviderSettings {
@@ -84,6 +88,8 @@ impl Default for ProviderSettings {
             cluster_id: None,
             max_request_bytes: 16 * 1024 * 1024,
             min_controller_minor: 0,
+            node_labels: Vec::new(),
+            node_readiness: false,
         }
     }
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use provider_sdk::{
     Call, Change, Changes, Clusters, Failure, Health, Hints, InitializeRequest, Initialized,
-    Instances, LoadBalancers, Node, NodeProjection, Provider, ProviderInfo, Routes, Volume,
-    Volumes, Zone, Zones, async_trait,
+    Instances, LoadBalancers, Node, NodeFieldGroup, NodeProjection, Provider, ProviderInfo, Routes,
+    Volume, Volumes, Zone, Zones, async_trait,
 };
 
 use crate::cloud::Cloud;
@@ -39,8 +39,16 @@ impl Provider for MockProvider {
     fn info(&self) -> ProviderInfo {
         let settings = self.cloud.settings();
         let provider = &settings.provider;
-        let mut info = ProviderInfo::new(&provider.name, &provider.version)
-            .node_projection(NodeProjection::default());
+        let mut info =
+            ProviderInfo::new(&provider.name, &provider.version).node_projection(NodeProjection {
+                label_keys: provider.node_labels.clone(),
+                field_groups: provider
+                    .node_readiness
+                    .then_some(NodeFieldGroup::Readiness)
+                    .into_iter()
+                    .collect(),
+                ..NodeProjection::default()
+            });
         info.provider_id_prefixes
             .clone_from(&provider.provider_id_prefixes);
         info.min_controller_minor = provider.min_controller_minor;

@@ -87,6 +87,20 @@ async fn b_s8_handled_elsewhere_and_retained() {
     world.vanishes("handed-over").await;
     assert!(world.made("handed-over").is_none());
 
+    // Kept, and taken up again when the type changes back.
+    let kept = world.made("kept").unwrap();
+    world
+        .edit("kept", json!({"spec": {"type": "ClusterIP"}}))
+        .await;
+    world
+        .service_becomes("kept", "is let go", |service| !has_finalizer(service))
+        .await;
+    world
+        .edit("kept", json!({"spec": {"type": "LoadBalancer"}}))
+        .await;
+    let again = world.shows_address("kept").await;
+    assert_eq!(stored_handle(&again), Some(kept.handle));
+
     world.delete("kept").await;
     world.vanishes("kept").await;
     assert!(world.made("kept").is_some());
@@ -148,6 +162,12 @@ async fn b_s9_s19_pending_is_asked_again_after_exactly_the_delay() {
     world.asked_times(ENSURE, "second", 2).await;
     let calls = world.asked(ENSURE, "second");
     assert!(calls[1].at_ms - calls[0].at_ms < 3_000, "{calls:?}");
+    // Neither does its deletion.
+    world.create(balancer("third")).await;
+    world.asked_times(ENSURE, "third", 1).await;
+    world.delete("third").await;
+    world.vanishes("third").await;
+    assert_eq!(world.times(ENSURE, "third"), 1);
     // kill -9 while it is pending: the next one goes on with the same load balancer.
     let handle = stored_handle(&world.service("second").await);
     world.crash(&mut ccm).await;
@@ -161,6 +181,8 @@ async fn b_s9_s19_pending_is_asked_again_after_exactly_the_delay() {
 async fn s15_events_and_annotations_of_the_provider() {
     let mut fixture = Fixture::default();
     fixture.capabilities.load_balancers.features.clear();
+    // And Nodes are nothing to it.
+    fixture.capabilities.load_balancers.ignores_nodes = true;
     let mut world = World::new(fixture).await;
     let _ccm =
         world.ccm(&["--provider-annotation-prefixes=mock.grpc-ccm.io/,example.com/granted-"]);
@@ -222,6 +244,27 @@ async fn s15_events_and_annotations_of_the_provider() {
         1,
         "{:?}",
         world.asked(ENSURE, "web")
+    );
+
+    world.cloud().add_instance(instance("a")).unwrap();
+    world
+        .register(NodeBuilder::new("a").provider_id("mock://zone-1/a"))
+        .await;
+
+    // What went missing behind everybody's back is made anew as soon as the provider hints at it.
+    let gone = world.made("later").unwrap().handle;
+    world.cloud().remove_load_balancer(&gone).unwrap();
+    world
+        .service_becomes("later", "has another one", |service| {
+            stored_handle(service).is_some_and(|handle| handle != gone)
+        })
+        .await;
+    world.renewals(2).await;
+    assert_eq!(world.cloud().call_count(UPDATE), 0);
+    let events = world.events("web").await;
+    assert!(
+        !events.iter().any(|event| event.contains("UnAvailable")),
+        "{events:?}"
     );
 
     // A field that is used later is told later, all that are used by name.

@@ -104,6 +104,27 @@ async fn b_s9_without_the_finalizer_nothing_is_left_behind() {
     world.later_one_is_served("later").await;
     assert_eq!(world.times(ENSURE, "web"), 1);
 
+    // Gone while the first Ensure still runs: what that makes is deleted all the same.
+    world.fault(
+        Fault::delay(ENSURE, Duration::from_millis(700))
+            .subject(subject("hasty"))
+            .times(1),
+    );
+    world.create(balancer("hasty")).await;
+    world.in_flight(ENSURE).await;
+    world.delete("hasty").await;
+    world.force_finalizers_off("hasty").await;
+    world.vanishes("hasty").await;
+    assert!(world.made("hasty").is_none(), "not yet");
+    world.asked_times(ENSURE, "hasty", 1).await;
+    eventually("what was made is gone again", SOON, async || {
+        world
+            .asked(DELETE, "hasty")
+            .pop()
+            .filter(|_| world.made("hasty").is_none())
+    })
+    .await;
+
     // Off while the deletion is stuck: the Service goes, its load balancer a little later.
     world.fault(
         Fault::failure(DELETE, FailureCode::Internal)

@@ -49,6 +49,8 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
         ("unset", FaultKind::UnsetOutcome),
         ("empty", FaultKind::EmptyAnswer),
         ("no-address", FaultKind::IngressAddress),
+        ("long-text", FaultKind::LongText),
+        ("long-handle", FaultKind::Handle),
     ];
     world.fault(
         Fault::new(ENSURE, FaultKind::UnsetOutcome)
@@ -66,6 +68,17 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
             .subject(subject("no-address"))
             .times(1),
     );
+    world.fault(
+        Fault::new(ENSURE, FaultKind::LongText)
+            .subject(subject("long-text"))
+            .times(1),
+    );
+    world.fault(
+        Fault::new(ENSURE, FaultKind::Handle)
+            .value("h".repeat(1_025))
+            .subject(subject("long-handle"))
+            .times(1),
+    );
     // And what says nothing at all: the first time it is not even told.
     let silent = [
         (
@@ -74,6 +87,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
         ),
         ("garbage", Fault::new(ENSURE, FaultKind::Garbage)),
         ("oversized", Fault::new(ENSURE, FaultKind::Oversized)),
+        ("no-answer", Fault::new(ENSURE, FaultKind::NoAnswer)),
     ];
     for (name, fault) in &silent {
         world.fault(fault.clone().subject(subject(name)).times(1));
@@ -164,7 +178,8 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
     let done = world.shows_address("half-made").await;
     assert_eq!(stored_handle(&done), stored_handle(&half_made));
 
-    // All backoffs are over by now: these were not asked for again.
+    // All backoffs are over then: these were not asked for again.
+    world.renewals(2).await;
     for (name, code, _, _, again) in &rows {
         if matches!(again, WhenChanged | MuchLater) {
             assert_eq!(world.times(ENSURE, name), 1, "{code:?}");

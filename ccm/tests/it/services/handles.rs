@@ -80,6 +80,20 @@ async fn s19_an_edited_handle_harms_nobody() {
     assert!(has_finalizer(&world.service("thief").await));
     assert_eq!(world.made("victim"), Some(victim));
     assert_eq!(world.made("thief").map(|lb| lb.handle), Some(own.handle));
+    // Copied along with a manifest, it is nobody's.
+    let text = annotation(&world.service("victim").await, HANDLE)
+        .unwrap()
+        .to_owned();
+    world
+        .create(balancer("copied").annotation(HANDLE, &text))
+        .await;
+    world.shows_address("copied").await;
+    assert_eq!(world.times(ENSURE, "copied"), 1);
+    let copied = world.service("copied").await;
+    assert_eq!(
+        stored_handle(&copied),
+        world.made("copied").map(|lb| lb.handle)
+    );
     // The annotation taken away: found again by its mark.
     world
         .edit(
@@ -116,7 +130,7 @@ async fn s19_an_edited_handle_harms_nobody() {
         .event("another", "Warning SyncLoadBalancerFailed Error syncing load balancer: provider \"aws\" made a load balancer for this Service")
         .await;
     assert_eq!(world.times(ENSURE, "another"), calls);
-    assert_eq!(world.cloud().load_balancers().len(), 4);
+    assert_eq!(world.cloud().load_balancers().len(), 5);
 }
 
 #[tokio::test]

@@ -44,7 +44,9 @@ impl World {
 
 #[tokio::test]
 async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
-    let (mut world, mut ccm) = World::with_ccm(Fixture::default()).await;
+    let mut fixture = Fixture::default();
+    fixture.provider.node_readiness = true;
+    let (mut world, mut ccm) = World::with_ccm(fixture).await;
     // In parallel, as many as the provider takes.
     world
         .cloud()
@@ -75,7 +77,8 @@ async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
     world.renewals(2).await;
     world.cloud().reset_calls();
     for number in 0..MANY {
-        for status in ["False", "True"] {
+        // Every other one stays not ready.
+        for status in ["False", "True", "False"].iter().take(2 + number % 2) {
             set_ready(&world.client, &format!("node-{number:02}"), status)
                 .await
                 .unwrap();

@@ -2,12 +2,14 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::api::PostParams;
-use provider_mock::Fixture;
-use provider_mock::fixture::{AddressMode, IpMode};
+use provider_mock::fixture::{AddressMode, IpMode, TargetScope};
+use provider_mock::{Fault, Fixture};
+use provider_sdk::FailureCode;
 use serde_json::json;
 use testenv::Options;
+use testenv::objects::NodeBuilder;
 
-use super::{ENSURE, balancer, has_finalizer};
+use super::{ENSURE, balancer, has_finalizer, subject};
 use crate::world::World;
 
 /// The ingress of a Service as `ip hostname mode`.
@@ -44,6 +46,12 @@ async fn b_s1_classes_host_names_and_ip_modes() {
         .create(balancer("fast").class("mock.example/fast"))
         .await;
     world.create(balancer("none")).await;
+    // Never made, yet begun.
+    world.fault(Fault::failure(ENSURE, FailureCode::Conflict).subject(subject("begun")));
+    world
+        .create(balancer("begun").class("mock.example/fast"))
+        .await;
+    world.asked_times(ENSURE, "begun", 1).await;
     let fast = world.shows_address("fast").await;
     world.shows_address("none").await;
     assert_eq!(
@@ -67,6 +75,9 @@ async fn b_s1_classes_host_names_and_ip_modes() {
         .await;
     assert_eq!(retyped.spec.unwrap().load_balancer_class, None);
     world
+        .edit("begun", json!({"spec": {"type": "ClusterIP"}}))
+        .await;
+    world
         .cloud()
         .change_settings(|settings| {
             settings.capabilities.load_balancers.default_class = false;
@@ -77,6 +88,9 @@ async fn b_s1_classes_host_names_and_ip_modes() {
     world.mock.kill();
     world.mock.restart().await.unwrap();
     let _ccm = world.ccm(&[]);
+    world
+        .service_becomes("begun", "is clean", |service| !has_finalizer(service))
+        .await;
     world
         .service_becomes("fast", "is clean", |service| {
             !has_finalizer(service) && shown(service).is_empty()
@@ -104,12 +118,19 @@ async fn b_s1_classes_host_names_and_ip_modes() {
 }
 
 #[tokio::test]
-async fn b_s4_dual_stack() {
+async fn b_s4_s14_dual_stack_and_targets_of_all() {
     let options = Options {
         api_server_flags: vec!["--service-cluster-ip-range=10.0.0.0/16,fd00:10::/108".into()],
         ..Options::default()
     };
-    let mut world = World::with_options(Fixture::default(), options).await;
+    let mut fixture = Fixture::default();
+    fixture.capabilities.load_balancers.target_scope = TargetScope::All;
+    let mut world = World::with_options(fixture, options).await;
+    // With the scope ALL a target needs neither an owner nor a provider ID.
+    world.register(NodeBuilder::new("nobody")).await;
+    world
+        .register(NodeBuilder::new("other").provider_id("other://x/other"))
+        .await;
     let _ccm = world.ccm(&[]);
     let mut both = balancer("both").build();
     both.spec.as_mut().unwrap().ip_family_policy = Some("RequireDualStack".into());
@@ -123,6 +144,8 @@ async fn b_s4_dual_stack() {
     assert_eq!(addresses.len(), 2);
     let expected: Vec<_> = addresses.iter().map(|ip| format!("{ip} - VIP")).collect();
     assert_eq!(shown(&both), expected);
+
+    world.targeted("both", &["nobody", "other"]).await;
 
     // A family more, a family less.
     world.balanced("grows").await;
