@@ -10,7 +10,7 @@ mod metrics;
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -19,12 +19,14 @@ use k8s_openapi::api::core::v1::Node;
 use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::time::Instant;
 
+use crate::args::BrakeConfig;
 use crate::node::lookup::{self, Called, Loners, Lookup};
 use crate::node::lookup_limit;
 use crate::provider::{ProviderStatus, Session, Trouble, TroubleCode};
 use crate::providers::NodeOwner;
 use crate::run::{Hint, LoopContext};
 
+use brake::Brake;
 pub(crate) use metrics::Metrics;
 use plan::{Findings, Ledger, Pass, Questions};
 
@@ -37,7 +39,22 @@ const TOLD_AGAIN: Duration = Duration::from_mins(15);
 
 /// What outlives a loop in one process: what was deleted lately still counts when we lead again.
 #[derive(Default)]
-pub(crate) struct Memory {}
+pub(crate) struct Memory {
+    /// By provider.
+    brakes: Mutex<BTreeMap<String, Arc<Mutex<Brake>>>>,
+}
+
+impl Memory {
+    /// The brake of this provider: the one of the loops before, deletions and hold included.
+    fn brake(&self, provider: &str, config: BrakeConfig) -> Arc<Mutex<Brake>> {
+        let mut brakes = self.brakes.lock().unwrap_or_else(PoisonError::into_inner);
+        let brake = brakes.entry(provider.to_owned()).or_insert_with(|| {
+            let brake = Brake::of_a_new_process(config, Instant::now());
+            Arc::new(Mutex::new(brake))
+        });
+        Arc::clone(brake)
+    }
+}
 
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
 pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
@@ -112,9 +129,12 @@ struct Lifecycle {
 impl Lifecycle {
     fn new(context: LoopContext, metrics: Metrics) -> Self {
         let config = &context.config.node_lifecycle;
+        let brake = context
+            .node_lifecycle_memory
+            .brake(&context.provider, config.brake);
         let longest_step = Duration::from_mins(1).max(config.monitor_period * 2);
         Self {
-            ledger: Ledger::new(config.brake, longest_step),
+            ledger: Ledger::new(brake, config.brake.min_age, longest_step),
             session: Weak::new(),
             loners: Loners::default(),
             paused: false,

@@ -7,6 +7,8 @@
 //! Small clusters: of one or two Nodes each is half of them or more, so none may go at once. Such a Node waits for `hold`, and then one may go
 //! in a window: without this a dead Node of a two-Node cluster would stay for ever. (The only Node of a cluster has nobody to witness
 //! for the provider, so its passes are never valid, and it stays.)
+//!
+//! A process does not know what another one deleted before it: for its first window no more than `floor` go, whatever the share.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,6 +24,8 @@ pub(super) struct Brake {
     /// In the order of time; not more than the Nodes that a window allows.
     deletions: VecDeque<Instant>,
     holding: bool,
+    /// Until then the share does not count: who led before may have used it up.
+    cautious_until: Option<Instant>,
 }
 
 /// What the brake lets through.
@@ -41,6 +45,15 @@ impl Brake {
             config,
             deletions: VecDeque::new(),
             holding: false,
+            cautious_until: None,
+        }
+    }
+
+    /// The brake of a process that leads for the first time: what was deleted before `now` is not known.
+    pub(super) fn of_a_new_process(config: BrakeConfig, now: Instant) -> Self {
+        Self {
+            cautious_until: Some(now + config.window),
+            ..Self::new(config)
         }
     }
 
@@ -48,7 +61,7 @@ impl Brake {
     /// Nodes the provider has now, the due ones included. Does not count anything as deleted.
     pub(super) fn judge(&mut self, due: &[Duration], nodes: usize, now: Instant) -> Verdict {
         self.forget(now);
-        let limit = self.limit(nodes.saturating_add(self.deletions.len()));
+        let limit = self.limit(nodes.saturating_add(self.deletions.len()), now);
         let room = limit.saturating_sub(self.deletions.len());
         let was_holding = self.holding;
         // One that is due and finds no room is beyond the limit, as are many.
@@ -96,8 +109,12 @@ impl Brake {
     }
 
     /// How many of so many Nodes may go in a window: always less than half.
-    fn limit(&self, nodes: usize) -> usize {
-        let share = (nodes as f64 * self.config.share).floor() as usize;
+    fn limit(&self, nodes: usize, now: Instant) -> usize {
+        let share = if self.cautious_until.is_some_and(|until| now < until) {
+            0
+        } else {
+            (nodes as f64 * self.config.share).floor() as usize
+        };
         share
             .max(self.config.floor)
             .min(nodes.saturating_sub(1) / 2)
@@ -213,6 +230,17 @@ mod tests {
                 allowed(&mut brake, &due[gone..], left, now + Duration::from_mins(9)),
                 0
             );
+        }
+    }
+
+    #[test]
+    fn l6_a_new_process_begins_with_the_floor_alone() {
+        let start = Instant::now();
+        let new = || Brake::of_a_new_process(BrakeConfig::default(), start);
+        let later = start + Duration::from_mins(10);
+        for (count, now, goes) in [(2, start, 2), (3, start, 0), (100, later, 100)] {
+            let due = vec![Duration::ZERO; count];
+            assert_eq!(allowed(&mut new(), &due, 1000, now), goes, "{count}");
         }
     }
 

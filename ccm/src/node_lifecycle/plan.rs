@@ -7,7 +7,7 @@
 //! number of Nodes; and the Nodes of a cluster whose instances are all gone stay until one Node is Ready again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -16,7 +16,6 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use tokio::time::Instant;
 
 use super::brake::Brake;
-use crate::args::BrakeConfig;
 use crate::provider::Trouble;
 
 /// The taint of a Node whose machine is shut down (B-L3).
@@ -30,7 +29,8 @@ const ENOUGH: u32 = 2;
 /// What the passes so far have shown. Holds only Nodes that exist, by UID.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    brake: Brake,
+    /// Outlives the ledger.
+    brake: Arc<Mutex<Brake>>,
     min_age: Duration,
     /// Two passes that are further apart count as so far apart only: nobody knows what was between.
     longest_step: Duration,
@@ -95,11 +95,11 @@ pub(super) struct Pass {
 }
 
 impl Ledger {
-    /// An empty ledger; `longest_step` is the longest time that two passes in a row may be apart.
-    pub(super) fn new(config: BrakeConfig, longest_step: Duration) -> Self {
+    /// An empty ledger; a Node that is younger than `min_age` is never due; `longest_step` is the longest time that two passes in a row may be apart.
+    pub(super) fn new(brake: Arc<Mutex<Brake>>, min_age: Duration, longest_step: Duration) -> Self {
         Self {
-            brake: Brake::new(config),
-            min_age: config.min_age,
+            brake,
+            min_age,
             longest_step,
             absences: BTreeMap::new(),
             last_witness: String::new(),
@@ -113,7 +113,11 @@ impl Ledger {
 
     /// Whether the brake holds.
     pub(super) fn brake_holds(&self) -> bool {
-        self.brake.holds()
+        self.brake().holds()
+    }
+
+    fn brake(&self) -> MutexGuard<'_, Brake> {
+        self.brake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What to ask; `nodes` are all with this provider's ID, in the order of their names. Without suspects nothing is asked, and what
@@ -129,6 +133,9 @@ impl Ledger {
             .collect();
         if suspects.is_empty() {
             self.keep_only(nodes, &BTreeSet::new());
+            if self.absences.is_empty() {
+                self.brake().release();
+            }
             return Questions::default();
         }
         let ready = || {
@@ -176,6 +183,7 @@ impl Ledger {
             self.break_rows();
             return pass;
         }
+        let mut all_known = true;
         for node in &suspects {
             let state = found
                 .answers
@@ -183,6 +191,7 @@ impl Ledger {
                 .and_then(|answer| answer.as_ref().ok())
                 .map(api::Instance::state);
             self.note(uid(node), state, found.now);
+            all_known &= !matches!(state, None | Some(api::InstanceState::Unspecified));
             let stopped = state == Some(api::InstanceState::Stopped);
             if stopped && found.power_state && !has_shutdown_taint(node) {
                 pass.taint.push(Arc::clone(node));
@@ -193,7 +202,10 @@ impl Ledger {
             return pass;
         }
         if self.absences.is_empty() {
-            self.brake.release();
+            // An empty ledger may be a new one: only answers tell that no absence is left.
+            if all_known {
+                self.brake().release();
+            }
             return pass;
         }
         self.judge(&suspects, found, &mut pass);
@@ -217,13 +229,13 @@ impl Ledger {
             .count();
         let there = found.nodes.iter().filter(|node| !is_going(node)).count();
         let verdict = self
-            .brake
+            .brake()
             .judge(&held, there.saturating_sub(sent), found.now);
         pass.engaged = verdict.engaged;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
         for (place, (node, _)) in due.into_iter().enumerate() {
             if allowed.contains(&place) {
-                self.brake.count(found.now);
+                self.brake().count(found.now);
                 if let Some(absence) = self.absences.get_mut(uid(node)) {
                     absence.sent = true;
                 }
@@ -239,7 +251,7 @@ impl Ledger {
     pub(super) fn spare(&mut self, node: &Node, counted_at: Option<Instant>) {
         self.absences.remove(uid(node));
         if let Some(at) = counted_at {
-            self.brake.uncount(at);
+            self.brake().uncount(at);
         }
     }
 
@@ -276,16 +288,12 @@ impl Ledger {
 
     fn keep_only(&mut self, nodes: &[Arc<Node>], suspects: &BTreeSet<&str>) {
         if self.absences.is_empty() {
-            self.brake.release();
             return;
         }
         let there: BTreeSet<&str> = nodes.iter().map(|node| uid(node)).collect();
         self.absences.retain(|uid, absence| {
             suspects.contains(uid.as_str()) || absence.sent && there.contains(uid.as_str())
         });
-        if self.absences.is_empty() {
-            self.brake.release();
-        }
     }
 }
 

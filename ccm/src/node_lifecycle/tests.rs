@@ -36,7 +36,7 @@ struct Looping {
     context: LoopContext,
     metrics: Metrics,
     stop: CancellationToken,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Looping {
@@ -67,8 +67,18 @@ impl Looping {
             context,
             metrics,
             stop,
-            _tasks: tasks,
+            tasks,
         }
+    }
+
+    /// Leads no more, and leads again.
+    async fn again(&mut self) {
+        self.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap();
+        self.context.stop = CancellationToken::new();
+        self.stop = self.context.stop.clone();
+        self.tasks
+            .spawn(run(self.context.clone(), self.metrics.clone()));
     }
 
     fn down(&self, nodes: impl IntoIterator<Item = usize>, state: api::InstanceState) {
@@ -171,6 +181,38 @@ async fn l6_a_mass_absence_is_held_and_said() {
         .await;
     tokio::time::sleep(Duration::from_mins(20)).await;
     assert_eq!(looping.left(), 90);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_the_brake_outlives_the_loop() {
+    let mut looping = Looping::start(100).await;
+    // The first window of a process knows the floor alone.
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    looping.down(0..10, api::InstanceState::Absent);
+    looping.until("a tenth", |this| this.left() == 90).await;
+    // Each start of the loop finds another tenth.
+    for round in 1..5 {
+        looping.again().await;
+        looping.down(round * 10..round * 10 + 9, api::InstanceState::Absent);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(looping.left(), 90, "round {round}");
+    }
+    // It still holds when the window is over: for a quarter of an hour since the last start.
+    tokio::time::sleep(Duration::from_mins(13)).await;
+    looping.again().await;
+    let took = looping.until("the next", |this| this.left() < 90).await;
+    assert!(took > Duration::from_mins(15), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_a_new_process_deletes_two_at_once_and_not_the_share() {
+    let looping = Looping::start(100).await;
+    looping.down(0..2, api::InstanceState::Absent);
+    let took = looping.until("two", |this| this.left() == 98).await;
+    assert!(took <= Duration::from_secs(11), "{took:?}");
+    looping.down([2], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(9)).await;
+    assert_eq!(looping.left(), 98);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
 use super::*;
+use crate::args::BrakeConfig;
 use crate::provider::TroubleCode;
 
 const PERIOD: Duration = Duration::from_secs(5);
@@ -61,7 +62,11 @@ struct Driver {
 impl Driver {
     fn new() -> Self {
         Self {
-            ledger: Ledger::new(BrakeConfig::default(), Duration::from_mins(1)),
+            ledger: Ledger::new(
+                Arc::new(Mutex::new(Brake::new(BrakeConfig::default()))),
+                BrakeConfig::default().min_age,
+                Duration::from_mins(1),
+            ),
             now: Instant::now(),
             may_delete: true,
             power_state: true,
