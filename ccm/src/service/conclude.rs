@@ -89,7 +89,7 @@ pub(super) fn conclude(
     now: Instant,
 ) -> Next {
     applied.pending = false;
-    applied.waiting = false;
+    applied.wrong = false;
     applied.look = false;
     let targets = made.targets.map(|targets| targets.fingerprint);
     match verdict {
@@ -117,7 +117,6 @@ pub(super) fn conclude(
             }
             applied.failures = applied.failures.saturating_add(1);
             applied.targets = None;
-            applied.waiting = true;
             let mut next = Next::with(
                 troubled
                     .retry_after
@@ -160,7 +159,6 @@ pub(super) fn conclude(
         }
         Verdict::Pending(after) => {
             applied.pending = true;
-            applied.waiting = true;
             Next::with(Outcome::At(now + *after))
         }
         Verdict::Failed(trouble) => failed(applied, trouble, made, now),
@@ -174,7 +172,7 @@ fn failed(applied: &mut Applied, trouble: &Trouble, made: &Made<'_>, now: Instan
     if made.op == Op::Get {
         applied.look = true;
     }
-    applied.waiting = !matches!(reaction.retry, Retry::WhenChangedElse(_));
+    applied.wrong = matches!(reaction.retry, Retry::WhenChangedElse(_));
     let mut next = Next::with(match reaction.retry {
         Retry::WhenChangedElse(after) | Retry::After(after) => Outcome::At(now + after),
         Retry::Backoff => Outcome::Retry,

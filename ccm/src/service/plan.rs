@@ -272,12 +272,14 @@ pub(super) fn is_news(service: &Service, applied: Option<&Applied>) -> bool {
     }
 }
 
-/// Whether a changed target set is a reason to call the provider for this Service now. What waits for a retry takes the newest set along then.
+/// Whether a changed target set is a reason to call the provider for this Service now. A set that was tried waits for its retry; one that was not does not wait for
+/// another's (B-S7), unless the provider is at it and has said when to ask again.
 pub(super) fn wants_targets(applied: &Applied, targets: Fingerprint) -> bool {
-    applied.inputs.is_some()
-        && !applied.waiting
+    (applied.inputs.is_some() || applied.wrong)
+        && !applied.pending
         && !applied.elsewhere
         && applied.targets != Some(targets)
+        && applied.tried != Some(targets)
 }
 
 /// `metadata.uid`; empty where the API server gave none.

@@ -81,6 +81,9 @@ pub(super) async fn sync(job: Job, tools: Arc<Tools>) -> Finished {
         throttle: None,
     };
     let outcome = run.steps(&job.selector).await;
+    if let (Some(applied), Some(targets)) = (&mut run.applied, run.targets) {
+        applied.tried = Some(targets.fingerprint);
+    }
     Finished {
         outcome,
         throttle: run.throttle,

@@ -2,6 +2,7 @@
 
 mod api_server;
 mod cloud;
+mod retries;
 mod trouble;
 
 use std::sync::Arc;
@@ -62,7 +63,12 @@ impl World {
 
     /// A new loop that knows nothing.
     fn start(&mut self) {
-        let arguments = ["ccm", "--provider", "mock=unix:///run/mock/provider.sock"];
+        let arguments = [
+            "ccm",
+            "--provider",
+            "mock=unix:///run/mock/provider.sock",
+            "--provider-annotation-prefixes=cloud.example/",
+        ];
         let config = Args::try_parse_from(arguments).unwrap().into_config();
         let mut registry = Registry::default();
         self.stop = CancellationToken::new();

@@ -272,7 +272,10 @@ impl Work {
             }
             _ => None,
         };
-        let kept = taken.applied.clone();
+        let mut kept = taken.applied.clone();
+        if let (Some(kept), Some(targets)) = (&mut kept, &targets) {
+            kept.tried = Some(targets.fingerprint);
+        }
         let job = Job {
             service,
             applied: taken.applied,

@@ -60,7 +60,7 @@ fn b_s9_pending_is_again_after_exactly_the_delay() {
     assert_eq!(next.outcome, Some(Outcome::At(now + secs(17))));
     assert!(next.notes.is_empty());
     assert_eq!(applied.failures, 3, "failure count untouched");
-    assert!(applied.waiting && applied.pending && applied.inputs.is_none());
+    assert!(applied.pending && applied.inputs.is_none());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn b_s9_what_follows_each_failure() {
             "{code:?}"
         );
         assert_eq!((applied.failures, applied.inputs), (1, None), "{code:?}");
-        assert_eq!(applied.waiting, code != T::Invalid, "{code:?}");
+        assert_eq!(applied.wrong, code == T::Invalid, "{code:?}");
     }
 }
 

@@ -33,8 +33,10 @@ pub(in crate::service) struct Applied {
     pub(in crate::service) elsewhere: bool,
     /// Ask the provider how it is before anything else.
     pub(in crate::service) look: bool,
-    /// A retry is due soon by itself.
-    pub(in crate::service) waiting: bool,
+    /// The targets that were tried last, whatever came of it: the same ones wait for their retry.
+    pub(in crate::service) tried: Option<Fingerprint>,
+    /// Only other inputs or other targets can help.
+    pub(in crate::service) wrong: bool,
     /// The provider said `pending` last.
     pub(in crate::service) pending: bool,
     /// Failures in a row.
@@ -58,7 +60,8 @@ impl Applied {
             targets: None,
             elsewhere: false,
             look: true,
-            waiting: false,
+            tried: None,
+            wrong: false,
             pending: false,
             failures: 0,
             told: None,

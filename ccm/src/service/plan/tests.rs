@@ -476,7 +476,12 @@ fn s12_who_is_woken_by_other_targets() {
     assert!(!wants_targets(&base, Fingerprint(1)));
     for sleeper in [
         Applied {
-            waiting: true,
+            tried: Some(other),
+            targets: None,
+            ..base.clone()
+        },
+        Applied {
+            pending: true,
             ..base.clone()
         },
         Applied {
@@ -489,5 +494,21 @@ fn s12_who_is_woken_by_other_targets() {
         },
     ] {
         assert!(!wants_targets(&sleeper, other), "{sleeper:?}");
+    }
+    for awake in [
+        Applied {
+            tried: Some(Fingerprint(3)),
+            targets: None,
+            failures: 4,
+            ..base.clone()
+        },
+        Applied {
+            tried: Some(Fingerprint(3)),
+            inputs: None,
+            wrong: true,
+            ..base.clone()
+        },
+    ] {
+        assert!(wants_targets(&awake, other), "{awake:?}");
     }
 }

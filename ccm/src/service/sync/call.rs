@@ -1,6 +1,7 @@
 //! One call of the provider: what is told before, what its answer asks to be written, what is remembered.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
@@ -19,6 +20,9 @@ use crate::service::plan::{Seen, handle_to_send, status_patch};
 use crate::service::support::unsupported;
 use crate::service::targets::TargetSet;
 use crate::writes::{ServicePatch, WriteError};
+
+/// A write that was refused is asked for again no sooner, whatever the provider says.
+const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
 impl Run<'_> {
     /// Calls the provider, writes what its answer asks for, and takes note.
@@ -58,14 +62,27 @@ impl Run<'_> {
             verdict,
             Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_)
         );
-        if let (Err(stop), true) = (stored, settled) {
+        let unwritten = match stored {
             // Not confirmed: it is asked for again, when the handle is stored.
-            return Err(stop);
-        }
+            Err(stop) if settled => return Err(stop),
+            Err(stop) => Some(stop),
+            Ok(()) => None,
+        };
         if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
             self.write_status(status).await?;
         }
-        self.after(&verdict, &base, metadata.as_ref(), op)
+        // What was not written cannot have been seen: it would look like a user's change that came in between.
+        let written = metadata.as_ref().filter(|_| unwritten.is_none());
+        let next = self.after(&verdict, &base, written, op);
+        match (next, unwritten) {
+            // Its refusal must not be asked for at the pace of a quick retry.
+            (Err(Stop::With(Outcome::At(at))), Some(Stop::With(outcome)))
+                if at < Instant::now() + AFTER_REFUSAL =>
+            {
+                Err(Stop::With(outcome))
+            }
+            (next, _) => next,
+        }
     }
 
     fn may_call(&self) -> bool {

@@ -19,6 +19,8 @@ struct State {
     nodes: BTreeMap<String, Value>,
     version: u64,
     writes: Vec<String>,
+    refused: Option<String>,
+    refusals: usize,
 }
 
 #[derive(Clone, Default)]
@@ -92,6 +94,16 @@ impl ApiServer {
         self.cluster.nodes.apply(Event::Delete((*node).clone()));
     }
 
+    /// Refuses each patch of this annotation from now on.
+    pub(super) fn refuse(&self, annotation: &str) {
+        self.state.lock().unwrap().refused = Some(annotation.to_owned());
+    }
+
+    /// How many patches were refused.
+    pub(super) fn refusals(&self) -> usize {
+        self.state.lock().unwrap().refusals
+    }
+
     /// How many patches there were.
     pub(super) fn writes(&self) -> Vec<String> {
         self.state.lock().unwrap().writes.clone()
@@ -149,6 +161,13 @@ impl ApiServer {
             }
         }
         assert!(patch.get("spec").is_none(), "never spec (B-S2)");
+        let annotations = &patch["metadata"]["annotations"];
+        if let Some(refused) = &state.refused
+            && annotations.get(refused).is_some()
+        {
+            state.refusals += 1;
+            return refuse(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
+        }
         state.writes.push(tail.join("/"));
         merge(&mut value, &patch);
         respond(StatusCode::OK, &self.store(&mut state, name, value))

@@ -27,6 +27,12 @@ pub(super) struct State {
     pub(super) calls: Vec<String>,
     /// What the next Ensures answer instead of being done.
     pub(super) instead: VecDeque<api::ensure_load_balancer_response::Outcome>,
+    /// What each Update answers instead of being done.
+    pub(super) update_fails: Option<api::Failure>,
+    /// Nodes that cannot be attached.
+    pub(super) bad_targets: Vec<String>,
+    /// Annotations of each Ensure, instead of a handle.
+    pub(super) annotations: Option<api::AnnotationChanges>,
     /// How many calls run, and ran at most, at once.
     pub(super) running: (usize, usize),
 }
@@ -200,7 +206,11 @@ impl LoadBalancerService for Cloud {
             })
         });
         Ok(Response::new(api::EnsureLoadBalancerResponse {
-            handle: Some(format!("h-{}", service.uid)),
+            handle: state
+                .annotations
+                .is_none()
+                .then(|| format!("h-{}", service.uid)),
+            annotations: state.annotations.clone(),
             outcome: Some(outcome),
             ..Default::default()
         }))
@@ -215,18 +225,37 @@ impl LoadBalancerService for Cloud {
         let service = request.service.unwrap_or_default();
         self.enter("Update", Some(&service), request.handle.as_ref())
             .await;
-        let outcome = match self.state().balancers.get_mut(&service.uid) {
-            Some(balancer) => {
+        let mut state = self.state();
+        let (bad, fails) = (state.bad_targets.clone(), state.update_fails.clone());
+        let mut target_errors = Vec::new();
+        let outcome = match (state.balancers.get_mut(&service.uid), fails) {
+            (_, Some(failure)) => Outcome::Failed(failure),
+            (Some(balancer), None) => {
                 balancer.targets = names(request.targets);
+                for node_name in bad {
+                    if !balancer.targets.contains(&node_name) {
+                        continue;
+                    }
+                    balancer.targets.retain(|target| *target != node_name);
+                    target_errors.push(api::TargetError {
+                        node_name,
+                        failure: Some(api::Failure {
+                            code: api::FailureCode::Precondition.into(),
+                            message: "another subnet".into(),
+                            ..Default::default()
+                        }),
+                    });
+                }
                 Outcome::Done(api::Done {})
             }
-            None => Outcome::Failed(api::Failure {
+            (None, None) => Outcome::Failed(api::Failure {
                 code: api::FailureCode::NotFound.into(),
                 ..Default::default()
             }),
         };
         Ok(Response::new(api::UpdateLoadBalancerResponse {
             outcome: Some(outcome),
+            target_errors,
             ..Default::default()
         }))
     }

@@ -1,0 +1,112 @@
+//! What waits, what does not, and how often the provider is called meanwhile.
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use tokio::time::{Instant, sleep};
+
+use super::World;
+use crate::service::fixtures::{node, service};
+
+fn failure(code: api::FailureCode, message: &str) -> api::Failure {
+    api::Failure {
+        code: code.into(),
+        message: message.into(),
+        ..Default::default()
+    }
+}
+
+async fn made(nodes: usize) -> World {
+    let world = World::new(nodes).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s9_targets_that_are_invalid_are_not_tried_again_at_once() {
+    let world = made(1).await;
+    let invalid = failure(api::FailureCode::Invalid, "no such type of node");
+    world.cloud.state().update_fails = Some(invalid);
+    world.server.put_node(node("n1"));
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(world.cloud.called("Update"), 1);
+    // Other targets are tried at once, and again only once.
+    world.server.put_node(node("n2"));
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(world.cloud.called("Update"), 2);
+    world.cloud.state().update_fails = None;
+    sleep(Duration::from_mins(21)).await;
+    assert_eq!(world.targets().len(), 3, "after half an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s7_s14_one_bad_target_does_not_delay_the_others() {
+    let world = made(2).await;
+    world.cloud.state().bad_targets = vec!["bad".to_owned()];
+    world.server.put_node(node("bad"));
+    sleep(Duration::from_mins(20)).await;
+    let updates = world.cloud.called("Update");
+    assert!((4..15).contains(&updates), "{updates} updates");
+    let start = Instant::now();
+    world.server.remove_node("n0");
+    world
+        .until("n0 is no target", |w| w.targets() == ["n1"])
+        .await;
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
+
+    // The same where the whole call failed.
+    let broken = failure(api::FailureCode::Precondition, "no quota");
+    world.cloud.state().update_fails = Some(broken);
+    world.server.put_node(node("n2"));
+    sleep(Duration::from_mins(20)).await;
+    world.cloud.state().update_fails = None;
+    let start = Instant::now();
+    world.server.put_node(node("n3"));
+    world
+        .until("n3 is a target", |w| w.targets().contains(&"n3".to_owned()))
+        .await;
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
+    use api::ensure_load_balancer_response::Outcome;
+    for (seconds, most) in [(30, 21), (1, 12)] {
+        let world = World::new(1).await;
+        let pending = Outcome::Pending(api::Pending {
+            retry_after: Some(prost_types::Duration { seconds, nanos: 0 }),
+            message: "being made".into(),
+        });
+        let pendings = std::iter::repeat_n(pending, 10_000);
+        world.cloud.state().instead.extend(pendings);
+        world.cloud.state().annotations = Some(api::AnnotationChanges {
+            set: [("cloud.example/state".to_owned(), "making".to_owned())].into(),
+            ..Default::default()
+        });
+        world.server.refuse("cloud.example/state");
+        world.server.put(&service());
+        sleep(Duration::from_mins(10)).await;
+        let ensures = world.cloud.called("Ensure");
+        assert!(
+            (5..=most).contains(&ensures),
+            "{ensures} Ensures, {seconds} s"
+        );
+        assert_eq!(world.server.refusals(), ensures);
+        let events = world.events.recorded();
+        assert!(
+            events.iter().any(|event| event.contains("failed to store")),
+            "{events:?}"
+        );
+    }
+}
