@@ -101,13 +101,12 @@ impl World {
         self.made(name).map(|lb| lb.targets).unwrap_or_default()
     }
 
-    /// Waits until the load balancer has these targets.
+    /// Waits until there is a load balancer and it has these targets.
     async fn targeted(&self, name: &str, nodes: &[&str]) {
         eventually(&format!("{name} balances to {nodes:?}"), SOON, async || {
-            let targets = self.targets(name);
-            (targets == nodes)
-                .then_some(())
-                .ok_or(format!("{targets:?}"))
+            let targets = self.made(name).map(|lb| lb.targets);
+            let met = targets.as_ref().is_some_and(|targets| targets == nodes);
+            met.then_some(()).ok_or(format!("{targets:?}"))
         })
         .await;
     }
