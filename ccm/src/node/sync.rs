@@ -46,7 +46,9 @@ impl Worker {
             drop(asking);
             Vec::new()
         });
+        // A lookup may be dropped at any time; only writes are finished.
         lookups
+            .take_until(self.context.stop.cancelled())
             .chain(over)
             .for_each_concurrent(None, |found| self.apply(session, found))
             .await;
@@ -67,13 +69,20 @@ impl Worker {
         self.slow_down(&found);
         let offered = session.info.capabilities.as_ref();
         if offered.is_some_and(|offered| offered.zones.is_some()) {
-            self.add_zones(session, &mut found).await;
+            let zones = self.add_zones(session, &mut found);
+            if self.context.stop.run_until_cancelled(zones).await.is_none() {
+                return;
+            }
         }
         let writing = Writing::of(self, found.len());
         stream::iter(found)
             .for_each_concurrent(WRITERS, |lookup| async {
                 // Never closed.
                 let _permit = self.writers.acquire().await;
+                // Whoever leads next begins with it.
+                if self.context.stop.is_cancelled() {
+                    return;
+                }
                 self.settle(&session.info.provider_id_prefixes, lookup)
                     .await;
                 writing.one_less();

@@ -24,6 +24,8 @@ pub(crate) struct State {
     pub(crate) states: BTreeMap<String, api::InstanceState>,
     /// A call that asks about one of these Nodes fails as a whole.
     pub(crate) poison: BTreeSet<String>,
+    /// A call that asks about one of these Nodes is never answered.
+    pub(crate) hang: BTreeSet<String>,
     /// Provider IDs of the listing.
     pub(crate) listed: Vec<String>,
     /// The first bytes of each InternalIP.
@@ -42,6 +44,7 @@ impl Cloud {
         Self(Arc::new(Mutex::new(State {
             states: BTreeMap::new(),
             poison: BTreeSet::new(),
+            hang: BTreeSet::new(),
             listed: Vec::new(),
             network: "10.0".to_owned(),
             delay: Duration::from_millis(50),
@@ -165,6 +168,12 @@ impl InstanceService for Cloud {
             state.delay
         };
         tokio::time::sleep(delay).await;
+        let hangs = nodes
+            .iter()
+            .any(|node| self.state().hang.contains(&node.name));
+        if hangs {
+            std::future::pending::<()>().await;
+        }
         let state = self.state();
         if nodes.iter().any(|node| state.poison.contains(&node.name)) {
             return Err(Status::unknown("a handler died"));
