@@ -10,6 +10,7 @@ mod fingerprint;
 mod fixtures;
 mod handle;
 mod ledger;
+mod memory;
 mod notes;
 mod plan;
 mod recheck;
@@ -31,11 +32,8 @@ use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep_until};
 
 use crate::run::{Hint, LoopContext};
+pub(crate) use memory::Memory;
 use work::Work;
-
-/// What outlives a loop in one process: load balancers of Services that vanished meanwhile.
-#[derive(Default)]
-pub(crate) struct Memory {}
 
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
 pub(crate) async fn run(context: LoopContext, metrics: Metrics) {

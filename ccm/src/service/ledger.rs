@@ -161,6 +161,12 @@ impl Ledger {
             .collect()
     }
 
+    /// All that is known, for the loop after this one; first what nothing else in the world tells of.
+    pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Applied)> + use<> {
+        self.departed = 0;
+        std::mem::take(&mut self.entries).into_iter().rev()
+    }
+
     /// All Services that something is known of.
     pub(super) fn known(&self) -> Vec<Task> {
         self.entries.keys().cloned().collect()

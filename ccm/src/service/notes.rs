@@ -201,6 +201,16 @@ pub(super) fn failed(op: Op, departed: bool, targets: Option<&TargetSet>, why: &
     }
 }
 
+/// The cloud refuses the provider: told on one Service for all.
+pub(super) fn credentials(provider: &str, why: &str) -> Note {
+    warning(
+        "ProviderCredentialsRefused",
+        format!(
+            "The cloud refuses the credentials of provider {provider:?}: {why}. All its load balancers wait until it has others, not only this one"
+        ),
+    )
+}
+
 /// Something on the way failed.
 pub(super) fn sync_failed(what: &str) -> Note {
     warning(

@@ -82,7 +82,9 @@ pub(super) fn handle_to_send(
     me: &str,
 ) -> Option<String> {
     applied
-        .and_then(|applied| applied.unsaved_handle.clone())
+        .and_then(|applied| applied.unsaved_handle.as_ref())
+        .filter(|(by, _)| by == me)
+        .map(|(_, handle)| handle.clone())
         .or_else(|| Stored::of(service).handle_of(me).map(str::to_owned))
 }
 
@@ -127,7 +129,7 @@ pub(super) fn next_step(
             None => {}
         }
     }
-    unsaved(service, applied, facts.me).map_or(Step::Delete, Step::StoreHandle)
+    unsaved(service, applied).map_or(Step::Delete, Step::StoreHandle)
 }
 
 fn wanted(
@@ -139,7 +141,7 @@ fn wanted(
     if !has_finalizer(service) {
         return Step::AddFinalizer(add_finalizer(service, facts.me));
     }
-    if let Some(patch) = unsaved(service, applied, facts.me) {
+    if let Some(patch) = unsaved(service, applied) {
         return Step::StoreHandle(patch);
     }
     let look = if facts.capability.in_sync {
@@ -163,11 +165,11 @@ fn wanted(
     }
 }
 
-/// The patch that stores a handle which is not on the Service yet.
-fn unsaved(service: &Service, applied: Option<&Applied>, me: &str) -> Option<ServicePatch> {
-    let handle = applied?.unsaved_handle.as_deref()?;
-    (Stored::of(service).handle_of(me) != Some(handle))
-        .then(|| store_handle(service, me, Some(handle)))
+/// The patch that stores a handle which is not on the Service yet, in the name of who gave it.
+fn unsaved(service: &Service, applied: Option<&Applied>) -> Option<ServicePatch> {
+    let (by, handle) = applied?.unsaved_handle.as_ref()?;
+    (Stored::of(service).handle_of(by) != Some(handle.as_str()))
+        .then(|| store_handle(service, by, Some(handle)))
 }
 
 /// The patch that stores this handle.

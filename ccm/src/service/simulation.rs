@@ -321,7 +321,7 @@ fn call(
     let answer = world.call(op, &sent, targets);
     world.crash()?;
     if answer.new_handle.is_some() {
-        known.unsaved_handle = answer.new_handle;
+        known.unsaved_handle = answer.new_handle.map(|handle| (ME.to_owned(), handle));
     }
     let settled = matches!(
         answer.verdict,

@@ -12,12 +12,12 @@ use tracing::{info, warn};
 
 mod call;
 
-use super::Metrics;
 use super::conclude::SLOW;
 use super::handle::Stored;
 use super::notes::{self, Note, Op};
 use super::plan::{Applied, Facts, Seen, Step, asks, next_step, uid};
 use super::targets::{NodeSelector, TargetSet};
+use super::{Memory, Metrics};
 use crate::args::Config;
 use crate::lease::Fence;
 use crate::provider::{ProviderStatus, Session};
@@ -37,6 +37,7 @@ pub(super) struct Tools {
     pub(super) status: watch::Receiver<ProviderStatus>,
     pub(super) stop: CancellationToken,
     pub(super) metrics: Metrics,
+    pub(super) memory: Arc<Memory>,
 }
 
 /// One Service to work on.

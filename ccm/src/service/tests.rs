@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fixtures::{node, service};
 use super::plan::has_finalizer;
-use super::{Metrics, run};
+use super::{Memory, Metrics, run};
 use crate::args::Args;
 use crate::lease::Fence;
 use crate::provider::testing::{InMemory, Running, maintained};
@@ -33,6 +33,7 @@ struct World {
     provider: InMemory,
     running: Running,
     events: EventSink,
+    memory: Arc<Memory>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
 }
@@ -54,6 +55,7 @@ impl World {
             provider,
             running,
             events: EventSink::unwritten(),
+            memory: Arc::default(),
             stop: CancellationToken::new(),
             tasks: JoinSet::new(),
         };
@@ -88,7 +90,7 @@ impl World {
             queue_metrics: crate::queue::Metrics::register(&mut registry),
             hints: self.running.hints.clone(),
             node_lifecycle_memory: std::sync::Arc::default(),
-            service_memory: std::sync::Arc::default(),
+            service_memory: Arc::clone(&self.memory),
         };
         self.tasks
             .spawn(run(context, Metrics::register(&mut registry)));

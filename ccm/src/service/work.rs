@@ -81,7 +81,17 @@ impl Work {
             status: context.status.clone(),
             stop: context.stop.clone(),
             metrics: metrics.clone(),
+            memory: Arc::clone(&context.service_memory),
         });
+        let mut ledger = Ledger::default();
+        for (task, applied) in context.service_memory.take() {
+            let shown = match &task {
+                Task::Service(key) => context.cluster.services.get(key),
+                Task::Departed(..) => None,
+            };
+            ledger.put(&task, Some(applied.anew(shown.as_deref())));
+            queue.add(task);
+        }
         let rng = StdRng::seed_from_u64(context.seed);
         Self {
             context,
@@ -93,7 +103,7 @@ impl Work {
             in_flight: BTreeSet::new(),
             dirty: BTreeSet::new(),
             looked_for: BTreeSet::new(),
-            ledger: Ledger::default(),
+            ledger,
             session: None,
             open: false,
             candidates: Candidates::default(),
@@ -352,6 +362,19 @@ impl Work {
                 .observe(started.elapsed().as_secs_f64());
             self.round = None;
         }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // Whose job was broken off: what it did is not known.
+        let broken = self.ids.drain().filter_map(|(_, (task, kept))| {
+            let touched = true;
+            Some((task, Applied { touched, ..kept? }))
+        });
+        self.context
+            .service_memory
+            .keep(broken.chain(self.ledger.leave()));
     }
 }
 

@@ -23,8 +23,8 @@ pub(in crate::service) struct Applied {
     pub(in crate::service) gone: bool,
     /// It was kept on purpose.
     pub(in crate::service) retained: bool,
-    /// A handle that is not stored on the Service yet.
-    pub(in crate::service) unsaved_handle: Option<String>,
+    /// A handle that is not stored on the Service yet, after the name of the provider that gave it.
+    pub(in crate::service) unsaved_handle: Option<(String, String)>,
     /// The inputs that the provider confirmed.
     pub(in crate::service) inputs: Option<Fingerprint>,
     /// The targets that the provider confirmed.
@@ -46,6 +46,18 @@ pub(in crate::service) struct Applied {
 }
 
 impl Applied {
+    /// What is left of it for a loop that begins later: what may stand in the cloud, and nothing that was confirmed. `shown`: the Service as the watch shows it now.
+    pub(in crate::service) fn anew(self, shown: Option<&Service>) -> Self {
+        // Another replica may have stored a handle meanwhile: that one is newer.
+        let stored = shown
+            .is_some_and(|shown| uid(shown) == self.uid && Stored::of(shown) != Stored::Nothing);
+        Self {
+            touched: true,
+            unsaved_handle: self.unsaved_handle.filter(|_| !stored),
+            ..Self::new(&self.latest)
+        }
+    }
+
     /// Nothing is known but the Service itself.
     pub(in crate::service) fn new(service: &Arc<Service>) -> Self {
         Self {

@@ -353,7 +353,7 @@ fn b_s5_what_is_written_when_it_is_gone() {
 #[test]
 fn s19_handles() {
     let unsaved = |service: &Service, handle: &str| Applied {
-        unsaved_handle: Some(handle.to_owned()),
+        unsaved_handle: Some(("mock".to_owned(), handle.to_owned())),
         ..confirmed(service, 1)
     };
     // Stored before the next call, whatever that is.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{Run, Stop, display_name};
-use crate::provider::{Trouble, service_view};
+use crate::provider::{Trouble, TroubleCode, service_view};
 use crate::queue::Outcome;
 use crate::service::answer::{self, Answer, Sent, Verdict};
 use crate::service::conclude::{Made, begin, conclude};
@@ -52,7 +52,8 @@ impl Run<'_> {
             verdict,
         } = answer;
         if new_handle.is_some() {
-            self.applied().unsaved_handle = new_handle;
+            let me = self.me;
+            self.applied().unsaved_handle = new_handle.map(|handle| (me.to_owned(), handle));
         }
         for note in notes {
             self.tell(note);
@@ -277,6 +278,12 @@ impl Run<'_> {
             Verdict::Failed(trouble) => {
                 if op == Op::Update {
                     self.tools.metrics.nodesync_errors.inc();
+                }
+                if trouble.code == TroubleCode::Credentials
+                    && self.tools.memory.tell_credentials(Instant::now())
+                {
+                    self.tell(notes::credentials(provider, &notes::why(trouble)));
+                    warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: its load balancers wait");
                 }
                 warn!(%service, %provider, ?op, error = %trouble, attempt = failures, next = next.outcome.map(shown), "load balancer call failed");
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, sleep};
 
-use super::World;
+use super::{World, named};
 use crate::service::fixtures::{node, service};
 
 fn failure(code: api::FailureCode, message: &str) -> api::Failure {
@@ -109,4 +109,79 @@ async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
             "{events:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
+    let mut world = made(1).await;
+    world.provider.kill();
+    world
+        .running
+        .until("away", |status| status.working().is_none())
+        .await;
+    // It vanishes under the first loop, or after it, or under the second.
+    let mut names = Vec::new();
+    for when in 0..3 {
+        let provider = world.cloud.service();
+        world.provider.start(provider);
+        world.running.session().await;
+        let name = format!("s{when}");
+        world.server.put(&named(when));
+        world
+            .until("an address", |w| w.address(&name).is_some())
+            .await;
+        world.provider.kill();
+        world
+            .running
+            .until("away", |status| status.working().is_none())
+            .await;
+        if when == 0 {
+            world.server.remove(&name);
+            sleep(Duration::from_mins(1)).await;
+        }
+        world.stop.cancel();
+        world.tasks.join_next().await;
+        if when == 1 {
+            world.server.remove(&name);
+        }
+        world.start();
+        sleep(Duration::from_mins(1)).await;
+        if when == 2 {
+            world.server.remove(&name);
+        }
+        names.push(name);
+    }
+    let provider = world.cloud.service();
+    world.provider.start(provider);
+    world
+        .until("only web is left", |w| {
+            let state = w.cloud.state();
+            state.balancers.keys().collect::<Vec<_>>() == ["uid-1"]
+        })
+        .await;
+    world.rest().await;
+    assert_eq!(world.cloud.called("Delete"), 3, "{names:?}");
+    assert_eq!(world.cloud.called("Ensure"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s9_refused_credentials_are_told_once_and_not_on_each_service() {
+    use api::ensure_load_balancer_response::Outcome;
+    let world = World::new(1).await;
+    let refused = Outcome::Failed(failure(api::FailureCode::Credentials, "token expired"));
+    let many = std::iter::repeat_n(refused, 10_000);
+    world.cloud.state().instead.extend(many);
+    for i in 0..20 {
+        world.server.put(&named(i));
+    }
+    sleep(Duration::from_mins(9)).await;
+    assert!(world.cloud.called("Ensure") >= 20);
+    let told = || {
+        let events = world.events.recorded();
+        events
+            .iter()
+            .filter(|event| event.contains("token expired"))
+            .count()
+    };
+    assert_eq!(told(), 1);
 }
