@@ -132,12 +132,12 @@ impl Worker {
         match (&change.old, &change.new) {
             (_, Some(node)) => {
                 let name = name(node);
-                if plan::is_uninitialized(node) {
-                    self.wait_for(node);
-                } else {
+                if !plan::is_uninitialized(node) {
                     self.waiting().gone(name);
                 }
+                // One that is left alone, with its taint, is waited for no more, whatever else changes.
                 if plan::wakes(change.old.as_deref(), node) {
+                    self.wait_for(node);
                     self.queue.add(name.to_owned());
                 }
             }

@@ -265,7 +265,15 @@ impl Worker {
                 let why = describe(&trouble);
                 self.say(key, &why, whole);
                 self.waiting().failed(key, &why);
-                let reaction = trouble.reaction(self.queue.failures(&key.to_owned()));
+                // `Outcome::At` leaves the failures of the queue as they are.
+                let is_busy = trouble.code == TroubleCode::Busy;
+                let busy = self.waiting().busy(key, is_busy);
+                let failures = if is_busy {
+                    busy
+                } else {
+                    self.queue.failures(&key.to_owned())
+                };
+                let reaction = trouble.reaction_jittered(failures, self.jitter(key, failures));
                 if reaction.event {
                     self.event(node, EventType::Warning, plan::NOT_INITIALIZED, why);
                 }
@@ -278,6 +286,14 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// 0.0 to 1.0: Nodes that were BUSY together do not come back together.
+    fn jitter(&self, key: &str, failures: u32) -> f64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        (self.context.seed, key, failures).hash(&mut hasher);
+        f64::from((hasher.finish() >> 32) as u32) / f64::from(u32::MAX)
     }
 
     /// A write did not happen.

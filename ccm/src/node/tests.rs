@@ -252,3 +252,43 @@ async fn n13_who_waits_is_told_why_even_without_a_provider() {
         "{events:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn b_n9_a_node_that_is_left_alone_is_told_nothing_when_it_changes() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    let stop = bench.worker.context.stop.clone();
+    let watching = async { tokio::join!(bench.worker.watch_nodes(), bench.worker.housekeep()) };
+    let changing = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let unmanaged = api::Instance {
+            state: api::InstanceState::Unmanaged as i32,
+            ..api::Instance::default()
+        };
+        bench.settle(bench.stored("n"), Ok(unmanaged)).await;
+        bench.api.edit("n", |node| {
+            node.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+        });
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        stop.cancel();
+    };
+    tokio::join!(watching, changing);
+    assert_eq!(bench.events(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_n8_busy_comes_again_five_times_and_then_backs_off() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    for round in 1..=8_u32 {
+        let busy = Trouble {
+            code: TroubleCode::Busy,
+            reason: String::new(),
+            message: "in use".to_owned(),
+            retry_after: None,
+        };
+        bench.settle(bench.stored("n"), Err(busy)).await;
+        let failures = bench.worker.queue.failures(&"n".to_owned());
+        assert_eq!(failures, round.saturating_sub(5), "round {round}");
+    }
+}

@@ -26,6 +26,8 @@ struct Entry {
     /// Why it is not initialised yet, as far as it was tried.
     error: Option<String>,
     told: Option<(Instant, Option<String>)>,
+    /// How often in a row it was BUSY.
+    busy: u32,
 }
 
 impl Waiting {
@@ -50,6 +52,7 @@ impl Waiting {
             since: now,
             error: None,
             told: None,
+            busy: 0,
         };
         self.nodes.insert(name.to_owned(), entry);
     }
@@ -64,6 +67,16 @@ impl Waiting {
         if let Some(entry) = self.nodes.get_mut(name) {
             entry.error = Some(error.to_owned());
         }
+    }
+
+    /// It was BUSY, or not. Returns how often in a row it was before.
+    pub(super) fn busy(&mut self, name: &str, busy: bool) -> u32 {
+        let Some(entry) = self.nodes.get_mut(name) else {
+            return 0;
+        };
+        let before = entry.busy;
+        entry.busy = if busy { before.saturating_add(1) } else { 0 };
+        before
     }
 
     /// The Nodes about which somebody must be told now, with the reason where it is known. Each is counted as told.
