@@ -66,6 +66,7 @@ fn log(level: &str) -> Result<(), String> {
         format!("--log-level {level:?}: {error}; write error, warn, info, debug or trace")
     })?;
     tracing_subscriber::fmt()
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();

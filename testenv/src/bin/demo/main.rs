@@ -23,16 +23,22 @@ async fn main() -> ExitCode {
         }
     };
     // Whatever ends the demo, the processes that it started end with it.
+    let (told, mut ending) = tokio::sync::oneshot::channel();
     tokio::select! {
-        code = demo(keep) => code,
+        code = demo(keep, told) => code,
         () = asked_to_end() => {
+            if ending.try_recv().is_ok() {
+                println!("\nStopped; nothing is left running.");
+                return ExitCode::SUCCESS;
+            }
             eprintln!("\nThe demo was ended before its time.");
             ExitCode::FAILURE
         }
     }
 }
 
-async fn demo(keep: bool) -> ExitCode {
+/// Plays; `over` is told when every step was seen to hold and all of it is left running.
+async fn demo(keep: bool, over: tokio::sync::oneshot::Sender<()>) -> ExitCode {
     let mut stage = match Stage::set().await {
         Ok(stage) => stage,
         Err(error) => {
@@ -51,6 +57,8 @@ async fn demo(keep: bool) -> ExitCode {
     println!("\nEvery step held, in {:.0} s.", stage.age().as_secs_f64());
     if keep {
         stage.tell_how_to_play();
+        // Whoever listens listens until we are dropped.
+        let _ = over.send(());
         std::future::pending::<()>().await;
     }
     ExitCode::SUCCESS

@@ -50,7 +50,7 @@ async fn nodes_join(stage: &mut Stage) -> Held {
 async fn service_gets_address(stage: &mut Stage) -> Held {
     stage.step(
         "A Service gets its address",
-        "A Service of type LoadBalancer is made. This cloud takes a second for a load balancer.",
+        "A Service of type LoadBalancer is made. This cloud takes a second for a load balancer, so it is asked twice: pending, then ready.",
     );
     let services: Api<Service> = Api::namespaced(stage.client.clone(), "default");
     let web = LoadBalancerBuilder::new("default", "web").build();
@@ -92,7 +92,7 @@ async fn instance_vanishes(stage: &mut Stage) -> Held {
     stage.step(
         "An instance vanishes and its Node goes",
         "node-2's instance is terminated in the cloud, its kubelet falls silent: Ready turns Unknown.
-        (Two certain answers are needed, and a Node older than a minute; 10 s in this demo.)",
+        (Two certain answers are needed, and a Node that is at least a minute old; in this demo 10 s.)",
     );
     stage.ctl(&["instance", "remove", "node-2"])?;
     set_ready(&stage.client, "node-2", "Unknown")
