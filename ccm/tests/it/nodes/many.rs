@@ -8,7 +8,7 @@ use provider_mock::Fixture;
 use provider_mock::fixture::Place;
 use testenv::eventually;
 
-use super::versions;
+use super::{patches, versions};
 use crate::world::{SOON, World, label, taints};
 
 const NODES: usize = 300;
@@ -63,7 +63,7 @@ async fn b_n3_n11_three_hundred_nodes_cost_few_calls() {
     }
 
     // A round of the refresh asks about all of them in three calls, and writes nothing.
-    let before = versions(&world).await;
+    let before = (versions(&world).await, patches(&world).await);
     ccm.terminate();
     ccm.wait(SOON).await.unwrap();
     world.cloud().reset_calls();
@@ -80,7 +80,7 @@ async fn b_n3_n11_three_hundred_nodes_cost_few_calls() {
     assert!(calls[..9].iter().all(|call| call.count == 100));
     assert!(calls[8].at_ms - calls[0].at_ms >= 4_000);
     assert!(calls[2].at_ms - calls[0].at_ms <= 2_000);
-    assert_eq!(versions(&world).await, before);
+    assert_eq!((versions(&world).await, patches(&world).await), before);
 }
 
 fn count(world: &World, rpc: &str) -> u64 {

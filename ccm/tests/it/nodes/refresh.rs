@@ -3,7 +3,7 @@
 use provider_mock::{Address, Fault, FaultKind, Fixture};
 use testenv::objects::NodeBuilder;
 
-use super::{fresh, internal, lookups_of, version, versions, write_labels};
+use super::{fresh, internal, lookups_of, patches, version, versions, write_labels};
 use crate::world::{SOON, World, addresses, instance, label};
 
 const TYPE: &str = "node.kubernetes.io/instance-type";
@@ -36,12 +36,12 @@ async fn b_n10_b_n11_n12_initialised_nodes_are_kept_current_and_left_alone() {
     b_n11_nothing_is_written_without_a_change(&world).await;
 
     // Nor does another process that takes over.
-    let before = versions(&world).await;
+    let before = (versions(&world).await, patches(&world).await);
     ccm.terminate();
     ccm.wait(SOON).await.unwrap();
     let _ccm = world.ccm(&FLAGS);
     refreshed(&world, "typed", 2).await;
-    assert_eq!(versions(&world).await, before);
+    assert_eq!((versions(&world).await, patches(&world).await), before);
 }
 
 async fn n12_labels_that_are_ours_follow_the_cloud(world: &World) {
@@ -182,8 +182,8 @@ async fn b_n11_nothing_is_written_without_a_change(world: &World) {
         .register(NodeBuilder::new("foreign").provider_id("other://foreign"))
         .await;
     refreshed(world, "typed", 1).await;
-    let before = versions(world).await;
+    let before = (versions(world).await, patches(world).await);
     refreshed(world, "typed", 2).await;
-    assert_eq!(versions(world).await, before);
+    assert_eq!((versions(world).await, patches(world).await), before);
     assert_eq!(lookups_of(world, "foreign"), 0);
 }
