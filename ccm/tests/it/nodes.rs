@@ -14,7 +14,7 @@ use provider_mock::{Address, Fault, Fixture, Instance, Power};
 use testenv::objects::{NodeBuilder, UNINITIALIZED};
 use tokio::task::JoinHandle;
 
-use crate::world::{SOON, World, addresses, instance, label, taints};
+use crate::world::{World, addresses, instance, label, taints};
 
 /// What the kubelet's `--node-ip` was.
 const PROVIDED: &str = "alpha.kubernetes.io/provided-node-ip";
