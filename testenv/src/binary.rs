@@ -46,8 +46,14 @@ pub fn control_plane_binary() -> Result<PathBuf, Error> {
     Ok(binary)
 }
 
-/// Where cargo puts what it builds: found from the running executable, which lies in it.
+/// Where cargo puts what it builds: found from the running executable, which lies in it. A relative `CARGO_TARGET_DIR` says nothing
+/// here: cargo runs the tests of each package in the package's directory.
 fn target_directory() -> PathBuf {
+    if let Some(directory) = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from)
+        && directory.is_absolute()
+    {
+        return directory;
+    }
     let executable = env::current_exe().unwrap_or_default();
     executable
         .ancestors()
