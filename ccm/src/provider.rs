@@ -21,5 +21,5 @@ pub(crate) use limits::pending_after;
 pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};
 pub(crate) use metrics::Metrics;
 pub(crate) use session::Session;
-pub(crate) use status::ProviderStatus;
+pub(crate) use status::{ProviderStatus, probe_word};
 pub(crate) use view::{Projection, load_balancer_status, node_view, service_view};

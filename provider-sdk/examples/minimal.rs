@@ -1,7 +1,7 @@
 //! Machines that no cloud manages: a file says their names, addresses, types and zones, and their Nodes in Kubernetes get them.
 //!
 //!     echo 'node-1,10.0.0.5,8-cores,rack-a' > machines.csv
-//!     cargo run --example minimal -- machines.csv unix:///run/cloud-provider/socket/provider.sock
+//!     cargo run --example minimal -- machines.csv unix:///tmp/machines/provider.sock
 
 use provider_sdk::prelude::*;
 

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::connect::{Connection, Connector, Link};
 use super::handshake::{CONTROLLER_VERSION, check_info};
 use super::limits::{self, MAX_ANSWER_BYTES};
+use super::status::probe_word;
 use super::{Metrics, ProviderStatus, Trouble, TroubleCode};
 use crate::args::ProviderEndpoint;
 use crate::run::Hint;
@@ -269,7 +270,12 @@ impl Keeper {
             status.probe = state;
             status.probe_message = message;
             if news {
-                tracing::info!(provider = %self.name, state = state.as_str_name(), message = (!status.probe_message.is_empty()).then_some(status.probe_message.as_str()), "the provider's state");
+                let (provider, state) = (&self.name, probe_word(state));
+                if status.probe_message.is_empty() {
+                    tracing::info!(%provider, state, "the provider's state");
+                } else {
+                    tracing::warn!(%provider, state, message = status.probe_message, "the provider's state");
+                }
             }
             news
         });

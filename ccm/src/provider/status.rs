@@ -61,6 +61,11 @@ impl ProviderStatus {
     }
 }
 
+/// A probe's state as people read it.
+pub(crate) fn probe_word(state: api::ProbeState) -> &'static str {
+    state.as_str_name().trim_start_matches("PROBE_STATE_")
+}
+
 /// Whether a cloud scope is the accepted one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {

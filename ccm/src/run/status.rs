@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::lease::{Elector, Fence};
-use crate::provider::ProviderStatus;
+use crate::provider::{ProviderStatus, probe_word};
 
 /// What the page is made of.
 pub(super) struct Page {
@@ -49,10 +49,7 @@ fn provider(name: &str, status: &ProviderStatus) -> String {
         "{} {}, {}",
         info.provider_name,
         info.provider_version,
-        status
-            .probe
-            .as_str_name()
-            .trim_start_matches("PROBE_STATE_")
+        probe_word(status.probe)
     );
     if let Some(scope) = &status.cloud_scope {
         let accepted = if status.scope_accepted {

@@ -219,11 +219,11 @@ impl Stage {
     /// How to play with what still runs.
     pub(crate) fn tell_how_to_play(&self) {
         println!(
-            "\nAll of it keeps running until Ctrl-C. In another terminal:\n\n  export KUBECONFIG={}\n  {} kubectl get nodes\n  {} ctl --endpoint {} instance list\n\nA Node that is Ready is never deleted, whatever the cloud says: docs/node-deletion.md.\nLogs: {}",
+            "\nAll of it keeps running until Ctrl-C. In another terminal:\n\n  export KUBECONFIG={} PROVIDER_MOCK_ENDPOINT={}\n  {} kubectl get nodes\n  {} ctl instance list\n\nA Node that is Ready is never deleted, whatever the cloud says: docs/node-deletion.md.\nLogs: {}",
             self.plane.kubeconfig(User::Admin).display(),
+            self.endpoint(),
             Path::new(self.plane.command("kubectl").get_program()).display(),
             beside_us("provider-mock").unwrap_or_default().display(),
-            self.endpoint(),
             self.file("").display(),
         );
     }

@@ -180,6 +180,7 @@ async fn provider_dies(stage: &mut Stage) -> Held {
     let made = stage.calls()?.remove("EnsureLoadBalancer").unwrap_or(0);
     same("calls of EnsureLoadBalancer", &0, &made)?;
     stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
+    show_targets(stage)?;
     stage.held("No Node, load balancer or leader was lost, and the work went on")
 }
 
@@ -248,7 +249,7 @@ async fn ccm_dies(stage: &mut Stage) -> Held {
         "lease",
         "cloud-controller-manager",
     ])?;
-    stage.show(&["get", "service", "web"])?;
+    show_targets(stage)?;
     stage.held("The new ccm leads; the only call that changed the cloud was node-6's")
 }
 
