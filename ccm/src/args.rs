@@ -104,7 +104,7 @@ pub struct Args {
     )]
     previous_owner_ids: Vec<String>,
 
-    /// CIDRs of the cluster's Pods: one, or two of different families.
+    /// CIDRs of the cluster's Pods: one, or two of different families. Routes inside of them are the route controller's.
     #[arg(
         long,
         value_name = "CIDR",
@@ -112,6 +112,18 @@ pub struct Args {
         help_heading = "Cluster"
     )]
     cluster_cidr: Vec<ipnet::IpNet>,
+
+    /// The Nodes' Pod CIDRs are allocated, and are to be set on the cloud. The route controller runs only with it, and needs --cluster-cidr.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Cluster")]
+    allocate_node_cidrs: bool,
+
+    /// Make routes to the Nodes' Pods in the cloud, where --allocate-node-cidrs is on and the provider offers routes.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Cluster")]
+    configure_cloud_routes: bool,
+
+    /// The least time between two looks at all routes. Changes of Nodes trigger them, not time.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Cluster")]
+    route_reconciliation_period: Duration,
 
     /// Controllers to run: '*', names, and -name to leave one out. Known: cloud-node-controller (cloud-node), cloud-node-lifecycle-controller
     /// (cloud-node-lifecycle), service-lb-controller (service), node-route-controller (route).
@@ -140,6 +152,10 @@ pub struct Args {
     /// How many Services are worked on at once. As many as the provider allows, at most 32, unless given; it only lowers that.
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Controllers")]
     concurrent_service_syncs: Option<usize>,
+
+    /// How many calls that make or remove routes run at once. As many as the provider allows, at most 32, unless given; it only lowers that.
+    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Controllers")]
+    concurrent_route_syncs: Option<usize>,
 
     /// How fast Nodes may be deleted: within WINDOW at most the larger of FLOOR and SHARE of the provider's Nodes, and never half of them; beyond
     /// that only after the same absences held for HOLD; and none that is younger than MIN-AGE.

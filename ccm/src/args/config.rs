@@ -29,6 +29,8 @@ pub struct Config {
     pub node_lifecycle: NodeLifecycleConfig,
     /// What the service controller reads.
     pub service: ServiceConfig,
+    /// What the route controller reads.
+    pub route: RouteConfig,
     /// The HTTPS port.
     pub serve: ServeConfig,
     /// The leader steps down after so long without an answer of its provider. 60 s.
@@ -68,7 +70,7 @@ pub struct ClusterConfig {
     /// `--previous-owner-ids`.
     pub previous_owner_ids: Vec<String>,
     /// `--cluster-cidr`.
-    pub cidrs: Vec<String>,
+    pub cidrs: Vec<ipnet::IpNet>,
 }
 
 /// The controllers (B-M1).
@@ -216,6 +218,21 @@ pub struct ServiceConfig {
     pub adopt_unmarked: bool,
     /// `--provider-annotation-prefixes`: prefixes of annotation keys that the provider may write on a Service.
     pub annotation_prefixes: Vec<String>,
+}
+
+/// The route controller.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteConfig {
+    /// `--allocate-node-cidrs`; false.
+    pub allocate_node_cidrs: bool,
+    /// `--configure-cloud-routes`; true.
+    pub configure_cloud_routes: bool,
+    /// `--route-reconciliation-period`: passes begin at least so far apart; 10 s.
+    #[serde(serialize_with = "go_duration")]
+    pub reconciliation_period: Duration,
+    /// `--concurrent-route-syncs`: lowers how many calls that make or remove routes run at once; the provider's `max_in_flight`, at most 32, where absent.
+    pub concurrent_syncs: Option<usize>,
 }
 
 /// The HTTPS port (B-M4).

@@ -11,7 +11,6 @@ pub struct LegacyFlag {
 
 const CLOUD: &str = "the cloud is another process here: see --provider";
 const CLOUD_CONFIG: &str = "the cloud's configuration belongs to the provider process";
-const ROUTES: &str = "the route controller is not served by this version yet";
 const MIGRATION: &str = "leader migration is not served by this version yet";
 const BATCHES: &str = "Nodes are refreshed in batches: see --concurrent-node-syncs";
 const RESYNC: &str = "watches are not resynchronised by time here";
@@ -36,10 +35,6 @@ const FLAGS: &[(&str, bool, &str)] = &[
         false,
         "ownership marks are the provider's: see --cluster-owner-id and --adopt-unmarked-load-balancers",
     ),
-    ("allocate-node-cidrs", false, ROUTES),
-    ("configure-cloud-routes", false, ROUTES),
-    ("route-reconciliation-period", true, ROUTES),
-    ("concurrent-route-syncs", true, ROUTES),
     (
         "cidr-allocator-type",
         true,

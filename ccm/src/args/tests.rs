@@ -169,6 +169,50 @@ fn cluster_cidrs_are_one_or_two_of_different_families() {
 }
 
 #[test]
+fn b_r1_routes_need_the_cidr_of_the_cluster() {
+    let off = config(&[]).unwrap().route;
+    assert!(!off.allocate_node_cidrs && off.configure_cloud_routes);
+    assert_eq!(off.reconciliation_period, Duration::from_secs(10));
+    assert_eq!(off.concurrent_syncs, None);
+    let on = config(&[
+        "--allocate-node-cidrs",
+        "--cluster-cidr=10.244.0.0/16,fd00::/48",
+        "--route-reconciliation-period=30s",
+        "--concurrent-route-syncs=2",
+    ])
+    .unwrap();
+    assert!(on.route.allocate_node_cidrs);
+    assert_eq!(on.route.reconciliation_period, Duration::from_secs(30));
+    assert_eq!(on.route.concurrent_syncs, Some(2));
+    assert_eq!(on.cluster.cidrs.len(), 2);
+    for wrong in [
+        "",
+        "10.0.0.0/8,10.1.0.0/16",
+        "10.0.0.0/8,fd00::/48,fd01::/48",
+        "ten",
+    ] {
+        let flag = format!("--cluster-cidr={wrong}");
+        let flags: &[&str] = if wrong.is_empty() {
+            &["--allocate-node-cidrs=true"]
+        } else {
+            &["--allocate-node-cidrs=true", &flag]
+        };
+        refused(flags, &["--cluster-cidr"]);
+    }
+    // Not to run: not needed.
+    for flags in [
+        ["--allocate-node-cidrs", "--configure-cloud-routes=false"],
+        ["--allocate-node-cidrs", "--controllers=*,-route"],
+    ] {
+        config(&flags).unwrap();
+    }
+    refused(
+        &["--route-reconciliation-period=0s"],
+        &["--route-reconciliation-period", "1s"],
+    );
+}
+
+#[test]
 fn durations_are_written_as_go_writes_them() {
     for (text, expected) in [
         ("5m0s", 300_000),
@@ -242,8 +286,7 @@ fn b_m5_flags_of_the_go_ccm_are_accepted_and_answered() {
         "--cloud-provider=aws",
         "--cloud-config",
         "/etc/cloud.conf",
-        "--allocate-node-cidrs",
-        "--configure-cloud-routes=false",
+        "--enable-leader-migration",
         "--requestheader-group-headers=a,b",
         "--v=4",
     ])
@@ -255,8 +298,7 @@ fn b_m5_flags_of_the_go_ccm_are_accepted_and_answered() {
         [
             "--cloud-provider",
             "--cloud-config",
-            "--allocate-node-cidrs",
-            "--configure-cloud-routes",
+            "--enable-leader-migration",
             "--requestheader-group-headers"
         ]
     );

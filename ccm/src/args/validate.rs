@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{
     Args, ClusterConfig, Config, Controller, InvalidFlag, LeaderElectionConfig, NodeConfig,
-    NodeLifecycleConfig, ProviderEndpoint, ServeConfig, ServiceConfig, TlsFiles, parse,
+    NodeLifecycleConfig, ProviderEndpoint, RouteConfig, ServeConfig, ServiceConfig, TlsFiles,
+    parse,
 };
 
 impl Args {
@@ -16,11 +17,16 @@ impl Args {
         let controllers = controllers(&self.controllers, &mut wrong);
         self.check_leader_election(&mut wrong);
         self.check_cluster(&mut wrong);
+        self.check_routes(&controllers, &mut wrong);
         for (flag, value) in [
             ("--node-monitor-period", self.node_monitor_period),
             (
                 "--node-status-update-frequency",
                 self.node_status_update_frequency,
+            ),
+            (
+                "--route-reconciliation-period",
+                self.route_reconciliation_period,
             ),
             ("--provider-timeout", self.provider_timeout),
         ] {
@@ -85,7 +91,7 @@ impl Args {
                 name: self.cluster_name,
                 owner_id: self.cluster_owner_id,
                 previous_owner_ids: self.previous_owner_ids,
-                cidrs: self.cluster_cidr.iter().map(ToString::to_string).collect(),
+                cidrs: self.cluster_cidr,
             },
             controllers,
             leader_election: LeaderElectionConfig {
@@ -109,6 +115,12 @@ impl Args {
                 concurrent_syncs: self.concurrent_service_syncs,
                 adopt_unmarked: self.adopt_unmarked_load_balancers,
                 annotation_prefixes: self.provider_annotation_prefixes,
+            },
+            route: RouteConfig {
+                allocate_node_cidrs: self.allocate_node_cidrs,
+                configure_cloud_routes: self.configure_cloud_routes,
+                reconciliation_period: self.route_reconciliation_period,
+                concurrent_syncs: self.concurrent_route_syncs,
             },
             serve: ServeConfig {
                 bind_address: self.bind_address,
@@ -216,6 +228,20 @@ impl Args {
                 "--cluster-cidr",
                 given.join(","),
                 "one CIDR, or two of different IP families",
+            ));
+        }
+    }
+
+    /// B-R1: routes need to know which of them are the cluster's.
+    fn check_routes(&self, controllers: &BTreeSet<Controller>, wrong: &mut Vec<InvalidFlag>) {
+        let runs = controllers.contains(&Controller::NodeRoute)
+            && self.allocate_node_cidrs
+            && self.configure_cloud_routes;
+        if runs && self.cluster_cidr.is_empty() {
+            wrong.push(InvalidFlag::new(
+                "--cluster-cidr",
+                "",
+                "the CIDR of the cluster's Pods, or two of different IP families: --allocate-node-cidrs and --configure-cloud-routes ask for routes",
             ));
         }
     }

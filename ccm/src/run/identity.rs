@@ -40,7 +40,12 @@ pub(super) async fn initialize_request(client: &Client, config: &Config) -> api:
                     owner_id,
                 }),
                 previous_owner_ids: config.cluster.previous_owner_ids.clone(),
-                cluster_cidrs: config.cluster.cidrs.clone(),
+                cluster_cidrs: config
+                    .cluster
+                    .cidrs
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect(),
                 kubernetes_version,
             };
         }
