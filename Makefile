@@ -29,6 +29,10 @@ check: ## formatting, lints, documentation
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@unformatted=$$(gofmt -l testenv/control-plane) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
 
+.PHONY: docs
+docs: ## write docs/parity.md and docs/faults.md anew, from the tests
+	UPDATE_DOCS=1 $(CARGO) test --quiet -p testenv --test docs
+
 .PHONY: lint-proto
 lint-proto: ## buf lint STANDARD over the contract
 	@.ci/lint-proto

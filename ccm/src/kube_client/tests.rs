@@ -318,7 +318,7 @@ async fn m7_rest_client_metrics() {
 }
 
 #[tokio::test]
-async fn m5_a_bad_kubeconfig_is_named() {
+async fn b_m5_a_bad_kubeconfig_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = directory.path().join(name);

@@ -117,7 +117,7 @@ async fn b_m3_created_when_absent_and_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_m3_released_and_taken_over_within_a_second() {
+async fn m3_released_and_taken_over_within_a_second() {
     for seed in 0..20 {
         let sim = Sim::new();
         let (a, b) = (

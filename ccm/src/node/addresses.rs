@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn b_n11_addresses_compare_as_a_set_in_order() {
+    fn n11_addresses_compare_as_a_set_in_order() {
         let held = node(
             &[
                 ("InternalIP", "10.0.0.1"),

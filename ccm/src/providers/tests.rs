@@ -41,7 +41,7 @@ fn two() -> Ownership {
 }
 
 #[test]
-fn a_node_goes_by_the_longest_prefix_then_by_its_label() {
+fn l4_a_node_goes_by_the_longest_prefix_then_by_its_label() {
     use NodeOwner::{AskAll, Nobody, Provider};
     let ownership = two();
     let rows = [
@@ -49,7 +49,7 @@ fn a_node_goes_by_the_longest_prefix_then_by_its_label() {
         ("a://edge/1", None, Provider("two")),
         ("a://edge", None, Provider("one")),
         ("b://1", Some("one"), Provider("two")),
-        // B-L4: another cloud's.
+        // Another cloud's.
         ("aws://1", None, Nobody),
         ("aws://1", Some("one"), Nobody),
         ("", Some("one"), Provider("one")),
@@ -74,7 +74,7 @@ fn a_node_goes_by_the_longest_prefix_then_by_its_label() {
 }
 
 #[test]
-fn b_s1_a_service_goes_by_its_class() {
+fn b_s1_s1_a_service_goes_by_its_class() {
     let ownership = two();
     for (class, owner) in [
         (Some("fast"), Some("one")),

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn b_s9_what_this_process_knew_is_not_forgotten_with_its_service() {
+    fn s9_what_this_process_knew_is_not_forgotten_with_its_service() {
         let task = Task::Service(key());
         let old = at("uid-1", "10");
         for now in [None, Some(at("uid-2", "11"))] {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn b_s9_the_list_of_what_is_left_behind_is_bounded() {
+    fn s9_the_list_of_what_is_left_behind_is_bounded() {
         let mut ledger = Ledger::default();
         for i in 0..=MOST_DEPARTED {
             let task = Task::Service(key());

@@ -69,7 +69,7 @@ mod tests {
     use crate::service::fixtures::service;
 
     #[test]
-    fn b_s9_what_is_kept_between_two_loops_is_bounded() {
+    fn s9_what_is_kept_between_two_loops_is_bounded() {
         let memory = Memory::default();
         let service = Arc::new(service());
         let touched = Applied {

@@ -198,7 +198,7 @@ async fn b_s2_b_s3_b_s5_from_made_to_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_s5_b_s9_type_changed_and_deleted_without_the_finalizer() {
+async fn b_s5_s9_type_changed_and_deleted_without_the_finalizer() {
     let world = World::new(1).await;
     world.server.put(&service());
     world

@@ -150,7 +150,7 @@ async fn m12_whole_lists_are_replaced_only_at_the_version_they_were_read_at() {
 }
 
 #[tokio::test]
-async fn b_n11_two_addresses_of_one_type_stay_in_their_order() {
+async fn n11_two_addresses_of_one_type_stay_in_their_order() {
     let (writes, _) = writes().await;
     let node = create_node(&writes.client, NodeBuilder::new("w-addresses")).await;
     let wanted = [

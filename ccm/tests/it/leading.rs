@@ -71,7 +71,7 @@ async fn create(world: &World, name: &str) {
 }
 
 #[tokio::test]
-async fn b_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension() {
+async fn b_m3_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension() {
     let mut world = World::new(Fixture::default()).await;
     let holders = Holders::watch(&world);
     let mut first = world.ccm(&FAST_LEASE);
@@ -149,7 +149,7 @@ async fn b_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension() {
 }
 
 #[tokio::test]
-async fn b_m3_the_lease_is_not_released_before_a_call_that_changes_the_cloud_has_ended() {
+async fn m3_the_lease_is_not_released_before_a_call_that_changes_the_cloud_has_ended() {
     let mut world = World::new(Fixture::default()).await;
     let mut first = world.ccm(&[]);
     let identity = world.led_by(&first).await;
@@ -207,7 +207,7 @@ async fn b_m3_the_lease_is_not_released_before_a_call_that_changes_the_cloud_has
 }
 
 #[tokio::test]
-async fn b_m3_what_does_not_end_is_cancelled_after_twenty_seconds_and_only_then_is_the_lease_released()
+async fn m3_what_does_not_end_is_cancelled_after_twenty_seconds_and_only_then_is_the_lease_released()
  {
     let mut world = World::new(Fixture::default()).await;
     let mut ccm = world.ccm(&[]);

@@ -111,8 +111,9 @@ fn all_versions(nodes: Api<Node>, until: &'static str) -> JoinHandle<Vec<Node>> 
     })
 }
 
+/// Shows B-N3, B-N4, B-N5 and B-N6 too.
 #[tokio::test]
-async fn b_n2_to_b_n7_n7_n14_what_a_node_is_given() {
+async fn b_n2_b_n7_n7_n14_what_a_node_is_given() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
     let versions = all_versions(world.nodes(), "the-end");
 

@@ -151,7 +151,7 @@ async fn m9_a_provider_that_was_down_is_asked_within_a_second_of_its_return() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_n11_addresses_are_refreshed_in_full_batches_and_written_on_a_change_only() {
+async fn b_n11_n11_addresses_are_refreshed_in_full_batches_and_written_on_a_change_only() {
     let looping = Looping::start(250).await;
     looping
         .until("initialised", |this| this.uninitialized() == 0)

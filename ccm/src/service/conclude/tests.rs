@@ -221,7 +221,7 @@ fn b_s4_what_was_half_done_is_not_confirmed_any_more() {
 }
 
 #[test]
-fn b_s10_gone_on_update_is_made_anew_at_once() {
+fn s10_gone_on_update_is_made_anew_at_once() {
     let now = Instant::now();
     let mut applied = applied();
     run(&mut applied, Op::Ensure, &ready(), now);

@@ -139,7 +139,7 @@ fn b_s2_the_finalizer_comes_first() {
 }
 
 #[test]
-fn b_s1_a_class_is_written_down_before_it_vanishes() {
+fn s1_a_class_is_written_down_before_it_vanishes() {
     let mut classed = service();
     classed.spec.get_or_insert_default().load_balancer_class = Some("mock.io/fast".into());
     let Step::AddFinalizer(patch) = step(&classed, None) else {

@@ -112,7 +112,7 @@ async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
+async fn s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
     let mut world = made(1).await;
     world.provider.kill();
     world

@@ -15,7 +15,7 @@ use crate::world::{SOON, World, instance};
 const OPEN_BRAKE: &str = "--node-deletion-brake=min-age=1s,floor=20";
 
 #[tokio::test]
-async fn b_l2_b_l4_l6_only_an_instance_that_is_gone_and_nothing_else_deletes_a_node() {
+async fn b_l2_b_l4_l4_l6_only_an_instance_that_is_gone_and_nothing_else_deletes_a_node() {
     let mut world = World::new(Fixture::default()).await;
     crowd(&world, 45).await;
     settle(&world, "limping", "False").await;
@@ -103,7 +103,7 @@ async fn doubtful(world: &World) -> Vec<&'static str> {
     names
 }
 
-/// B-L4: another cloud's Node, and one without an ID, are never even asked about.
+/// ▲L4: another cloud's Node, and one without an ID, are never even asked about.
 async fn never_ours(world: &World) {
     let cloud = world.cloud();
     let names = ["foreign", "without-id"];

@@ -14,7 +14,7 @@ const ELSEWHERE: &str = "mock.grpc-ccm.io/handled-elsewhere";
 const RETAIN: &str = "mock.grpc-ccm.io/retain";
 
 #[tokio::test]
-async fn b_s8_handled_elsewhere_and_retained() {
+async fn b_s8_s8_handled_elsewhere_and_retained() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
     world
         .create(balancer("elsewhere").annotation(ELSEWHERE, "true"))

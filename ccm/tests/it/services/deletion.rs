@@ -93,7 +93,7 @@ async fn s18_b_s5_delete_until_it_is_done() {
 }
 
 #[tokio::test]
-async fn b_s9_without_the_finalizer_nothing_is_left_behind() {
+async fn s9_without_the_finalizer_nothing_is_left_behind() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
     // Off while the Service lives: it is put back, and that is all.
     world.balanced("web").await;
@@ -161,7 +161,7 @@ async fn b_s9_without_the_finalizer_nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn b_s5_b_s9_what_happened_while_nobody_looked() {
+async fn b_s5_what_happened_while_nobody_looked() {
     let (mut world, mut ccm) = World::with_ccm(Fixture::default()).await;
     for name in ["deleted", "retyped", "replaced", "changed"] {
         world.create(balancer(name)).await;

@@ -33,7 +33,7 @@ fn shown(service: &Service) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn b_s1_classes_host_names_and_ip_modes() {
+async fn b_s1_s1_classes_host_names_and_ip_modes() {
     let mut fixture = Fixture::default();
     let capability = &mut fixture.capabilities.load_balancers;
     capability.classes = vec!["mock.example/fast".into(), "mock.example/slow".into()];

@@ -38,7 +38,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn b_s6_b_s7_s14_who_is_a_target() {
+async fn b_s6_b_s7_s7_s14_who_is_a_target() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
     world.old_node("a").await;
     world.old_node("b").await;
@@ -265,7 +265,7 @@ async fn s17_a_selector_and_the_most_targets() {
 }
 
 #[tokio::test]
-async fn s14_b_s10_updates_in_trouble() {
+async fn s14_b_s10_s10_updates_in_trouble() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
     world.old_node("a").await;
     for name in ["web", "gone"] {

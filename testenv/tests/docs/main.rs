@@ -1,0 +1,87 @@
+//! The documents that are made from the tests, and held to them.
+//!
+//! `docs/parity.md` says for each line of `docs/behaviour.md` which tests show it, `docs/faults.md` what happens when something fails;
+//! what `docs/upstream-situations.md` refers to exists. `make docs` writes the first two.
+
+mod behaviour;
+mod faults;
+mod parity;
+mod situations;
+mod sources;
+mod written;
+
+use std::{path::Path, sync::LazyLock};
+
+use behaviour::Behaviour;
+use sources::Test;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn behaviour() -> Behaviour {
+    Behaviour::parse(&read("docs/behaviour.md"))
+        .unwrap_or_else(|error| panic!("docs/behaviour.md: {error}"))
+}
+
+/// Read once: it takes seconds.
+fn tests() -> &'static [Test] {
+    static TESTS: LazyLock<Result<Vec<Test>, String>> = LazyLock::new(|| sources::tests(root()));
+    TESTS.as_ref().unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn nothing_wrong(wrong: &[String]) {
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn every_id_has_a_test_and_every_id_that_is_named_exists() {
+    nothing_wrong(&parity::wrong(&behaviour(), tests()));
+}
+
+#[test]
+fn no_comment_names_an_id_that_does_not_exist() {
+    let behaviour = behaviour();
+    let mut wrong = Vec::new();
+    for file in sources::files(root(), &["rs", "proto", "md", "go", "yaml"]) {
+        let text = read(&file);
+        for (number, line) in text.lines().enumerate() {
+            for id in behaviour::ids_in(line) {
+                if !behaviour.has(&id) {
+                    wrong.push(format!("{file}:{}: there is no {id}", number + 1));
+                }
+            }
+        }
+    }
+    nothing_wrong(&wrong);
+}
+
+#[test]
+fn parity_is_what_the_tests_say() {
+    let there = std::fs::read_to_string(root().join("docs/parity.md")).unwrap_or_default();
+    let compared = written::between(&there, parity::COMPARED)
+        .unwrap_or_else(|error| panic!("docs/parity.md: {error}"));
+    let text = parity::render(&behaviour(), tests(), &compared);
+    written::is(root(), "docs/parity.md", &text);
+}
+
+#[test]
+fn faults_are_what_the_tests_say() {
+    let tests = tests();
+    nothing_wrong(&faults::wrong(tests));
+    written::is(root(), "docs/faults.md", &faults::render(tests));
+}
+
+#[test]
+fn situations_refer_to_what_exists() {
+    nothing_wrong(&situations::wrong(
+        &read("docs/upstream-situations.md"),
+        tests(),
+    ));
+}
