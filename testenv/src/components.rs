@@ -63,6 +63,10 @@ impl Components {
         self.directory.path().join(name)
     }
 
+    pub(crate) fn etcd_port(&self) -> u16 {
+        self.etcd_port
+    }
+
     pub(crate) fn audit_log(&self) -> Option<PathBuf> {
         self.options.audit.then(|| self.path("audit.log"))
     }

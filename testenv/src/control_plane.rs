@@ -34,7 +34,6 @@ pub struct Options {
 pub struct ControlPlane {
     // Dropped in this order: kube-apiserver's end would hang without etcd, and both write into the directory.
     api_server: Option<Process>,
-    #[allow(dead_code, reason = "held for its drop")]
     etcd: Process,
     components: Components,
     port: u16,
@@ -157,6 +156,17 @@ impl ControlPlane {
     /// The process of kube-apiserver, `None` while it is killed: for its pid and memory.
     pub fn api_server(&self) -> Option<&Process> {
         self.api_server.as_ref()
+    }
+
+    /// For reading what it holds.
+    pub(crate) fn etcd_port(&self) -> u16 {
+        self.components.etcd_port()
+    }
+
+    /// Its own processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let own = [Some(&self.etcd), self.api_server.as_ref()];
+        own.into_iter().flatten().map(Process::pid).collect()
     }
 
     /// Kills kube-apiserver (SIGKILL); its data stay in etcd.

@@ -48,7 +48,7 @@ impl Directory {
     }
 }
 
-fn kept() -> bool {
+pub(crate) fn kept() -> bool {
     env::var_os("TESTENV_KEEP").is_some_and(|value| value == "1")
 }
 

@@ -8,6 +8,9 @@
 //! credentials    CA, serving certificate, tokens, kubeconfigs
 //! components     how etcd and kube-apiserver are started, and when they are ready
 //! control_plane  both together: what a test has in hand
+//! pool           control planes that one test after the other uses
+//! contents       what a control plane holds, read from its etcd
+//! wipe           makes a used control plane as good as new
 //! eventually     waiting for a condition with a deadline: no test sleeps
 //! objects        Nodes and Services as tests want them
 //! ```
@@ -17,18 +20,22 @@
 
 mod binary;
 mod components;
+mod contents;
 mod control_plane;
 mod credentials;
 mod directory;
 mod error;
 mod eventually;
 pub mod objects;
+mod pool;
 mod ports;
 mod process;
+mod wipe;
 
 pub use binary::control_plane_binary;
 pub use control_plane::{ControlPlane, Options};
 pub use credentials::User;
 pub use error::Error;
 pub use eventually::{Outcome, eventually};
+pub use pool::{Pool, Pooled};
 pub use process::Process;

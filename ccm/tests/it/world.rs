@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use provider_mock::{Cloud, Fixture, Instance, Mock};
 use testenv::objects::{NodeBuilder, UNINITIALIZED};
-use testenv::{ControlPlane, Options, Process, User, eventually};
+use testenv::{ControlPlane, Options, Pool, Pooled, Process, User, eventually};
 
 /// Long enough for anything that should happen soon, on a slow machine.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -25,42 +25,51 @@ pub const FAST_LEASE: [&str; 3] = [
     "--leader-elect-retry-period=500ms",
 ];
 
-/// A control plane of its own (Nodes are cluster-wide), a mock provider in this process, and the ccms that a test starts.
+static PLANES: Pool = Pool::new(grant);
+
+/// What `deploy/rbac.yaml` grants.
+fn grant(plane: &ControlPlane) {
+    let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
+    let apply = plane.kubectl().args(["apply", "-f", rbac]).output();
+    let applied = apply.unwrap();
+    assert!(
+        applied.status.success(),
+        "{}",
+        String::from_utf8_lossy(&applied.stderr)
+    );
+}
+
+/// A control plane for itself (Nodes are cluster-wide), a mock provider in this process, and the ccms that a test starts.
+///
+/// The control plane was perhaps another test's before, and holds nothing of it: see [`Pool`].
 pub struct World {
-    pub plane: ControlPlane,
     pub client: Client,
     pub mock: Mock,
     started: usize,
+    /// Given back last, when nothing of ours is at work any more.
+    pub plane: Pooled,
 }
 
 impl World {
     /// Without any ccm yet. The cloud has no instances unless the fixture says so.
     pub async fn new(fixture: Fixture) -> Self {
-        Self::with_options(fixture, Options::default()).await
+        Self::on(PLANES.take().await.unwrap(), fixture).await
     }
 
     /// The same on a control plane with these options.
     pub async fn with_options(fixture: Fixture, options: Options) -> Self {
-        let plane = ControlPlane::start_with(options).await.unwrap();
-        let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
-        let applied = plane
-            .kubectl()
-            .args(["apply", "-f", rbac])
-            .output()
-            .unwrap();
-        assert!(
-            applied.status.success(),
-            "{}",
-            String::from_utf8_lossy(&applied.stderr)
-        );
+        Self::on(PLANES.take_with(options).await.unwrap(), fixture).await
+    }
+
+    async fn on(plane: Pooled, fixture: Fixture) -> Self {
         let socket = plane.directory().join("socket/provider.sock");
         let mock = Mock::start(fixture, &socket, None).await.unwrap();
         let client = plane.client();
         Self {
-            plane,
             client,
             mock,
             started: 0,
+            plane,
         }
     }
 

@@ -1,0 +1,196 @@
+//! Control planes that one test after the other uses: the second need not wait for a start.
+
+use std::{
+    collections::VecDeque,
+    fs,
+    ops::{Deref, DerefMut},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    contents::Contents,
+    control_plane::{ControlPlane, Options},
+    error::{Error, While},
+    wipe::wipe,
+};
+
+/// kube-apiserver makes it soon after it is ready: from then on nothing is added by itself.
+const LAST_OF_ITS_OWN: &str = "services/specs/default/kubernetes";
+const SETTLE: Duration = Duration::from_secs(20);
+
+/// Idle control planes, as many as tests used at once; for a static. They end with the process.
+///
+/// What a test leaves behind is deleted before the next one gets the control plane. One is thrown away, not used again, if a test
+/// touched it (killed or suspended its API server: whatever takes `&mut ControlPlane`), gave it options, changed objects that it
+/// began with, panicked, or left a process alive that knows it.
+#[derive(Debug)]
+pub struct Pool {
+    prepare: fn(&ControlPlane),
+    idle: Mutex<VecDeque<Idle>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    plane: ControlPlane,
+    /// When it was new and prepared.
+    fresh: Contents,
+}
+
+/// A control plane for one test; a [`ControlPlane`] in all that it does.
+#[derive(Debug)]
+pub struct Pooled {
+    /// There until it is dropped.
+    plane: Option<ControlPlane>,
+    directory: PathBuf,
+    /// Where it goes, and how it has to be there.
+    home: Option<(&'static Pool, Contents)>,
+}
+
+impl Pool {
+    /// Empty; `prepare` is done once to each new control plane.
+    pub const fn new(prepare: fn(&ControlPlane)) -> Self {
+        Self {
+            prepare,
+            idle: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// A control plane that holds nothing but what `prepare` made.
+    pub async fn take(&'static self) -> Result<Pooled, Error> {
+        loop {
+            // The one that rested longest: whatever its last test still had on the way has arrived.
+            let idle = self.lock().pop_front();
+            let Some(Idle { plane, fresh }) = idle else {
+                break;
+            };
+            match wipe(&plane.client(), plane.etcd_port(), &fresh).await {
+                Ok(()) => return Pooled::new(plane, Some((self, fresh))),
+                Err(why) => eprintln!("testenv: a control plane is not used again: {why}"),
+            }
+        }
+        let plane = ControlPlane::start().await?;
+        let prepared = self.prepared(&plane).await;
+        Pooled::new(plane, prepared.map(|fresh| (self, fresh)))
+    }
+
+    /// One with options of its own: prepared, and thrown away after use.
+    pub async fn take_with(&'static self, options: Options) -> Result<Pooled, Error> {
+        let plane = ControlPlane::start_with(options).await?;
+        (self.prepare)(&plane);
+        Pooled::new(plane, None)
+    }
+
+    /// What it holds when it is new; `None` if it does not settle.
+    async fn prepared(&self, plane: &ControlPlane) -> Option<Contents> {
+        (self.prepare)(plane);
+        let end = Instant::now() + SETTLE;
+        while Instant::now() < end {
+            let fresh = Contents::read(plane.etcd_port()).await.ok()?;
+            if fresh.has(LAST_OF_ITS_OWN) {
+                return Some(fresh);
+            }
+            sleep(Duration::from_millis(25)).await;
+        }
+        None
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pooled {
+    fn new(plane: ControlPlane, home: Option<(&'static Pool, Contents)>) -> Result<Self, Error> {
+        static USES: AtomicUsize = AtomicUsize::new(0);
+        let number = USES.fetch_add(1, Ordering::Relaxed);
+        let directory = plane.directory().join(format!("use-{number}"));
+        fs::create_dir(&directory)
+            .while_doing(|| format!("cannot make {}", directory.display()))?;
+        Ok(Self {
+            plane: Some(plane),
+            directory,
+            home,
+        })
+    }
+
+    /// A directory for files of this test alone; it goes with this.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Deref for Pooled {
+    type Target = ControlPlane;
+
+    fn deref(&self) -> &ControlPlane {
+        self.plane.as_ref().expect("there until dropped")
+    }
+}
+
+impl DerefMut for Pooled {
+    /// What is done to it cannot be undone by deleting objects.
+    fn deref_mut(&mut self) -> &mut ControlPlane {
+        self.home = None;
+        self.plane.as_mut().expect("there until dropped")
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        let (Some(plane), Some((pool, fresh))) = (self.plane.take(), self.home.take()) else {
+            return;
+        };
+        if thread::panicking() || is_known(plane.directory(), &plane.pids()) {
+            return;
+        }
+        if !crate::directory::kept() {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+        pool.lock().push_back(Idle { plane, fresh });
+    }
+}
+
+/// Whether a process other than these was told of a file in there, such as a kubeconfig, and is alive.
+fn is_known(directory: &Path, own: &[u32]) -> bool {
+    let directory = directory.display().to_string();
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return true;
+    };
+    processes.flatten().any(|process| {
+        let pid = process.file_name().to_string_lossy().parse::<u32>();
+        pid.is_ok_and(|pid| !own.contains(&pid))
+            && fs::read(process.path().join("cmdline"))
+                .is_ok_and(|line| String::from_utf8_lossy(&line).contains(&directory))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use crate::Process;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_was_told_of_a_directory_counts_until_it_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "sleep 60; :"])
+            .arg(directory.path().join("kubeconfig"));
+        let mut process = Process::start(command, directory.path().join("log")).unwrap();
+        assert!(is_known(directory.path(), &[]));
+        assert!(!is_known(directory.path(), &[process.pid()]));
+        process.kill();
+        assert!(!is_known(directory.path(), &[]));
+    }
+}
