@@ -30,8 +30,9 @@ check: ## formatting, lints, documentation
 	@unformatted=$$(gofmt -l testenv/control-plane) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
 
 .PHONY: docs
-docs: ## write docs/parity.md and docs/faults.md anew, from the tests
+docs: ## write what is made of docs/ anew, from the tests and the flags
 	UPDATE_DOCS=1 $(CARGO) test --quiet -p testenv --test docs
+	UPDATE_DOCS=1 $(CARGO) test --quiet -p ccm --lib docs_configuration
 
 .PHONY: lint-proto
 lint-proto: ## buf lint STANDARD over the contract

@@ -1,12 +1,17 @@
 //! Flags, parsed and validated into one [`Config`]. No wiring here.
 
+mod command;
 mod config;
+mod file;
+mod gates;
 mod legacy;
 mod parse;
 #[cfg(test)]
 mod tests;
 mod validate;
+pub(crate) mod version;
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,42 +19,38 @@ use std::time::Duration;
 
 use clap::Parser;
 
+pub use command::{ArgsError, command};
 pub use config::*;
-pub use legacy::LegacyFlag;
+pub use file::FileFault;
 
 /// A cloud-controller-manager for every cloud: the cloud is another process, the provider, that serves a gRPC contract on a Unix socket.
 #[derive(Debug, Parser)]
-#[command(
-    name = "ccm",
-    version,
-    max_term_width = 120,
-    disable_help_subcommand = true
-)]
+#[command(name = "ccm")]
 pub struct Args {
     /// The provider: NAME=unix:///PATH. NAME is yours to choose (lower-case letters, digits, dashes).
     #[arg(
         long = "provider",
         value_name = "NAME=ENDPOINT",
         default_value = "cloud=unix:///run/cloud-provider/socket/provider.sock",
-        help_heading = "Provider"
+        help_heading = "Provider flags"
     )]
     provider: Vec<parse::ProviderFlag>,
 
     /// The uid that must serve the provider's socket (SO_PEERCRED). Not checked unless given.
-    #[arg(long, value_name = "UID", help_heading = "Provider")]
+    #[arg(long, value_name = "UID", help_heading = "Provider flags")]
     provider_peer_uid: Option<u32>,
 
     /// Step down as leader after so long without any answer of the provider.
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse::duration, help_heading = "Provider")]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse::duration, help_heading = "Provider flags")]
     provider_timeout: Duration,
 
     /// No deadline of a call to the provider is raised beyond this by the provider's hints.
-    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = parse::duration, help_heading = "Provider")]
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = parse::duration, help_heading = "Provider flags")]
     max_provider_call_deadline: Duration,
 
     /// The cloud scope (account, project, region) that is right from now on, after the provider's credentials began to reach another one than before. Until it is
     /// accepted nothing is created or deleted. The scope that is seen stands in the log and on the Lease.
-    #[arg(long, value_name = "SCOPE", help_heading = "Provider")]
+    #[arg(long, value_name = "SCOPE", help_heading = "Provider flags")]
     accept_cloud_scope: Option<String>,
 
     /// Prefixes of annotation keys that the provider may write on a Service; others are dropped with an event.
@@ -57,29 +58,24 @@ pub struct Args {
         long,
         value_name = "PREFIX",
         value_delimiter = ',',
-        help_heading = "Provider"
+        help_heading = "Provider flags"
     )]
     provider_annotation_prefixes: Vec<String>,
 
     /// Path of the kubeconfig; the in-cluster configuration where neither this nor --master is given.
-    #[arg(long, value_name = "FILE", help_heading = "Kubernetes")]
+    #[arg(long, value_name = "FILE", help_heading = "Misc flags")]
     kubeconfig: Option<PathBuf>,
 
     /// URL of the API server; overrides the kubeconfig's.
-    #[arg(long, value_name = "URL", help_heading = "Kubernetes")]
+    #[arg(long, value_name = "URL", help_heading = "Misc flags")]
     master: Option<String>,
 
-    /// Requests a second to the API server. No limit of our own unless given: the server's 429 and Retry-After are obeyed.
-    #[arg(long, value_name = "QPS", help_heading = "Kubernetes")]
+    /// Requests a second to the API server. No limit of our own unless given, or where it is negative: the server's 429 and Retry-After are obeyed.
+    #[arg(long, value_name = "QPS", help_heading = "Generic flags")]
     kube_api_qps: Option<f32>,
 
     /// How many requests may exceed --kube-api-qps for a moment.
-    #[arg(
-        long,
-        value_name = "COUNT",
-        requires = "kube_api_qps",
-        help_heading = "Kubernetes"
-    )]
+    #[arg(long, value_name = "COUNT", help_heading = "Generic flags")]
     kube_api_burst: Option<u32>,
 
     /// The cluster's name: part of the names that the cloud shows.
@@ -87,12 +83,12 @@ pub struct Args {
         long,
         value_name = "NAME",
         default_value = "kubernetes",
-        help_heading = "Cluster"
+        help_heading = "Generic flags"
     )]
     cluster_name: String,
 
     /// The cluster's identity as an owner of cloud objects. The UID of the kube-system namespace unless given; a rebuilt cluster keeps its load balancers by keeping it.
-    #[arg(long, value_name = "ID", help_heading = "Cluster")]
+    #[arg(long, value_name = "ID", help_heading = "Provider flags")]
     cluster_owner_id: Option<String>,
 
     /// Identities that this cluster had before.
@@ -100,7 +96,7 @@ pub struct Args {
         long,
         value_name = "ID",
         value_delimiter = ',',
-        help_heading = "Cluster"
+        help_heading = "Provider flags"
     )]
     previous_owner_ids: Vec<String>,
 
@@ -109,20 +105,20 @@ pub struct Args {
         long,
         value_name = "CIDR",
         value_delimiter = ',',
-        help_heading = "Cluster"
+        help_heading = "Generic flags"
     )]
     cluster_cidr: Vec<ipnet::IpNet>,
 
     /// The Nodes' Pod CIDRs are allocated, and are to be set on the cloud. The route controller runs only with it, and needs --cluster-cidr.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Cluster")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     allocate_node_cidrs: bool,
 
     /// Make routes to the Nodes' Pods in the cloud, where --allocate-node-cidrs is on and the provider offers routes.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Cluster")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     configure_cloud_routes: bool,
 
     /// The least time between two looks at all routes. Changes of Nodes trigger them, not time.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Cluster")]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Generic flags")]
     route_reconciliation_period: Duration,
 
     /// Controllers to run: '*', names, and -name to leave one out. Known: cloud-node-controller (cloud-node), cloud-node-lifecycle-controller
@@ -133,28 +129,28 @@ pub struct Args {
         value_delimiter = ',',
         default_value = "*",
         allow_hyphen_values = true,
-        help_heading = "Controllers"
+        help_heading = "Generic flags"
     )]
     controllers: Vec<String>,
 
     /// How often the addresses of initialised Nodes are refreshed.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse::duration, help_heading = "Controllers")]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse::duration, help_heading = "Misc flags")]
     node_status_update_frequency: Duration,
 
     /// How often Nodes that are not Ready are checked in the cloud.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration, help_heading = "Controllers")]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration, help_heading = "Generic flags")]
     node_monitor_period: Duration,
 
     /// How many lookups of Nodes run at once. As many as the provider allows, at most 32, unless given; it only lowers that.
-    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Controllers")]
+    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Cloud-node-controller flags")]
     concurrent_node_syncs: Option<usize>,
 
     /// How many Services are worked on at once. As many as the provider allows, at most 32, unless given; it only lowers that.
-    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Controllers")]
+    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Service-lb-controller flags")]
     concurrent_service_syncs: Option<usize>,
 
     /// How many calls that make or remove routes run at once. As many as the provider allows, at most 32, unless given; it only lowers that.
-    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Controllers")]
+    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Node-route-controller flags")]
     concurrent_route_syncs: Option<usize>,
 
     /// How fast Nodes may be deleted: within WINDOW at most the larger of FLOOR and SHARE of the provider's Nodes, and never half of them; beyond
@@ -163,28 +159,28 @@ pub struct Args {
         long,
         value_name = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",
         default_value = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",
-        help_heading = "Controllers"
+        help_heading = "Cloud-node-lifecycle-controller flags"
     )]
     node_deletion_brake: parse::BrakeFlag,
 
     /// Let the provider take over load balancers that carry no owner's mark (made by a Go CCM before): for a migration.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Controllers")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Service-lb-controller flags")]
     adopt_unmarked_load_balancers: bool,
 
     /// Elect a leader before working: with more than one replica it must be on.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Leader election")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     leader_elect: bool,
 
     /// How long others wait, without a renewal, before they take the Lease.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse::duration, help_heading = "Leader election")]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse::duration, help_heading = "Generic flags")]
     leader_elect_lease_duration: Duration,
 
     /// How long the leader tries to renew before it gives up. Less than the lease duration.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Leader election")]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Generic flags")]
     leader_elect_renew_deadline: Duration,
 
     /// How long to wait between attempts.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse::duration, help_heading = "Leader election")]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse::duration, help_heading = "Generic flags")]
     leader_elect_retry_period: Duration,
 
     /// The Lease's name.
@@ -192,7 +188,7 @@ pub struct Args {
         long,
         value_name = "NAME",
         default_value = "cloud-controller-manager",
-        help_heading = "Leader election"
+        help_heading = "Generic flags"
     )]
     leader_elect_resource_name: String,
 
@@ -201,7 +197,7 @@ pub struct Args {
         long,
         value_name = "NAMESPACE",
         default_value = "kube-system",
-        help_heading = "Leader election"
+        help_heading = "Generic flags"
     )]
     leader_elect_resource_namespace: String,
 
@@ -210,7 +206,7 @@ pub struct Args {
         long,
         value_name = "IP",
         default_value = "0.0.0.0",
-        help_heading = "Secure serving"
+        help_heading = "Secure serving flags"
     )]
     bind_address: IpAddr,
 
@@ -219,38 +215,28 @@ pub struct Args {
         long,
         value_name = "PORT",
         default_value_t = 10258,
-        help_heading = "Secure serving"
+        help_heading = "Secure serving flags"
     )]
     secure_port: u16,
 
     /// The server's certificate chain, PEM; self-made where absent.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "tls_private_key_file",
-        help_heading = "Secure serving"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Secure serving flags")]
     tls_cert_file: Option<PathBuf>,
 
     /// The key of --tls-cert-file, PEM.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "tls_cert_file",
-        help_heading = "Secure serving"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Secure serving flags")]
     tls_private_key_file: Option<PathBuf>,
 
     /// kubeconfig for TokenReviews; the main one where absent.
-    #[arg(long, value_name = "FILE", help_heading = "Secure serving")]
+    #[arg(long, value_name = "FILE", help_heading = "Authentication flags")]
     authentication_kubeconfig: Option<PathBuf>,
 
     /// Do not ask the API server who a caller is: all callers are anonymous.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Secure serving")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Authentication flags")]
     authentication_skip_lookup: bool,
 
     /// kubeconfig for SubjectAccessReviews; the main one where absent.
-    #[arg(long, value_name = "FILE", help_heading = "Secure serving")]
+    #[arg(long, value_name = "FILE", help_heading = "Authorization flags")]
     authorization_kubeconfig: Option<PathBuf>,
 
     /// Paths that everybody may read.
@@ -259,7 +245,7 @@ pub struct Args {
         value_name = "PATHS",
         value_delimiter = ',',
         default_value = "/healthz,/readyz,/livez",
-        help_heading = "Secure serving"
+        help_heading = "Authorization flags"
     )]
     authorization_always_allow_paths: Vec<String>,
 
@@ -269,22 +255,45 @@ pub struct Args {
         long = "v",
         value_name = "LEVEL",
         default_value_t = 0,
-        help_heading = "Logs"
+        help_heading = "Global flags"
     )]
-    verbosity: u8,
+    verbosity: u16,
 
     /// `text` or `json`.
     #[arg(
         long,
         value_name = "FORMAT",
         default_value = "text",
-        help_heading = "Logs"
+        help_heading = "Global flags"
     )]
     logging_format: LogFormat,
 
+    /// A YAML file with flags: keys are their names without the dashes, lists are lists. What stands on the command line wins.
+    #[arg(long, value_name = "FILE", help_heading = "Misc flags")]
+    config: Option<PathBuf>,
+
+    /// Gates of a Go CCM, GATE=true or GATE=false. None changes what this program does; each is answered with what holds here.
+    #[arg(
+        long,
+        value_name = "GATE=BOOL",
+        value_delimiter = ',',
+        help_heading = "Generic flags"
+    )]
+    feature_gates: Vec<String>,
+
+    /// Print the version and end; `raw` prints all that is known about it.
+    #[arg(long, value_name = "true|raw", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = version::format, help_heading = "Global flags")]
+    version: Option<VersionFormat>,
+
     #[command(flatten)]
     legacy: legacy::LegacyArgs,
+
+    /// Where flags of the configuration file stand in it: `FILE:LINE`.
+    #[arg(skip)]
+    origins: BTreeMap<String, String>,
 }
+
+pub use version::VersionFormat;
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -295,9 +304,18 @@ pub enum LogFormat {
     Json,
 }
 
+/// A flag that was given, and what the operator should know about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The flag with its dashes.
+    pub flag: String,
+    /// What replaced it, or why it does nothing.
+    pub text: String,
+}
+
 /// A value that cannot be right: which flag, what it was, what would be right.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{flag}={value}: expected {expected}")]
+#[error("{}{flag}={value}: expected {expected}", .origin.as_deref().unwrap_or_default())]
 pub struct InvalidFlag {
     /// The flag with its dashes.
     pub flag: &'static str,
@@ -305,6 +323,8 @@ pub struct InvalidFlag {
     pub value: String,
     /// What would be right.
     pub expected: String,
+    /// `FILE:LINE: ` where it stands in the configuration file.
+    pub origin: Option<String>,
 }
 
 impl InvalidFlag {
@@ -313,18 +333,32 @@ impl InvalidFlag {
             flag,
             value: value.to_string(),
             expected: expected.into(),
+            origin: None,
         }
     }
 }
 
 impl Args {
     /// The log's verbosity and format.
-    pub fn log(&self) -> (u8, LogFormat) {
+    pub fn log(&self) -> (u16, LogFormat) {
         (self.verbosity, self.logging_format)
     }
 
-    /// Flags of the Go CCM that were given and mean something else here, each with what replaced it.
-    pub fn legacy_flags(&self) -> Vec<LegacyFlag> {
-        self.legacy.given()
+    /// What `--version` prints, where it was given.
+    pub fn version(&self) -> Option<String> {
+        self.version.and_then(version::text)
+    }
+
+    /// Flags that were given and mean something else here, each with what replaced it.
+    pub fn notices(&self) -> Vec<Notice> {
+        let mut notices = self.legacy.given();
+        notices.extend(gates::answers(&self.feature_gates, &mut Vec::new()));
+        if self.kube_api_burst.is_some() && self.kube_api_qps.is_none() {
+            notices.push(Notice {
+                flag: "--kube-api-burst".to_owned(),
+                text: "there is no throttle unless --kube-api-qps is given".to_owned(),
+            });
+        }
+        notices
     }
 }

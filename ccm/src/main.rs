@@ -4,18 +4,31 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use ccm::args::{Args, LogFormat};
-use clap::Parser;
+use ccm::args::{Args, ArgsError, LogFormat};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::parse_from_command_line(std::env::args_os()) {
+        Ok(args) => args,
+        // Also --help.
+        Err(ArgsError::CommandLine(error)) => error.exit(),
+        Err(ArgsError::File(faults)) => {
+            for fault in faults {
+                eprintln!("error: {fault}");
+            }
+            return ExitCode::from(2);
+        }
+    };
+    if let Some(version) = args.version() {
+        println!("{version}");
+        return ExitCode::SUCCESS;
+    }
     start_log(args.log());
-    for legacy in args.legacy_flags() {
+    for notice in args.notices() {
         tracing::warn!(
-            flag = legacy.flag,
+            flag = notice.flag,
             "this flag does nothing here: {}",
-            legacy.answer
+            notice.text
         );
     }
     let config = match args.into_config() {
@@ -44,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn start_log((verbosity, format): (u8, LogFormat)) {
+fn start_log((verbosity, format): (u16, LogFormat)) {
     let level = match verbosity {
         // What kube's client logs by itself, several times a second while the API server is away, is in our own lines.
         0..=3 => "info,kube_client=off",

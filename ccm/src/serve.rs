@@ -25,7 +25,7 @@ use axum::routing::get;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Config;
+use crate::args::{Config, version};
 
 pub(crate) use auth::Reviewer;
 pub(crate) use connections::Listener;
@@ -79,7 +79,7 @@ fn router(site: Site, request_timeout: Duration) -> Router {
         .route("/metrics", get(metrics))
         .route("/configz", get(configz))
         .route("/statusz", get(statusz))
-        .route("/version", get(version))
+        .route("/version", get(version_page))
         .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is nothing here\n") })
         .layer(middleware::from_fn_with_state(gate, admit))
         .with_state(Arc::new(site))
@@ -146,12 +146,12 @@ async fn configz(State(site): State<Arc<Site>>) -> Response {
 }
 
 /// As Kubernetes' own components write it, as far as it is known here.
-async fn version() -> Response {
+async fn version_page() -> Response {
     let version = serde_json::json!({
         "major": env!("CARGO_PKG_VERSION_MAJOR"),
         "minor": env!("CARGO_PKG_VERSION_MINOR"),
-        "gitVersion": concat!("v", env!("CARGO_PKG_VERSION")),
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        "gitVersion": version::GIT_VERSION,
+        "platform": version::platform(),
     });
     json(serde_json::to_string_pretty(&version))
 }

@@ -1,13 +1,6 @@
-//! Flags of the Go CCM that mean something else here, or nothing yet: accepted, and answered with what replaced them.
+//! Flags of the Go CCM that mean something else here, or nothing: accepted, and answered with what replaced them.
 
-/// A flag of the Go CCM that was given, and what the operator should know about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LegacyFlag {
-    /// The flag with its dashes.
-    pub flag: String,
-    /// What replaced it, or why it does nothing.
-    pub answer: &'static str,
-}
+use super::{Notice, parse};
 
 const CLOUD: &str = "the cloud is another process here: see --provider";
 const CLOUD_CONFIG: &str = "the cloud's configuration belongs to the provider process";
@@ -26,167 +19,179 @@ const LOGS: &str = "logs go to standard error; see -v, --logging-format and RUST
 const CONTENT_TYPE: &str = "the API server is spoken to in JSON";
 const LEASES: &str = "only Lease objects are used for leader election";
 
-/// Name, whether it takes a value, answer. What a Go CCM built on k8s.io/cloud-provider v0.36 lists in its help.
-const FLAGS: &[(&str, bool, &str)] = &[
-    ("cloud-provider", true, CLOUD),
-    ("cloud-config", true, CLOUD_CONFIG),
-    (
-        "allow-untagged-cloud",
-        false,
-        "ownership marks are the provider's: see --cluster-owner-id and --adopt-unmarked-load-balancers",
-    ),
-    (
-        "cidr-allocator-type",
-        true,
-        "Pod CIDRs are allocated by the kube-controller-manager",
-    ),
-    (
-        "node-sync-period",
-        true,
-        "Node changes reach load balancers by watch",
-    ),
-    ("concurrent-node-status-updates", true, BATCHES),
-    (
-        "node-monitor-grace-period",
-        true,
-        "the kube-controller-manager decides on readiness",
-    ),
-    ("min-resync-period", true, RESYNC),
-    ("use-service-account-credentials", false, CREDENTIALS),
-    (
-        "controller-start-interval",
-        true,
-        "controllers start at once",
-    ),
-    ("kube-api-content-type", true, CONTENT_TYPE),
-    ("enable-leader-migration", false, MIGRATION),
-    ("leader-migration-config", true, MIGRATION),
-    ("leader-elect-resource-lock", true, LEASES),
-    ("feature-gates", true, GATES),
-    ("emulated-version", true, GATES),
-    ("emulation-forward-compatible", false, GATES),
-    ("runtime-config-emulation-forward-compatible", false, GATES),
-    ("profiling", false, PROFILING),
-    ("contention-profiling", false, PROFILING),
-    ("debug-cloud-controller", false, PROFILING),
-    (
-        "external-cloud-volume-plugin",
-        true,
-        "volumes belong to CSI drivers",
-    ),
-    (
-        "cert-dir",
-        true,
-        "a self-made certificate lives in memory only: see --tls-cert-file",
-    ),
-    ("tls-cipher-suites", true, TLS),
-    ("tls-curve-preferences", true, TLS),
-    ("tls-min-version", true, TLS),
-    (
-        "tls-sni-cert-key",
-        true,
-        "one certificate is served: see --tls-cert-file",
-    ),
-    (
-        "http2-max-streams-per-connection",
-        true,
-        "the HTTPS port speaks HTTP/1.1",
-    ),
-    (
-        "disable-http2-serving",
-        false,
-        "the HTTPS port speaks HTTP/1.1",
-    ),
-    (
-        "permit-address-sharing",
-        false,
-        "the port is bound without SO_REUSEADDR tricks",
-    ),
-    (
-        "permit-port-sharing",
-        false,
-        "the port is bound without SO_REUSEPORT",
-    ),
-    (
-        "client-ca-file",
-        true,
-        "callers of the HTTPS port show a bearer token",
-    ),
-    ("requestheader-allowed-names", true, REQUEST_HEADER),
-    ("requestheader-client-ca-file", true, REQUEST_HEADER),
-    ("requestheader-extra-headers-prefix", true, REQUEST_HEADER),
-    ("requestheader-group-headers", true, REQUEST_HEADER),
-    ("requestheader-uid-headers", true, REQUEST_HEADER),
-    ("requestheader-username-headers", true, REQUEST_HEADER),
-    ("authentication-token-webhook-cache-ttl", true, CACHE),
-    (
-        "authentication-tolerate-lookup-failure",
-        false,
-        "a caller who cannot be looked up is refused",
-    ),
-    ("authorization-webhook-cache-authorized-ttl", true, CACHE),
-    ("authorization-webhook-cache-unauthorized-ttl", true, CACHE),
-    ("webhooks", true, WEBHOOKS),
-    ("webhook-bind-address", true, WEBHOOKS),
-    ("webhook-secure-port", true, WEBHOOKS),
-    ("webhook-cert-dir", true, WEBHOOKS),
-    ("webhook-tls-cert-file", true, WEBHOOKS),
-    ("webhook-tls-private-key-file", true, WEBHOOKS),
-    ("webhook-tls-cipher-suites", true, WEBHOOKS),
-    ("webhook-tls-min-version", true, WEBHOOKS),
-    ("webhook-tls-sni-cert-key", true, WEBHOOKS),
-    ("log-flush-frequency", true, LOGS),
-    ("log-json-info-buffer-size", true, LOGS),
-    ("log-json-split-stream", false, LOGS),
-    ("log-text-info-buffer-size", true, LOGS),
-    ("log-text-split-stream", false, LOGS),
-    ("vmodule", true, LOGS),
-    (
-        "show-hidden-metrics-for-version",
-        true,
-        "no metric is hidden",
-    ),
-    ("disabled-metrics", true, "no metric is disabled"),
-    (
-        "allow-metric-labels",
-        true,
-        "metric labels are bounded by design",
-    ),
-    (
-        "allow-metric-labels-manifest",
-        true,
-        "metric labels are bounded by design",
-    ),
+/// What a value looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Count,
+    Duration,
+    List,
+    Text,
+}
+
+use Kind::{Bool, Count, Duration, List, Text};
+
+/// A flag of a Go CCM.
+struct Legacy {
+    /// The group of `--help`, as there.
+    group: &'static str,
+    name: &'static str,
+    kind: Kind,
+    /// With this value it asks for what is so anyway: nothing needs to be said.
+    holds: &'static str,
+    answer: &'static str,
+}
+
+const fn flag(
+    group: &'static str,
+    name: &'static str,
+    kind: Kind,
+    holds: &'static str,
+    answer: &'static str,
+) -> Legacy {
+    Legacy {
+        group,
+        name,
+        kind,
+        holds,
+        answer,
+    }
+}
+
+/// What a Go CCM built on k8s.io/cloud-provider v0.36 lists in its help, and what it still takes without listing it.
+#[rustfmt::skip]
+const FLAGS: &[Legacy] = &[
+    flag("Debugging flags", "contention-profiling", Bool, "false", PROFILING),
+    flag("Debugging flags", "profiling", Bool, "false", PROFILING),
+    flag("Leader-migration flags", "enable-leader-migration", Bool, "false", MIGRATION),
+    flag("Leader-migration flags", "leader-migration-config", Text, "", MIGRATION),
+    flag("Generic flags", "allow-metric-labels", Text, "", "metric labels are bounded by design"),
+    flag("Generic flags", "allow-metric-labels-manifest", Text, "", "metric labels are bounded by design"),
+    flag("Generic flags", "allow-untagged-cloud", Bool, "", "ownership marks are the provider's: see --cluster-owner-id and --adopt-unmarked-load-balancers"),
+    flag("Generic flags", "cidr-allocator-type", Text, "", "Pod CIDRs are allocated by the kube-controller-manager"),
+    flag("Generic flags", "cloud-config", Text, "", CLOUD_CONFIG),
+    flag("Generic flags", "cloud-provider", Text, "", CLOUD),
+    flag("Generic flags", "controller-start-interval", Duration, "0s", "controllers start at once"),
+    flag("Generic flags", "debug-cloud-controller", Bool, "", PROFILING),
+    flag("Generic flags", "disabled-metrics", Text, "", "no metric is disabled"),
+    flag("Generic flags", "emulated-version", Text, "", GATES),
+    flag("Generic flags", "emulation-forward-compatible", Bool, "", GATES),
+    flag("Generic flags", "external-cloud-volume-plugin", Text, "", "volumes belong to CSI drivers"),
+    flag("Generic flags", "kube-api-content-type", Text, "", CONTENT_TYPE),
+    flag("Generic flags", "leader-elect-resource-lock", Text, "leases", LEASES),
+    flag("Generic flags", "min-resync-period", Duration, "", RESYNC),
+    flag("Generic flags", "node-monitor-grace-period", Duration, "", "the kube-controller-manager decides on readiness"),
+    flag("Generic flags", "node-sync-period", Duration, "", "Node changes reach load balancers by watch"),
+    flag("Generic flags", "runtime-config-emulation-forward-compatible", Bool, "", GATES),
+    flag("Generic flags", "show-hidden-metrics-for-version", Text, "", "no metric is hidden"),
+    flag("Generic flags", "use-service-account-credentials", Bool, "false", CREDENTIALS),
+    flag("Cloud-node-controller flags", "concurrent-node-status-updates", Count, "", BATCHES),
+    flag("Webhook flags", "webhooks", List, "", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-bind-address", Text, "", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-cert-dir", Text, "", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-disable-http2-serving", Bool, "true", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-secure-port", Count, "0", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-tls-cert-file", Text, "", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-tls-cipher-suites", List, "", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-tls-curve-preferences", List, "", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-tls-min-version", Text, "", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-tls-private-key-file", Text, "", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-tls-sni-cert-key", List, "", WEBHOOKS),
+    flag("Secure serving flags", "cert-dir", Text, "", "a self-made certificate lives in memory only: see --tls-cert-file"),
+    flag("Secure serving flags", "disable-http2-serving", Bool, "true", "the HTTPS port speaks HTTP/1.1"),
+    flag("Secure serving flags", "http2-max-streams-per-connection", Count, "", "the HTTPS port speaks HTTP/1.1"),
+    flag("Secure serving flags", "permit-address-sharing", Bool, "true", "the port is bound without SO_REUSEADDR tricks"),
+    flag("Secure serving flags", "permit-port-sharing", Bool, "false", "the port is bound without SO_REUSEPORT"),
+    flag("Secure serving flags", "tls-cipher-suites", List, "", TLS),
+    flag("Secure serving flags", "tls-curve-preferences", List, "", TLS),
+    flag("Secure serving flags", "tls-min-version", Text, "", TLS),
+    flag("Secure serving flags", "tls-sni-cert-key", List, "", "one certificate is served: see --tls-cert-file"),
+    flag("Authentication flags", "authentication-token-webhook-cache-ttl", Duration, "", CACHE),
+    flag("Authentication flags", "authentication-tolerate-lookup-failure", Bool, "", "a caller who cannot be looked up is refused"),
+    flag("Authentication flags", "client-ca-file", Text, "", "callers of the HTTPS port show a bearer token"),
+    flag("Authentication flags", "requestheader-allowed-names", List, "", REQUEST_HEADER),
+    flag("Authentication flags", "requestheader-client-ca-file", Text, "", REQUEST_HEADER),
+    flag("Authentication flags", "requestheader-extra-headers-prefix", List, "", REQUEST_HEADER),
+    flag("Authentication flags", "requestheader-group-headers", List, "", REQUEST_HEADER),
+    flag("Authentication flags", "requestheader-uid-headers", List, "", REQUEST_HEADER),
+    flag("Authentication flags", "requestheader-username-headers", List, "", REQUEST_HEADER),
+    flag("Authorization flags", "authorization-webhook-cache-authorized-ttl", Duration, "", CACHE),
+    flag("Authorization flags", "authorization-webhook-cache-unauthorized-ttl", Duration, "", CACHE),
+    flag("Global flags", "log-flush-frequency", Duration, "", LOGS),
+    flag("Global flags", "log-json-info-buffer-size", Text, "", LOGS),
+    flag("Global flags", "log-json-split-stream", Bool, "false", LOGS),
+    flag("Global flags", "log-text-info-buffer-size", Text, "", LOGS),
+    flag("Global flags", "log-text-split-stream", Bool, "false", LOGS),
+    flag("Global flags", "vmodule", Text, "", LOGS),
 ];
 
 /// The flags of [`FLAGS`], added to the command by hand so that they stay one table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LegacyArgs {
-    given: Vec<LegacyFlag>,
+    given: Vec<Notice>,
 }
 
 impl LegacyArgs {
-    pub(super) fn given(&self) -> Vec<LegacyFlag> {
+    pub(super) fn given(&self) -> Vec<Notice> {
         self.given.clone()
+    }
+}
+
+/// Whether it is one of these flags and takes one value.
+pub(super) fn is_single(name: &str) -> bool {
+    FLAGS
+        .iter()
+        .any(|flag| flag.name == name && flag.kind != List)
+}
+
+/// Whether it is one of these flags.
+#[cfg(test)]
+pub(super) fn is_legacy(name: &str) -> bool {
+    FLAGS.iter().any(|flag| flag.name == name)
+}
+
+impl Kind {
+    fn check(self, text: &str) -> Result<String, String> {
+        match self {
+            Bool => parse::boolean(text).map(|value| value.to_string()),
+            Duration => parse::duration(text).map(|_| text.to_owned()),
+            Count => match text.parse::<u32>() {
+                Ok(count) => Ok(count.to_string()),
+                Err(_) => Err("expected a whole number that is not negative".to_owned()),
+            },
+            List | Text => Ok(text.to_owned()),
+        }
+    }
+
+    fn value_name(self) -> &'static str {
+        match self {
+            Bool => "BOOL",
+            Count => "COUNT",
+            Duration => "DURATION",
+            List => "VALUES",
+            Text => "VALUE",
+        }
     }
 }
 
 impl clap::Args for LegacyArgs {
     fn augment_args(mut command: clap::Command) -> clap::Command {
-        for (name, takes_value, answer) in FLAGS {
-            let mut arg = clap::Arg::new(*name)
-                .long(*name)
-                .help(*answer)
-                .help_heading("Flags of the Go CCM that do nothing here")
+        for flag in FLAGS {
+            let kind = flag.kind;
+            let mut arg = clap::Arg::new(flag.name)
+                .long(flag.name)
+                .help(format!("Does nothing here: {}", flag.answer))
+                .help_heading(flag.group)
                 .hide_short_help(true)
                 .action(clap::ArgAction::Append)
-                .value_name("VALUE");
-            arg = if *takes_value {
-                arg.num_args(1)
-            } else {
+                .value_parser(move |text: &str| kind.check(text))
+                .value_name(kind.value_name());
+            arg = if kind == Bool {
                 arg.num_args(0..=1)
                     .require_equals(true)
                     .default_missing_value("true")
+            } else {
+                arg.num_args(1).allow_hyphen_values(true)
             };
             command = command.arg(arg);
         }
@@ -202,10 +207,15 @@ impl clap::FromArgMatches for LegacyArgs {
     fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
         let given = FLAGS
             .iter()
-            .filter(|(name, ..)| matches.contains_id(name))
-            .map(|(name, _, answer)| LegacyFlag {
-                flag: format!("--{name}"),
-                answer,
+            .filter(|flag| {
+                let last = matches
+                    .get_many::<String>(flag.name)
+                    .and_then(Iterator::last);
+                last.is_some_and(|value| flag.holds.is_empty() || value != flag.holds)
+            })
+            .map(|flag| Notice {
+                flag: format!("--{}", flag.name),
+                text: flag.answer.to_owned(),
             })
             .collect();
         Ok(Self { given })

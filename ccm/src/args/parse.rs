@@ -16,6 +16,15 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         })
 }
 
+/// A truth value in any of the forms that Go takes.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("expected one of true, false".to_owned()),
+    }
+}
+
 /// Whether it is the URL of an HTTP server.
 pub(super) fn is_url(text: &str) -> bool {
     text.parse::<http::Uri>().is_ok_and(|url| {

@@ -1,12 +1,26 @@
+mod docs;
+mod files;
+mod upstream;
+
 use std::collections::BTreeSet;
 
 use super::*;
 
+fn parse(flags: &[&str]) -> Result<Args, Vec<String>> {
+    Args::parse_from_command_line(std::iter::once(&"ccm").chain(flags))
+        .map_err(|error| vec![error.to_string()])
+}
+
 fn config(flags: &[&str]) -> Result<Config, Vec<String>> {
-    Args::try_parse_from(std::iter::once(&"ccm").chain(flags))
-        .map_err(|error| vec![error.to_string()])?
+    parse(flags)?
         .into_config()
         .map_err(|wrong| wrong.iter().map(ToString::to_string).collect())
+}
+
+/// The flags that are answered, in order.
+fn answered(flags: &[&str]) -> Vec<String> {
+    let notices = parse(flags).unwrap().notices();
+    notices.into_iter().map(|notice| notice.flag).collect()
 }
 
 #[track_caller]
@@ -141,7 +155,6 @@ fn flags_that_contradict_each_other_are_named_all_at_once() {
         ],
     );
     refused(&["--tls-cert-file=a.pem"], &["--tls-private-key-file"]);
-    refused(&["--kube-api-burst=3"], &["--kube-api-qps"]);
     refused(
         &["--leader-elect-lease-duration=15500ms"],
         &["whole seconds"],
@@ -223,13 +236,13 @@ fn durations_are_written_as_go_writes_them() {
         ("1.5s", 1_500),
     ] {
         assert_eq!(
-            parse::duration(text),
+            super::parse::duration(text),
             Ok(Duration::from_millis(expected)),
             "{text}"
         );
     }
     for text in ["5", "", "-5s", "five"] {
-        assert!(parse::duration(text).is_err(), "{text}");
+        assert!(super::parse::duration(text).is_err(), "{text}");
     }
 }
 
@@ -280,32 +293,98 @@ fn the_brake_is_set_by_its_figures() {
 }
 
 #[test]
-fn b_m5_flags_of_the_go_ccm_are_accepted_and_answered() {
-    let args = Args::try_parse_from([
-        "ccm",
-        "--cloud-provider=aws",
-        "--cloud-config",
-        "/etc/cloud.conf",
-        "--enable-leader-migration",
-        "--requestheader-group-headers=a,b",
-        "--v=4",
-    ])
-    .unwrap();
-    assert_eq!(args.log().0, 4);
-    let answers: Vec<_> = args.legacy_flags().into_iter().map(|it| it.flag).collect();
+fn b_m5_flags_of_the_go_ccm_are_answered_unless_they_ask_for_what_is_so_anyway() {
     assert_eq!(
-        answers,
-        [
-            "--cloud-provider",
+        answered(&[
+            "--cloud-provider=aws",
             "--cloud-config",
-            "--enable-leader-migration",
-            "--requestheader-group-headers"
+            "/etc/cloud.conf",
+            "--profiling",
+            "--min-resync-period=12h0m0s",
+            "--feature-gates=CloudControllerManagerWebhook=true",
+            "--kube-api-burst=30",
+        ]),
+        [
+            "--profiling",
+            "--cloud-config",
+            "--cloud-provider",
+            "--min-resync-period",
+            "--feature-gates",
+            "--kube-api-burst",
         ]
     );
+    let silent: [&str; 0] = [];
+    assert_eq!(
+        answered(&[
+            "--profiling=false",
+            "--leader-elect-resource-lock=leases",
+            "--disable-http2-serving",
+            "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true",
+            "--kube-api-qps=20",
+            "--kube-api-burst=30",
+        ]),
+        silent
+    );
+    // Of a flag that is given twice the last one counts, as with Go's flags.
+    assert_eq!(answered(&["--profiling", "--profiling=false"]), silent);
+    assert_eq!(
+        config(&["--cluster-name=a", "--cluster-name=b"])
+            .unwrap()
+            .cluster
+            .name,
+        "b"
+    );
+}
+
+#[test]
+fn b_m5_values_of_flags_that_do_nothing_are_checked_too() {
+    for (flag, word) in [
+        ("--profiling=maybe", "true, false"),
+        ("--min-resync-period=12", "such as 5s"),
+        ("--http2-max-streams-per-connection=many", "whole number"),
+        ("--webhook-secure-port=-1", "not negative"),
+    ] {
+        refused(&[flag], &[flag.split('=').next().unwrap(), word]);
+    }
+}
+
+#[test]
+fn b_m5_gates_are_checked() {
+    refused(
+        &["--feature-gates=Nope=true,APIServerTracing=false"],
+        &["--feature-gates=Nope=true", "AllAlpha", "locked"],
+    );
+    assert!(config(&["--feature-gates="]).is_ok());
+}
+
+#[test]
+fn b_m5_the_version_is_told_as_kubernetes_components_do() {
+    let version = |flags: &[&str]| parse(flags).unwrap().version();
+    let line = concat!("Kubernetes v", env!("CARGO_PKG_VERSION"));
+    assert_eq!(version(&["--version"]).as_deref(), Some(line));
+    assert_eq!(version(&["--version=true"]).as_deref(), Some(line));
+    assert_eq!(version(&["--version=false"]), None);
+    assert_eq!(version(&[]), None);
+    let raw = version(&["--version=raw"]).unwrap();
+    for part in [
+        "version.Info{Major:\"",
+        concat!("GitVersion:\"v", env!("CARGO_PKG_VERSION"), "\""),
+        "Platform:\"linux/",
+    ] {
+        assert!(raw.contains(part), "{raw}");
+    }
+    refused(&["--version=soon"], &["--version", "true, false or raw"]);
+}
+
+#[test]
+fn a_negative_rate_is_no_throttle_as_in_client_go() {
+    assert_eq!(config(&["--kube-api-qps=-1"]).unwrap().kube_api_qps, None);
+    refused(&["--kube-api-qps=0"], &["--kube-api-qps=0", "above 0"]);
 }
 
 #[test]
 fn the_command_line_is_consistent() {
     use clap::CommandFactory;
     Args::command().debug_assert();
+    command().debug_assert();
 }

@@ -6,13 +6,25 @@ use std::time::Duration;
 use super::{
     Args, ClusterConfig, Config, Controller, InvalidFlag, LeaderElectionConfig, NodeConfig,
     NodeLifecycleConfig, ProviderEndpoint, RouteConfig, ServeConfig, ServiceConfig, TlsFiles,
-    parse,
+    gates, parse,
 };
 
 impl Args {
     /// The validated configuration, or everything that is wrong with it.
-    pub fn into_config(self) -> Result<Config, Vec<InvalidFlag>> {
+    pub fn into_config(mut self) -> Result<Config, Vec<InvalidFlag>> {
+        let origins = std::mem::take(&mut self.origins);
+        self.validated().map_err(|mut wrong| {
+            for invalid in &mut wrong {
+                let origin = origins.get(invalid.flag);
+                invalid.origin = origin.map(|place| format!("{place}: "));
+            }
+            wrong
+        })
+    }
+
+    fn validated(self) -> Result<Config, Vec<InvalidFlag>> {
         let mut wrong = Vec::new();
+        gates::answers(&self.feature_gates, &mut wrong);
         let providers = self.providers(&mut wrong);
         let controllers = controllers(&self.controllers, &mut wrong);
         self.check_leader_election(&mut wrong);
@@ -52,9 +64,13 @@ impl Args {
             ));
         }
         if let Some(qps) = self.kube_api_qps
-            && !(qps.is_finite() && qps > 0.0)
+            && (!qps.is_finite() || qps == 0.0)
         {
-            wrong.push(InvalidFlag::new("--kube-api-qps", qps, "a number above 0"));
+            wrong.push(InvalidFlag::new(
+                "--kube-api-qps",
+                qps,
+                "a number above 0, or below 0 for no limit",
+            ));
         }
         if self.kube_api_burst == Some(0) {
             wrong.push(InvalidFlag::new("--kube-api-burst", 0, "at least 1"));
@@ -72,11 +88,34 @@ impl Args {
             }
         }
         for path in &self.authorization_always_allow_paths {
-            if !path.starts_with('/') {
+            // An empty list is one empty value.
+            if !path.is_empty() && !path.starts_with('/') {
                 wrong.push(InvalidFlag::new(
                     "--authorization-always-allow-paths",
                     path,
                     "paths that begin with /",
+                ));
+            }
+        }
+        for (flag, given, other, missing) in [
+            (
+                "--tls-cert-file",
+                &self.tls_cert_file,
+                "--tls-private-key-file",
+                self.tls_private_key_file.is_none(),
+            ),
+            (
+                "--tls-private-key-file",
+                &self.tls_private_key_file,
+                "--tls-cert-file",
+                self.tls_cert_file.is_none(),
+            ),
+        ] {
+            if let (Some(file), true) = (given, missing) {
+                wrong.push(InvalidFlag::new(
+                    flag,
+                    file.display(),
+                    format!("{other} beside it"),
                 ));
             }
         }
@@ -134,11 +173,15 @@ impl Args {
                 authentication_kubeconfig: self.authentication_kubeconfig,
                 authorization_kubeconfig: self.authorization_kubeconfig,
                 authentication_skip_lookup: self.authentication_skip_lookup,
-                always_allow_paths: self.authorization_always_allow_paths,
+                always_allow_paths: self
+                    .authorization_always_allow_paths
+                    .into_iter()
+                    .filter(|path| !path.is_empty())
+                    .collect(),
             },
             provider_timeout: self.provider_timeout,
             max_call_deadline: self.max_provider_call_deadline,
-            kube_api_qps: self.kube_api_qps,
+            kube_api_qps: self.kube_api_qps.filter(|qps| *qps > 0.0),
             kube_api_burst: self.kube_api_burst,
         })
     }

@@ -3,6 +3,7 @@
 mod port;
 mod quiet;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -143,8 +144,15 @@ fn b_m5_flags_that_are_wrong_end_it_with_2_and_say_what_would_be_right() {
             &["--master=example"],
             &["--master=example", "https://HOST:PORT"],
         ),
-        (&["--kube-api-qps=-1"], &["--kube-api-qps=-1", "above 0"]),
-        (&["--kube-api-burst=5"], &["--kube-api-qps"]),
+        (&["--kube-api-qps=0"], &["--kube-api-qps=0", "above 0"]),
+        (
+            &["--feature-gates=A=true"],
+            &["--feature-gates=A=true", "a known gate: ", "WatchList"],
+        ),
+        (
+            &["--config=/nonexistent/ccm.yaml"],
+            &["/nonexistent/ccm.yaml", "--config cannot be read"],
+        ),
         (
             &["--secure-port=70000"],
             &["--secure-port", "70000", "65535"],
@@ -205,7 +213,7 @@ fn b_m5_flags_of_the_go_ccm_are_answered_with_what_replaced_them() {
         "--cloud-provider=aws",
         "--cloud-config=/etc/cloud.conf",
         "--use-service-account-credentials=true",
-        "--feature-gates=A=true",
+        "--feature-gates=CloudControllerManagerWebhook=true",
         "--kubeconfig=/nonexistent/kubeconfig",
     ]);
     let log = text(&output.stderr);
@@ -213,7 +221,10 @@ fn b_m5_flags_of_the_go_ccm_are_answered_with_what_replaced_them() {
         ("--cloud-provider", "--provider"),
         ("--cloud-config", "belongs to the provider process"),
         ("--use-service-account-credentials", "one identity"),
-        ("--feature-gates", "no feature gates"),
+        (
+            "--feature-gates",
+            "CloudControllerManagerWebhook=true: this version serves no admission webhooks",
+        ),
     ] {
         let said = |line: &&str| {
             line.contains("WARN")
@@ -411,14 +422,17 @@ fn help_is_grouped_and_names_every_default_and_version_is_one_line() {
     assert!(help.status.success());
     let help = text(&help.stdout);
     let groups = [
-        "Provider:",
-        "Kubernetes:",
-        "Cluster:",
-        "Controllers:",
-        "Leader election:",
-        "Secure serving:",
-        "Logs:",
-        "Flags of the Go CCM that do nothing here:",
+        "Provider flags:",
+        "Debugging flags:",
+        "Generic flags:",
+        "Cloud-node-controller flags:",
+        "Service-lb-controller flags:",
+        "Webhook serving flags:",
+        "Secure serving flags:",
+        "Authentication flags:",
+        "Authorization flags:",
+        "Misc flags:",
+        "Global flags:",
     ];
     let places: Vec<_> = groups
         .iter()
@@ -442,6 +456,27 @@ fn help_is_grouped_and_names_every_default_and_version_is_one_line() {
     let version = run(&["--version"]);
     assert_eq!(
         text(&version.stdout),
-        concat!("ccm ", env!("CARGO_PKG_VERSION"), "\n")
+        concat!("Kubernetes v", env!("CARGO_PKG_VERSION"), "\n")
     );
+}
+
+#[test]
+fn b_m5_the_list_of_a_go_ccms_flags_is_what_it_prints() {
+    let binary = testenv::control_plane_binary().unwrap();
+    let output = Command::new(binary)
+        .args(["go-ccm", "--help"])
+        .output()
+        .unwrap();
+    let help = text(&output.stdout);
+    let printed: BTreeSet<&str> = help
+        .lines()
+        .filter_map(|line| line.trim_start().split_once("--"))
+        .filter(|(before, _)| before.is_empty() || *before == "-h, " || *before == "-v, ")
+        .filter_map(|(_, flag)| flag.split([' ', '=']).next())
+        .collect();
+    let listed: BTreeSet<&str> = include_str!("../../src/args/tests/go_ccm_flags.txt")
+        .lines()
+        .filter_map(|line| line.split('\t').nth(1))
+        .collect();
+    assert_eq!(listed, printed, "{help}");
 }

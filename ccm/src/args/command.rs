@@ -1,0 +1,126 @@
+//! The command line as a whole: groups in upstream's order, the configuration file under it.
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _};
+
+use super::file::{self, FileFault};
+use super::{Args, legacy};
+
+/// The groups of `--help`, in the order in which a Go CCM has them; ours stand where they belong.
+pub(super) const GROUPS: [&str; 15] = [
+    "Provider flags",
+    "Debugging flags",
+    "Leader-migration flags",
+    "Generic flags",
+    "Cloud-node-controller flags",
+    "Cloud-node-lifecycle-controller flags",
+    "Service-lb-controller flags",
+    "Node-route-controller flags",
+    "Webhook flags",
+    "Webhook serving flags",
+    "Secure serving flags",
+    "Authentication flags",
+    "Authorization flags",
+    "Misc flags",
+    "Global flags",
+];
+
+/// Why there are no [`Args`].
+#[derive(Debug, thiserror::Error)]
+pub enum ArgsError {
+    /// The command line; also `--help`, which is none.
+    #[error(transparent)]
+    CommandLine(Box<clap::Error>),
+    /// The file of `--config`: everything that is wrong with it.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    File(Vec<FileFault>),
+}
+
+impl From<clap::Error> for ArgsError {
+    fn from(error: clap::Error) -> Self {
+        Self::CommandLine(Box::new(error))
+    }
+}
+
+/// The command: what the fields of [`Args`] say, sorted as a Go CCM's help is.
+pub fn command() -> Command {
+    let derived = Args::command();
+    let mut args: Vec<Arg> = derived.get_arguments().cloned().collect();
+    args.push(
+        Arg::new("help")
+            .short('h')
+            .long("help")
+            .action(ArgAction::Help)
+            .help("Print help; -h leaves out what does nothing here")
+            .help_heading("Global flags"),
+    );
+    let group = |arg: &Arg| {
+        let heading = arg.get_help_heading();
+        GROUPS
+            .iter()
+            .position(|group| Some(*group) == heading)
+            .unwrap_or(GROUPS.len())
+    };
+    args.sort_by_key(|arg| (group(arg), arg.get_long().unwrap_or_default().to_owned()));
+    let about = derived.get_about().cloned().unwrap_or_default();
+    Command::new("ccm")
+        .about(about)
+        .max_term_width(120)
+        .disable_help_flag(true)
+        .disable_help_subcommand(true)
+        // As Go's flags: of a flag that is given twice the last one counts.
+        .args_override_self(true)
+        .args(args)
+}
+
+impl Args {
+    /// Reads the command line, and the file of `--config` where one is named. What stands on the command line wins.
+    pub fn parse_from_command_line(
+        line: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Result<Self, ArgsError> {
+        let line: Vec<OsString> = line.into_iter().map(Into::into).collect();
+        let command = command();
+        let matches = command.clone().try_get_matches_from(line.clone())?;
+        let Some(path) = matches.get_one::<std::path::PathBuf>("config").cloned() else {
+            return Ok(Self::from_arg_matches(&matches)?);
+        };
+        let entries = file::read(&path, &command).map_err(ArgsError::File)?;
+        let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let mut whole: Vec<OsString> = line.first().cloned().into_iter().collect();
+        let mut origins = Vec::new();
+        for entry in entries.into_iter().filter(|entry| !given(&entry.id)) {
+            whole.extend(entry.arguments.into_iter().map(OsString::from));
+            origins.push((format!("--{}", entry.key), entry.place));
+        }
+        whole.extend(line.into_iter().skip(1));
+        let mut args = Self::from_arg_matches(&command.try_get_matches_from(whole)?)?;
+        args.origins = origins.into_iter().collect();
+        Ok(args)
+    }
+}
+
+/// Whether a flag may be given more than once, or as a list.
+pub(super) fn takes_a_list(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append) && !legacy::is_single(arg.get_id().as_str())
+}
+
+/// What clap says is wrong with one value, without its decoration.
+pub(super) fn what_is_wrong(error: &clap::Error) -> String {
+    use clap::error::{ContextKind, ContextValue};
+    if let Some(source) = std::error::Error::source(error) {
+        return source.to_string();
+    }
+    match (error.kind(), error.get(ContextKind::ValidValue)) {
+        (ErrorKind::InvalidValue, Some(ContextValue::Strings(values))) if !values.is_empty() => {
+            format!("expected one of {}", values.join(", "))
+        }
+        _ => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            line.trim_start_matches("error: ").to_owned()
+        }
+    }
+}

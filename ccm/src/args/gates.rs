@@ -1,0 +1,200 @@
+//! `--feature-gates`: those of a Go CCM are known, so that its command line can stay; each says what it does here.
+
+use super::{InvalidFlag, Notice, parse};
+
+/// A gate of a Go CCM built on k8s.io/cloud-provider v0.36.
+#[derive(Debug)]
+pub(super) struct Gate {
+    name: &'static str,
+    /// What a Go CCM does unless told otherwise.
+    default: bool,
+    /// It can be set to nothing else.
+    locked: bool,
+    /// What holds here, and why, where the gate is about something that exists here.
+    here: Option<(bool, &'static str)>,
+}
+
+const fn gate(name: &'static str, default: bool) -> Gate {
+    Gate {
+        name,
+        default,
+        locked: false,
+        here: None,
+    }
+}
+
+const fn locked(name: &'static str) -> Gate {
+    Gate {
+        name,
+        default: true,
+        locked: true,
+        here: None,
+    }
+}
+
+const fn here(name: &'static str, default: bool, holds: bool, why: &'static str) -> Gate {
+    Gate {
+        name,
+        default,
+        locked: false,
+        here: Some((holds, why)),
+    }
+}
+
+const LIBRARIES: &str = "this gate is about Go libraries that are not in this program";
+
+#[rustfmt::skip]
+const GATES: &[Gate] = &[
+    gate("APIResponseCompression", true),
+    gate("APIServerIdentity", true),
+    locked("APIServerTracing"),
+    gate("APIServingWithRoutine", false),
+    locked("AggregatedDiscoveryRemoveBetaType"),
+    here("AllAlpha", false, false, "alpha gates are set one by one here"),
+    here("AllBeta", false, false, "beta gates are set one by one here"),
+    here("AllowParsingUserUIDFromCertAuth", true, true, "the UID in a client certificate is always read"),
+    gate("AllowUnsafeMalformedObjectDeletion", false),
+    locked("AnonymousAuthConfigurableEndpoints"),
+    locked("AuthorizeWithSelectors"),
+    locked("BtreeWatchCache"),
+    gate("CBORServingAndStorage", false),
+    here("CloudControllerManagerWatchBasedRoutesReconciliation", false, true, "routes are always driven by watches here"),
+    here("CloudControllerManagerWebhook", false, false, "this version serves no admission webhooks"),
+    here("ComponentFlagz", true, false, "/configz shows the configuration"),
+    here("ComponentStatusz", true, true, "/statusz is always served"),
+    gate("ConcurrentWatchObjectDecode", false),
+    locked("ConsistentListFromCache"),
+    gate("ConstrainedImpersonation", true),
+    here("ContextualLogging", true, true, "log lines always carry what they are about"),
+    here("ControllerManagerReleaseLeaderElectionLockOnExit", false, true, "the Lease is always released on SIGTERM here"),
+    gate("CoordinatedLeaderElection", false),
+    locked("DeclarativeValidation"),
+    gate("DeclarativeValidationBeta", true),
+    gate("DeclarativeValidationTakeover", false),
+    gate("DetectCacheInconsistency", true),
+    gate("KMSv1", false),
+    gate("ListFromCacheSnapshot", true),
+    here("LoggingAlphaOptions", false, false, "log lines are neither buffered nor split here"),
+    here("LoggingBetaOptions", true, true, "--logging-format=json needs no gate here"),
+    gate("ManifestBasedAdmissionControlConfig", false),
+    gate("MutatingAdmissionPolicy", true),
+    gate("OpenAPIEnums", true),
+    here("RemoteRequestHeaderUID", true, true, "--requestheader-uid-headers needs no gate here"),
+    locked("ResilientWatchCacheInitialization"),
+    gate("RetryGenerateName", true),
+    gate("SeparateCacheWatchRPC", false),
+    gate("ShardedListAndWatch", false),
+    gate("SizeBasedListCostEstimate", true),
+    gate("StorageVersionAPI", false),
+    gate("StorageVersionHash", true),
+    locked("StreamingCollectionEncodingToJSON"),
+    locked("StreamingCollectionEncodingToProtobuf"),
+    locked("StructuredAuthenticationConfiguration"),
+    gate("StructuredAuthenticationConfigurationEgressSelector", true),
+    gate("StructuredAuthenticationConfigurationJWKSMetrics", true),
+    gate("TokenRequestServiceAccountUIDValidation", true),
+    gate("UnauthenticatedHTTP2DOSMitigation", true),
+    gate("UnknownVersionInteroperabilityProxy", true),
+    gate("WatchCacheInitializationPostStartHook", true),
+    gate("WatchList", true),
+];
+
+const FLAG: &str = "--feature-gates";
+
+/// What the operator should know about the gates that were set; what cannot be goes to `wrong`.
+pub(super) fn answers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> Vec<Notice> {
+    let mut answers = Vec::new();
+    for setting in given.iter().map(|setting| setting.trim()) {
+        if setting.is_empty() {
+            continue;
+        }
+        match answer(setting) {
+            Ok(None) => {}
+            Ok(Some(text)) => answers.push(Notice {
+                flag: FLAG.to_owned(),
+                text: format!("{setting}: {text}"),
+            }),
+            Err(expected) => wrong.push(InvalidFlag::new(FLAG, setting, expected)),
+        }
+    }
+    answers
+}
+
+fn answer(setting: &str) -> Result<Option<&'static str>, String> {
+    let Some((name, value)) = setting.split_once('=') else {
+        return Err("GATE=true or GATE=false".to_owned());
+    };
+    let Some(gate) = GATES.iter().find(|gate| gate.name == name.trim()) else {
+        let known: Vec<_> = GATES.iter().map(|gate| gate.name).collect();
+        return Err(format!("a known gate: {}", known.join(", ")));
+    };
+    let on =
+        parse::boolean(value.trim()).map_err(|_| format!("{}=true or {0}=false", gate.name))?;
+    if gate.locked && on != gate.default {
+        return Err(format!(
+            "{}={}: the gate is locked",
+            gate.name, gate.default
+        ));
+    }
+    Ok(match gate.here {
+        Some((holds, why)) => (on != holds).then_some(why),
+        None => (on != gate.default).then_some(LIBRARIES),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b_m5_gates_that_hold_here_are_silent_and_others_are_answered() {
+        for (setting, word) in [
+            (
+                "CloudControllerManagerWatchBasedRoutesReconciliation=true",
+                None,
+            ),
+            (
+                "CloudControllerManagerWatchBasedRoutesReconciliation=false",
+                Some("watches"),
+            ),
+            ("ControllerManagerReleaseLeaderElectionLockOnExit=1", None),
+            ("CloudControllerManagerWebhook=true", Some("webhooks")),
+            ("CloudControllerManagerWebhook=F", None),
+            ("APIServerIdentity=true", None),
+            ("APIServerIdentity=false", Some("Go libraries")),
+            ("APIServerTracing=true", None),
+            (" WatchList = true ", None),
+        ] {
+            let told = answer(setting.trim()).unwrap();
+            match word {
+                None => assert_eq!(told, None, "{setting}"),
+                Some(word) => assert!(
+                    told.is_some_and(|text| text.contains(word)),
+                    "{setting}: {told:?}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn b_m5_unknown_and_locked_gates_are_errors() {
+        for (setting, words) in [
+            (
+                "NoSuchGate=true",
+                ["AllAlpha", "CloudControllerManagerWebhook", "WatchList"],
+            ),
+            ("WatchList", ["GATE=true", "GATE=false", ""]),
+            ("WatchList=maybe", ["WatchList=true", "WatchList=false", ""]),
+            (
+                "APIServerTracing=false",
+                ["APIServerTracing=true", "locked", ""],
+            ),
+        ] {
+            let error = answer(setting).unwrap_err();
+            for word in words {
+                assert!(error.contains(word), "{setting}: {error}");
+            }
+        }
+        assert!(GATES.is_sorted_by_key(|gate| gate.name));
+    }
+}

@@ -1,0 +1,86 @@
+//! docs/configuration.md is what the command says.
+
+use std::fmt::Write as _;
+
+use super::*;
+
+const BEGIN: &str =
+    "<!-- flags: written by the test `docs_configuration_lists_the_flags_as_they_are` -->\n";
+const END: &str = "<!-- end of flags -->\n";
+
+/// All flags, by group, as Markdown.
+fn table() -> String {
+    let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
+    let command = command();
+    let mut text = String::new();
+    for group in command::GROUPS {
+        let mut args: Vec<_> = command
+            .get_arguments()
+            .filter(|arg| arg.get_help_heading() == Some(group) && arg.get_id() != "help")
+            .collect();
+        args.sort_by_key(|arg| arg.get_long());
+        if args.is_empty() {
+            continue;
+        }
+        let _ = write!(
+            text,
+            "\n### {group}\n\n| key | value | default | meaning |\n|---|---|---|---|\n"
+        );
+        for arg in args {
+            let name = arg.get_long().unwrap();
+            let value = arg.get_value_names().map_or_else(String::new, |names| {
+                names
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            });
+            let list = if command::takes_a_list(arg) {
+                ", or a list"
+            } else {
+                ""
+            };
+            let default: Vec<_> = arg
+                .get_default_values()
+                .iter()
+                .map(|value| value.to_string_lossy())
+                .collect();
+            let default = if default.is_empty() {
+                String::new()
+            } else {
+                format!("`{}`", default.join(","))
+            };
+            let help = arg
+                .get_long_help()
+                .or(arg.get_help())
+                .map(ToString::to_string);
+            let _ = writeln!(
+                text,
+                "| `{name}` | {}{list} | {} | {} |",
+                cell(&value),
+                cell(&default),
+                cell(&help.unwrap_or_default())
+            );
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// Run it with UPDATE_DOCS=1 to write the list anew.
+#[test]
+fn docs_configuration_lists_the_flags_as_they_are() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (listed, after) = rest.split_once(END).unwrap();
+    let table = table();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+        return;
+    }
+    assert!(
+        listed == table,
+        "docs/configuration.md does not list the flags as they are: run UPDATE_DOCS=1 cargo test -p ccm --lib docs_configuration"
+    );
+}

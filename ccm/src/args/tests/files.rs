@@ -1,0 +1,179 @@
+//! `--config`.
+
+use super::*;
+
+/// A file of this text, and its path for errors.
+fn file(text: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ccm.yaml");
+    std::fs::write(&path, text).unwrap();
+    let path = path.display().to_string();
+    (directory, path)
+}
+
+fn with(text: &str, flags: &[&str]) -> Result<Config, String> {
+    let (_directory, path) = file(text);
+    let flag = format!("--config={path}");
+    let mut all = vec![flag.as_str()];
+    all.extend(flags);
+    config(&all).map_err(|wrong| wrong.join("\n").replace(&path, "FILE"))
+}
+
+#[test]
+fn b_m5_a_file_says_what_flags_say() {
+    let text = "\
+# A comment.
+provider: mock=unix:///run/p.sock
+cluster-name: blue
+cluster-cidr: [10.0.0.0/8, 'fd00::/48']
+controllers:
+- '*'
+- -route
+leader-elect: false
+leader-elect-retry-period: 3s
+secure-port: 10300
+kube-api-qps: 12.5
+node-deletion-brake: {floor: 5, share: 20%}
+feature-gates: {CloudControllerManagerWebhook: true}
+v: 4
+";
+    let config = with(text, &[]).unwrap();
+    let flags = [
+        "--provider=mock=unix:///run/p.sock",
+        "--cluster-name=blue",
+        "--cluster-cidr=10.0.0.0/8,fd00::/48",
+        "--controllers=*,-route",
+        "--leader-elect=false",
+        "--leader-elect-retry-period=3s",
+        "--secure-port=10300",
+        "--kube-api-qps=12.5",
+        "--node-deletion-brake=floor=5,share=20%",
+    ];
+    let expected = super::config(&flags).unwrap();
+    assert_eq!(
+        serde_json::to_value(config).unwrap(),
+        serde_json::to_value(expected).unwrap()
+    );
+    let (_directory, path) = file(text);
+    let args = parse(&[&format!("--config={path}")]).unwrap();
+    assert_eq!(args.log().0, 4);
+    assert_eq!(args.notices()[0].flag, "--feature-gates");
+    for empty in ["", "# nothing\n", "---\n", "{}"] {
+        assert!(with(empty, &[]).is_ok(), "{empty:?}");
+    }
+}
+
+#[test]
+fn b_m5_the_command_line_wins_over_the_file() {
+    let text = "cluster-name: file\ncontrollers: [route]\nleader-elect: true\nkubeconfig: /file\n";
+    let flags = [
+        "--cluster-name=line",
+        "--controllers=service",
+        "--leader-elect=false",
+    ];
+    let config = with(text, &flags).unwrap();
+    assert_eq!(config.cluster.name, "line");
+    assert_eq!(config.controllers, BTreeSet::from([Controller::ServiceLb]));
+    assert!(!config.leader_election.enabled);
+    assert_eq!(config.kubeconfig, Some(PathBuf::from("/file")));
+    // What goes together may stand in both.
+    let config = with("tls-cert-file: /a\n", &["--tls-private-key-file=/b"]).unwrap();
+    assert!(config.serve.tls.is_some());
+}
+
+#[test]
+fn b_m5_what_is_wrong_with_a_file_is_named_with_its_line() {
+    for (text, words) in [
+        (
+            "cluster-name: a\nleader-elct: true\n",
+            &["FILE:2: leader-elct: no flag has this name; did you mean leader-elect?"][..],
+        ),
+        (
+            "clusterName: a\n",
+            &["FILE:1: clusterName", "did you mean cluster-name?"],
+        ),
+        (
+            "--secure_port: 1\n",
+            &["FILE:1:", "did you mean secure-port?"],
+        ),
+        ("zzz: 1\n", &["FILE:1: zzz", "ccm --help"]),
+        (
+            "\nsecure-port: many\n",
+            &["FILE:2: secure-port: \"many\"", "invalid digit"],
+        ),
+        (
+            "secure-port: 70000\n",
+            &["FILE:1: secure-port: \"70000\"", "65535"],
+        ),
+        (
+            "leader-elect: maybe\n",
+            &["FILE:1: leader-elect: \"maybe\": expected one of true, false"],
+        ),
+        (
+            "node-monitor-period: 5\n",
+            &["FILE:1: node-monitor-period: \"5\": expected a duration such as 5s"],
+        ),
+        (
+            "logging-format: xml\n",
+            &["FILE:1: logging-format: \"xml\": expected one of text, json"],
+        ),
+        (
+            "cluster-name: [a, b]\n",
+            &["FILE:1: cluster-name: expected one value, not a list"],
+        ),
+        (
+            "cluster-name: {a: b}\n",
+            &["FILE:1: cluster-name: expected one value, not a mapping"],
+        ),
+        (
+            "controllers: [[a]]\n",
+            &["FILE:1: controllers", "plain values"],
+        ),
+        (
+            "cluster-cidr: [10.0.0.0/8, here]\n",
+            &["FILE:1: cluster-cidr: \"here\""],
+        ),
+        (
+            "cluster-name:\n",
+            &["FILE:1: cluster-name: a value is missing"],
+        ),
+        (
+            "config: other.yaml\n",
+            &["FILE:1: config: this is for the command line only"],
+        ),
+        ("- a\n", &["FILE: expected a mapping", "not a list"]),
+        ("a: [\n", &["FILE:"]),
+        // All at once.
+        (
+            "leader-elct: 1\nsecure-port: x\n",
+            &["FILE:1: leader-elct", "FILE:2: secure-port"],
+        ),
+        // What only shows in the whole.
+        (
+            "cluster-name: a\nleader-elect-lease-duration: 5s\n",
+            &["FILE:2: --leader-elect-lease-duration=5s: expected longer than"],
+        ),
+    ] {
+        let error = with(text, &[]).expect_err(text);
+        for word in words {
+            assert!(
+                error.contains(word),
+                "{text:?}: {word:?} is not in: {error}"
+            );
+        }
+    }
+    let error = config(&["--config=/nonexistent/ccm.yaml"])
+        .unwrap_err()
+        .join("");
+    assert!(
+        error.contains("/nonexistent/ccm.yaml: --config cannot be read"),
+        "{error}"
+    );
+}
+
+#[test]
+fn b_m5_a_key_that_is_given_twice_is_an_error() {
+    let error = with("cluster-name: a\nv: 2\ncluster-name: b\n", &[]).unwrap_err();
+    assert!(error.starts_with("FILE:3"), "{error}");
+    assert!(error.contains("cluster-name"), "{error}");
+}

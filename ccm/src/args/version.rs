@@ -1,0 +1,54 @@
+//! The version, as Kubernetes' components tell it.
+
+/// How `--version` is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionFormat {
+    /// `--version=false`: not at all.
+    No,
+    /// One line.
+    Line,
+    /// `--version=raw`: everything that is known.
+    Raw,
+}
+
+/// `v1.2.3`.
+pub(crate) const GIT_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// As Go names it: `linux/amd64`.
+pub(crate) fn platform() -> String {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{}/{arch}", std::env::consts::OS)
+}
+
+pub(super) fn format(text: &str) -> Result<VersionFormat, String> {
+    if text == "raw" {
+        return Ok(VersionFormat::Raw);
+    }
+    super::parse::boolean(text)
+        .map(|asked| {
+            if asked {
+                VersionFormat::Line
+            } else {
+                VersionFormat::No
+            }
+        })
+        .map_err(|_| "expected true, false or raw".to_owned())
+}
+
+/// What is printed.
+pub(super) fn text(format: VersionFormat) -> Option<String> {
+    match format {
+        VersionFormat::No => None,
+        VersionFormat::Line => Some(format!("Kubernetes {GIT_VERSION}")),
+        VersionFormat::Raw => Some(format!(
+            "version.Info{{Major:\"{}\", Minor:\"{}\", GitVersion:\"{GIT_VERSION}\", GitCommit:\"\", GitTreeState:\"\", BuildDate:\"\", GoVersion:\"\", Compiler:\"rustc\", Platform:\"{}\"}}",
+            env!("CARGO_PKG_VERSION_MAJOR"),
+            env!("CARGO_PKG_VERSION_MINOR"),
+            platform()
+        )),
+    }
+}
