@@ -2,6 +2,7 @@
 
 mod api_server;
 mod cloud;
+mod faults;
 mod retries;
 mod trouble;
 
@@ -29,6 +30,8 @@ use cloud::Cloud;
 
 struct World {
     server: ApiServer,
+    /// With the layer that every client has.
+    client: kube::Client,
     cloud: Cloud,
     provider: InMemory,
     running: Running,
@@ -49,8 +52,12 @@ impl World {
         let running = maintained(provider.clone());
         running.lead();
         running.session().await;
+        let metrics = crate::kube_client::Metrics::default();
+        let clients =
+            crate::kube_client::clients(server.client(), Fence::open(), &metrics, None, 1);
         let mut world = Self {
             server,
+            client: clients.write,
             cloud,
             provider,
             running,
@@ -79,7 +86,7 @@ impl World {
             config: Arc::new(config.unwrap()),
             cluster: self.server.cluster.clone(),
             writes: Writes {
-                client: self.server.client(),
+                client: self.client.clone(),
                 events: self.events.clone(),
             },
             status: self.running.status.clone(),

@@ -1,5 +1,6 @@
 //! Nodes, from joining to being initialised.
 
+mod killed;
 mod many;
 mod refresh;
 mod waiting;

@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use kube::Client;
 use testenv::{ControlPlane, User};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,8 @@ pub struct Proxy {
 struct Shared {
     client: Client,
     state: Mutex<Inner>,
+    /// A ccm stands at the write where it is to be killed.
+    trapped: Notify,
 }
 
 #[derive(Default)]
@@ -33,6 +36,17 @@ struct Inner {
     rules: Vec<Rule>,
     seen: Vec<Seen>,
     streams: CancellationToken,
+    trap: Option<Trap>,
+}
+
+/// At which write the ccm is to be killed.
+struct Trap {
+    /// A part of the paths of the writes that count.
+    path: String,
+    /// So many more of them pass.
+    passes: usize,
+    /// It is forwarded first.
+    forwarded: bool,
 }
 
 /// What is answered in the server's place.
@@ -103,6 +117,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             client: Client::try_from(config).unwrap(),
             state: Mutex::default(),
+            trapped: Notify::new(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -121,6 +136,26 @@ impl Proxy {
     /// One more rule.
     pub fn answer(&self, rule: Rule) {
         self.shared.state().rules.push(rule);
+    }
+
+    /// Stops at the write of this number (1 is the first) with this in its path: right before it is forwarded, or when the API server has done it. It is never answered.
+    pub fn trap(&self, path: &str, number: usize, forwarded: bool) {
+        let trap = Trap {
+            path: path.to_owned(),
+            passes: number.saturating_sub(1),
+            forwarded,
+        };
+        self.shared.state().trap = Some(trap);
+    }
+
+    /// Returns when a ccm stands in the trap: the moment to kill it.
+    pub async fn trapped(&self) {
+        self.shared.trapped.notified().await;
+    }
+
+    /// Takes the trap away; says whether it was still open.
+    pub fn untrap(&self) -> bool {
+        self.shared.state().trap.take().is_some()
     }
 
     /// Cuts all answers that are still being streamed: the watches.
@@ -156,6 +191,21 @@ impl Shared {
     }
 }
 
+impl Inner {
+    /// The trap, where this write is the one.
+    fn springs(&mut self, method: &str, path: &str) -> Option<Trap> {
+        let trap = self.trap.as_mut()?;
+        if method == "GET" || !path.contains(&trap.path) {
+            return None;
+        }
+        if trap.passes > 0 {
+            trap.passes -= 1;
+            return None;
+        }
+        self.trap.take()
+    }
+}
+
 async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let method = request.method().to_string();
     let path = request.uri().path_and_query().unwrap().to_string();
@@ -172,6 +222,14 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
         (scripted, state.streams.clone())
     };
     let at = Instant::now();
+    let trap = shared.state().springs(&method, &path);
+    if let Some(Trap { forwarded, .. }) = trap {
+        if forwarded {
+            forward(&shared.client, request, streams).await;
+        }
+        shared.trapped.notify_one();
+        return std::future::pending().await;
+    }
     let answer = match scripted {
         Some(answer) => answer,
         None => forward(&shared.client, request, streams).await,

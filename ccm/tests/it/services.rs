@@ -4,6 +4,7 @@ mod answers;
 mod deletion;
 mod faults;
 mod handles;
+mod killed;
 mod life;
 mod many;
 mod scope;

@@ -13,8 +13,38 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Key};
 
+/// What goes wrong with a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteFault {
+    /// It is not done; this status.
+    Refused(u16),
+    /// It is not done, and never answered.
+    Hangs,
+    /// It is done, and never answered.
+    Lost,
+    /// The ccm dies before it is done.
+    CcmDiesBefore,
+    /// The ccm dies when it is done.
+    CcmDiesAfter,
+}
+
+/// The writes from this one on, so many of them, go wrong.
+#[derive(Clone, Copy)]
+struct Script {
+    from: usize,
+    times: usize,
+    fault: WriteFault,
+}
+
 #[derive(Default)]
 struct State {
+    /// Patches that came, whatever became of them.
+    attempts: usize,
+    script: Option<Script>,
+    /// The ccm is to die.
+    kill_ccm: bool,
+    /// The watch shows nothing.
+    cut: bool,
     services: BTreeMap<String, Value>,
     nodes: BTreeMap<String, Value>,
     version: u64,
@@ -63,9 +93,10 @@ impl ApiServer {
     }
 
     pub(super) fn remove(&self, name: &str) {
-        let value = self.state.lock().unwrap().services.remove(name).unwrap();
+        let mut state = self.state.lock().unwrap();
+        let value = state.services.remove(name).unwrap();
         let service = serde_json::from_value(value).unwrap();
-        self.cluster.services.apply(Event::Delete(service));
+        self.show(&state, Event::Delete(service));
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Service> {
@@ -94,6 +125,45 @@ impl ApiServer {
         self.cluster.nodes.apply(Event::Delete((*node).clone()));
     }
 
+    /// The write of this number (1 is the first) and those after it, so many in all, go wrong.
+    pub(super) fn fault(&self, from: usize, times: usize, fault: WriteFault) {
+        let script = Script { from, times, fault };
+        self.state.lock().unwrap().script = Some(script);
+    }
+
+    /// How many writes were tried.
+    pub(super) fn attempts(&self) -> usize {
+        self.state.lock().unwrap().attempts
+    }
+
+    /// Whether the ccm is to die now.
+    pub(super) fn kills_ccm(&self) -> bool {
+        std::mem::take(&mut self.state.lock().unwrap().kill_ccm)
+    }
+
+    /// From now on the watch of Services shows nothing.
+    pub(super) fn cut_watch(&self) {
+        self.state.lock().unwrap().cut = true;
+    }
+
+    /// The watch of Services begins anew with a list, as after a 410 Gone.
+    pub(super) fn list_again(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.cut = false;
+        self.cluster.services.apply(Event::Init);
+        for value in state.services.values() {
+            let service = serde_json::from_value(value.clone()).unwrap();
+            self.cluster.services.apply(Event::InitApply(service));
+        }
+        self.cluster.services.apply(Event::InitDone);
+    }
+
+    fn show(&self, state: &State, event: Event<Service>) {
+        if !state.cut {
+            self.cluster.services.apply(event);
+        }
+    }
+
     /// Refuses each patch of this annotation from now on.
     pub(super) fn refuse(&self, annotation: &str) {
         self.state.lock().unwrap().refused = Some(annotation.to_owned());
@@ -119,10 +189,10 @@ impl ApiServer {
         let finalizers = service.metadata.finalizers.as_ref();
         if service.metadata.deletion_timestamp.is_some() && finalizers.is_none_or(Vec::is_empty) {
             state.services.remove(name);
-            self.cluster.services.apply(Event::Delete(service));
+            self.show(state, Event::Delete(service));
         } else {
             state.services.insert(name.to_owned(), value.clone());
-            self.cluster.services.apply(Event::Apply(service));
+            self.show(state, Event::Apply(service));
         }
         value
     }
@@ -145,15 +215,54 @@ impl ApiServer {
             .collect();
         let name = tail[0];
         let body = body.collect().await.unwrap().to_bytes();
+        let fault = (parts.method == Method::PATCH)
+            .then(|| self.next_fault())
+            .flatten();
+        let die = |state: &Self| state.state.lock().unwrap().kill_ccm = true;
+        match fault {
+            Some(WriteFault::Refused(code)) => return refused(code),
+            Some(WriteFault::Hangs) => return std::future::pending().await,
+            Some(WriteFault::CcmDiesBefore) => {
+                die(self);
+                return std::future::pending().await;
+            }
+            Some(WriteFault::Lost | WriteFault::CcmDiesAfter) | None => {}
+        }
+        let answer = self.answer(&parts.method, &tail, name, &body);
+        match fault {
+            None => answer,
+            Some(fault) => {
+                if fault == WriteFault::CcmDiesAfter {
+                    die(self);
+                }
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// What goes wrong with the write that comes now.
+    fn next_fault(&self) -> Option<WriteFault> {
+        let mut state = self.state.lock().unwrap();
+        state.attempts += 1;
+        let number = state.attempts;
+        let script = state.script.as_mut()?;
+        if number < script.from || script.times == 0 {
+            return None;
+        }
+        script.times -= 1;
+        Some(script.fault)
+    }
+
+    fn answer(&self, method: &Method, tail: &[&str], name: &str, body: &[u8]) -> Response<Body> {
         let mut state = self.state.lock().unwrap();
         let Some(mut value) = state.services.get(name).cloned() else {
             return refuse(StatusCode::NOT_FOUND, "NotFound");
         };
-        if parts.method == Method::GET {
+        if *method == Method::GET {
             return respond(StatusCode::OK, &value);
         }
-        assert_eq!(parts.method, Method::PATCH, "{path}");
-        let patch: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(*method, Method::PATCH, "{tail:?}");
+        let patch: Value = serde_json::from_slice(body).unwrap();
         for field in ["uid", "resourceVersion"] {
             let expected = &patch["metadata"][field];
             if !expected.is_null() && *expected != value["metadata"][field] {
@@ -190,6 +299,22 @@ fn merge(value: &mut Value, patch: &Value) {
             merge(object.entry(key.clone()).or_insert(Value::Null), patch);
         }
     }
+}
+
+/// As a real one refuses.
+fn refused(code: u16) -> Response<Body> {
+    let reason = match code {
+        409 => "Conflict",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        _ => "InternalError",
+    };
+    let mut answer = refuse(StatusCode::from_u16(code).unwrap(), reason);
+    if code == 429 {
+        let headers = answer.headers_mut();
+        headers.insert("retry-after", http::HeaderValue::from_static("2"));
+    }
+    answer
 }
 
 fn refuse(code: StatusCode, reason: &str) -> Response<Body> {

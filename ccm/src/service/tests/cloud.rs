@@ -19,8 +19,50 @@ pub(super) struct Balancer {
     ports: Vec<api::ServicePort>,
 }
 
+/// What goes wrong with one call.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    /// It fails, and says so.
+    Fails(api::Failure),
+    /// Its outcome is not set.
+    Unset,
+    /// A gRPC status.
+    Status(tonic::Code),
+    /// It is never answered, and nothing is done.
+    Hangs,
+    /// It is done, and never answered: whatever comes after the deadline is not heard.
+    Late,
+    /// The provider's process dies before it does anything.
+    DiesBefore,
+    /// The provider's process dies when it is done.
+    DiesAfter,
+    /// The ccm dies when the call has begun.
+    CcmDiesBefore,
+    /// The ccm dies when the call is done.
+    CcmDiesAfter,
+}
+
+/// A call that came.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) rpc: &'static str,
+    pub(super) name: String,
+    pub(super) at: tokio::time::Instant,
+    pub(super) fault: Option<Fault>,
+}
+
 #[derive(Default)]
 pub(super) struct State {
+    /// What goes wrong with the next calls of an RPC for `web`.
+    pub(super) faults: BTreeMap<&'static str, VecDeque<Fault>>,
+    /// All calls, with what went wrong.
+    pub(super) log: Vec<Call>,
+    /// How many load balancers were ever made.
+    pub(super) made: usize,
+    /// The provider's process died.
+    pub(super) dead: bool,
+    /// The ccm is to die.
+    pub(super) kill_ccm: bool,
     /// By the Service's UID.
     pub(super) balancers: BTreeMap<String, Balancer>,
     /// `RPC name handle`, in order.
@@ -63,19 +105,124 @@ impl Cloud {
         BoxCloneSyncService::new(routes)
     }
 
-    async fn enter(&self, rpc: &str, service: Option<&api::ServiceView>, handle: Option<&String>) {
-        {
+    /// Notes the call; what is to go wrong when it is done.
+    async fn enter(
+        &self,
+        rpc: &'static str,
+        service: &api::ServiceView,
+        handle: Option<&String>,
+    ) -> Result<Option<Fault>, Status> {
+        let fault = {
             let mut state = self.state();
-            let name = service.map_or("", |service| service.name.as_str());
-            let handle = handle.map_or("-", String::as_str);
-            state.calls.push(format!("{rpc} {name} {handle}"));
+            let name = service.name.clone();
+            let stored = service
+                .annotations
+                .contains_key(crate::service::handle::ANNOTATION);
+            assert!(
+                !stored || handle.is_some(),
+                "a stored handle is sent (▲S19)"
+            );
+            let sent = handle.map_or("-", String::as_str);
+            state.calls.push(format!("{rpc} {name} {sent}"));
+            let fault = (name == "web")
+                .then(|| state.faults.get_mut(rpc)?.pop_front())
+                .flatten();
+            state.log.push(Call {
+                rpc,
+                name,
+                at: tokio::time::Instant::now(),
+                fault: fault.clone(),
+            });
             state.running.0 += 1;
             state.running.1 = state.running.1.max(state.running.0);
-        }
+            fault
+        };
+        let _running = Leaving(self);
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        self.state().running.0 -= 1;
+        match &fault {
+            Some(Fault::Status(code)) => Err(Status::new(*code, "on purpose")),
+            Some(Fault::Hangs) => std::future::pending().await,
+            Some(Fault::DiesBefore) => self.never(|state| state.dead = true).await,
+            Some(Fault::CcmDiesBefore) => self.never(|state| state.kill_ccm = true).await,
+            _ => Ok(fault),
+        }
+    }
+
+    /// What was asked for is done.
+    async fn leave(&self, fault: Option<Fault>) -> Result<(), Status> {
+        match fault {
+            Some(Fault::Late) => std::future::pending().await,
+            Some(Fault::DiesAfter) => self.never(|state| state.dead = true).await,
+            Some(Fault::CcmDiesAfter) => self.never(|state| state.kill_ccm = true).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn never<T>(&self, note: impl FnOnce(&mut State)) -> T {
+        note(&mut self.state());
+        std::future::pending().await
     }
 }
+
+/// A call that is over, or dropped.
+struct Leaving<'a>(&'a Cloud);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.state().running.0 -= 1;
+    }
+}
+
+/// The outcome that a fault asks for instead of the work; `None`: the work.
+macro_rules! instead {
+    ($fault:expr, $response:ty, $failed:path) => {
+        match &$fault {
+            Some(Fault::Fails(failure)) => {
+                return Ok(Response::new(<$response>::from_outcome(Some($failed(
+                    failure.clone(),
+                )))));
+            }
+            Some(Fault::Unset) => {
+                return Ok(Response::new(<$response>::from_outcome(None)));
+            }
+            _ => {}
+        }
+    };
+}
+
+trait FromOutcome<O>: Default {
+    fn from_outcome(outcome: Option<O>) -> Self;
+}
+
+macro_rules! from_outcome {
+    ($response:ty, $outcome:ty) => {
+        impl FromOutcome<$outcome> for $response {
+            fn from_outcome(outcome: Option<$outcome>) -> Self {
+                Self {
+                    outcome,
+                    ..Self::default()
+                }
+            }
+        }
+    };
+}
+
+from_outcome!(
+    api::GetLoadBalancerResponse,
+    api::get_load_balancer_response::Outcome
+);
+from_outcome!(
+    api::EnsureLoadBalancerResponse,
+    api::ensure_load_balancer_response::Outcome
+);
+from_outcome!(
+    api::UpdateLoadBalancerResponse,
+    api::update_load_balancer_response::Outcome
+);
+from_outcome!(
+    api::DeleteLoadBalancerResponse,
+    api::delete_load_balancer_response::Outcome
+);
 
 fn names(targets: Option<api::TargetSet>) -> Vec<String> {
     match targets.and_then(|targets| targets.set) {
@@ -166,10 +313,14 @@ impl LoadBalancerService for Cloud {
     ) -> Answer<api::GetLoadBalancerResponse> {
         let request = request.into_inner();
         let service = request.service.unwrap_or_default();
-        self.enter("Get", Some(&service), request.handle.as_ref())
-            .await;
-        let state = self.state();
-        let found = match state.balancers.get(&service.uid) {
+        let fault = self.enter("Get", &service, request.handle.as_ref()).await?;
+        instead!(
+            fault,
+            api::GetLoadBalancerResponse,
+            api::get_load_balancer_response::Outcome::Failed
+        );
+        let balancer = self.state().balancers.get(&service.uid).cloned();
+        let found = match &balancer {
             None => api::LoadBalancer {
                 presence: api::LoadBalancerPresence::Absent.into(),
                 ..Default::default()
@@ -182,7 +333,9 @@ impl LoadBalancerService for Cloud {
                 in_sync: Some(*balancer == wanted(&service, request.targets)),
             },
         };
+        self.leave(fault).await?;
         Ok(Response::new(api::GetLoadBalancerResponse {
+            handle: balancer.map(|_| format!("h-{}", service.uid)),
             outcome: Some(api::get_load_balancer_response::Outcome::Found(found)),
             ..Default::default()
         }))
@@ -195,22 +348,30 @@ impl LoadBalancerService for Cloud {
         use api::ensure_load_balancer_response::Outcome;
         let request = request.into_inner();
         let service = request.service.unwrap_or_default();
-        self.enter("Ensure", Some(&service), request.handle.as_ref())
-            .await;
-        let mut state = self.state();
-        let outcome = state.instead.pop_front().unwrap_or_else(|| {
-            let balancer = wanted(&service, request.targets);
-            state.balancers.insert(service.uid.clone(), balancer);
-            Outcome::Ready(api::LoadBalancerReady {
-                status: Some(status()),
-            })
-        });
+        let fault = self
+            .enter("Ensure", &service, request.handle.as_ref())
+            .await?;
+        instead!(
+            fault,
+            api::EnsureLoadBalancerResponse,
+            api::ensure_load_balancer_response::Outcome::Failed
+        );
+        let (outcome, annotations) = {
+            let mut state = self.state();
+            let outcome = state.instead.pop_front().unwrap_or_else(|| {
+                let balancer = wanted(&service, request.targets);
+                let before = state.balancers.insert(service.uid.clone(), balancer);
+                state.made += usize::from(before.is_none());
+                Outcome::Ready(api::LoadBalancerReady {
+                    status: Some(status()),
+                })
+            });
+            (outcome, state.annotations.clone())
+        };
+        self.leave(fault).await?;
         Ok(Response::new(api::EnsureLoadBalancerResponse {
-            handle: state
-                .annotations
-                .is_none()
-                .then(|| format!("h-{}", service.uid)),
-            annotations: state.annotations.clone(),
+            handle: annotations.is_none().then(|| format!("h-{}", service.uid)),
+            annotations,
             outcome: Some(outcome),
             ..Default::default()
         }))
@@ -223,12 +384,20 @@ impl LoadBalancerService for Cloud {
         use api::update_load_balancer_response::Outcome;
         let request = request.into_inner();
         let service = request.service.unwrap_or_default();
-        self.enter("Update", Some(&service), request.handle.as_ref())
-            .await;
-        let mut state = self.state();
-        let (bad, fails) = (state.bad_targets.clone(), state.update_fails.clone());
+        let fault = self
+            .enter("Update", &service, request.handle.as_ref())
+            .await?;
+        instead!(
+            fault,
+            api::UpdateLoadBalancerResponse,
+            api::update_load_balancer_response::Outcome::Failed
+        );
+        let (bad, fails) = {
+            let state = self.state();
+            (state.bad_targets.clone(), state.update_fails.clone())
+        };
         let mut target_errors = Vec::new();
-        let outcome = match (state.balancers.get_mut(&service.uid), fails) {
+        let outcome = match (self.state().balancers.get_mut(&service.uid), fails) {
             (_, Some(failure)) => Outcome::Failed(failure),
             (Some(balancer), None) => {
                 balancer.targets = names(request.targets);
@@ -253,6 +422,7 @@ impl LoadBalancerService for Cloud {
                 ..Default::default()
             }),
         };
+        self.leave(fault).await?;
         Ok(Response::new(api::UpdateLoadBalancerResponse {
             outcome: Some(outcome),
             target_errors,
@@ -266,9 +436,16 @@ impl LoadBalancerService for Cloud {
     ) -> Answer<api::DeleteLoadBalancerResponse> {
         let request = request.into_inner();
         let service = request.service.unwrap_or_default();
-        self.enter("Delete", Some(&service), request.handle.as_ref())
-            .await;
+        let fault = self
+            .enter("Delete", &service, request.handle.as_ref())
+            .await?;
+        instead!(
+            fault,
+            api::DeleteLoadBalancerResponse,
+            api::delete_load_balancer_response::Outcome::Failed
+        );
         self.state().balancers.remove(&service.uid);
+        self.leave(fault).await?;
         Ok(Response::new(api::DeleteLoadBalancerResponse {
             outcome: Some(api::delete_load_balancer_response::Outcome::Done(
                 api::Done {},

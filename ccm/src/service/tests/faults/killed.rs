@@ -1,0 +1,40 @@
+//! The ccm is killed, anywhere.
+
+use super::super::World;
+use super::super::api_server::WriteFault;
+use super::super::cloud::Fault;
+use super::End;
+
+/// Fault: the ccm is killed right before or right after any write of a Service's life | the next process goes on where it ended: one load balancer, its handle stored, none left in the end
+#[tokio::test(start_paused = true)]
+async fn fault_service_ccm_killed_at_any_write() {
+    for fault in [WriteFault::CcmDiesBefore, WriteFault::CcmDiesAfter] {
+        for (end, least) in [(End::Deleted, 7), (End::TypeChanged, 8)] {
+            for number in 1.. {
+                let mut world = World::new(1).await;
+                world.server.fault(number, 1, fault);
+                world.lives(end, None).await;
+                let attempts = world.server.attempts();
+                if attempts < number {
+                    assert!(attempts >= least, "every write had its turn: {attempts}");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Fault: the ccm is killed while a call of the provider is under way, before or after its effect | the next process asks how things are, or asks for the same again: nothing is made twice, nothing is left
+#[tokio::test(start_paused = true)]
+async fn fault_service_ccm_killed_in_any_call() {
+    for rpc in ["Get", "Ensure", "Update", "Delete"] {
+        for fault in [Fault::CcmDiesBefore, Fault::CcmDiesAfter] {
+            for times in [1, 3] {
+                let mut world = World::new(1).await;
+                let faults = std::iter::repeat_n(fault.clone(), times).collect();
+                world.cloud.state().faults.insert(rpc, faults);
+                world.lives(End::Deleted, None).await;
+            }
+        }
+    }
+}
