@@ -34,7 +34,7 @@ async fn fault_node_killed_between_writes_of_its_initialisation() {
                 ccm = world.ccm(&flags);
             }
             let node = world.initialised(&name).await;
-            assert_eq!(addresses(&node).len(), 2, "{:?}", node.status);
+            assert_eq!(addresses(&node).len(), 1, "{:?}", node.status);
             assert_eq!(label(&node, "topology.kubernetes.io/zone"), Some("zone-1"));
             assert_eq!(
                 label(&node, "topology.kubernetes.io/region"),

@@ -205,8 +205,14 @@ async fn fault_service_provider_answers_a_grpc_status() {
         told: false,
         ..BACKOFF
     };
-    for code in 1..=16 {
-        in_each_rpc(&Fault::Status(tonic::Code::from(code)), row).await;
+    for code in [
+        tonic::Code::Unknown,
+        tonic::Code::DeadlineExceeded,
+        tonic::Code::NotFound,
+        tonic::Code::Unimplemented,
+        tonic::Code::Unavailable,
+    ] {
+        in_each_rpc(&Fault::Status(code), row).await;
     }
 }
 
