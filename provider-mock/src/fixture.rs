@@ -109,7 +109,7 @@ pub struct Capabilities {
     /// ClusterService.
     pub clusters: Offer,
     /// VolumeService.
-    pub volumes: Offer,
+    pub volumes: VolumeCapability,
     /// WatchChanges.
     pub changes: Offer,
 }
@@ -125,6 +125,28 @@ pub struct Offer {
 impl Default for Offer {
     fn default() -> Self {
         Self { offered: true }
+    }
+}
+
+/// What VolumeService can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VolumeCapability {
+    /// It is there.
+    pub offered: bool,
+    /// The sources that are this cloud's: a field of a volume's `spec`, or `csi/DRIVER`. A disk of another source has no labels. Empty: all are.
+    pub source_types: Vec<String>,
+    /// How many calls may run at once.
+    pub max_in_flight: u32,
+}
+
+impl Default for VolumeCapability {
+    fn default() -> Self {
+        Self {
+            offered: true,
+            source_types: vec!["csi/disk.mock.grpc-ccm.io".into()],
+            max_in_flight: 8,
+        }
     }
 }
 

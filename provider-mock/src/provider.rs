@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use provider_sdk::{
     Call, Change, Changes, Clusters, Failure, Health, Hints, InitializeRequest, Initialized,
     Instances, LoadBalancers, Node, NodeFieldGroup, NodeProjection, Provider, ProviderInfo, Routes,
-    Volume, Volumes, Zone, Zones, async_trait,
+    Volume, VolumeOptions, Volumes, Zone, Zones, async_trait,
 };
 
 use crate::cloud::Cloud;
@@ -161,6 +161,10 @@ impl Volumes for MockProvider {
     ) -> Result<BTreeMap<String, String>, Failure> {
         call.cloud_answered();
         let settings = self.cloud.settings();
+        let ours = &settings.capabilities.volumes.source_types;
+        if !ours.is_empty() && !ours.contains(&volume.source_name()) {
+            return Ok(BTreeMap::new());
+        }
         let labels = volume
             .source
             .values()
@@ -171,6 +175,15 @@ impl Volumes for MockProvider {
                 volume.name
             ))
         })
+    }
+
+    fn options(&self) -> VolumeOptions {
+        let settings = self.cloud.settings();
+        let offered = &settings.capabilities.volumes;
+        VolumeOptions {
+            source_types: offered.source_types.clone(),
+            max_in_flight: offered.max_in_flight,
+        }
     }
 }
 

@@ -419,3 +419,43 @@ async fn a_killed_provider_comes_back_with_the_same_cloud() {
     assert_eq!(other.load_balancers(), was);
     assert_eq!(other.instance_count(), 1);
 }
+
+#[tokio::test]
+async fn b_v1_disks_have_labels_missing_ones_do_not_exist_and_foreign_ones_have_none() {
+    use pb::get_volume_labels_response::Outcome;
+    let world = World::new("volumes: {disk-1: {topology.kubernetes.io/zone: a}}").await;
+    let info = world
+        .provider()
+        .get_provider_info(pb::GetProviderInfoRequest::default())
+        .await
+        .unwrap();
+    let capability = info.into_inner().capabilities.unwrap().volumes.unwrap();
+    assert_eq!(capability.source_types, ["csi/disk.mock.grpc-ccm.io"]);
+    assert_eq!(capability.max_in_flight, Some(8));
+    let labels = async |driver: &str, disk: &str| {
+        let source = [("driver", driver), ("volumeHandle", disk)];
+        let volume = pb::VolumeView {
+            name: "pv".into(),
+            source_type: "csi".into(),
+            source: source.map(|(key, value)| (key.into(), value.into())).into(),
+            ..Default::default()
+        };
+        let mut client = pb::volume_service_client::VolumeServiceClient::new(world.channel.clone());
+        let answer = client.get_volume_labels(pb::GetVolumeLabelsRequest {
+            cluster: cluster("us"),
+            volume: Some(volume),
+        });
+        answer.await.unwrap().into_inner().outcome.unwrap()
+    };
+    let ours = "disk.mock.grpc-ccm.io";
+    let Outcome::Labels(found) = labels(ours, "disk-1").await else {
+        panic!("it has labels");
+    };
+    assert_eq!(found.labels["topology.kubernetes.io/zone"], "a");
+    let Outcome::Failed(missing) = labels(ours, "disk-2").await else {
+        panic!("VOL-1");
+    };
+    assert_eq!(missing.code(), pb::FailureCode::NotFound);
+    let foreign = labels("disk.example.org", "disk-1").await;
+    assert_eq!(foreign, Outcome::Labels(pb::VolumeLabels::default()));
+}

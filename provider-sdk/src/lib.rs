@@ -46,7 +46,7 @@ pub use types::{
     AddressKind, Answers, Cluster, Node, NodeAddress, NodeFieldGroup, NodeInfo, NodeProjection,
     Ownership, Pending, Taint,
 };
-pub use volumes::{Volume, Volumes};
+pub use volumes::{Volume, VolumeOptions, Volumes};
 pub use zones::{Zone, Zones};
 
 /// Everything, for `use provider_sdk::prelude::*`.

@@ -18,15 +18,39 @@ pub trait Volumes: Send + Sync {
         call: &Call,
         volume: &Volume,
     ) -> Result<BTreeMap<String, String>, Failure>;
+
+    /// What the controller is told about this service.
+    fn options(&self) -> VolumeOptions {
+        VolumeOptions::default()
+    }
+}
+
+/// What the controller is told about the volumes service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeOptions {
+    /// The sources that are this cloud's (VOL-2): a field of `spec` such as `awsElasticBlockStore`, or `csi/DRIVER`. About volumes of other sources the
+    /// controller never asks. Empty by default: it asks about all.
+    pub source_types: Vec<String>,
+    /// How many calls of this service may run at once; 8 by default.
+    pub max_in_flight: u32,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            source_types: Vec::new(),
+            max_in_flight: 8,
+        }
+    }
 }
 
 /// A persistent volume.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Volume {
-    /// `metadata.name`.
+    /// `metadata.name`. Empty where the volume is about to be created with a generated name.
     pub name: String,
-    /// `metadata.uid`.
+    /// `metadata.uid`. Empty where the volume is about to be created.
     pub uid: String,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
@@ -34,6 +58,16 @@ pub struct Volume {
     pub annotations: BTreeMap<String, String>,
     /// The field of `spec` that holds the source, for example `awsElasticBlockStore` or `csi`.
     pub source_type: String,
-    /// The fields of that source with their values as text, for example `volumeID`.
+    /// The fields of that source with their values as text, for example `volumeID`. Objects and lists are left out.
     pub source: BTreeMap<String, String>,
+}
+
+impl Volume {
+    /// The source as [`VolumeOptions::source_types`] names it: `csi/DRIVER` for a CSI volume, else the field of `spec`.
+    pub fn source_name(&self) -> String {
+        match self.source.get("driver") {
+            Some(driver) if self.source_type == "csi" => format!("csi/{driver}"),
+            _ => self.source_type.clone(),
+        }
+    }
 }

@@ -321,7 +321,13 @@ fn capabilities(provider: &dyn Provider) -> pb::Capabilities {
             }
         }),
         clusters: provider.clusters().map(|_| pb::ClusterCapability {}),
-        volumes: provider.volumes().map(|_| pb::VolumeCapability {}),
+        volumes: provider.volumes().map(|volumes| {
+            let options = volumes.options();
+            pb::VolumeCapability {
+                source_types: options.source_types,
+                max_in_flight: Some(options.max_in_flight),
+            }
+        }),
         changes: provider.changes().map(|_| pb::ChangeCapability {}),
     }
 }
