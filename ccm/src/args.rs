@@ -122,7 +122,8 @@ pub struct Args {
     route_reconciliation_period: Duration,
 
     /// Controllers to run: '*', names, and -name to leave one out. Known: cloud-node-controller (cloud-node), cloud-node-lifecycle-controller
-    /// (cloud-node-lifecycle), service-lb-controller (service), node-route-controller (route).
+    /// (cloud-node-lifecycle), service-lb-controller (service), node-route-controller (route); and, off unless named,
+    /// persistent-volume-label-controller (pvlabel).
     #[arg(
         long,
         value_name = "NAMES",

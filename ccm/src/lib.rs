@@ -16,6 +16,7 @@ mod queue;
 pub mod run;
 mod serve;
 mod service;
+mod volume;
 mod writes;
 
 /// The domain that every label and annotation of our own begins with.

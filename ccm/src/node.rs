@@ -6,7 +6,7 @@
 //! ```
 
 mod addresses;
-mod labels;
+pub(crate) mod labels;
 pub(crate) mod lookup;
 mod metrics;
 mod plan;

@@ -238,6 +238,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         provider,
         config,
         cluster,
+        watch_client: clients.watch.clone(),
         writes: Writes::new(clients.write.clone(), events),
         status,
         fence,
@@ -379,6 +380,8 @@ pub(crate) struct LoopContext {
     pub(crate) config: Arc<Config>,
     /// The stores.
     pub(crate) cluster: Cluster,
+    /// For a watch that only one loop needs.
+    pub(crate) watch_client: kube::Client,
     /// Writes to Kubernetes.
     pub(crate) writes: Writes,
     /// The provider, as it is.

@@ -1,4 +1,4 @@
-//! Every patch and delete of Nodes and Services. Each carries the UID of the object it was decided for.
+//! Every patch and delete of Nodes, Services and PersistentVolumes. Each carries the UID of the object it was decided for.
 //!
 //! All patches are JSON merge patches: labels and annotations merge by key (null removes one), lists are replaced whole. A list that others
 //! write too (taints, finalizers, conditions) is replaced only at the resourceVersion that it was read at.
@@ -7,6 +7,7 @@ mod error;
 mod events;
 mod nodes;
 mod services;
+mod volumes;
 
 use std::fmt::Debug;
 
@@ -18,9 +19,12 @@ use serde_json::{Map, Value, json};
 use crate::cluster::Prune;
 
 pub(crate) use error::WriteError;
-pub(crate) use events::{EventMetrics, EventSink, EventType, node_reference, service_reference};
+pub(crate) use events::{
+    EventMetrics, EventSink, EventType, node_reference, service_reference, volume_reference,
+};
 pub(crate) use nodes::{NodePatch, NodeStatusPatch};
 pub(crate) use services::{ServicePatch, ServiceStatusPatch};
+pub(crate) use volumes::VolumePatch;
 
 /// Our name in the managed fields of what we write.
 pub(crate) const FIELD_MANAGER: &str = "ccm";

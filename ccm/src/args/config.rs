@@ -84,16 +84,24 @@ pub enum Controller {
     ServiceLb,
     /// `node-route-controller`.
     NodeRoute,
+    /// `persistent-volume-label-controller`: only where it is named.
+    VolumeLabel,
 }
 
 impl Controller {
     /// All controllers.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::CloudNode,
         Self::CloudNodeLifecycle,
         Self::ServiceLb,
         Self::NodeRoute,
+        Self::VolumeLabel,
     ];
+
+    /// Whether `*` means it too.
+    pub fn on_by_default(self) -> bool {
+        self != Self::VolumeLabel
+    }
 
     /// The controller's short name.
     pub fn alias(self) -> &'static str {
@@ -102,6 +110,7 @@ impl Controller {
             Self::CloudNodeLifecycle => "cloud-node-lifecycle",
             Self::ServiceLb => "service",
             Self::NodeRoute => "route",
+            Self::VolumeLabel => "pvlabel",
         }
     }
 
@@ -112,6 +121,7 @@ impl Controller {
             Self::CloudNodeLifecycle => "cloud-node-lifecycle-controller",
             Self::ServiceLb => "service-lb-controller",
             Self::NodeRoute => "node-route-controller",
+            Self::VolumeLabel => "persistent-volume-label-controller",
         }
     }
 }

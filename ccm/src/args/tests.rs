@@ -38,7 +38,8 @@ fn b_m5_defaults_are_those_of_the_go_ccm() {
     assert_eq!(config.node.status_update_frequency, Duration::from_mins(5));
     assert_eq!(config.node_lifecycle.monitor_period, Duration::from_secs(5));
     assert_eq!(config.serve.port, 10258);
-    assert_eq!(config.controllers, BTreeSet::from(Controller::ALL));
+    let on = Controller::ALL.into_iter().filter(|it| it.on_by_default());
+    assert_eq!(config.controllers, on.collect::<BTreeSet<_>>());
     assert_eq!(
         config.kube_api_qps, None,
         "▲M11: no throttle unless asked for"
@@ -58,7 +59,7 @@ fn b_m3_lease_defaults() {
 
 #[test]
 fn b_m1_controllers_by_name_alias_star_and_minus() {
-    use Controller::{CloudNode, CloudNodeLifecycle, NodeRoute, ServiceLb};
+    use Controller::{CloudNode, CloudNodeLifecycle, NodeRoute, ServiceLb, VolumeLabel};
     for (flag, expected) in [
         (
             "*",
@@ -76,6 +77,12 @@ fn b_m1_controllers_by_name_alias_star_and_minus() {
         (
             "route,cloud-node-lifecycle",
             vec![CloudNodeLifecycle, NodeRoute],
+        ),
+        // Off by default (B-V1).
+        ("pvlabel", vec![VolumeLabel]),
+        (
+            "*,persistent-volume-label-controller,-route",
+            vec![CloudNode, CloudNodeLifecycle, ServiceLb, VolumeLabel],
         ),
     ] {
         let config = config(&[&format!("--controllers={flag}")]).unwrap();

@@ -295,7 +295,7 @@ fn controllers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Contr
     let (mut on, mut off) = (BTreeSet::new(), BTreeSet::new());
     for word in given {
         if word == "*" {
-            on.extend(Controller::ALL);
+            on.extend(Controller::ALL.into_iter().filter(|it| it.on_by_default()));
             continue;
         }
         let (set, name) = match word.strip_prefix('-') {

@@ -2,7 +2,7 @@
 //!
 //! A pruned object is no base for a patch that replaces a list which is pruned here (a Node's conditions).
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// What `kubectl apply` notes on an object: the whole of it, a second time.
@@ -56,6 +56,35 @@ impl Prune for Node {
             node_info: status.node_info,
             ..Default::default()
         });
+    }
+}
+
+impl Prune for PersistentVolume {
+    /// What stays: name, labels, annotations, whether it is being deleted, the plain fields of its source, and the node affinity.
+    fn prune(&mut self) {
+        prune_meta(&mut self.metadata);
+        self.metadata.owner_references = None;
+        self.metadata.finalizers = None;
+        self.status = None;
+        let Some(spec) = &mut self.spec else {
+            return;
+        };
+        spec.access_modes = None;
+        spec.capacity = None;
+        spec.claim_ref = None;
+        spec.mount_options = None;
+        spec.persistent_volume_reclaim_policy = None;
+        spec.storage_class_name = None;
+        spec.volume_attributes_class_name = None;
+        spec.volume_mode = None;
+        if let Some(csi) = &mut spec.csi {
+            csi.volume_attributes = None;
+            csi.controller_expand_secret_ref = None;
+            csi.controller_publish_secret_ref = None;
+            csi.node_expand_secret_ref = None;
+            csi.node_publish_secret_ref = None;
+            csi.node_stage_secret_ref = None;
+        }
     }
 }
 

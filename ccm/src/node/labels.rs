@@ -150,7 +150,7 @@ fn describe(key: &str, value: &str) -> String {
 }
 
 /// Keys that are not the provider's to give: Kubernetes' own (B-N4) and ours, one of which says whose a Node is.
-fn reserved(key: &str) -> bool {
+pub(crate) fn reserved(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else {
         return false;
     };
@@ -168,7 +168,7 @@ fn reserved(key: &str) -> bool {
 }
 
 /// A label value of Kubernetes: at most 63 of letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit.
-fn valid_value(value: &str) -> bool {
+pub(crate) fn valid_value(value: &str) -> bool {
     value.is_empty() || valid_name(value)
 }
 
@@ -183,7 +183,7 @@ fn valid_name(name: &str) -> bool {
 }
 
 /// A label key of Kubernetes: a name, and before it perhaps a DNS subdomain and a slash.
-fn valid_key(key: &str) -> bool {
+pub(crate) fn valid_key(key: &str) -> bool {
     match key.split_once('/') {
         None => valid_name(key),
         Some((domain, name)) => {

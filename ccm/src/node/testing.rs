@@ -149,6 +149,7 @@ impl FakeApi {
                 nodes: self.store.clone(),
                 ..Cluster::default()
             },
+            watch_client: self.client(),
             writes: Writes::new(self.client(), EventSink::unwritten()),
             status,
             fence: Fence::open(),

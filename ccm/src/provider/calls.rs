@@ -3,6 +3,7 @@
 mod balancers;
 mod instances;
 mod listing;
+mod volumes;
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -29,12 +30,8 @@ const SLOWED: Duration = Duration::from_secs(5);
 impl Lane {
     /// A lane for the `max_in_flight` of a capability: 8 where it is absent or zero, at most 32.
     pub(super) fn new(max_in_flight: Option<u32>) -> Self {
-        let width = match max_in_flight {
-            None | Some(0) => 8,
-            Some(width) => width.min(32) as usize,
-        };
         Self {
-            permits: Semaphore::new(width),
+            permits: Semaphore::new(width(max_in_flight)),
             not_before: Mutex::new(None),
         }
     }
@@ -87,11 +84,20 @@ impl Lane {
     }
 }
 
+/// How many calls may run at once: 8 where it is absent or zero, at most 32.
+fn width(max_in_flight: Option<u32>) -> usize {
+    match max_in_flight {
+        None | Some(0) => 8,
+        Some(width) => width.min(32) as usize,
+    }
+}
+
 /// The lanes of a session.
 pub(super) struct Lanes {
     pub(super) instances: Lane,
     pub(super) zones: Lane,
     pub(super) load_balancers: Lane,
+    pub(super) volumes: Lane,
 }
 
 /// One kind of call.

@@ -1,5 +1,7 @@
 //! Kubernetes objects as the provider sees them, and what it answers as Kubernetes objects. Pure.
 
+mod volumes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -11,6 +13,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::Trouble;
 use super::limits::{self, NAME_LIMIT};
+
+pub(crate) use volumes::{is_asked_about, volume_view};
 
 /// kubectl's copy of the object: never sent (it is large, and may hold what was since removed for a reason).
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

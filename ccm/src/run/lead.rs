@@ -14,7 +14,7 @@ use super::{LoopContext, LoopMetrics};
 use crate::args::Controller;
 use crate::lease::{Lost, Term};
 use crate::provider::ProviderStatus;
-use crate::{node, node_lifecycle, service};
+use crate::{node, node_lifecycle, service, volume};
 
 /// How long loops may finish what they are at before their calls are cancelled.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -120,6 +120,10 @@ fn obstacle(controller: Controller, capabilities: &Capabilities) -> Option<&'sta
             .is_none()
             .then_some("the provider offers no load balancers"),
         Controller::NodeRoute => Some("this version has no route controller yet"),
+        Controller::VolumeLabel => capabilities
+            .volumes
+            .is_none()
+            .then_some("the provider offers no volumes"),
     }
 }
 
@@ -190,6 +194,7 @@ impl Loops {
                     node_lifecycle::run(context, loops.node_lifecycle).await;
                 }
                 Controller::ServiceLb => service::run(context, loops.service).await,
+                Controller::VolumeLabel => volume::run(context).await,
                 // Never started: see `obstacle`.
                 Controller::NodeRoute => {}
             }
@@ -255,7 +260,13 @@ mod tests {
             load_balancers: Some(api::LoadBalancerCapability::default()),
             ..Capabilities::default()
         };
+        let volumes = Capabilities {
+            volumes: Some(api::VolumeCapability::default()),
+            ..Capabilities::default()
+        };
         for (controller, capabilities, runs) in [
+            (Controller::VolumeLabel, &volumes, true),
+            (Controller::VolumeLabel, &instances, false),
             (Controller::CloudNode, &nothing, false),
             (Controller::CloudNode, &instances, true),
             (Controller::CloudNodeLifecycle, &instances, true),

@@ -85,6 +85,7 @@ impl World {
             provider: "mock".into(),
             config: Arc::new(config.unwrap()),
             cluster: self.server.cluster.clone(),
+            watch_client: self.server.client(),
             writes: Writes {
                 client: self.client.clone(),
                 events: self.events.clone(),

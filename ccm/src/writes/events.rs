@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Service};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, PersistentVolume, Service};
 use kube::{Client, Resource};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -236,6 +236,11 @@ pub(crate) fn node_reference(node: &Node) -> ObjectReference {
 /// The reference of a Service.
 pub(crate) fn service_reference(service: &Service) -> ObjectReference {
     reference(service, "Service")
+}
+
+/// The reference of a PersistentVolume.
+pub(crate) fn volume_reference(volume: &PersistentVolume) -> ObjectReference {
+    reference(volume, "PersistentVolume")
 }
 
 #[cfg(test)]

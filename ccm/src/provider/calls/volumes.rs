@@ -1,0 +1,53 @@
+//! VolumeService.
+
+use std::collections::BTreeMap;
+
+use api::volume_service_client::VolumeServiceClient;
+use cloud_provider_api::v1alpha1 as api;
+
+use super::super::connect::Link;
+use super::super::limits::{self, MAX_ANSWER_BYTES};
+use super::super::{Session, Trouble};
+use super::{Answered, Rpc, timed};
+
+impl Session {
+    /// The labels of this volume; none for one that is not this cloud's (VOL-1). Keys and values are as the provider gave them.
+    pub(crate) async fn get_volume_labels(
+        &self,
+        volume: api::VolumeView,
+    ) -> Result<BTreeMap<String, String>, Trouble> {
+        self.offered("volumes", self.offers(|c| c.volumes.is_some()))?;
+        let request = api::GetVolumeLabelsRequest {
+            cluster: Some(self.cluster.clone()),
+            volume: Some(volume),
+        };
+        limits::check_request(&request, self.max_request_bytes)?;
+        let rpc = Rpc {
+            name: "GetVolumeLabels",
+            lane: &self.lanes.volumes,
+            deadline: self.deadlines.lookup,
+        };
+        self.call(rpc, None, |link, deadline| async move {
+            use api::get_volume_labels_response::Outcome;
+            let answer = VolumeServiceClient::with_origin(link, Link::origin())
+                .max_decoding_message_size(MAX_ANSWER_BYTES)
+                .get_volume_labels(timed(request, deadline))
+                .await?;
+            match answer.into_inner().outcome {
+                None => Err(Trouble::fault(
+                    "the answer has no outcome, or one that this contract minor does not know",
+                )),
+                Some(Outcome::Failed(failure)) => Err(failure.into()),
+                Some(Outcome::Labels(labels)) => Ok(Answered::well(labels.labels)),
+            }
+        })
+        .await
+    }
+
+    /// `VolumeCapability.max_in_flight`, with its default, at most 32.
+    pub(crate) fn volumes_in_flight(&self) -> usize {
+        let offered = self.info.capabilities.as_ref();
+        let stated = offered.and_then(|offered| offered.volumes.as_ref()?.max_in_flight);
+        super::width(stated)
+    }
+}

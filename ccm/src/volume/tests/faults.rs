@@ -1,0 +1,221 @@
+//! What goes wrong, and what comes of it.
+
+use provider_mock::{Fault, FaultKind};
+use provider_sdk::FailureCode;
+
+use super::*;
+use crate::provider::testing::SCOPE_KEY;
+
+impl Bench {
+    fn fails(&self, code: FailureCode, times: u32) {
+        let fault = Fault::failure(GET, code).times(times);
+        self.cloud.set_fault(fault).unwrap();
+    }
+}
+
+/// Fault: the provider answers with a failure other than NOT_FOUND | the volume is asked about again after what the contract's table says, with a Warning event where the table has one
+#[tokio::test(start_paused = true)]
+async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
+    use FailureCode as C;
+    for (code, least, most, events) in [
+        (C::Invalid, 1_800, 1_801, 1),
+        (C::Precondition, 0, 2, 1),
+        (C::Conflict, 300, 301, 1),
+        (C::Busy, 1, 2, 0),
+        (C::Throttled, 1, 10, 0),
+        // One event for all volumes.
+        (C::Credentials, 300, 301, 1),
+        (C::Unavailable, 0, 2, 0),
+        (C::NotInitialized, 0, 10, 0),
+        (C::Internal, 0, 2, 1),
+    ] {
+        let bench = Bench::new().await;
+        bench.fails(code, 1);
+        let started = Instant::now();
+        bench.api.put(disk("pv", "d-1"));
+        bench.labelled("pv").await;
+        let took = started.elapsed().as_secs();
+        assert!((least..=most).contains(&took), "{code:?}: {took} s");
+        assert_eq!(bench.told("VolumeLabelsFailed"), events, "{code:?}");
+        assert_eq!(
+            (bench.calls(), bench.api.patches().len()),
+            (2, 1),
+            "{code:?}"
+        );
+    }
+}
+
+/// Fault: the credentials are refused for many volumes | one event, not one per volume; all are tried again every 5 min
+#[tokio::test(start_paused = true)]
+async fn fault_volume_refused_credentials_are_told_once() {
+    let bench = Bench::new().await;
+    bench.fails(FailureCode::Credentials, 3);
+    for number in 1..=3 {
+        bench
+            .api
+            .put(disk(&format!("pv-{number}"), &format!("d-{number}")));
+    }
+    for number in 1..=3 {
+        bench.labelled(&format!("pv-{number}")).await;
+    }
+    assert_eq!(bench.told("VolumeLabelsFailed"), 1);
+}
+
+/// Fault: a volume is BUSY again and again | five quick tries, then backoff and an event
+#[tokio::test(start_paused = true)]
+async fn fault_volume_busy_five_times_then_backoff() {
+    let bench = Bench::new().await;
+    bench.fails(FailureCode::Busy, 6);
+    let started = Instant::now();
+    bench.api.put(disk("pv", "d-1"));
+    bench.labelled("pv").await;
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert_eq!(bench.told("VolumeLabelsFailed"), 1, "the sixth time");
+}
+
+/// Fault: the cloud has no such disk | the volume is left alone, with one Warning event, until it changes or another process leads
+#[tokio::test(start_paused = true)]
+async fn fault_volume_a_missing_disk_is_left_alone() {
+    let mut bench = Bench::new().await;
+    bench.api.put(disk("pv", "nowhere"));
+    sleep(Duration::from_hours(3)).await;
+    assert_eq!((bench.calls(), bench.api.patches().len()), (1, 0));
+    assert_eq!(bench.told("VolumeNotFound"), 1);
+    // A provider that only comes back knows no more than before.
+    bench.start_provider().await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(bench.calls(), 1);
+    bench.restart().await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(bench.calls(), 2);
+}
+
+/// Fault: the provider does not answer for one volume | others go on; that one is asked about again after its deadline, with an event
+#[tokio::test(start_paused = true)]
+async fn fault_volume_a_hang_stops_nobody_else() {
+    let bench = Bench::new().await;
+    let hang = Fault::new(GET, FaultKind::Hang).subject("stuck").times(1);
+    bench.cloud.set_fault(hang).unwrap();
+    let started = Instant::now();
+    bench.api.put(disk("stuck", "d-1"));
+    bench.api.put(disk("pv", "d-2"));
+    bench.labelled("pv").await;
+    assert!(started.elapsed() < Duration::from_secs(2));
+    bench.labelled("stuck").await;
+    let took = started.elapsed();
+    assert!(
+        (Duration::from_secs(60)..Duration::from_secs(65)).contains(&took),
+        "{took:?}"
+    );
+    assert_eq!(bench.told("VolumeLabelsFailed"), 1);
+}
+
+/// Fault: the answer has no outcome, no content, cannot be decoded, is larger than 16 MiB, or is a gRPC status | nothing is concluded, and it is asked again
+#[tokio::test(start_paused = true)]
+async fn fault_volume_an_answer_that_is_none_changes_nothing() {
+    for kind in [
+        FaultKind::UnsetOutcome,
+        FaultKind::EmptyAnswer,
+        FaultKind::NoAnswer,
+        FaultKind::Garbage,
+        FaultKind::Oversized,
+        FaultKind::Status,
+        FaultKind::StatusAfter,
+    ] {
+        let bench = Bench::new().await;
+        bench
+            .cloud
+            .set_fault(Fault::new(GET, kind).times(2))
+            .unwrap();
+        bench.api.put(disk("pv", "d-1"));
+        bench.labelled("pv").await;
+        assert_eq!(
+            (bench.calls(), bench.api.patches().len()),
+            (3, 1),
+            "{kind:?}"
+        );
+    }
+}
+
+/// Fault: the provider dies during a call, before or after it looked | the loop pauses and goes on within a second of its return
+#[tokio::test(start_paused = true)]
+async fn fault_volume_a_provider_that_dies_is_waited_for() {
+    for kind in [FaultKind::Crash, FaultKind::CrashAfter] {
+        let bench = Bench::new().await;
+        bench
+            .cloud
+            .set_fault(Fault::new(GET, kind).times(1))
+            .unwrap();
+        bench.api.put(disk("pv", "d-1"));
+        let mut status = bench.running.status.clone();
+        status
+            .wait_for(|status| status.session.is_none())
+            .await
+            .unwrap();
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(bench.calls(), 1);
+        bench.start_provider().await;
+        bench.running.session().await;
+        let back = Instant::now();
+        bench.labelled("pv").await;
+        assert!(back.elapsed() < Duration::from_secs(1), "{kind:?}");
+        assert_eq!(bench.told("Volume"), 0, "{:?}", bench.events.recorded());
+    }
+}
+
+/// Fault: the provider's credentials reach another account, project or region than before | no volume is asked about or written until the scope is accepted
+#[tokio::test(start_paused = true)]
+async fn fault_volume_another_cloud_scope_labels_nothing() {
+    let bench = Bench::not_leading().await;
+    let elsewhere = BTreeMap::from([(SCOPE_KEY.to_owned(), "another account".to_owned())]);
+    bench.running.annotations.send_replace(elsewhere);
+    bench.running.lead();
+    bench.running.session().await;
+    bench.api.put(disk("pv", "d-1"));
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(bench.calls(), 0);
+    let scope = bench.running.status.borrow().cloud_scope.clone().unwrap();
+    let accepted = BTreeMap::from([(SCOPE_KEY.to_owned(), scope)]);
+    bench.running.annotations.send_replace(accepted);
+    bench.labelled("pv").await;
+}
+
+/// Fault: the API server answers the patch with 409, 429, 500 or 503 | the volume is planned anew from what is there then, with backoff; one patch is carried out
+#[tokio::test(start_paused = true)]
+async fn fault_volume_a_patch_that_did_not_happen_is_repeated() {
+    for code in [409, 429, 500, 503] {
+        let bench = Bench::new().await;
+        bench.api.answer_next_patch(code);
+        bench.api.put(disk("pv", "d-1"));
+        bench.labelled("pv").await;
+        assert_eq!(bench.api.patches().len(), 2, "{code}");
+        assert_eq!(bench.events.recorded(), Vec::<String>::new(), "{code}");
+    }
+}
+
+/// Fault: the API server refuses the patch (a missing right, a policy) | a Warning event, and another try after 30 min
+#[tokio::test(start_paused = true)]
+async fn fault_volume_a_refused_patch_is_told_and_tried_slowly() {
+    for code in [403, 422] {
+        let bench = Bench::new().await;
+        bench.api.answer_next_patch(code);
+        let started = Instant::now();
+        bench.api.put(disk("pv", "d-1"));
+        bench.labelled("pv").await;
+        assert!(started.elapsed() >= Duration::from_mins(30), "{code}");
+        assert_eq!(bench.told("VolumeWriteRefused"), 1, "{code}");
+        assert_eq!(bench.api.patches().len(), 2, "{code}");
+    }
+}
+
+/// Fault: the volume is deleted while it is asked about | nothing more is done
+#[tokio::test(start_paused = true)]
+async fn fault_volume_one_that_is_gone_meanwhile_is_forgotten() {
+    let bench = Bench::new().await;
+    bench.api.put(disk("pv", "d-1"));
+    bench.api.gone_before_next_patch("pv");
+    sleep(Duration::from_hours(1)).await;
+    assert_eq!((bench.calls(), bench.api.patches().len()), (1, 1));
+    assert_eq!(bench.events.recorded(), Vec::<String>::new());
+}
