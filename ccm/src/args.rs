@@ -10,6 +10,7 @@ mod parse;
 mod tests;
 mod validate;
 pub(crate) mod version;
+mod webhook;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -285,6 +286,9 @@ pub struct Args {
     /// Print the version and end; `raw` prints all that is known about it.
     #[arg(long, value_name = "true|raw", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = version::format, help_heading = "Global flags")]
     version: Option<VersionFormat>,
+
+    #[command(flatten)]
+    webhook: webhook::WebhookArgs,
 
     #[command(flatten)]
     legacy: legacy::LegacyArgs,

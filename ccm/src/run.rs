@@ -6,6 +6,7 @@ mod lead;
 mod scope;
 mod status;
 mod system;
+mod webhooks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(crate) struct Deps {
     pub(crate) identity: String,
     /// The HTTPS port, bound; `None`: there is none.
     pub(crate) listener: Option<serve::Listener>,
+    /// The port of the admission webhooks, bound; `None`: there is none.
+    pub(crate) webhook_listener: Option<serve::Listener>,
     /// Who is asked about the callers of the HTTPS port, where that is not the API server of `kube`.
     pub(crate) authentication: Option<kube_client::Base>,
     /// As `authentication`, for what they may do.
@@ -139,6 +142,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
     let provider_metrics = provider::Metrics::register(&mut registry);
     let lease_metrics = lease::Metrics::register(&mut registry);
     let kube_metrics = kube_client::Metrics::register(&mut registry);
+    let webhook_metrics = serve::WebhookMetrics::register(&mut registry);
     let seed = |salt: u64| {
         deps.seed
             .wrapping_add(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -232,6 +236,11 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
             reviewer,
         };
         closing.spawn(serve::serve(listener, site, stop_serving.clone()));
+    }
+
+    if let Some(listener) = deps.webhook_listener {
+        let site = webhooks::site(&config, &provider, &status, webhook_metrics);
+        closing.spawn(serve::serve_webhooks(listener, site, stop_serving.clone()));
     }
 
     let context = LoopContext {

@@ -1,4 +1,4 @@
-//! The HTTPS port: health, metrics, configz, status page (B-M4).
+//! The HTTPS ports: health, metrics, configz, status page (B-M4); and another one for admission webhooks.
 //!
 //! ```text
 //! connections (TLS, limits)  ->  admit (method, always-allowed path, reviewer)  ->  one of the endpoints
@@ -12,6 +12,7 @@ mod reviews;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod webhook;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,7 @@ use crate::args::{Config, version};
 pub(crate) use auth::Reviewer;
 pub(crate) use connections::Listener;
 pub(crate) use health::{Health, Probe};
+pub(crate) use webhook::{Review, WebhookMetrics, WebhookSite, serve_webhooks};
 
 use auth::Refusal;
 use connections::Limits;

@@ -11,6 +11,7 @@ mod plan;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod webhook;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicBool;
@@ -25,6 +26,7 @@ use crate::cluster::{Change, Store};
 use crate::provider::{ProviderStatus, Session};
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
+pub(crate) use webhook::Webhook;
 
 /// Its name, as events show it.
 const COMPONENT: &str = "persistent-volume-label-controller";

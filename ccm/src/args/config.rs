@@ -33,6 +33,8 @@ pub struct Config {
     pub route: RouteConfig,
     /// The HTTPS port.
     pub serve: ServeConfig,
+    /// The admission webhooks, where any is asked for.
+    pub webhooks: Option<WebhookConfig>,
     /// The leader steps down after so long without an answer of its provider. 60 s.
     #[serde(serialize_with = "go_duration")]
     pub provider_timeout: Duration,
@@ -263,6 +265,45 @@ pub struct ServeConfig {
     pub authentication_skip_lookup: bool,
     /// `--authorization-always-allow-paths`; `/healthz`, `/readyz`, `/livez`.
     pub always_allow_paths: Vec<String>,
+}
+
+/// The admission webhooks and their HTTPS port.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WebhookConfig {
+    /// `--webhooks`; none.
+    pub webhooks: BTreeSet<Webhook>,
+    /// `--webhook-bind-address`; 0.0.0.0.
+    pub bind_address: IpAddr,
+    /// `--webhook-secure-port`; 10260.
+    pub port: u16,
+    /// `--webhook-tls-cert-file` and `--webhook-tls-private-key-file`, or what lies in `--webhook-cert-dir`.
+    pub tls: TlsFiles,
+}
+
+/// The admission webhooks. All are off by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Webhook {
+    /// Labels and node affinity of new PersistentVolumes (B-V1).
+    VolumeLabel,
+}
+
+impl Webhook {
+    /// All webhooks.
+    pub const ALL: [Self; 1] = [Self::VolumeLabel];
+
+    /// The webhook's name, as in `--webhooks`, in metrics, and in its path.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::VolumeLabel => "persistent-volume-label",
+        }
+    }
+}
+
+impl Serialize for Webhook {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 /// Certificate and key on disk, PEM.

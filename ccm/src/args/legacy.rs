@@ -13,7 +13,6 @@ const GATES: &str = "there are no feature gates in this version";
 const TLS: &str =
     "rustls decides on versions and cipher suites (TLS 1.2 and 1.3, forward secret suites only)";
 const REQUEST_HEADER: &str = "authentication by a front proxy is not served by this version";
-const WEBHOOKS: &str = "there are no admission webhooks in this version";
 const CACHE: &str = "answers of the API server about callers are cached for 10 s";
 const LOGS: &str = "logs go to standard error; see -v, --logging-format and RUST_LOG";
 const CONTENT_TYPE: &str = "the API server is spoken to in JSON";
@@ -86,17 +85,11 @@ const FLAGS: &[Legacy] = &[
     flag("Generic flags", "show-hidden-metrics-for-version", Text, "", "no metric is hidden"),
     flag("Generic flags", "use-service-account-credentials", Bool, "false", CREDENTIALS),
     flag("Cloud-node-controller flags", "concurrent-node-status-updates", Count, "", BATCHES),
-    flag("Webhook flags", "webhooks", List, "", WEBHOOKS),
-    flag("Webhook serving flags", "webhook-bind-address", Text, "", WEBHOOKS),
-    flag("Webhook serving flags", "webhook-cert-dir", Text, "", WEBHOOKS),
-    flag("Webhook serving flags", "webhook-disable-http2-serving", Bool, "true", WEBHOOKS),
-    flag("Webhook serving flags", "webhook-secure-port", Count, "0", WEBHOOKS),
-    flag("Webhook serving flags", "webhook-tls-cert-file", Text, "", WEBHOOKS),
-    flag("Webhook serving flags", "webhook-tls-cipher-suites", List, "", WEBHOOKS),
-    flag("Webhook serving flags", "webhook-tls-curve-preferences", List, "", WEBHOOKS),
-    flag("Webhook serving flags", "webhook-tls-min-version", Text, "", WEBHOOKS),
-    flag("Webhook serving flags", "webhook-tls-private-key-file", Text, "", WEBHOOKS),
-    flag("Webhook serving flags", "webhook-tls-sni-cert-key", List, "", WEBHOOKS),
+    flag("Webhook serving flags", "webhook-disable-http2-serving", Bool, "true", "the webhooks' port speaks HTTP/1.1"),
+    flag("Webhook serving flags", "webhook-tls-cipher-suites", List, "", TLS),
+    flag("Webhook serving flags", "webhook-tls-curve-preferences", List, "", TLS),
+    flag("Webhook serving flags", "webhook-tls-min-version", Text, "", TLS),
+    flag("Webhook serving flags", "webhook-tls-sni-cert-key", List, "", "one certificate is served: see --webhook-tls-cert-file"),
     flag("Secure serving flags", "cert-dir", Text, "", "a self-made certificate lives in memory only: see --tls-cert-file"),
     flag("Secure serving flags", "disable-http2-serving", Bool, "true", "the HTTPS port speaks HTTP/1.1"),
     flag("Secure serving flags", "http2-max-streams-per-connection", Count, "", "the HTTPS port speaks HTTP/1.1"),

@@ -308,7 +308,7 @@ fn b_m5_flags_of_the_go_ccm_are_answered_unless_they_ask_for_what_is_so_anyway()
             "/etc/cloud.conf",
             "--profiling",
             "--min-resync-period=12h0m0s",
-            "--feature-gates=CloudControllerManagerWebhook=true",
+            "--feature-gates=CloudControllerManagerWebhook=false",
             "--kube-api-burst=30",
         ]),
         [
@@ -349,7 +349,7 @@ fn b_m5_values_of_flags_that_do_nothing_are_checked_too() {
         ("--profiling=maybe", "true, false"),
         ("--min-resync-period=12", "such as 5s"),
         ("--http2-max-streams-per-connection=many", "whole number"),
-        ("--webhook-secure-port=-1", "not negative"),
+        ("--webhook-secure-port=-1", "0..=65535"),
     ] {
         refused(&[flag], &[flag.split('=').next().unwrap(), word]);
     }
@@ -395,3 +395,5 @@ fn the_command_line_is_consistent() {
     Args::command().debug_assert();
     command().debug_assert();
 }
+
+mod webhooks;

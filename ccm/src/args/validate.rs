@@ -119,6 +119,7 @@ impl Args {
                 ));
             }
         }
+        let webhooks = self.webhook.config(&mut wrong);
         if !wrong.is_empty() {
             return Err(wrong);
         }
@@ -179,6 +180,7 @@ impl Args {
                     .filter(|path| !path.is_empty())
                     .collect(),
             },
+            webhooks,
             provider_timeout: self.provider_timeout,
             max_call_deadline: self.max_provider_call_deadline,
             kube_api_qps: self.kube_api_qps.filter(|qps| *qps > 0.0),

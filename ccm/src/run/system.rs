@@ -28,6 +28,13 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
         0 => None,
         _ => Some(serve::Listener::bind(&config.serve).await.map_err(start)?),
     };
+    let webhook_listener = match &config.webhooks {
+        None => None,
+        Some(webhooks) => {
+            let listener = serve::Listener::bind_webhooks(webhooks).await;
+            Some(listener.map_err(start)?)
+        }
+    };
     let provider = config.providers.first().ok_or(RunError::NoProvider)?;
     let connector = Arc::new(UnixConnector {
         socket: provider.socket.clone(),
@@ -44,6 +51,7 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
         seed: unique.as_u64_pair().1,
         identity: lease::identity(&host, unique),
         listener,
+        webhook_listener,
         shutdown: shutdown.clone(),
     };
     let running = run(deps, config);

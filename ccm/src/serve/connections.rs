@@ -13,8 +13,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::tls::{self, BindError, Pem};
-use crate::args::{ServeConfig, TlsFiles};
+use super::tls::{self, BindError, Flags, Pem};
+use crate::args::{ServeConfig, TlsFiles, WebhookConfig};
 
 /// Request line and headers together; a token of a few kilobytes fits.
 const HEAD_BYTES: usize = 64 * 1024;
@@ -59,6 +59,7 @@ pub(crate) struct Listener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,
     files: Option<(TlsFiles, Pem)>,
+    flags: &'static Flags,
     /// The self-made certificate.
     #[cfg(test)]
     pub(super) certificate: Option<rustls_pki_types::CertificateDer<'static>>,
@@ -68,18 +69,33 @@ impl Listener {
     /// Reads or makes the certificate, then binds the port. A port of 0 means "off" in the configuration: the caller does not call this then
     /// (here it would take any free port).
     pub(crate) async fn bind(config: &ServeConfig) -> Result<Self, BindError> {
+        let asked = SocketAddr::new(config.bind_address, config.port);
+        Self::open(asked, config.tls.as_ref(), &tls::SECURE).await
+    }
+
+    /// The same for the webhooks' port, whose certificate is always one of files: the API server has to trust it.
+    pub(crate) async fn bind_webhooks(config: &WebhookConfig) -> Result<Self, BindError> {
+        let asked = SocketAddr::new(config.bind_address, config.port);
+        Self::open(asked, Some(&config.tls), &tls::WEBHOOKS).await
+    }
+
+    async fn open(
+        asked: SocketAddr,
+        files: Option<&TlsFiles>,
+        flags: &'static Flags,
+    ) -> Result<Self, BindError> {
         let mut made = None;
-        let (acceptor, files) = if let Some(files) = &config.tls {
-            let pem = Pem::read(files).await?;
-            (pem.acceptor(files)?, Some((files.clone(), pem)))
+        let (acceptor, files) = if let Some(files) = files {
+            let pem = Pem::read(files, flags).await?;
+            (pem.acceptor(files, flags)?, Some((files.clone(), pem)))
         } else {
             let hostname = gethostname::gethostname();
             let (acceptor, certificate) = tls::self_made(&hostname.to_string_lossy())?;
             made = Some(certificate);
             (acceptor, None)
         };
-        let asked = SocketAddr::new(config.bind_address, config.port);
         let failed = |error| BindError::Address {
+            flags: flags.address,
             address: asked,
             error,
         };
@@ -89,6 +105,7 @@ impl Listener {
             tcp,
             acceptor,
             files,
+            flags,
             #[cfg(test)]
             certificate: made,
         })
@@ -112,12 +129,13 @@ pub(super) async fn serve(
         tcp,
         acceptor,
         files,
+        flags,
         ..
     } = listener;
     let (acceptors, acceptor) = watch::channel(acceptor);
     let mut renewal = JoinSet::new();
     if let Some((files, pem)) = files {
-        renewal.spawn(tls::renew(files, pem, limits.reload, acceptors));
+        renewal.spawn(tls::renew(files, flags, pem, limits.reload, acceptors));
     }
     let mut connections = JoinSet::new();
     loop {

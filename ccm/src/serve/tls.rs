@@ -13,15 +13,35 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::args::TlsFiles;
 
-const CERTIFICATE_FLAG: &str = "--tls-cert-file";
-const KEY_FLAG: &str = "--tls-private-key-file";
+/// The flags of a port, for errors to name.
+#[derive(Debug)]
+pub(crate) struct Flags {
+    pub(super) address: &'static str,
+    pub(super) certificate: &'static str,
+    pub(super) key: &'static str,
+}
+
+/// The flags of the port for health and metrics.
+pub(super) static SECURE: Flags = Flags {
+    address: "--bind-address, --secure-port",
+    certificate: "--tls-cert-file",
+    key: "--tls-private-key-file",
+};
+
+/// The flags of the webhooks' port.
+pub(super) static WEBHOOKS: Flags = Flags {
+    address: "--webhook-bind-address, --webhook-secure-port",
+    certificate: "--webhook-tls-cert-file",
+    key: "--webhook-tls-private-key-file",
+};
 
 /// Why the port cannot be served; each names the flag to change.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindError {
     /// The port is taken, or the address is not ours.
-    #[error("cannot listen on {address} (--bind-address, --secure-port): {error}")]
+    #[error("cannot listen on {address} ({flags}): {error}")]
     Address {
+        flags: &'static str,
         address: SocketAddr,
         error: std::io::Error,
     },
@@ -41,9 +61,10 @@ pub(crate) enum BindError {
     },
     /// Certificate and key do not fit each other, or TLS can do nothing with one of them.
     #[error(
-        "{CERTIFICATE_FLAG} {certificate:?} and {KEY_FLAG} {key:?} cannot be used together: {error}"
+        "{} {certificate:?} and {} {key:?} cannot be used together: {error}", .flags.certificate, .flags.key
     )]
     Pair {
+        flags: &'static Flags,
         certificate: PathBuf,
         key: PathBuf,
         error: rustls::Error,
@@ -60,14 +81,18 @@ pub(super) struct Pem {
 }
 
 impl Pem {
-    pub(super) async fn read(files: &TlsFiles) -> Result<Self, BindError> {
+    pub(super) async fn read(files: &TlsFiles, flags: &'static Flags) -> Result<Self, BindError> {
         Ok(Self {
-            certificate: read(CERTIFICATE_FLAG, &files.certificate).await?,
-            key: read(KEY_FLAG, &files.private_key).await?,
+            certificate: read(flags.certificate, &files.certificate).await?,
+            key: read(flags.key, &files.private_key).await?,
         })
     }
 
-    pub(super) fn acceptor(&self, files: &TlsFiles) -> Result<TlsAcceptor, BindError> {
+    pub(super) fn acceptor(
+        &self,
+        files: &TlsFiles,
+        flags: &'static Flags,
+    ) -> Result<TlsAcceptor, BindError> {
         let no_pem = |flag, path: &Path, expected, error: String| BindError::NoPem {
             flag,
             path: path.to_owned(),
@@ -85,16 +110,17 @@ impl Pem {
                     Ok(chain)
                 }
             })
-            .map_err(|error| no_pem(CERTIFICATE_FLAG, &files.certificate, expected, error))?;
+            .map_err(|error| no_pem(flags.certificate, &files.certificate, expected, error))?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| {
             no_pem(
-                KEY_FLAG,
+                flags.key,
                 &files.private_key,
                 "PEM private key",
                 error.to_string(),
             )
         })?;
         acceptor(chain, key).map_err(|error| BindError::Pair {
+            flags,
             certificate: files.certificate.clone(),
             key: files.private_key.clone(),
             error,
@@ -148,6 +174,7 @@ fn acceptor(
 /// Secret is swapped by a link. What cannot be used (only one of the two is written yet) leaves the old one in place.
 pub(super) async fn renew(
     files: TlsFiles,
+    flags: &'static Flags,
     mut current: Pem,
     period: Duration,
     acceptors: watch::Sender<TlsAcceptor>,
@@ -155,12 +182,13 @@ pub(super) async fn renew(
     let mut logged = None;
     loop {
         tokio::time::sleep(period).await;
-        let read = Pem::read(&files).await;
+        let read = Pem::read(&files, flags).await;
         let changed = read.and_then(|pem| {
             if pem == current {
                 Ok(None)
             } else {
-                pem.acceptor(&files).map(|acceptor| Some((pem, acceptor)))
+                pem.acceptor(&files, flags)
+                    .map(|acceptor| Some((pem, acceptor)))
             }
         });
         match changed {

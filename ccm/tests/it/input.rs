@@ -213,7 +213,7 @@ fn b_m5_flags_of_the_go_ccm_are_answered_with_what_replaced_them() {
         "--cloud-provider=aws",
         "--cloud-config=/etc/cloud.conf",
         "--use-service-account-credentials=true",
-        "--feature-gates=CloudControllerManagerWebhook=true",
+        "--feature-gates=CloudControllerManagerWebhook=false",
         "--kubeconfig=/nonexistent/kubeconfig",
     ]);
     let log = text(&output.stderr);
@@ -223,7 +223,7 @@ fn b_m5_flags_of_the_go_ccm_are_answered_with_what_replaced_them() {
         ("--use-service-account-credentials", "one identity"),
         (
             "--feature-gates",
-            "CloudControllerManagerWebhook=true: this version serves no admission webhooks",
+            "CloudControllerManagerWebhook=false: admission webhooks are served where --webhooks names them",
         ),
     ] {
         let said = |line: &&str| {

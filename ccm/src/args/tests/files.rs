@@ -34,7 +34,7 @@ leader-elect-retry-period: 3s
 secure-port: 10300
 kube-api-qps: 12.5
 node-deletion-brake: {floor: 5, share: 20%}
-feature-gates: {CloudControllerManagerWebhook: true}
+feature-gates: {CloudControllerManagerWebhook: false}
 v: 4
 ";
     let config = with(text, &[]).unwrap();

@@ -149,11 +149,13 @@ fn b_m5_upstream_options_defaults() {
         config.serve.always_allow_paths,
         ["/healthz", "/readyz", "/livez"]
     );
-    assert_eq!(config.controllers, BTreeSet::from(Controller::ALL));
+    let on = Controller::ALL.into_iter().filter(|it| it.on_by_default());
+    assert_eq!(config.controllers, on.collect::<BTreeSet<_>>());
+    assert!(config.webhooks.is_none());
 }
 
 /// A whole command line, as one for a Go CCM looks like.
-const WHOLE: [&str; 34] = [
+const WHOLE: [&str; 35] = [
     "--allocate-node-cidrs=true",
     "--authorization-always-allow-paths=",
     "--bind-address=192.168.9.8",
@@ -184,7 +186,8 @@ const WHOLE: [&str; 34] = [
     "--secure-port=10002",
     "--use-service-account-credentials=false",
     "--concurrent-node-syncs=6",
-    "--webhooks=one,two,-three",
+    "--webhooks=persistent-volume-label",
+    "--webhook-cert-dir=/certificates",
     "--webhook-disable-http2-serving=true",
     "--webhook-tls-min-version=VersionTLS13",
     "--webhook-tls-sni-cert-key=a.crt,a.key:a.example",
@@ -234,11 +237,20 @@ fn b_m5_upstream_options_without_webhooks() {
         .into_iter()
         .filter(|flag| !flag.starts_with("--webhook"))
         .collect();
-    let shown = |flags: &[&str]| serde_json::to_value(config(flags).unwrap()).unwrap();
-    assert_eq!(shown(&without), shown(&WHOLE));
+    let shown = |flags: &[&str]| {
+        let mut shown = serde_json::to_value(config(flags).unwrap()).unwrap();
+        (shown["webhooks"].take(), shown)
+    };
+    let (none, others) = shown(&without);
+    let (webhooks, same) = shown(&WHOLE);
+    assert_eq!(others, same);
+    assert!(none.is_null());
+    assert_eq!(webhooks["webhooks"][0], "persistent-volume-label");
     let answers = answered(&WHOLE);
     assert!(
-        answers.iter().any(|flag| flag == "--webhooks"),
+        answers
+            .iter()
+            .any(|flag| flag == "--webhook-tls-min-version"),
         "{answers:?}"
     );
     let answers = answered(&without);

@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    fn volume(spec: Value) -> PersistentVolume {
+    fn volume(spec: &Value) -> PersistentVolume {
         let metadata = json!({
             "name": "pv", "uid": "u", "labels": {"l": "1"},
             "annotations": {"a": "2", LAST_APPLIED: "{}"},
@@ -92,7 +92,7 @@ mod tests {
             "driver": "disk.example.org", "volumeHandle": "d-1", "readOnly": true,
             "volumeAttributes": {"secret": "x"}, "nodeStageSecretRef": {"name": "s"},
         });
-        let view = volume_view(&volume(json!({"csi": csi, "storageClassName": "fast"}))).unwrap();
+        let view = volume_view(&volume(&json!({"csi": csi, "storageClassName": "fast"}))).unwrap();
         assert_eq!((view.name.as_str(), view.uid.as_str()), ("pv", "u"));
         assert_eq!(view.labels, [("l".to_owned(), "1".to_owned())].into());
         assert_eq!(view.annotations, [("a".to_owned(), "2".to_owned())].into());
@@ -106,12 +106,12 @@ mod tests {
         assert_eq!(view.source, source.into());
 
         let disk = json!({"gcePersistentDisk": {"pdName": "d", "partition": 3}});
-        let view = volume_view(&volume(disk)).unwrap();
+        let view = volume_view(&volume(&disk)).unwrap();
         assert_eq!(view.source_type, "gcePersistentDisk");
         assert_eq!(view.source["partition"], "3");
         let portals =
             json!({"iscsi": {"iqn": "i", "lun": 0, "targetPortal": "t", "portals": ["p"]}});
-        let view = volume_view(&volume(portals)).unwrap();
+        let view = volume_view(&volume(&portals)).unwrap();
         assert_eq!(
             view.source.keys().collect::<Vec<_>>(),
             ["iqn", "lun", "targetPortal"]
@@ -122,15 +122,15 @@ mod tests {
     fn b_v1_a_volume_without_a_known_source_has_no_view() {
         assert_eq!(volume_view(&PersistentVolume::default()), None);
         assert_eq!(
-            volume_view(&volume(json!({"fromTheFuture": {"id": "x"}}))),
+            volume_view(&volume(&json!({"fromTheFuture": {"id": "x"}}))),
             None
         );
     }
 
     #[test]
     fn b_v1_only_sources_that_the_provider_names_are_asked_about() {
-        let csi = volume(json!({"csi": {"driver": "d.example.org", "volumeHandle": "1"}}));
-        let aws = volume(json!({"awsElasticBlockStore": {"volumeID": "vol-1"}}));
+        let csi = volume(&json!({"csi": {"driver": "d.example.org", "volumeHandle": "1"}}));
+        let aws = volume(&json!({"awsElasticBlockStore": {"volumeID": "vol-1"}}));
         let (csi, aws) = (volume_view(&csi).unwrap(), volume_view(&aws).unwrap());
         for (named, asked_csi, asked_aws) in [
             (&[][..], true, true),

@@ -70,11 +70,19 @@ fn plan(volume: &PersistentVolume, given: &[(&str, &str)]) -> Option<Labelling> 
     answered(volume, "mock", &labels(given)).unwrap()
 }
 
+/// What it is about, the volume, the provider's labels, the terms that follow.
+type Row<'a> = (
+    &'a str,
+    &'a PersistentVolume,
+    &'a [(&'a str, &'a str)],
+    Option<&'a str>,
+);
+
 #[test]
 fn b_v1_node_affinity_is_made_of_zone_and_region_and_goes_into_each_term() {
     let none = volume(disk());
     let two = with_terms(&[&[("c", &["1", "2"]), ("d", &["3"])], &[("e", &["4"])]]);
-    let rows: &[(&str, &PersistentVolume, &[(&str, &str)], Option<&str>)] = &[
+    let rows: &[Row<'_>] = &[
         (
             "one zone",
             &none,
@@ -278,7 +286,7 @@ fn b_v1_who_is_asked_about() {
     let spec = |spec: Value| volume(json!({"metadata": {"name": "pv"}, "spec": spec}));
     let ours = ["csi/disk.example.org".to_owned()];
     let provisioned = json!({PROVISIONED_BY: "disk.example.org"});
-    for (what, volume, source_types, asked) in [
+    for (what, volume, source_types, asked) in vec![
         ("a disk of this cloud", volume(disk()), &ours[..], true),
         ("the provider names no sources", volume(disk()), &[], true),
         (

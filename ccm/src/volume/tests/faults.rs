@@ -105,7 +105,7 @@ async fn fault_volume_a_hang_stops_nobody_else() {
     bench.labelled("stuck").await;
     let took = started.elapsed();
     assert!(
-        (Duration::from_secs(60)..Duration::from_secs(65)).contains(&took),
+        (Duration::from_mins(1)..Duration::from_secs(65)).contains(&took),
         "{took:?}"
     );
     assert_eq!(bench.told("VolumeLabelsFailed"), 1);

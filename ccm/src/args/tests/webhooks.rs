@@ -1,0 +1,55 @@
+use std::path::Path;
+
+use super::*;
+
+const FILES: [&str; 2] = [
+    "--webhook-tls-cert-file=/c.pem",
+    "--webhook-tls-private-key-file=/k.pem",
+];
+
+#[test]
+fn b_v1_webhooks_are_off_unless_named() {
+    let off = |flags: &[&str]| config(flags).unwrap().webhooks.is_none();
+    assert!(off(&[]));
+    assert!(off(&FILES));
+    assert!(off(&["--webhooks=*"]), "none is on by default");
+    assert!(off(&[
+        "--webhooks=persistent-volume-label,-persistent-volume-label"
+    ]));
+    let [certificate, key] = FILES;
+    let on = ["--webhooks=*,persistent-volume-label", certificate, key];
+    assert!(off(&[on[0], on[1], on[2], "--webhook-secure-port=0"]));
+
+    let webhooks = config(&on).unwrap().webhooks.unwrap();
+    assert_eq!(webhooks.webhooks, [Webhook::VolumeLabel].into());
+    assert_eq!(
+        (webhooks.bind_address.to_string().as_str(), webhooks.port),
+        ("0.0.0.0", 10260)
+    );
+    assert_eq!(webhooks.tls.certificate, Path::new("/c.pem"));
+    assert_eq!(webhooks.tls.private_key, Path::new("/k.pem"));
+
+    let directory = [
+        "--webhooks=persistent-volume-label",
+        "--webhook-cert-dir=/certs",
+    ];
+    let webhooks = config(&directory).unwrap().webhooks.unwrap();
+    assert_eq!(
+        webhooks.tls.certificate,
+        Path::new("/certs/cloud-controller-manager-webhook.crt")
+    );
+}
+
+#[test]
+fn b_v1_webhooks_that_cannot_be_served_are_refused() {
+    refused(
+        &["--webhooks=volumes"],
+        &["--webhooks=volumes", "persistent-volume-label"],
+    );
+    refused(
+        &["--webhooks=persistent-volume-label"],
+        &["--webhook-tls-cert-file", "--webhook-cert-dir"],
+    );
+    refused(&FILES[..1], &["--webhook-tls-private-key-file beside it"]);
+    refused(&FILES[1..], &["--webhook-tls-cert-file beside it"]);
+}

@@ -1,0 +1,132 @@
+//! Flags of the admission webhooks.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use super::{InvalidFlag, TlsFiles, Webhook, WebhookConfig};
+
+/// The name that a Go CCM gives to the files in `--webhook-cert-dir`.
+const PAIR: &str = "cloud-controller-manager-webhook";
+
+/// Flags of the admission webhooks, as upstream has them.
+#[derive(Debug, clap::Args)]
+pub(super) struct WebhookArgs {
+    /// Admission webhooks to serve: '*' for those that are on by default (none), names, and -name to leave one out. Known: persistent-volume-label.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        help_heading = "Webhook flags"
+    )]
+    webhooks: Vec<String>,
+
+    /// The address of the webhooks' HTTPS port.
+    #[arg(
+        long,
+        value_name = "IP",
+        default_value = "0.0.0.0",
+        help_heading = "Webhook serving flags"
+    )]
+    webhook_bind_address: IpAddr,
+
+    /// The webhooks' HTTPS port. 0 turns it off.
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 10260,
+        help_heading = "Webhook serving flags"
+    )]
+    webhook_secure_port: u16,
+
+    /// The directory of cloud-controller-manager-webhook.crt and .key, where --webhook-tls-cert-file is not given.
+    #[arg(long, value_name = "DIRECTORY", help_heading = "Webhook serving flags")]
+    webhook_cert_dir: Option<PathBuf>,
+
+    /// The webhooks' certificate chain, PEM; read again when it changes.
+    #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
+    webhook_tls_cert_file: Option<PathBuf>,
+
+    /// The key of --webhook-tls-cert-file, PEM.
+    #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
+    webhook_tls_private_key_file: Option<PathBuf>,
+}
+
+impl WebhookArgs {
+    /// What is to be served; `None`: nothing.
+    pub(super) fn config(self, wrong: &mut Vec<InvalidFlag>) -> Option<WebhookConfig> {
+        let webhooks = named(&self.webhooks, wrong);
+        let given = |path: Option<PathBuf>| path.filter(|path| !path.as_os_str().is_empty());
+        let tls = match (
+            given(self.webhook_tls_cert_file),
+            given(self.webhook_tls_private_key_file),
+            given(self.webhook_cert_dir),
+        ) {
+            (Some(certificate), Some(private_key), _) => Some(TlsFiles {
+                certificate,
+                private_key,
+            }),
+            (Some(file), None, _) => {
+                wrong.push(InvalidFlag::new(
+                    "--webhook-tls-cert-file",
+                    file.display(),
+                    "--webhook-tls-private-key-file beside it",
+                ));
+                return None;
+            }
+            (None, Some(file), _) => {
+                wrong.push(InvalidFlag::new(
+                    "--webhook-tls-private-key-file",
+                    file.display(),
+                    "--webhook-tls-cert-file beside it",
+                ));
+                return None;
+            }
+            (None, None, Some(directory)) => Some(TlsFiles {
+                certificate: directory.join(format!("{PAIR}.crt")),
+                private_key: directory.join(format!("{PAIR}.key")),
+            }),
+            (None, None, None) => None,
+        };
+        if webhooks.is_empty() || self.webhook_secure_port == 0 {
+            return None;
+        }
+        let Some(tls) = tls else {
+            wrong.push(InvalidFlag::new(
+                "--webhooks",
+                self.webhooks.join(","),
+                "a certificate beside it that the API server trusts: --webhook-tls-cert-file with --webhook-tls-private-key-file, or --webhook-cert-dir",
+            ));
+            return None;
+        };
+        Some(WebhookConfig {
+            webhooks,
+            bind_address: self.webhook_bind_address,
+            port: self.webhook_secure_port,
+            tls,
+        })
+    }
+}
+
+fn named(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Webhook> {
+    let (mut on, mut off) = (BTreeSet::new(), BTreeSet::new());
+    for word in given.iter().filter(|word| !word.is_empty() && *word != "*") {
+        let (set, name) = match word.strip_prefix('-') {
+            Some(name) => (&mut off, name),
+            None => (&mut on, word.as_str()),
+        };
+        if let Some(webhook) = Webhook::ALL.into_iter().find(|it| it.name() == name) {
+            set.insert(webhook);
+        } else {
+            let known = Webhook::ALL.map(Webhook::name).join(", ");
+            wrong.push(InvalidFlag::new(
+                "--webhooks",
+                word,
+                format!("one of {known}"),
+            ));
+        }
+    }
+    on.retain(|webhook| !off.contains(webhook));
+    on
+}

@@ -1,0 +1,207 @@
+//! The port of the admission webhooks: one path for each, and a limit on everything that a caller can send.
+//!
+//! Callers are not authenticated, as nowhere among admission webhooks: an answer tells no more than whoever asks could look up in the cloud for a disk that it names itself, and
+//! nothing is written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use futures::future::BoxFuture;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::connections::{self, Limits, Listener};
+use super::{EVERY_ANSWER, plain};
+
+/// The most bytes of a review: the API server takes no larger request itself.
+const BODY_BYTES: usize = 3 * 1024 * 1024;
+/// How long the API server waits for a webhook whose configuration says nothing; it tells in the query.
+const USUAL_PATIENCE: Duration = Duration::from_secs(10);
+/// The longest that it lets a configuration say.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Answers one review, within a time: the answer in JSON, or what is wrong with the request.
+pub(crate) type Review =
+    Arc<dyn Fn(Bytes, Duration) -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync>;
+
+/// The webhooks by name; each is served at `/NAME`.
+pub(crate) struct WebhookSite {
+    pub(crate) webhooks: BTreeMap<&'static str, Review>,
+    pub(crate) metrics: WebhookMetrics,
+}
+
+/// `cloud_provider_webhook_*`.
+#[derive(Clone)]
+pub(crate) struct WebhookMetrics {
+    requests: Family<Labels, Counter>,
+    durations: Family<Labels, Histogram>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    code: String,
+    webhook: &'static str,
+}
+
+impl WebhookMetrics {
+    /// Registers the families (B-M7).
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            requests: Family::default(),
+            durations: Family::new_with_constructor(|| {
+                Histogram::new([0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0])
+            }),
+        };
+        registry.register(
+            "cloud_provider_webhook_request",
+            "Number of HTTP requests partitioned by status code",
+            metrics.requests.clone(),
+        );
+        registry.register(
+            "cloud_provider_webhook_request_duration_seconds",
+            "Request latency in seconds, broken down by status code",
+            metrics.durations.clone(),
+        );
+        metrics
+    }
+
+    fn answered(&self, webhook: &'static str, code: StatusCode, took: Duration) {
+        let labels = Labels {
+            code: code.as_str().to_owned(),
+            webhook,
+        };
+        self.durations
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
+        self.requests.get_or_create(&labels).inc();
+    }
+}
+
+/// Serves until `shutdown`, then lets requests in progress finish.
+pub(crate) async fn serve_webhooks(
+    listener: Listener,
+    site: WebhookSite,
+    shutdown: CancellationToken,
+) {
+    let limits = Limits {
+        // Each may hold a body.
+        connections: 32,
+        ..Limits::default()
+    };
+    connections::serve(listener, &router(site), shutdown, limits).await;
+}
+
+fn router(site: WebhookSite) -> Router {
+    let mut router = Router::new();
+    for (name, review) in site.webhooks {
+        let webhook = Webhook {
+            name,
+            review,
+            metrics: site.metrics.clone(),
+        };
+        router = router.route(&format!("/{name}"), post(answer).with_state(webhook));
+    }
+    router.fallback(|| async { plain(StatusCode::NOT_FOUND, "there is no webhook here\n") })
+}
+
+#[derive(Clone)]
+struct Webhook {
+    name: &'static str,
+    review: Review,
+    metrics: WebhookMetrics,
+}
+
+async fn answer(State(webhook): State<Webhook>, request: Request) -> Response {
+    let started = Instant::now();
+    // What the review is given, and a moment to read the request and to write the answer.
+    let patience = patience(request.uri().query());
+    let answer = tokio::time::timeout(patience, review(&webhook, request, patience.mul_f64(0.75)));
+    let answer = answer.await.unwrap_or_else(|_| {
+        plain(
+            StatusCode::REQUEST_TIMEOUT,
+            "the request did not come in time\n",
+        )
+    });
+    webhook
+        .metrics
+        .answered(webhook.name, answer.status(), started.elapsed());
+    (EVERY_ANSWER, answer).into_response()
+}
+
+async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Response {
+    let started = Instant::now();
+    let (head, body) = request.into_parts();
+    let media = head
+        .headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let is_json = media
+        .and_then(|media| media.split(';').next())
+        .is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"));
+    if !is_json {
+        let media = media
+            .unwrap_or_default()
+            .chars()
+            .take(80)
+            .collect::<String>();
+        let why = format!("Content-Type: {media:?} should be \"application/json\"\n");
+        return plain(StatusCode::BAD_REQUEST, why);
+    }
+    let body = match read(body).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    let left = patience.saturating_sub(started.elapsed());
+    match (webhook.review)(body, left).await {
+        Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
+        Err(why) => {
+            tracing::debug!(webhook = webhook.name, why, "a review was refused");
+            plain(StatusCode::BAD_REQUEST, format!("{why}\n"))
+        }
+    }
+}
+
+async fn read(body: Body) -> Result<Bytes, Response> {
+    use http_body_util::LengthLimitError;
+    to_bytes(body, BODY_BYTES).await.map_err(|error| {
+        let too_large = std::error::Error::source(&error)
+            .is_some_and(<dyn std::error::Error>::is::<LengthLimitError>);
+        if too_large {
+            let why = format!("the body is larger than {BODY_BYTES} bytes\n");
+            plain(StatusCode::PAYLOAD_TOO_LARGE, why)
+        } else {
+            plain(
+                StatusCode::BAD_REQUEST,
+                format!("the body did not come whole: {error}\n"),
+            )
+        }
+    })
+}
+
+/// How long the API server waits (`?timeout=10s`).
+fn patience(query: Option<&str>) -> Duration {
+    let stated = query
+        .into_iter()
+        .flat_map(|query| query.split('&'))
+        .find_map(|pair| pair.strip_prefix("timeout="))
+        .and_then(|value| value.parse::<jiff::SignedDuration>().ok())
+        .and_then(|value| Duration::try_from(value).ok());
+    stated
+        .unwrap_or(USUAL_PATIENCE)
+        .clamp(Duration::from_secs(1), LONGEST_PATIENCE)
+}
+
+#[cfg(test)]
+mod tests;

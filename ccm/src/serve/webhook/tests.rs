@@ -1,0 +1,106 @@
+//! The port's own judgement of requests, without its TLS.
+
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
+
+use super::*;
+
+/// A webhook `echo` that answers with the body and its patience in milliseconds, and never to `hang`.
+fn site() -> (Router, Registry) {
+    let mut registry = Registry::default();
+    let metrics = WebhookMetrics::register(&mut registry);
+    let review: Review = Arc::new(|body, patience| {
+        Box::pin(async move {
+            match &body[..] {
+                b"wrong" => Err("that is wrong".to_owned()),
+                b"hang" => std::future::pending().await,
+                _ => Ok(format!("{} {}", body.len(), patience.as_millis()).into_bytes()),
+            }
+        })
+    });
+    let webhooks = BTreeMap::from([("echo", review)]);
+    (router(WebhookSite { webhooks, metrics }), registry)
+}
+
+async fn send(router: &Router, request: Request) -> (u16, String) {
+    let answer = router.clone().oneshot(request).await.unwrap();
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn request(path: &str, body: impl Into<Body>) -> Request {
+    Request::post(path)
+        .header("content-type", "application/json")
+        .body(body.into())
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_v1_what_is_no_review_is_refused_with_what_is_wrong() {
+    let (router, _) = site();
+    let (status, text) = send(&router, request("/echo", "abc")).await;
+    assert_eq!((status, text.as_str()), (200, "3 7500"));
+    let (status, text) = send(&router, request("/echo", "wrong")).await;
+    assert_eq!((status, text.as_str()), (400, "that is wrong\n"));
+    let (status, _) = send(&router, request("/other", "abc")).await;
+    assert_eq!(status, 404);
+    let get = Request::get("/echo").body(Body::empty()).unwrap();
+    assert_eq!(send(&router, get).await.0, 405);
+    let plain = Request::post("/echo").body(Body::from("abc")).unwrap();
+    let (status, text) = send(&router, plain).await;
+    assert_eq!(status, 400);
+    assert!(text.contains("application/json"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_v1_a_huge_body_is_refused_and_one_of_the_largest_object_is_not() {
+    let (router, _) = site();
+    let (status, text) = send(&router, request("/echo", vec![b' '; BODY_BYTES + 1])).await;
+    assert_eq!(status, 413, "{text}");
+    assert!(text.contains("3145728"), "{text}");
+    let (status, _) = send(&router, request("/echo", vec![b' '; BODY_BYTES])).await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_v1_the_api_servers_patience_is_kept_to() {
+    for (query, given) in [
+        ("?timeout=4s", "3000"),
+        ("?timeout=1m0s", "22500"),
+        ("?timeout=5ms", "750"),
+        ("?timeout=soon", "7500"),
+        ("?timeout=-3s", "7500"),
+        ("?other=1&timeout=8s", "6000"),
+    ] {
+        let (router, _) = site();
+        let (status, text) = send(&router, request(&format!("/echo{query}"), "abc")).await;
+        assert_eq!((status, text), (200, format!("3 {given}")), "{query}");
+    }
+    // Whatever happens inside, an answer comes.
+    let (router, _) = site();
+    let started = Instant::now();
+    let (status, _) = send(&router, request("/echo?timeout=2s", "hang")).await;
+    assert_eq!(status, 408);
+    assert_eq!(started.elapsed(), Duration::from_secs(2));
+    // A body that never ends.
+    let endless = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+    let (status, _) = send(&router, request("/echo?timeout=2s", endless)).await;
+    assert_eq!(status, 408);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_m7_requests_are_counted_under_upstreams_names() {
+    let (router, registry) = site();
+    send(&router, request("/echo", "abc")).await;
+    send(&router, request("/echo", "wrong")).await;
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for line in [
+        "cloud_provider_webhook_request_total{code=\"200\",webhook=\"echo\"} 1",
+        "cloud_provider_webhook_request_total{code=\"400\",webhook=\"echo\"} 1",
+        "cloud_provider_webhook_request_duration_seconds_count{code=\"200\",webhook=\"echo\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}

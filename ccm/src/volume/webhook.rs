@@ -1,0 +1,201 @@
+//! The mutating admission webhook (B-V1, ▲V1): a volume gets its labels before it is stored, when its node affinity can still be added to.
+//!
+//! It fails to the safe side: a volume about which the provider does not say anything in time is admitted as it is, with a warning, and the controller sees to it later.
+//! Every replica answers. A standby's provider is not initialised, so it asks nobody, and only says so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::core::DynamicObject;
+use kube::core::admission::{
+    AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, Operation,
+};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::plan::{self, Labelling, Task};
+use super::sync::describe;
+use super::usable;
+use crate::provider::ProviderStatus;
+
+/// The API server cuts longer warnings.
+const WARNING_CHARS: usize = 250;
+/// What is said about a wrong request, at most.
+const ERROR_CHARS: usize = 500;
+
+/// Answers reviews.
+#[derive(Clone)]
+pub(crate) struct Webhook {
+    provider: Arc<str>,
+    status: watch::Receiver<ProviderStatus>,
+    /// The controller runs too, and sees to what was admitted without labels.
+    heals: bool,
+}
+
+/// A review, understood.
+#[derive(Debug)]
+struct Asked {
+    request: AdmissionRequest<DynamicObject>,
+    /// The volume that is to be created; `None` for what is none of ours.
+    volume: Option<PersistentVolume>,
+}
+
+impl Webhook {
+    pub(crate) fn new(
+        provider: Arc<str>,
+        status: watch::Receiver<ProviderStatus>,
+        heals: bool,
+    ) -> Self {
+        Self {
+            provider,
+            status,
+            heals,
+        }
+    }
+
+    /// The answer to a review, in JSON. It asks the provider for `patience` at most. `Err`: what is wrong with the request.
+    pub(crate) async fn review(&self, body: &[u8], patience: Duration) -> Result<Vec<u8>, String> {
+        let asked = understand(body)?;
+        let mut response = AdmissionResponse::from(&asked.request);
+        if let Some(volume) = &asked.volume {
+            let name = volume.metadata.name.as_deref().unwrap_or_default();
+            let provider = &*self.provider;
+            match self.labelling(volume, patience).await {
+                Ok(None) => tracing::debug!(volume = name, provider, "admitted as it is"),
+                Ok(Some(labelling)) => {
+                    response = patch(response, volume, &labelling)?;
+                    if !labelling.dropped.is_empty() {
+                        let dropped = labelling.dropped.join(", ");
+                        let warning =
+                            format!("the provider's labels {dropped} cannot be those of a volume");
+                        response.warnings = Some(vec![cut(&warning, WARNING_CHARS)]);
+                    }
+                    tracing::debug!(volume = name, provider, "admitted with labels");
+                }
+                Err(why) => {
+                    let then = if self.heals {
+                        "they are added later"
+                    } else {
+                        "nobody adds them later: the persistent-volume-label-controller is off"
+                    };
+                    let warning = format!("no zone labels of the cloud ({then}): {why}");
+                    tracing::debug!(volume = name, provider, why, "admitted without labels");
+                    response.warnings = Some(vec![cut(&warning, WARNING_CHARS)]);
+                }
+            }
+        }
+        serde_json::to_vec(&response.into_review()).map_err(|error| error.to_string())
+    }
+
+    /// What the volume gets. `Err`: why that is not known now.
+    async fn labelling(
+        &self,
+        volume: &PersistentVolume,
+        patience: Duration,
+    ) -> Result<Option<Labelling>, String> {
+        let provider = &*self.provider;
+        let status = self.status.borrow().clone();
+        let offered = status.info.as_ref().map(|info| {
+            let offered = info.capabilities.as_ref();
+            offered.and_then(|offered| offered.volumes.as_ref())
+        });
+        let sources = match offered {
+            Some(Some(volumes)) => volumes.source_types.as_slice(),
+            Some(None) | None => &[],
+        };
+        match plan::task(volume, provider, sources) {
+            Task::LeaveAlone => Ok(None),
+            Task::Trust(labels) => plan::trusted(volume, provider, &labels),
+            Task::Ask(_) if offered == Some(None) => {
+                Err(format!("provider {provider} offers no volumes"))
+            }
+            Task::Ask(view) => {
+                let Some(session) = usable(&status) else {
+                    return Err(self.excuse(&status));
+                };
+                match timeout(patience, session.get_volume_labels(*view)).await {
+                    Err(_) => Err(format!("provider {provider} did not answer in time")),
+                    Ok(Err(trouble)) => Err(describe(&trouble)),
+                    Ok(Ok(labels)) => plan::answered(volume, provider, &labels),
+                }
+            }
+        }
+    }
+
+    fn excuse(&self, status: &ProviderStatus) -> String {
+        let provider = &self.provider;
+        if status.working().is_some() {
+            format!("the cloud scope of provider {provider} is not the accepted one")
+        } else if status.complaint().is_empty() {
+            "this replica of the cloud-controller-manager does not lead".to_owned()
+        } else {
+            format!(
+                "provider {provider} cannot be asked: {}",
+                status.complaint()
+            )
+        }
+    }
+}
+
+/// Reads a review. What it is about and what is none of ours is admitted as it is: a rule too wide must not stop anybody.
+fn understand(body: &[u8]) -> Result<Asked, String> {
+    let cut = |text: String| cut(&text, ERROR_CHARS);
+    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
+        .map_err(|error| cut(format!("the body is no AdmissionReview: {error}")))?;
+    let types = &review.types;
+    if types.kind != META_KIND || types.api_version != META_API_VERSION_V1 {
+        return Err(cut(format!(
+            "{:?} of {:?} is not what is answered here: expected {META_KIND:?} of {META_API_VERSION_V1:?}",
+            types.kind, types.api_version
+        )));
+    }
+    let request: AdmissionRequest<DynamicObject> = review
+        .try_into()
+        .map_err(|_| "the AdmissionReview has no request".to_owned())?;
+    if request.uid.is_empty() {
+        return Err("request.uid is empty".to_owned());
+    }
+    let resource = &request.resource;
+    let ours = (&*resource.group, &*resource.version, &*resource.resource)
+        == ("", "v1", "persistentvolumes")
+        && request.operation == Operation::Create
+        && request
+            .sub_resource
+            .as_deref()
+            .unwrap_or_default()
+            .is_empty();
+    let volume =
+        match (&request.object, ours) {
+            (_, false) => None,
+            (None, true) => return Err("request.object is missing".to_owned()),
+            (Some(object), true) => {
+                let volume = serde_json::to_value(object).and_then(serde_json::from_value);
+                Some(volume.map_err(|error| {
+                    cut(format!("request.object is no PersistentVolume: {error}"))
+                })?)
+            }
+        };
+    Ok(Asked { request, volume })
+}
+
+fn patch(
+    response: AdmissionResponse,
+    volume: &PersistentVolume,
+    labelling: &Labelling,
+) -> Result<AdmissionResponse, String> {
+    let value =
+        |volume: &PersistentVolume| serde_json::to_value(volume).map_err(|error| error.to_string());
+    let patched = plan::patched(volume, &labelling.patch);
+    let patch = json_patch::diff(&value(volume)?, &value(&patched)?);
+    response
+        .with_patch(patch)
+        .map_err(|error| error.to_string())
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
+}
+
+#[cfg(test)]
+mod tests;

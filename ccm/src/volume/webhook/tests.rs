@@ -1,0 +1,279 @@
+//! Reviews, with the mock provider in memory.
+
+use std::collections::BTreeMap;
+
+use provider_mock::{Cloud, Fault, FaultKind, Fixture};
+use provider_sdk::FailureCode;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::super::plan::MARK;
+use super::*;
+use crate::provider::testing::{InMemory, Running, maintained};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const GET: &str = "GetVolumeLabels";
+const PATIENCE: Duration = Duration::from_secs(5);
+
+struct Bench {
+    cloud: Cloud,
+    running: Running,
+    webhook: Webhook,
+}
+
+impl Bench {
+    /// The webhook of a leader. The cloud has disk d-1 in zones b and a.
+    async fn new() -> Self {
+        let bench = Self::standby().await;
+        bench.running.lead();
+        bench.running.session().await;
+        bench
+    }
+
+    async fn standby() -> Self {
+        let labels = BTreeMap::from([(ZONE.to_owned(), "b__a".to_owned())]);
+        let fixture = Fixture {
+            volumes: [("d-1".to_owned(), labels)].into(),
+            ..Fixture::default()
+        };
+        let cloud = Cloud::new(fixture).unwrap();
+        let service = provider_mock::service(&cloud, |_| {}).await.unwrap();
+        let running = maintained(InMemory::running(service));
+        running
+            .until("a provider", |status| status.info.is_some())
+            .await;
+        let webhook = Webhook::new("mock".into(), running.status.clone(), true);
+        Self {
+            cloud,
+            running,
+            webhook,
+        }
+    }
+
+    async fn review(&self, review: &Value) -> Value {
+        let body = serde_json::to_vec(review).unwrap();
+        let answer = self.webhook.review(&body, PATIENCE).await.unwrap();
+        serde_json::from_slice(&answer).unwrap()
+    }
+
+    /// The volume as it is stored after its review, and the warning.
+    async fn created(&self, volume: &Value) -> (Value, Option<String>) {
+        let answer = self.review(&create(volume)).await;
+        assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+        assert_eq!(answer["kind"], "AdmissionReview");
+        let response = &answer["response"];
+        assert_eq!(
+            (&response["uid"], &response["allowed"]),
+            (&json!("r-1"), &json!(true))
+        );
+        let mut stored = volume.clone();
+        if !response["patch"].is_null() {
+            assert_eq!(response["patchType"], "JSONPatch");
+            let patch: Vec<u8> = serde_json::from_value(response["patch"].clone()).unwrap();
+            let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+            json_patch::patch(&mut stored, &patch).unwrap();
+        }
+        let warning = response["warnings"][0].as_str().map(str::to_owned);
+        (stored, warning)
+    }
+}
+
+fn disk(handle: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": {"name": "pv", "creationTimestamp": null},
+        "spec": {
+            "csi": {"driver": "disk.mock.grpc-ccm.io", "volumeHandle": handle},
+            "accessModes": ["ReadWriteOnce"], "fromTheFuture": {"x": 1},
+        },
+        "status": {},
+    })
+}
+
+fn create(object: &Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "r-1", "operation": "CREATE", "name": "pv", "dryRun": false, "userInfo": {},
+            "kind": {"group": "", "version": "v1", "kind": "PersistentVolume"},
+            "resource": {"group": "", "version": "v1", "resource": "persistentvolumes"},
+            "object": object, "oldObject": null,
+        },
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_v1_a_volume_is_created_with_its_labels_and_its_affinity() {
+    let bench = Bench::new().await;
+    let mut volume = disk("d-1");
+    let expression = |key: &str| json!({"key": key, "operator": "In", "values": ["1"]});
+    let terms = json!([
+        {"matchExpressions": [expression("x")]},
+        {"matchExpressions": [expression("y")]},
+    ]);
+    volume["spec"]["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": terms}});
+    let (stored, warning) = bench.created(&volume).await;
+    assert_eq!(warning, None);
+    assert_eq!(stored["metadata"]["labels"], json!({ZONE: "b__a"}));
+    assert!(stored["metadata"]["annotations"][MARK].is_string());
+    let terms = &stored["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+    for (term, key) in [(&terms[0], "x"), (&terms[1], "y")] {
+        let zone = json!({"key": ZONE, "operator": "In", "values": ["a", "b"]});
+        assert_eq!(term["matchExpressions"], json!([expression(key), zone]));
+    }
+    // What this version does not know stays.
+    assert_eq!(stored["spec"]["fromTheFuture"], json!({"x": 1}));
+
+    // The controller has nothing left to do.
+    let stored: PersistentVolume = serde_json::from_value(stored).unwrap();
+    assert_eq!(plan::task(&stored, "mock", &[]), Task::LeaveAlone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_v1_a_volume_without_labels_or_affinity_of_its_own_gets_both() {
+    let bench = Bench::new().await;
+    let (stored, _) = bench.created(&disk("d-1")).await;
+    assert_eq!(stored["metadata"]["labels"], json!({ZONE: "b__a"}));
+    assert!(stored["spec"]["nodeAffinity"]["required"].is_object());
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_v1_what_is_none_of_ours_is_admitted_as_it_is_and_nobody_is_asked() {
+    let bench = Bench::new().await;
+    let mut other = disk("d-1");
+    other["spec"]["csi"]["driver"] = "disk.example.org".into();
+    assert_eq!(bench.created(&other).await, (other, None));
+
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+    let mut review = create(&pod);
+    review["request"]["resource"]["resource"] = "pods".into();
+    let mut update = create(&disk("d-1"));
+    update["request"]["operation"] = "UPDATE".into();
+    let mut status = create(&disk("d-1"));
+    status["request"]["subResource"] = "status".into();
+    for review in [review, update, status] {
+        let answer = bench.review(&review).await;
+        assert_eq!(answer["response"]["allowed"], true);
+        assert!(answer["response"]["patch"].is_null());
+    }
+    assert_eq!(bench.cloud.call_count(GET), 0);
+}
+
+/// Fault: the provider fails, hangs or answers nonsense while a volume is created | it is created within the API server's patience, without labels and with a warning; the controller labels it later
+#[tokio::test(start_paused = true)]
+async fn fault_volume_a_creation_never_waits_for_the_provider() {
+    let wrong_zone = Fault::failure(GET, FailureCode::Internal);
+    for (fault, says) in [
+        (
+            Fault::failure(GET, FailureCode::Unavailable),
+            "they are added later",
+        ),
+        (
+            Fault::failure(GET, FailureCode::NotFound),
+            "they are added later",
+        ),
+        (wrong_zone, "they are added later"),
+        (Fault::new(GET, FaultKind::Hang), "did not answer in time"),
+        (Fault::new(GET, FaultKind::UnsetOutcome), "no outcome"),
+        (
+            Fault::new(GET, FaultKind::Disconnect),
+            "they are added later",
+        ),
+    ] {
+        let bench = Bench::new().await;
+        let kind = fault.kind;
+        bench.cloud.set_fault(fault).unwrap();
+        let started = Instant::now();
+        let (stored, warning) = bench.created(&disk("d-1")).await;
+        let warning = warning.unwrap();
+        assert_eq!(stored, disk("d-1"), "{kind}");
+        assert!(warning.contains(says), "{kind}: {warning}");
+        assert!(started.elapsed() <= PATIENCE, "{kind}");
+    }
+}
+
+/// Fault: the replica that is asked does not lead, or its provider reaches another account | the volume is created without labels and with a warning, at once
+#[tokio::test(start_paused = true)]
+async fn fault_volume_a_standby_admits_and_asks_nobody() {
+    let bench = Bench::standby().await;
+    let (stored, warning) = bench.created(&disk("d-1")).await;
+    assert_eq!(stored, disk("d-1"));
+    assert!(warning.unwrap().contains("does not lead"));
+    // Of what is not this cloud's it says nothing.
+    let mut other = disk("d-1");
+    other["spec"]["csi"]["driver"] = "disk.example.org".into();
+    assert_eq!(bench.created(&other).await.1, None);
+
+    let scope = crate::provider::testing::SCOPE_KEY.to_owned();
+    let elsewhere = BTreeMap::from([(scope, "another account".to_owned())]);
+    bench.running.annotations.send_replace(elsewhere);
+    bench.running.lead();
+    bench.running.session().await;
+    let warning = bench.created(&disk("d-1")).await.1.unwrap();
+    assert!(warning.contains("scope"), "{warning}");
+    assert_eq!(bench.cloud.call_count(GET), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn v1_without_the_controller_the_warning_says_that_nobody_heals() {
+    let mut bench = Bench::standby().await;
+    bench.webhook.heals = false;
+    let warning = bench.created(&disk("d-1")).await.1.unwrap();
+    assert!(
+        warning.contains("the persistent-volume-label-controller is off"),
+        "{warning}"
+    );
+    assert!(warning.chars().count() <= WARNING_CHARS);
+}
+
+#[test]
+fn b_v1_what_cannot_be_understood_is_named() {
+    let good = create(&disk("d-1"));
+    let with = |path: &str, value: Value| {
+        let mut review = good.clone();
+        *review.pointer_mut(path).unwrap() = value;
+        serde_json::to_vec(&review).unwrap()
+    };
+    let without_request = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"});
+    for (body, says) in [
+        (b"".to_vec(), "EOF"),
+        (b"not json".to_vec(), "no AdmissionReview"),
+        (b"[]".to_vec(), "no AdmissionReview"),
+        (vec![0xff, 0xfe], "no AdmissionReview"),
+        ("[".repeat(100_000).into_bytes(), "no AdmissionReview"),
+        (
+            with("/kind", json!("PersistentVolume")),
+            "expected \"AdmissionReview\"",
+        ),
+        (
+            with("/apiVersion", json!("admission.k8s.io/v1beta1")),
+            "v1beta1",
+        ),
+        (without_request.to_string().into_bytes(), "no request"),
+        (with("/request/uid", json!("")), "request.uid"),
+        (with("/request/operation", json!("MAKE")), "MAKE"),
+        (
+            with("/request/object", Value::Null),
+            "request.object is missing",
+        ),
+        (
+            with("/request/object/kind", json!("Pod")),
+            "no PersistentVolume",
+        ),
+        (
+            with("/request/object/spec/csi", json!({"driver": 7})),
+            "no PersistentVolume",
+        ),
+        (with("/request/object", json!("x")), "no AdmissionReview"),
+    ] {
+        let error = understand(&body).unwrap_err();
+        assert!(error.contains(says), "{says}: {error}");
+        assert!(error.chars().count() <= ERROR_CHARS, "{says}");
+    }
+    assert!(
+        understand(&serde_json::to_vec(&good).unwrap())
+            .unwrap()
+            .volume
+            .is_some()
+    );
+}
