@@ -1,6 +1,6 @@
 //! An API server that fails, throttles, dies and comes back.
 
-mod rights;
+pub mod rights;
 
 use std::time::Duration;
 

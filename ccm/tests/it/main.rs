@@ -16,4 +16,5 @@ mod process;
 mod provider;
 mod proxy;
 mod services;
+mod volumes;
 mod world;

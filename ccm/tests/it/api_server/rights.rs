@@ -13,8 +13,7 @@ use crate::proxy::{Proxy, Rule};
 use crate::world::{SOON, World, free_port, ingress, said, taints};
 
 /// `group/resource verb` of what the file grants.
-fn granted() -> BTreeSet<String> {
-    let text = include_str!("../../../../deploy/rbac.yaml");
+pub fn granted(text: &str) -> BTreeSet<String> {
     let mut granted = BTreeSet::new();
     for document in text.split("\n---\n") {
         let object: Value = serde_yaml::from_str(document).unwrap();
@@ -35,14 +34,11 @@ fn granted() -> BTreeSet<String> {
             }
         }
     }
-    // The role system:auth-delegator, which it is bound to.
-    granted.insert("authentication.k8s.io/tokenreviews create".into());
-    granted.insert("authorization.k8s.io/subjectaccessreviews create".into());
     granted
 }
 
 /// The same of what was asked, with the codes of the answers; what has no resource by its path.
-fn asked(log: &str) -> BTreeMap<String, BTreeSet<u64>> {
+pub fn asked(log: &str) -> BTreeMap<String, BTreeSet<u64>> {
     let mut asked: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     for line in log.lines() {
         let entry: Value = serde_json::from_str(line).unwrap();
@@ -200,7 +196,10 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         .filter(|(_, codes)| codes.contains(&403))
         .collect();
     assert!(refused.is_empty(), "{refused:?}");
-    let granted = granted();
+    let mut granted = granted(include_str!("../../../../deploy/rbac.yaml"));
+    // The role system:auth-delegator, which it is bound to.
+    granted.insert("authentication.k8s.io/tokenreviews create".into());
+    granted.insert("authorization.k8s.io/subjectaccessreviews create".into());
     // Everybody may ask for the version.
     let more: Vec<_> = asked
         .keys()

@@ -1,0 +1,70 @@
+//! The controller: off, on, and again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use testenv::Options;
+
+use super::*;
+use crate::api_server::rights::{asked, granted};
+use crate::proxy::{Proxy, Rule};
+
+const ON: &str = "--controllers=*,persistent-volume-label-controller";
+
+/// The rights of `rbac-volumes.yaml` are asked for by the controller alone, all of them, and no other.
+#[tokio::test]
+async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_named() {
+    let options = Options {
+        audit: true,
+        ..Options::default()
+    };
+    let mut world = World::with_options(disks(), options).await;
+    world.create_volume(&volume("early", "d-1", &[])).await;
+    let mut ccm = world.ccm(&[]);
+    world.led_by(&ccm).await;
+    world.join("node-1").await;
+    world.initialised("node-1").await;
+    ccm.terminate();
+    ccm.wait(Duration::from_secs(10)).await.unwrap();
+    assert_eq!(world.cloud().call_count(GET), 0);
+    let volumes = |world: &World| -> BTreeSet<String> {
+        let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
+        let asked = asked(&log).into_iter();
+        let volumes = asked.filter(|(what, _)| what.contains("persistentvolumes"));
+        volumes
+            .inspect(|(what, codes)| assert!(!codes.contains(&403), "{what} is refused"))
+            .map(|(what, _)| what)
+            .collect()
+    };
+    assert_eq!(volumes(&world), BTreeSet::new());
+
+    // On: also what was there before. A conflict makes it look again.
+    world.grant_volumes();
+    let proxy = Proxy::start(&world.plane).await;
+    proxy.answer(Rule::new("PATCH", "/persistentvolumes/early", 1, 409));
+    let mut ccm = world.ccm(&[ON, &proxy.flag()]);
+    let early = world.labelled("early").await;
+    assert_eq!(zone(&early), Some("b__a"));
+    let both = "topology.kubernetes.io/region=r,topology.kubernetes.io/zone=a|b";
+    assert_eq!(terms(&early), [both]);
+
+    // What was created with node affinity keeps it: the real API server allows no other.
+    world
+        .create_volume(&volume("fixed", "d-2", &["disk"]))
+        .await;
+    let fixed = world.labelled("fixed").await;
+    assert_eq!(terms(&fixed), ["disk"]);
+    world.event("fixed", "Warning VolumeAffinityNotSet").await;
+
+    // The next leader asks about nothing that is done, and nothing twice.
+    ccm.terminate();
+    ccm.wait(Duration::from_secs(10)).await.unwrap();
+    let before = world.cloud().call_count(GET);
+    let _next = world.ccm(&[ON]);
+    world.create_volume(&volume("late", "d-3", &[])).await;
+    world.labelled("late").await;
+    assert_eq!(world.cloud().call_count(GET), before + 1);
+
+    let text = include_str!("../../../../deploy/rbac-volumes.yaml");
+    assert_eq!(volumes(&world), granted(text));
+}
