@@ -169,6 +169,21 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Service-lb-controller flags")]
     adopt_unmarked_load_balancers: bool,
 
+    /// What becomes of load balancers that are marked for a Service of this cluster which does not exist any more: `ignore`; `report` by event, log and
+    /// metric; or `delete`, too. The provider is asked for the list of its load balancers where it offers one, and two lists in a row must agree.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "report",
+        value_enum,
+        help_heading = "Service-lb-controller flags"
+    )]
+    orphaned_load_balancers: OrphanPolicy,
+
+    /// How often the provider is asked for the list of its load balancers (--orphaned-load-balancers).
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse::duration, help_heading = "Service-lb-controller flags")]
+    orphaned_load_balancer_period: Duration,
+
     /// Elect a leader before working: with more than one replica it must be on.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     leader_elect: bool,

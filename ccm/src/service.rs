@@ -12,6 +12,7 @@ mod handle;
 mod ledger;
 mod memory;
 mod notes;
+mod orphans;
 mod plan;
 mod recheck;
 #[cfg(test)]
@@ -25,7 +26,10 @@ mod work;
 
 use std::time::Duration;
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::sync::broadcast;
@@ -58,6 +62,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
         let settled = work.settled_at();
         let doubt = work.doubt_at();
         let throttled = work.throttled_until();
+        let search = work.search_at();
         let room = work.room();
         let queue = work.queue.clone();
         tokio::select! {
@@ -69,6 +74,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
                 // The provider's room has ended: so does everything.
                 Err(_) => break,
             },
+            Some(found) = work.search.join_next(), if !work.search.is_empty() => work.searched(found),
             Some(verdict) = work.recheck.join_next(), if !work.recheck.is_empty() => work.rechecked(verdict),
             changes = nodes.next() => work.nodes_changed(&changes),
             changes = services.next() => work.services_changed(&changes),
@@ -79,6 +85,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
             },
             () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => work.nodes_settled(),
             () = sleep_until(doubt.unwrap_or_else(Instant::now)), if doubt.is_some() => work.doubt(),
+            () = sleep_until(search.unwrap_or_else(Instant::now)), if search.is_some() => work.search(),
             () = sleep_until(throttled.unwrap_or_else(Instant::now)), if throttled.is_some() => work.unthrottle(),
             batch = queue.next_batch(room, Duration::ZERO), if room > 0 => {
                 for task in batch {
@@ -89,6 +96,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     }
     // What is in flight may end; the jobs make no further call.
     work.recheck.abort_all();
+    work.search.abort_all();
     while let Some(done) = work.jobs.join_next_with_id().await {
         work.finished(done);
     }
@@ -101,6 +109,12 @@ pub(crate) struct Metrics {
     nodesync_errors: Counter,
     nodesync_latency: Histogram,
     update_latency: Histogram,
+    orphans: Family<Provider, Gauge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Provider {
+    provider: String,
 }
 
 impl Metrics {
@@ -111,6 +125,7 @@ impl Metrics {
             nodesync_errors: Counter::default(),
             nodesync_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
             update_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
+            orphans: Family::default(),
         };
         registry.register(
             "service_controller_loadbalancer_sync",
@@ -132,6 +147,19 @@ impl Metrics {
             "Time that one update of a load balancer's targets took",
             metrics.update_latency.clone(),
         );
+        registry.register(
+            "service_controller_orphaned_loadbalancers",
+            "Load balancers in the cloud that are marked for Services which do not exist any more",
+            metrics.orphans.clone(),
+        );
         metrics
+    }
+
+    fn orphans(&self, provider: &str, count: usize) {
+        let provider = provider.to_owned();
+        let gauge = i64::try_from(count).unwrap_or(i64::MAX);
+        self.orphans
+            .get_or_create(&Provider { provider })
+            .set(gauge);
     }
 }

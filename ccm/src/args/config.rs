@@ -220,6 +220,18 @@ impl Default for BrakeConfig {
     }
 }
 
+/// What becomes of load balancers whose Service does not exist any more (▲S16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "camelCase")]
+pub enum OrphanPolicy {
+    /// They are not looked for.
+    Ignore,
+    /// An event, a line in the log, a metric.
+    Report,
+    /// The same, and they are deleted.
+    Delete,
+}
+
 /// The service controller.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -228,6 +240,11 @@ pub struct ServiceConfig {
     pub concurrent_syncs: Option<usize>,
     /// `--adopt-unmarked-load-balancers`.
     pub adopt_unmarked: bool,
+    /// `--orphaned-load-balancers`; report.
+    pub orphans: OrphanPolicy,
+    /// `--orphaned-load-balancer-period`; 10 min.
+    #[serde(serialize_with = "go_duration")]
+    pub orphan_period: Duration,
     /// `--provider-annotation-prefixes`: prefixes of annotation keys that the provider may write on a Service.
     pub annotation_prefixes: Vec<String>,
 }

@@ -40,6 +40,10 @@ impl Args {
                 "--route-reconciliation-period",
                 self.route_reconciliation_period,
             ),
+            (
+                "--orphaned-load-balancer-period",
+                self.orphaned_load_balancer_period,
+            ),
             ("--provider-timeout", self.provider_timeout),
         ] {
             if value < Duration::from_secs(1) {
@@ -154,6 +158,8 @@ impl Args {
             service: ServiceConfig {
                 concurrent_syncs: self.concurrent_service_syncs,
                 adopt_unmarked: self.adopt_unmarked_load_balancers,
+                orphans: self.orphaned_load_balancers,
+                orphan_period: self.orphaned_load_balancer_period,
                 annotation_prefixes: self.provider_annotation_prefixes,
             },
             route: RouteConfig {

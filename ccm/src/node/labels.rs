@@ -299,16 +299,29 @@ mod tests {
 
     #[test]
     fn b_n10_the_beta_label_wins_and_fills_in() {
-        for (existing, wanted) in [
-            (labels(&[(BETA_TYPE, "a")]), labels(&[(TYPE, "a")])),
+        for (name, existing, wanted) in [
             (
+                "the current one is missing",
+                labels(&[(BETA_TYPE, "a")]),
+                labels(&[(TYPE, "a")]),
+            ),
+            (
+                "they differ",
                 labels(&[(BETA_TYPE, "a"), (TYPE, "b")]),
                 labels(&[(TYPE, "a")]),
             ),
-            (labels(&[(BETA_TYPE, "a"), (TYPE, "a")]), Labels::new()),
-            (labels(&[(TYPE, "b")]), Labels::new()),
+            (
+                "they agree",
+                labels(&[(BETA_TYPE, "a"), (TYPE, "a")]),
+                Labels::new(),
+            ),
+            (
+                "there is no beta label",
+                labels(&[(TYPE, "b")]),
+                Labels::new(),
+            ),
         ] {
-            assert_eq!(refreshed(&existing, None, None).set, wanted, "{existing:?}");
+            assert_eq!(refreshed(&existing, None, None).set, wanted, "{name}");
         }
     }
 

@@ -19,6 +19,9 @@ pub(crate) use volumes::{is_asked_about, volume_view};
 /// kubectl's copy of the object: never sent (it is large, and may hold what was since removed for a reason).
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// What `spec.loadBalancerSourceRanges` was before it was a field.
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+
 /// What the provider wants to see of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Projection {
@@ -143,6 +146,28 @@ pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
     view
 }
 
+/// Who may reach the load balancer: the field, or where that is empty the annotation of old, which the API server checks like the field.
+pub(crate) fn source_ranges(service: &Service) -> Vec<String> {
+    let field = service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.load_balancer_source_ranges.as_ref());
+    if let Some(ranges) = field.filter(|ranges| !ranges.is_empty()) {
+        return ranges.clone();
+    }
+    let annotations = service.metadata.annotations.as_ref();
+    let text = annotations
+        .and_then(|annotations| annotations.get(SOURCE_RANGES))
+        .map_or("", |text| text.trim());
+    if text.is_empty() {
+        return Vec::new();
+    }
+    // What is no range is sent like the rest: without it the load balancer would be open to everybody.
+    text.split(',')
+        .map(|range| range.trim().to_owned())
+        .collect()
+}
+
 /// The Service as the provider sees it.
 pub(crate) fn service_view(service: &Service) -> api::ServiceView {
     let metadata = &service.metadata;
@@ -179,7 +204,7 @@ pub(crate) fn service_view(service: &Service) -> api::ServiceView {
     view.cluster_ips = spec.cluster_ips.clone().unwrap_or_default();
     view.external_ips = spec.external_ips.clone().unwrap_or_default();
     view.load_balancer_ip = filled(spec.load_balancer_ip.as_ref());
-    view.load_balancer_source_ranges = spec.load_balancer_source_ranges.clone().unwrap_or_default();
+    view.load_balancer_source_ranges = source_ranges(service);
     view.session_affinity = spec.session_affinity.clone().unwrap_or_default();
     view.session_affinity_timeout = spec
         .session_affinity_config

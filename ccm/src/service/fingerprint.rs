@@ -247,6 +247,66 @@ mod tests {
     }
 
     #[test]
+    fn b_s4_a_change_of_what_is_set_matters_too() {
+        let edits: [(&str, Edit, Edit); 9] = [
+            (
+                "another external IP, as many",
+                |s| spec(s).external_ips = Some(vec!["192.0.2.1".into()]),
+                |s| spec(s).external_ips = Some(vec!["192.0.2.2".into()]),
+            ),
+            (
+                "one more external IP",
+                |s| spec(s).external_ips = Some(vec!["192.0.2.1".into()]),
+                |s| spec(s).external_ips = Some(vec!["192.0.2.1".into(), "192.0.2.2".into()]),
+            ),
+            (
+                "an annotation's value",
+                |s| annotate(s, "cloud/group", "a"),
+                |s| annotate(s, "cloud/group", "b"),
+            ),
+            (
+                "an annotation goes",
+                |s| annotate(s, "cloud/group", "a"),
+                |_| {},
+            ),
+            (
+                "another app protocol",
+                |s| port(s).app_protocol = Some("http".into()),
+                |s| port(s).app_protocol = Some("https".into()),
+            ),
+            (
+                "one family and no longer two",
+                |s| spec(s).ip_families = Some(vec!["IPv4".into(), "IPv6".into()]),
+                |s| spec(s).ip_families = Some(vec!["IPv4".into()]),
+            ),
+            (
+                "another load balancer IP",
+                |s| spec(s).load_balancer_ip = Some("192.0.2.1".into()),
+                |s| spec(s).load_balancer_ip = Some("192.0.2.11".into()),
+            ),
+            (
+                "traffic stays on the node no more",
+                |s| spec(s).external_traffic_policy = Some("Local".into()),
+                |s| spec(s).external_traffic_policy = Some("Cluster".into()),
+            ),
+            (
+                "another health check port",
+                |s| spec(s).health_check_node_port = Some(32_000),
+                |s| spec(s).health_check_node_port = Some(32_001),
+            ),
+        ];
+        for (name, before, after) in edits {
+            let of = |edit: Edit| {
+                let mut service = service();
+                edit(&mut service);
+                service_inputs(&service)
+            };
+            assert_ne!(of(before), of(after), "{name}");
+            assert_eq!(of(before), of(before), "{name}, unchanged");
+        }
+    }
+
+    #[test]
     fn b_s4_nothing_else_matters() {
         let edits: [(&str, Edit); 14] = [
             ("labels", |s| {

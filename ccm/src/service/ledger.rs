@@ -108,6 +108,27 @@ impl Ledger {
         self.entries.insert(task.clone(), applied);
     }
 
+    /// The load balancer of a Service that was gone before this process looked (▲S16): to be queued, where that is not known already.
+    pub(super) fn adopt(&mut self, ghost: &Arc<Service>) -> Option<Task> {
+        let task = Task::Departed(Key::of(&**ghost), uid(ghost).to_owned());
+        if self.departed >= MOST_DEPARTED || self.entries.contains_key(&task) {
+            return None;
+        }
+        self.departed += 1;
+        let touched = true;
+        let applied = Applied {
+            touched,
+            ..Applied::new(ghost)
+        };
+        self.entries.insert(task.clone(), applied);
+        Some(task)
+    }
+
+    /// The UIDs of all Services that something is known of, those that are gone too.
+    pub(super) fn uids(&self) -> impl Iterator<Item = &str> {
+        self.entries.values().map(|applied| applied.uid.as_str())
+    }
+
     /// Which targets the Service uses; `None`: none.
     pub(super) fn uses(&mut self, key: &Key, selector: Option<NodeSelector>) {
         match selector {

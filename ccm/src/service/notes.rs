@@ -118,6 +118,21 @@ pub(super) fn blocked(by: &str, me: &str) -> Note {
     )
 }
 
+/// The load balancer's Service does not exist any more (▲S16).
+pub(super) fn without_service(load_balancer: &str, deletes: bool) -> Note {
+    let next = if deletes {
+        "it is deleted"
+    } else {
+        "it stays, and costs, until it is deleted in the cloud or by --orphaned-load-balancers=delete"
+    };
+    warning(
+        "OrphanedLoadBalancer",
+        format!(
+            "Load balancer {load_balancer:?} is marked for this Service, which does not exist any more: {next}"
+        ),
+    )
+}
+
 /// The annotation cannot be read.
 pub(super) fn garbage() -> Note {
     warning(

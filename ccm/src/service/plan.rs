@@ -9,6 +9,7 @@ pub(super) use applied::{Applied, Seen, version};
 
 use super::fingerprint::{Fingerprint, service_inputs};
 use super::handle::{self, Stored};
+use super::support::without_condition;
 use super::targets::TargetSet;
 use crate::writes::{ServicePatch, ServiceStatusPatch};
 
@@ -208,11 +209,7 @@ fn release(service: &Service, retained: bool) -> Step {
     let ours = others.len() < finalizers.len();
     // Then the whole object goes with our finalizer, status and all.
     let vanishes = service.metadata.deletion_timestamp.is_some() && others.is_empty();
-    let status = if vanishes {
-        None
-    } else {
-        status_patch(service, &LoadBalancerStatus::default())
-    };
+    let status = if vanishes { None } else { cleared(service) };
     let mut patch = ServicePatch::default();
     if ours {
         patch.finalizers = Some(others);
@@ -228,6 +225,18 @@ fn release(service: &Service, retained: bool) -> Step {
         Step::Ignore
     } else {
         Step::Release { status, metadata }
+    }
+}
+
+/// The patch that leaves nothing of ours in the Service's status; `None`: there is nothing.
+fn cleared(service: &Service) -> Option<ServiceStatusPatch> {
+    let addresses = status_patch(service, &LoadBalancerStatus::default());
+    match without_condition(service) {
+        None => addresses,
+        conditions => Some(ServiceStatusPatch {
+            conditions,
+            ..addresses.unwrap_or_default()
+        }),
     }
 }
 

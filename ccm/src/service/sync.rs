@@ -22,6 +22,7 @@ use crate::args::Config;
 use crate::lease::Fence;
 use crate::provider::{ProviderStatus, Session};
 use crate::queue::Outcome;
+use crate::run::WallClock;
 use crate::writes::{EventSink, ServicePatch, WriteError, Writes, service_reference};
 
 /// More steps than any way through the plan has.
@@ -38,6 +39,7 @@ pub(super) struct Tools {
     pub(super) stop: CancellationToken,
     pub(super) metrics: Metrics,
     pub(super) memory: Arc<Memory>,
+    pub(super) wall: WallClock,
 }
 
 /// One Service to work on.

@@ -17,6 +17,8 @@ pub(super) use settle::Settle;
 use super::fingerprint::{Digest, Fingerprint, rank};
 
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// Values of that label that take it back: what Go reads as false. Any other value excludes.
+const NOT_EXCLUDED: [&str; 6] = ["0", "f", "F", "false", "False", "FALSE"];
 const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// The targets of all Services with one selector: made once for a settled change of Nodes, shared by all of them.
@@ -53,7 +55,7 @@ pub(super) fn eligible(node: &Node, scope: api::TargetScope, owned: bool) -> boo
         .labels
         .as_ref()
         .and_then(|labels| labels.get(EXCLUDE_LABEL))
-        .is_some_and(|value| value != "false");
+        .is_some_and(|value| !NOT_EXCLUDED.contains(&value.as_str()));
     let spec = node.spec.as_ref();
     let leaving = spec
         .and_then(|spec| spec.taints.as_ref())

@@ -3,6 +3,7 @@
 mod api_server;
 mod cloud;
 mod faults;
+mod orphans;
 mod retries;
 mod trouble;
 
@@ -39,10 +40,15 @@ struct World {
     memory: Arc<Memory>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
+    arguments: &'static [&'static str],
 }
 
 impl World {
     async fn new(nodes: usize) -> Self {
+        Self::with(nodes, &[]).await
+    }
+
+    async fn with(nodes: usize, arguments: &'static [&'static str]) -> Self {
         let server = ApiServer::new();
         for i in 0..nodes {
             server.put_node(node(&format!("n{i}")));
@@ -65,6 +71,7 @@ impl World {
             memory: Arc::default(),
             stop: CancellationToken::new(),
             tasks: JoinSet::new(),
+            arguments,
         };
         world.start();
         world
@@ -78,6 +85,7 @@ impl World {
             "mock=unix:///run/mock/provider.sock",
             "--provider-annotation-prefixes=cloud.example/",
         ];
+        let arguments = arguments.iter().chain(self.arguments);
         let config = Args::try_parse_from(arguments).unwrap().into_config();
         let mut registry = Registry::default();
         self.stop = CancellationToken::new();
@@ -312,6 +320,33 @@ async fn s12_joins_are_coalesced() {
     assert_eq!(world.cloud.called("Ensure"), 200);
     let state = world.cloud.state();
     assert!(state.balancers.values().all(|lb| lb.targets.len() == 51));
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s7_an_older_set_never_follows_a_newer_one() {
+    let world = World::new(1).await;
+    // Four at once, 20 ms each: a round over all of them takes longer than Nodes need to settle.
+    for i in 0..400 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| w.cloud.called("Ensure") == 400)
+        .await;
+    world.rest().await;
+    world.server.put_node(node("n1"));
+    sleep(Duration::from_millis(1_500)).await;
+    assert!(world.cloud.called("Update") < 400, "the round still runs");
+    world.server.put_node(node("n2"));
+    // One of the last is synced for another reason meanwhile.
+    world.server.edit("s399", |service| {
+        service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
+    });
+    world.rest().await;
+    let state = world.cloud.state();
+    for (uid, sets) in &state.sets {
+        assert!(sets.is_sorted(), "{uid}: {sets:?}");
+        assert_eq!(sets.last(), Some(&3), "{uid}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

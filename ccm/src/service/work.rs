@@ -12,9 +12,11 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 mod nodes;
+mod orphans;
 
 use super::Metrics;
 use super::ledger::{Ledger, Task};
+use super::orphans::Orphans;
 use super::plan::{Applied, asks};
 use super::sync::{Finished, Job, Tools, sync};
 use super::targets::{Candidates, NodeSelector, Sets, Settle};
@@ -45,6 +47,9 @@ pub(super) struct Work {
     pub(super) queue: Queue<Task>,
     pub(super) jobs: JoinSet<Finished>,
     pub(super) recheck: JoinSet<Rechecked>,
+    pub(super) search: JoinSet<orphans::Search>,
+    search_due: Instant,
+    orphans: Orphans,
     /// What each job works on, and what was known before.
     ids: HashMap<Id, (Task, Option<Applied>)>,
     in_flight: BTreeSet<Task>,
@@ -82,6 +87,7 @@ impl Work {
             stop: context.stop.clone(),
             metrics: metrics.clone(),
             memory: Arc::clone(&context.service_memory),
+            wall: Arc::clone(&context.wall),
         });
         let mut ledger = Ledger::default();
         for (task, applied) in context.service_memory.take() {
@@ -93,12 +99,16 @@ impl Work {
             queue.add(task);
         }
         let rng = StdRng::seed_from_u64(context.seed);
+        let search_due = Instant::now() + context.config.service.orphan_period;
         Self {
             context,
             tools,
             queue,
             jobs: JoinSet::new(),
             recheck: JoinSet::new(),
+            search: JoinSet::new(),
+            search_due,
+            orphans: Orphans::default(),
             ids: HashMap::new(),
             in_flight: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -168,6 +178,13 @@ impl Work {
                 .session
                 .as_ref()
                 .is_some_and(|before| says_the_same(before, &session));
+            let again = self
+                .session
+                .as_ref()
+                .is_some_and(|before| Arc::ptr_eq(before, &session));
+            if !again {
+                self.orphans.start_over();
+            }
             let first = self.session.replace(session).is_none();
             if !same {
                 self.rebuild();

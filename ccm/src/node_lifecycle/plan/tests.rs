@@ -1,3 +1,5 @@
+mod outcomes;
+
 use api::InstanceState::{Absent, Pending, Present, Running, Stopped, Unmanaged, Unspecified};
 use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -217,7 +217,6 @@ impl Session {
     }
 
     /// ListLoadBalancers; `Err` where the listing was not complete.
-    #[cfg_attr(not(test), expect(dead_code, reason = "▲S16 is not served yet"))]
     pub(crate) async fn list_load_balancers(
         &self,
     ) -> Result<Vec<api::ListedLoadBalancer>, Trouble> {
@@ -244,6 +243,11 @@ impl Session {
             for balancer in &list {
                 limits::check_handle(balancer.handle.as_deref())?;
                 limits::check_name("load_balancer_name", &balancer.load_balancer_name)?;
+                for owner in &balancer.owners {
+                    for part in [&owner.namespace, &owner.name, &owner.uid] {
+                        limits::check_name("owners[]", part)?;
+                    }
+                }
             }
             Ok(Answered::well(list))
         })

@@ -280,3 +280,55 @@ fn the_addresses_of_an_instance_are_checked() {
         assert_eq!(trouble.code, TroubleCode::Fault, "{bad:?}");
     }
 }
+
+#[test]
+fn source_ranges_come_from_the_field_else_from_the_annotation() {
+    const ONE: &str = "192.0.2.1/32";
+    type Row<'a> = (&'a str, &'a [&'a str], Option<&'a str>, &'a [&'a str]);
+    let rows: [Row<'_>; 9] = [
+        ("neither: everybody", &[], None, &[]),
+        ("an empty annotation: everybody", &[], Some(" "), &[]),
+        ("the field", &[ONE], None, &[ONE]),
+        ("the annotation", &[], Some(ONE), &[ONE]),
+        (
+            "two in the annotation",
+            &[],
+            Some("192.0.2.1/32,198.51.100.0/24"),
+            &[ONE, "198.51.100.0/24"],
+        ),
+        (
+            "spaces around them",
+            &[],
+            Some("  192.0.2.1/32 , 198.51.100.0/24   "),
+            &[ONE, "198.51.100.0/24"],
+        ),
+        ("both: the field", &[ONE], Some("0.0.0.0/0"), &[ONE]),
+        (
+            "what is no range closes, and does not open",
+            &[],
+            Some("here.and.there"),
+            &["here.and.there"],
+        ),
+        (
+            "nor does an empty one",
+            &[],
+            Some("192.0.2.1/32,"),
+            &[ONE, ""],
+        ),
+    ];
+    for (name, field, annotation, expected) in rows {
+        let mut service = Service::default();
+        service.metadata.annotations =
+            annotation.map(|text| [(SOURCE_RANGES.to_owned(), text.to_owned())].into());
+        let ranges = field.iter().map(|&range| range.to_owned()).collect();
+        service
+            .spec
+            .get_or_insert_default()
+            .load_balancer_source_ranges = Some(ranges);
+        assert_eq!(
+            service_view(&service).load_balancer_source_ranges,
+            expected,
+            "{name}"
+        );
+    }
+}

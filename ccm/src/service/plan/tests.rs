@@ -1,3 +1,5 @@
+mod status;
+
 use std::sync::Arc;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -136,6 +138,39 @@ fn b_s2_the_finalizer_comes_first() {
         step(&service(), Some(&confirmed(&service(), 1))),
         Step::AddFinalizer(_)
     ));
+}
+
+#[test]
+fn b_s2_ours_among_the_finalizers() {
+    let with = |names: &[&str]| {
+        let mut service = service();
+        service.metadata.finalizers = Some(names.iter().map(|&name| name.into()).collect());
+        service
+    };
+    for (name, service, expected) in [
+        ("none", service(), false),
+        ("somebody else's", with(&["x/y"]), false),
+        ("ours", with(&[FINALIZER]), true),
+        ("ours and others", with(&[FINALIZER, "x/y"]), true),
+    ] {
+        assert_eq!(has_finalizer(&service), expected, "{name}");
+        let adds = matches!(step(&service, None), Step::AddFinalizer(_));
+        assert_eq!(adds, !expected, "{name}");
+    }
+}
+
+#[test]
+fn b_s1_every_protocol_gets_a_load_balancer() {
+    for protocol in ["TCP", "UDP", "SCTP"] {
+        let mut service = held();
+        let spec = service.spec.get_or_insert_default();
+        spec.ports.get_or_insert_default()[0].protocol = Some(protocol.into());
+        let fresh = Applied {
+            look: false,
+            ..Applied::new(&Arc::new(service.clone()))
+        };
+        assert_eq!(step(&service, Some(&fresh)), Step::Ensure, "{protocol}");
+    }
 }
 
 #[test]
@@ -384,43 +419,6 @@ fn s19_handles() {
         Some([(handle::ANNOTATION.to_owned(), "lb-1".to_owned())].into());
     assert_eq!(handle_to_send(&garbage, None, ME), None);
     assert_eq!(step(&garbage, None), Step::Get);
-}
-
-#[test]
-fn b_s2_status_only_when_it_differs() {
-    let shown = with_status(service());
-    assert_eq!(status_patch(&shown, &status("192.0.2.1")), None);
-    let mut defaulted = status("192.0.2.1");
-    defaulted.ingress.as_mut().unwrap()[0].ip_mode = Some("VIP".into());
-    assert_eq!(status_patch(&shown, &defaulted), None);
-    for service in [service(), Service::default()] {
-        for empty in [
-            LoadBalancerStatus::default(),
-            LoadBalancerStatus {
-                ingress: Some(Vec::new()),
-            },
-        ] {
-            assert_eq!(status_patch(&service, &empty), None);
-        }
-    }
-    let mut proxy = status("192.0.2.1");
-    proxy.ingress.as_mut().unwrap()[0].ip_mode = Some("Proxy".into());
-    let mut ports = status("192.0.2.1");
-    ports.ingress.as_mut().unwrap()[0].ports = Some(vec![PortStatus {
-        port: 80,
-        protocol: "TCP".into(),
-        error: None,
-    }]);
-    for other in [
-        status("192.0.2.2"),
-        LoadBalancerStatus::default(),
-        proxy,
-        ports,
-    ] {
-        let patch = status_patch(&shown, &other).unwrap();
-        assert_eq!(patch.load_balancer, Some(other));
-        assert_eq!(patch.conditions, None);
-    }
 }
 
 #[test]

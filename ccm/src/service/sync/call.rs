@@ -17,9 +17,9 @@ use crate::service::fingerprint::service_inputs;
 use crate::service::handle::Stored;
 use crate::service::notes::{self, Op};
 use crate::service::plan::{Seen, handle_to_send, status_patch};
-use crate::service::support::unsupported;
+use crate::service::support::{conditions, unsupported};
 use crate::service::targets::TargetSet;
-use crate::writes::{ServicePatch, WriteError};
+use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 
 /// A write that was refused is asked for again no sooner, whatever the provider says.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
@@ -30,6 +30,9 @@ impl Run<'_> {
         if self.tools.stop.is_cancelled() || !self.may_call() {
             // The queue is paused or over: nothing failed, it goes on when it goes on.
             return Err(Stop::With(Outcome::At(Instant::now())));
+        }
+        if op != Op::Delete {
+            self.write_conditions().await?;
         }
         self.before(op);
         let base = Arc::clone(&self.base);
@@ -206,6 +209,35 @@ impl Run<'_> {
                 let what = "failed to store the load balancer's handle and annotations";
                 Err(self.write_failed(error, what).await)
             }
+        }
+    }
+
+    /// Shows in the Service's status what the provider does not honour (▲S15). What cannot be shown stops nothing.
+    async fn write_conditions(&mut self) -> Result<(), Stop> {
+        let now = (self.tools.wall)();
+        let Some(conditions) = conditions(&self.base, self.capability, now) else {
+            return Ok(());
+        };
+        let patch = ServiceStatusPatch {
+            conditions: Some(conditions),
+            ..ServiceStatusPatch::default()
+        };
+        let writes = &self.tools.writes;
+        match writes.patch_service_status(&self.base, &patch).await {
+            Ok(now) => {
+                self.base = Arc::new(now);
+                let base = Arc::clone(&self.base);
+                self.applied().latest = base;
+                Ok(())
+            }
+            Err(WriteError::Gone) => Ok(()),
+            Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => {
+                warn!(service = %display_name(&self.base), %error, "cannot write the Service's conditions");
+                Ok(())
+            }
+            Err(error) => Err(self
+                .write_failed(error, "failed to update the conditions")
+                .await),
         }
     }
 

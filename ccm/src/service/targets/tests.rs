@@ -1,7 +1,9 @@
+mod changes;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
@@ -12,8 +14,15 @@ fn view(node: &Node) -> api::NodeView {
         name: node.metadata.name.clone().unwrap(),
         uid: node.metadata.uid.clone().unwrap(),
         provider_id: node.spec.as_ref().unwrap().provider_id.clone(),
+        ready: ready(node),
         ..api::NodeView::default()
     }
+}
+
+fn ready(node: &Node) -> Option<bool> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    let ready = conditions.iter().find(|it| it.type_ == "Ready")?;
+    Some(ready.status == "True")
 }
 
 fn observe(candidates: &mut Candidates, node: Node) -> bool {
@@ -38,7 +47,7 @@ type Change = fn(&mut api::NodeView);
 
 #[test]
 fn b_s6_who_is_a_target() {
-    let cases: [(&str, Edit, bool); 8] = [
+    let cases: [(&str, Edit, bool); 14] = [
         ("plain", |_| {}, true),
         (
             "being deleted",
@@ -52,6 +61,24 @@ fn b_s6_who_is_a_target() {
             false,
         ),
         ("not excluded", |n| label(n, EXCLUDE_LABEL, "false"), true),
+        (
+            "not excluded, as Go writes it",
+            |n| label(n, EXCLUDE_LABEL, "False"),
+            true,
+        ),
+        (
+            "not excluded, as a number",
+            |n| label(n, EXCLUDE_LABEL, "0"),
+            true,
+        ),
+        (
+            "excluded by a number",
+            |n| label(n, EXCLUDE_LABEL, "1"),
+            false,
+        ),
+        ("another label", |n| label(n, "example.com/rack", "1"), true),
+        ("ready", |n| condition(n, "Ready", "True"), true),
+        ("not ready", |n| condition(n, "Ready", "False"), true),
         (
             "the autoscaler takes it away",
             |n| taint(n, AUTOSCALER_TAINT),
@@ -270,4 +297,14 @@ fn s17_one_selector_that_waits_keeps_no_other_waiting() {
     sets.confirm_empty(&first);
     assert!(!sets.ask_again(&first, later), "it is in doubt no more");
     assert_eq!(sets.next_ask(), None);
+}
+
+fn condition(node: &mut Node, kind: &str, status: &str) {
+    let condition = NodeCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        ..NodeCondition::default()
+    };
+    let status = node.status.get_or_insert_default();
+    status.conditions.get_or_insert_default().push(condition);
 }

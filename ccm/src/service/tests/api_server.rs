@@ -164,6 +164,12 @@ impl ApiServer {
         }
     }
 
+    /// The watch loses a Service that is still there.
+    pub(super) fn lose_service(&self, name: &str) {
+        let service = self.get(name).unwrap();
+        self.cluster.services.apply(Event::Delete(service));
+    }
+
     /// Refuses each patch of this annotation from now on.
     pub(super) fn refuse(&self, annotation: &str) {
         self.state.lock().unwrap().refused = Some(annotation.to_owned());

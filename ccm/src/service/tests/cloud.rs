@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use api::load_balancer_service_server::{LoadBalancerService, LoadBalancerServiceServer};
 use api::provider_service_server::{ProviderService, ProviderServiceServer};
 use cloud_provider_api::v1alpha1 as api;
-use futures::stream::{BoxStream, StreamExt as _, empty, pending};
+use futures::stream::{BoxStream, StreamExt as _, iter, pending};
 use provider_sdk::GrpcService;
 use tonic::{Request, Response, Status};
 use tower::util::BoxCloneSyncService;
@@ -17,6 +17,7 @@ type Answer<T> = Result<Response<T>, Status>;
 pub(super) struct Balancer {
     pub(super) targets: Vec<String>,
     ports: Vec<api::ServicePort>,
+    service: String,
 }
 
 /// What goes wrong with one call.
@@ -75,6 +76,12 @@ pub(super) struct State {
     pub(super) bad_targets: Vec<String>,
     /// Annotations of each Ensure, instead of a handle.
     pub(super) annotations: Option<api::AnnotationChanges>,
+    /// How many targets came with each Ensure and Update, by the Service's UID.
+    pub(super) sets: BTreeMap<String, Vec<usize>>,
+    /// How many lists were asked for.
+    pub(super) lists: usize,
+    /// The lists say that they have so many more than they show.
+    pub(super) miscounted: u64,
     /// How many calls run, and ran at most, at once.
     pub(super) running: (usize, usize),
 }
@@ -237,6 +244,7 @@ fn wanted(service: &api::ServiceView, targets: Option<api::TargetSet>) -> Balanc
     Balancer {
         targets: names(targets),
         ports: service.ports.clone(),
+        service: service.name.clone(),
     }
 }
 
@@ -264,6 +272,7 @@ impl ProviderService for Cloud {
                 load_balancers: Some(api::LoadBalancerCapability {
                     default_class: true,
                     in_sync: true,
+                    listing: true,
                     max_in_flight: Some(4),
                     ..Default::default()
                 }),
@@ -360,6 +369,8 @@ impl LoadBalancerService for Cloud {
             let mut state = self.state();
             let outcome = state.instead.pop_front().unwrap_or_else(|| {
                 let balancer = wanted(&service, request.targets);
+                let sets = state.sets.entry(service.uid.clone()).or_default();
+                sets.push(balancer.targets.len());
                 let before = state.balancers.insert(service.uid.clone(), balancer);
                 state.made += usize::from(before.is_none());
                 Outcome::Ready(api::LoadBalancerReady {
@@ -397,10 +408,17 @@ impl LoadBalancerService for Cloud {
             (state.bad_targets.clone(), state.update_fails.clone())
         };
         let mut target_errors = Vec::new();
+        let wanted = names(request.targets);
+        let many = wanted.len();
+        self.state()
+            .sets
+            .entry(service.uid.clone())
+            .or_default()
+            .push(many);
         let outcome = match (self.state().balancers.get_mut(&service.uid), fails) {
             (_, Some(failure)) => Outcome::Failed(failure),
             (Some(balancer), None) => {
-                balancer.targets = names(request.targets);
+                balancer.targets = wanted;
                 for node_name in bad {
                     if !balancer.targets.contains(&node_name) {
                         continue;
@@ -461,6 +479,24 @@ impl LoadBalancerService for Cloud {
         &self,
         _request: Request<api::ListLoadBalancersRequest>,
     ) -> Answer<Self::ListLoadBalancersStream> {
-        Ok(Response::new(empty().boxed()))
+        use api::list_load_balancers_response::Part;
+        let mut state = self.state();
+        state.lists += 1;
+        let owned = |(uid, balancer): (&String, &Balancer)| {
+            Part::LoadBalancer(api::ListedLoadBalancer {
+                load_balancer_name: format!("lb-{uid}"),
+                handle: Some(format!("h-{uid}")),
+                owners: vec![api::ServiceRef {
+                    namespace: "default".into(),
+                    name: balancer.service.clone(),
+                    uid: uid.clone(),
+                }],
+            })
+        };
+        let mut parts: Vec<_> = state.balancers.iter().map(owned).collect();
+        let total = parts.len() as u64 + state.miscounted;
+        parts.push(Part::End(api::ListEnd { total }));
+        let message = |part| Ok(api::ListLoadBalancersResponse { part: Some(part) });
+        Ok(Response::new(iter(parts.into_iter().map(message)).boxed()))
     }
 }

@@ -229,6 +229,12 @@ async fn s15_events_and_annotations_of_the_provider() {
         assert_eq!(annotation(&web, key), value, "{key}");
     }
     assert_eq!(stored_handle(&web), world.made("web").map(|lb| lb.handle));
+    let conditions = web.status.and_then(|status| status.conditions);
+    let condition = &conditions.unwrap()[0];
+    assert_eq!(
+        (condition.type_.as_str(), condition.status.as_str()),
+        ("LoadBalancerPortsError", "True")
+    );
     for event in [
         "Warning QuotaLow two load balancers are left",
         "Normal ProviderEvent said all the same",

@@ -161,7 +161,7 @@ async fn s9_without_the_finalizer_nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn b_s5_what_happened_while_nobody_looked() {
+async fn b_s5_s16_what_happened_while_nobody_looked() {
     let (mut world, mut ccm) = World::with_ccm(Fixture::default()).await;
     for name in ["deleted", "retyped", "replaced", "changed"] {
         world.create(balancer(name)).await;
@@ -183,7 +183,7 @@ async fn b_s5_what_happened_while_nobody_looked() {
             serde_json::json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}),
         )
         .await;
-    // This one's load balancer nobody can know of any more; its successor must not be confused by it.
+    // Of this one's load balancer only the cloud still knows; its successor must not be confused by it.
     let lost = world.made("replaced").unwrap().handle;
     world.delete("replaced").await;
     world.force_finalizers_off("replaced").await;
@@ -191,7 +191,10 @@ async fn b_s5_what_happened_while_nobody_looked() {
     world.create(balancer("replaced")).await;
     world.cloud().reset_calls();
 
-    let _ccm = world.ccm(&[]);
+    let _ccm = world.ccm(&[
+        "--orphaned-load-balancers=delete",
+        "--orphaned-load-balancer-period=1s",
+    ]);
     world.vanishes("deleted").await;
     assert!(world.made("deleted").is_none());
     world
@@ -201,7 +204,16 @@ async fn b_s5_what_happened_while_nobody_looked() {
         .await;
     assert!(world.made("retyped").is_none());
     let new = world.shows_address("replaced").await;
-    assert_ne!(stored_handle(&new), Some(lost));
+    assert_ne!(stored_handle(&new).as_ref(), Some(&lost));
+    eventually("the lost one is found and deleted", SOON, async || {
+        let balancers = world.cloud().load_balancers();
+        let there: Vec<_> = balancers.into_iter().map(|lb| lb.handle).collect();
+        (!there.contains(&lost))
+            .then_some(())
+            .ok_or(format!("{there:?}"))
+    })
+    .await;
+    assert!(world.made("replaced").is_some());
     world.asked_times(ENSURE, "changed", 1).await;
     assert_eq!(
         world.made("changed").unwrap().config.source_ranges,

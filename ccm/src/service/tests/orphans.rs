@@ -1,0 +1,164 @@
+//! Load balancers whose Service is gone before anybody looks (▲S16), and what the status of a Service shows (▲S15).
+
+use super::*;
+
+const DELETE: &[&str] = &["--orphaned-load-balancers=delete"];
+
+/// Three are made; then one's Service vanishes while nobody looks, and a new loop in a new process begins.
+async fn orphaned(arguments: &'static [&'static str]) -> World {
+    let mut world = World::with(1, arguments).await;
+    for i in 0..3 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| {
+            (0..3).all(|i| w.address(&format!("s{i}")).is_some())
+        })
+        .await;
+    world.rest().await;
+    world.stop.cancel();
+    world.tasks.join_next().await;
+    world.server.remove("s1");
+    world.memory = Arc::default();
+    world.start();
+    world
+}
+
+fn told(world: &World) -> Vec<String> {
+    let events = world.events.recorded();
+    events
+        .into_iter()
+        .filter(|event| event.contains("OrphanedLoadBalancer"))
+        .collect()
+}
+
+async fn lists(world: &World, more: usize) {
+    let before = world.cloud.state().lists;
+    let deadline = Instant::now() + Duration::from_mins(11 * more as u64);
+    while world.cloud.state().lists < before + more {
+        assert!(Instant::now() < deadline, "no list in eleven minutes");
+        sleep(Duration::from_secs(1)).await;
+    }
+    world.rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s16_an_orphan_is_told_of_once_and_stays() {
+    let world = orphaned(&[]).await;
+    lists(&world, 1).await;
+    assert_eq!(told(&world), [""; 0], "one list is none");
+    lists(&world, 3).await;
+    let told = told(&world);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("lb-u1"), "{told:?}");
+    assert_eq!(world.cloud.state().balancers.len(), 3);
+    assert_eq!(world.cloud.called("Delete"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s16_an_orphan_is_deleted_where_that_is_asked_for_after_two_lists() {
+    let world = orphaned(DELETE).await;
+    lists(&world, 1).await;
+    assert_eq!(world.cloud.called("Delete"), 0);
+    lists(&world, 1).await;
+    world
+        .until("the orphan is gone", |w| {
+            w.cloud.state().balancers.len() == 2
+        })
+        .await;
+    lists(&world, 2).await;
+    let deletes: Vec<_> = world
+        .calls()
+        .into_iter()
+        .filter(|call| call.starts_with("Delete"))
+        .collect();
+    assert_eq!(deletes, ["Delete s1 h-u1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s16_a_list_that_is_not_complete_counts_for_nothing() {
+    let world = orphaned(DELETE).await;
+    world.cloud.state().miscounted = 1;
+    lists(&world, 3).await;
+    assert_eq!((told(&world).len(), world.cloud.called("Delete")), (0, 0));
+    world.cloud.state().miscounted = 0;
+    lists(&world, 2).await;
+    world
+        .until("the orphan is gone", |w| {
+            w.cloud.state().balancers.len() == 2
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s16_a_service_that_only_the_watch_has_lost_keeps_its_load_balancer() {
+    let world = orphaned(DELETE).await;
+    // Not in the store, yet in the API server.
+    world.server.put(&named(1));
+    world.server.lose_service("s1");
+    lists(&world, 4).await;
+    assert_eq!(world.cloud.called("Delete"), 0);
+    assert_eq!(world.cloud.state().balancers.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s16_nobody_looks_where_that_is_not_wanted() {
+    let world = orphaned(&["--orphaned-load-balancers=ignore"]).await;
+    sleep(Duration::from_hours(1)).await;
+    assert_eq!(world.cloud.state().lists, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s15_a_port_that_is_not_served_shows_in_the_status_as_long_as_it_is() {
+    let world = World::new(1).await;
+    let protocol = |service: &mut Service, name: &str| {
+        service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].protocol = Some(name.into());
+    };
+    let conditions = |world: &World| {
+        let status = world.server.get("web").unwrap().status.unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let shown = |it: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+            format!("{}={} {}", it.type_, it.status, it.message)
+        };
+        conditions.iter().map(shown).collect::<Vec<_>>()
+    };
+    let mut udp = service();
+    protocol(&mut udp, "UDP");
+    world.server.put(&udp);
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    let expected =
+        "LoadBalancerPortsError=True The provider does not honour spec.ports[].protocol: UDP";
+    assert_eq!(conditions(&world), [expected]);
+    world.rest().await;
+    assert_eq!(world.calls(), ["Ensure web -"]);
+    let events = world.events.recorded();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.contains("UnsupportedServiceField")),
+        "{events:?}"
+    );
+
+    world.server.edit("web", |service| protocol(service, "TCP"));
+    world
+        .until("the condition is gone", |w| conditions(w).is_empty())
+        .await;
+    world
+        .server
+        .edit("web", |service| protocol(service, "SCTP"));
+    world
+        .until("it is back", |w| !conditions(w).is_empty())
+        .await;
+    world.server.edit("web", |service| {
+        service.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
+    });
+    world
+        .until("nothing of ours is left", |w| {
+            !has_finalizer(&w.server.get("web").unwrap())
+                && conditions(w).is_empty()
+                && w.address("web").is_none()
+        })
+        .await;
+}
