@@ -33,14 +33,13 @@ use crate::run::LoopContext;
 use crate::writes::{EventType, node_reference};
 
 pub(crate) use metrics::Metrics;
+use sync::HandedOut;
 use waiting::Waiting;
 
 /// Writes to the API server that run at once, over all batches.
 const WRITERS: usize = 64;
 /// No new batch is taken while so many answered Nodes wait for their writes: the batches grow fuller meanwhile.
 const WRITE_BACKLOG: usize = 4 * WRITERS;
-/// Lookups that run at once, whatever the provider allows.
-const MAX_LOOKUPS: usize = 32;
 /// How often it is looked at who waits for too long.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 const BACKOFF: Backoff = Backoff {
@@ -279,9 +278,10 @@ impl Worker {
 
     /// What one batch of the queue becomes.
     async fn initialize(&self, names: Vec<String>, asking: Asking) {
+        let handed = HandedOut::new(&self.queue, names.clone());
         let Some(session) = self.session() else {
             for name in &names {
-                self.queue.done(name, Outcome::RetryTransport);
+                handed.done(name, Outcome::RetryTransport);
             }
             return;
         };
@@ -295,10 +295,11 @@ impl Worker {
                 nodes.push(node);
             } else {
                 self.waiting().gone(&name);
-                self.queue.done(&name, Outcome::Forget);
+                handed.done(&name, Outcome::Forget);
             }
         }
-        self.sync(&session, nodes, Duration::ZERO, asking).await;
+        self.sync(&session, nodes, Duration::ZERO, asking, &handed)
+            .await;
     }
 
     /// The session, while Nodes may be looked up and written.
@@ -311,7 +312,12 @@ impl Worker {
         let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
         let current = Arc::downgrade(session);
         if !current.ptr_eq(&lookups.session) {
-            let limit = lookup_limit(session, self.context.config.node.concurrent_syncs);
+            // The flag only lowers it.
+            let lowered = self.context.config.node.concurrent_syncs;
+            let limit = session
+                .max_lookups()
+                .min(lowered.unwrap_or(usize::MAX))
+                .max(1);
             *lookups = Lookups {
                 session: current,
                 limit,
@@ -366,18 +372,6 @@ fn usable(status: &ProviderStatus) -> Option<Arc<Session>> {
     let session = status.working().filter(|_| status.scope_accepted)?;
     let offered = session.info.capabilities.as_ref()?;
     offered.instances.is_some().then(|| Arc::clone(session))
-}
-
-/// The lookups that may run at once: the provider's `max_in_flight`, at most 32; the flag only lowers it.
-pub(crate) fn lookup_limit(session: &Session, lowered: Option<usize>) -> usize {
-    let offered = session.info.capabilities.as_ref();
-    let instances = offered.and_then(|offered| offered.instances);
-    let stated = instances.and_then(|instances| instances.max_in_flight);
-    let stated = stated.filter(|stated| *stated > 0).unwrap_or(8);
-    (stated as usize)
-        .min(MAX_LOOKUPS)
-        .min(lowered.unwrap_or(MAX_LOOKUPS))
-        .max(1)
 }
 
 fn report(ended: Result<(), tokio::task::JoinError>) {

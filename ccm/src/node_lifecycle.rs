@@ -2,30 +2,30 @@
 //!
 //! ```text
 //! every --node-monitor-period, a hint, or a provider that is back: Ledger::questions -> lookup -> Ledger::pass -> taints; last look -> delete
+//! every --node-monitor-period, whether there is a provider or not: a Node that is Ready again loses its taint
 //! ```
 
 mod act;
+mod ask;
 mod brake;
 mod metrics;
 mod plan;
+mod ready;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use cloud_provider_api::v1alpha1 as api;
-use futures::stream::StreamExt;
 use k8s_openapi::api::core::v1::Node;
-use tokio::sync::{Semaphore, broadcast, watch};
+use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use crate::args::BrakeConfig;
-use crate::node::lookup::{self, Called, Loners, Lookup};
-use crate::node::lookup_limit;
 use crate::provider::{ProviderStatus, Session, Trouble, TroubleCode};
-use crate::providers::NodeOwner;
+use crate::providers::{NodeOwner, Ownership};
 use crate::run::{Hint, LoopContext};
 
+use ask::{Answers, Asker};
 use brake::Brake;
 pub(crate) use metrics::Metrics;
 use plan::{Findings, Ledger, Pass, Questions};
@@ -61,6 +61,11 @@ pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
     context.writes = context
         .writes
         .with_component("cloud-node-lifecycle-controller");
+    tokio::join!(passes(context.clone(), metrics), ready::watch(&context));
+}
+
+/// Pass after pass.
+async fn passes(context: LoopContext, metrics: Metrics) {
     let mut hints = context.hints.subscribe();
     let mut status = context.status.clone();
     let period = context.config.node_lifecycle.monitor_period;
@@ -115,7 +120,9 @@ struct Lifecycle {
     ledger: Ledger,
     /// The session that the ledger's answers are of.
     session: Weak<Session>,
-    loners: Loners,
+    asker: Asker,
+    /// Nodes could be deleted on the last pass's answers.
+    could_delete: bool,
     /// The last pass found no session to work with.
     paused: bool,
     /// The cloud said slow down (THROTTLED).
@@ -136,7 +143,8 @@ impl Lifecycle {
         Self {
             ledger: Ledger::new(brake, config.brake.min_age, longest_step),
             session: Weak::new(),
-            loners: Loners::default(),
+            asker: Asker::new(config.monitor_period, longest_step),
+            could_delete: false,
             paused: false,
             not_before: Instant::now(),
             void: None,
@@ -164,30 +172,38 @@ impl Lifecycle {
         let session = usable(&self.context.status.borrow());
         self.paused = session.is_none();
         let Some(session) = session else {
+            self.asker.give_up();
             return;
         };
         let current = Arc::downgrade(&session);
         if !current.ptr_eq(&self.session) {
             self.session = current;
             self.ledger.start_over();
+            self.asker.give_up();
         }
         let may_delete = self.may_delete(&session);
+        // What a provider that is not READY was asked counts for nothing when it is.
+        if may_delete && !std::mem::replace(&mut self.could_delete, may_delete) {
+            self.asker.give_up();
+        }
+        self.could_delete = may_delete;
         let nodes = self.owned(&session);
-        self.take_taints_off(&nodes).await;
         let questions = self.ledger.questions(&nodes);
         if questions.suspects.is_empty() {
+            self.asker.give_up();
             self.show(&Pass::default());
             return;
         }
-        self.loners.keep(&nodes);
+        self.asker.keep(&nodes);
         drop(nodes);
         let stop = self.context.stop.clone();
         let Some(answers) = stop
-            .run_until_cancelled(self.ask(&session, &questions))
+            .run_until_cancelled(self.asker.ask(&session, &questions))
             .await
         else {
             return;
         };
+        self.note_troubles(&questions, &answers);
         // A pass belongs to one session.
         if !self.is_current(&session) {
             return;
@@ -201,7 +217,8 @@ impl Lifecycle {
         let now = Instant::now();
         let pass = self.ledger.pass(&Findings {
             questions: &questions,
-            answers: &answers,
+            answers: &answers.by_uid,
+            pending: &answers.pending,
             nodes: &nodes,
             may_delete: may_delete && self.may_delete(&session),
             power_state: offered.is_some_and(|instances| instances.power_state),
@@ -209,6 +226,10 @@ impl Lifecycle {
             wall: (self.context.wall)(),
         });
         drop(nodes);
+        // What it is asked while it knows nothing counts for nothing later; who only says nothing may be slow.
+        if pass.void.is_some() && !answers.by_uid.is_empty() {
+            self.asker.give_up();
+        }
         self.show(&pass);
         self.put_taints_on(&pass.taint).await;
         if !pass.delete.is_empty() {
@@ -217,63 +238,16 @@ impl Lifecycle {
         }
     }
 
-    /// The Nodes with this provider's ID, in the order of their names (B-L4).
     fn owned(&self, session: &Session) -> Vec<Arc<Node>> {
-        let ours = NodeOwner::Provider(&self.context.provider);
-        let mut nodes = self.context.cluster.nodes.all();
-        nodes.retain(|node| {
-            !plan::provider_id(node).is_empty()
-                && !plan::uid(node).is_empty()
-                && session.ownership.node_owner(node) == ours
-        });
-        nodes
+        owned(&self.context, &session.ownership)
     }
 
-    /// All Nodes of a pass, in batches, at once (▲L5).
-    async fn ask(
-        &mut self,
-        session: &Arc<Session>,
-        questions: &Questions,
-    ) -> BTreeMap<String, Result<api::Instance, Trouble>> {
-        let offered = session
-            .info
-            .capabilities
-            .as_ref()
-            .and_then(|offered| offered.instances);
-        let facets: &[api::InstanceFacet] =
-            if offered.is_some_and(|instances| instances.power_state) {
-                &[api::InstanceFacet::Existence, api::InstanceFacet::Power]
-            } else {
-                &[api::InstanceFacet::Existence]
-            };
-        let asked = questions.witnesses.iter().chain(&questions.suspects);
-        let batches = self
-            .loners
-            .batches(asked.cloned().collect(), session.max_batch());
-        let permits = Semaphore::new(lookup_limit(session, None));
-        let permits = &permits;
-        let found: Vec<Vec<Lookup<api::Instance>>> = lookup::answers(batches, |nodes| async move {
-            // Never closed.
-            let _permit = permits.acquire().await;
-            let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
-            let outcome = session
-                .lookup_instances(&asked, facets, Duration::ZERO)
-                .await;
-            (nodes, outcome) as Called<api::Instance>
-        })
-        .collect()
-        .await;
-        let mut answers = BTreeMap::new();
-        for found in found {
-            self.loners.learn(&found);
-            for Lookup { node, answer, .. } in found {
-                if let Err(trouble) = &answer {
-                    self.note_trouble(&node, trouble);
-                }
-                answers.insert(plan::uid(&node).to_owned(), answer);
+    fn note_troubles(&mut self, questions: &Questions, answers: &Answers) {
+        for node in questions.witnesses.iter().chain(&questions.suspects) {
+            if let Some(Err(trouble)) = answers.by_uid.get(plan::uid(node)) {
+                self.note_trouble(node, trouble);
             }
         }
-        answers
     }
 
     fn note_trouble(&mut self, node: &Node, trouble: &Trouble) {
@@ -323,6 +297,18 @@ impl Lifecycle {
             self.tell_of_brake(&pass.held);
         }
     }
+}
+
+/// The Nodes with this provider's ID, in the order of their names (B-L4).
+fn owned(context: &LoopContext, ownership: &Ownership) -> Vec<Arc<Node>> {
+    let ours = NodeOwner::Provider(&context.provider);
+    let mut nodes = context.cluster.nodes.all();
+    nodes.retain(|node| {
+        !plan::provider_id(node).is_empty()
+            && !plan::uid(node).is_empty()
+            && ownership.node_owner(node) == ours
+    });
+    nodes
 }
 
 /// The session, where it knows instances and may be used: what another account says of the same IDs is nothing to us (▲S20).

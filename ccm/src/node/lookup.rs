@@ -1,7 +1,8 @@
 //! Asking about many Nodes, so that one that makes a whole call fail starves nobody.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::stream::{FuturesUnordered, Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
@@ -50,7 +51,7 @@ where
                 let found = match outcome {
                     Ok(found) => {
                         budget = budget.saturating_add(2);
-                        of_each(nodes, found)
+                        of_call(nodes, Ok(found))
                     }
                     Err(trouble)
                         if nodes.len() > 1 && budget > 0 && because_of_itself(trouble.code) =>
@@ -62,19 +63,30 @@ where
                         running.push(call(back));
                         continue;
                     }
-                    Err(trouble) => nodes
-                        .into_iter()
-                        .map(|node| Lookup {
-                            node,
-                            answer: Err(trouble.clone()),
-                            whole: true,
-                        })
-                        .collect(),
+                    Err(trouble) => of_call(nodes, Err(trouble)),
                 };
                 return Some((found, (running, budget, call)));
             }
         },
     )
+}
+
+/// What one call brought for each of its Nodes.
+pub(crate) fn of_call<T>(
+    nodes: Vec<Arc<Node>>,
+    outcome: Result<Vec<Result<T, Trouble>>, Trouble>,
+) -> Vec<Lookup<T>> {
+    match outcome {
+        Ok(found) => of_each(nodes, found),
+        Err(trouble) => nodes
+            .into_iter()
+            .map(|node| Lookup {
+                node,
+                answer: Err(trouble.clone()),
+                whole: true,
+            })
+            .collect(),
+    }
 }
 
 fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, Trouble>>) -> Vec<Lookup<T>> {
@@ -117,62 +129,91 @@ fn because_of_itself(code: TroubleCode) -> bool {
     }
 }
 
-/// The Nodes that made a call of their own fail: they are asked about alone from then on, so that the others of their batch need not
-/// wait for the halving each time. By UID.
+/// The Nodes that may be asked about in small company only, so that the others of their batch need not wait for them each time: those that made a
+/// call of their own fail are asked about alone, and a call that was not answered is cut into smaller ones until it is known which Node it is.
 #[derive(Debug, Default)]
 pub(crate) struct Loners {
-    uids: Mutex<BTreeSet<String>>,
+    /// By UID: how many may be asked about in one call.
+    most: Mutex<BTreeMap<String, usize>>,
 }
 
+/// A batch that was not answered is asked about again in so many parts: two rounds find one Node of a hundred.
+const PARTS: usize = 10;
+
 impl Loners {
-    /// Batches of at most `max`, and one for each loner.
+    /// Batches of at most `max`: first those of Nodes that nothing is held against, last those of one Node each.
     pub(crate) fn batches(&self, nodes: Vec<Arc<Node>>, max: usize) -> Vec<Vec<Arc<Node>>> {
-        let uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
-        let (loners, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| {
-            let uid = node.metadata.uid.as_ref();
-            uid.is_some_and(|uid| uids.contains(uid))
-        });
-        drop(uids);
-        let mut batches: Vec<Vec<Arc<Node>>> = Vec::new();
-        for node in others {
-            match batches.last_mut() {
-                Some(batch) if batch.len() < max.max(1) => batch.push(node),
-                _ => batches.push(vec![node]),
-            }
+        let max = max.max(1);
+        let most = self.most();
+        let mut groups: BTreeMap<Reverse<usize>, Vec<Arc<Node>>> = BTreeMap::new();
+        for node in nodes {
+            let allowed = uid(&node).and_then(|uid| most.get(uid));
+            let size = allowed.map_or(max, |allowed| max.min(*allowed)).max(1);
+            groups.entry(Reverse(size)).or_default().push(node);
         }
-        batches.extend(loners.into_iter().map(|node| vec![node]));
+        drop(most);
+        let mut batches: Vec<Vec<Arc<Node>>> = Vec::new();
+        for (Reverse(size), nodes) in groups {
+            batches.extend(nodes.chunks(size).map(<[_]>::to_vec));
+        }
         batches
+    }
+
+    /// Whether this Node is asked about alone.
+    pub(crate) fn is_alone(&self, node: &Node) -> bool {
+        uid(node).is_some_and(|uid| self.most().get(uid) == Some(&1))
     }
 
     /// Learns from what one call brought.
     pub(crate) fn learn<T>(&self, found: &[Lookup<T>]) {
-        let mut uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut most = self.most();
         for lookup in found {
-            let Some(uid) = &lookup.node.metadata.uid else {
+            let Some(uid) = uid(&lookup.node) else {
                 continue;
             };
             match &lookup.answer {
                 Err(trouble) if lookup.whole => {
                     if found.len() == 1 && because_of_itself(trouble.code) {
-                        uids.insert(uid.clone());
+                        most.insert(uid.to_owned(), 1);
                     }
                 }
                 _ => {
-                    uids.remove(uid);
+                    most.remove(uid);
                 }
             }
         }
     }
 
-    /// Forgets the Nodes that are not there any more.
-    pub(crate) fn keep(&self, nodes: &[Arc<Node>]) {
-        let mut uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
-        if !uids.is_empty() {
-            let there = nodes.iter().filter_map(|node| node.metadata.uid.as_deref());
-            let there: BTreeSet<&str> = there.collect();
-            uids.retain(|uid| there.contains(uid.as_str()));
+    /// One call asked about these, and was not waited for any longer.
+    pub(crate) fn late(&self, nodes: &[Arc<Node>]) {
+        let size = (nodes.len() / PARTS).max(1);
+        let mut most = self.most();
+        for uid in nodes.iter().filter_map(|node| uid(node)) {
+            most.insert(uid.to_owned(), size);
         }
     }
+
+    /// It is not the Nodes: nothing is held against any of them.
+    pub(crate) fn forget(&self) {
+        self.most().clear();
+    }
+
+    /// Forgets the Nodes that are not there any more.
+    pub(crate) fn keep(&self, nodes: &[Arc<Node>]) {
+        let mut most = self.most();
+        if !most.is_empty() {
+            let there: BTreeSet<&str> = nodes.iter().filter_map(|node| uid(node)).collect();
+            most.retain(|uid, _| there.contains(uid.as_str()));
+        }
+    }
+
+    fn most(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.most.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn uid(node: &Node) -> Option<&str> {
+    node.metadata.uid.as_deref()
 }
 
 #[cfg(test)]
@@ -285,5 +326,34 @@ mod tests {
         );
         loners.keep(&all[..2]);
         assert_eq!(loners.batches(all, 10).len(), 1);
+    }
+
+    #[test]
+    fn m10_two_rounds_find_the_one_of_a_hundred_that_is_not_answered() {
+        let loners = Loners::default();
+        let all = nodes(100);
+        let sizes = |loners: &Loners| -> Vec<usize> {
+            let batches = loners.batches(all.clone(), 100);
+            batches.iter().map(Vec::len).collect()
+        };
+        for expected in [vec![100], vec![10; 10], [vec![90], vec![1; 10]].concat()] {
+            assert_eq!(sizes(&loners), expected);
+            for batch in loners.batches(all.clone(), 100) {
+                if batch.iter().any(|node| number(node) == 37) {
+                    loners.late(&batch);
+                } else {
+                    let answered = batch.into_iter().map(|node| Lookup {
+                        node,
+                        answer: Ok(()),
+                        whole: false,
+                    });
+                    loners.learn(&answered.collect::<Vec<_>>());
+                }
+            }
+        }
+        assert_eq!(sizes(&loners), [99, 1]);
+        assert!(loners.is_alone(&all[37]) && !loners.is_alone(&all[36]));
+        loners.forget();
+        assert_eq!(sizes(&loners), [100]);
     }
 }

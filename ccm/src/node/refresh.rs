@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Worker, name, plan, report};
+use super::{HandedOut, Worker, name, plan, report};
 use crate::provider::Session;
 use crate::providers::NodeOwner;
 
@@ -108,7 +108,9 @@ impl Worker {
             return;
         }
         let max_age = self.context.config.node.status_update_frequency / 2;
-        self.sync(&session, nodes, max_age, self.asking()).await;
+        let handed = HandedOut::new(&self.queue, Vec::new());
+        self.sync(&session, nodes, max_age, self.asking(), &handed)
+            .await;
     }
 
     fn is_refreshed(&self, session: &Session, node: &Node) -> bool {

@@ -1,7 +1,7 @@
 //! From a batch of Nodes to their writes.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -13,7 +13,7 @@ use super::lookup::{self, Called, Lookup};
 use super::plan::{self, Known, NodePlan, Then};
 use super::{Asking, WRITERS, Worker, labels, name};
 use crate::provider::{Retry, Session, Trouble, TroubleCode};
-use crate::queue::Outcome;
+use crate::queue::{Outcome, Queue};
 use crate::writes::{EventType, FIELD_MANAGER, WriteError};
 
 /// What is asked for the node controller.
@@ -30,6 +30,7 @@ impl Worker {
         nodes: Vec<Arc<Node>>,
         max_age: Duration,
         asking: Asking,
+        handed: &HandedOut<'_>,
     ) {
         let (_, permits) = self.lookups(session);
         let lookups = lookup::answers(self.loners.batches(nodes, session.max_batch()), |nodes| {
@@ -50,12 +51,17 @@ impl Worker {
         lookups
             .take_until(self.context.stop.cancelled())
             .chain(over)
-            .for_each_concurrent(None, |found| self.apply(session, found))
+            .for_each_concurrent(None, |found| self.apply(session, found, handed))
             .await;
     }
 
     /// What one call brought.
-    async fn apply(&self, session: &Arc<Session>, mut found: Vec<Lookup<api::Instance>>) {
+    async fn apply(
+        &self,
+        session: &Arc<Session>,
+        mut found: Vec<Lookup<api::Instance>>,
+        handed: &HandedOut<'_>,
+    ) {
         self.loners.learn(&found);
         if let Some(Lookup {
             answer: Err(trouble),
@@ -83,7 +89,7 @@ impl Worker {
                 if self.context.stop.is_cancelled() {
                     return;
                 }
-                self.settle(&session.info.provider_id_prefixes, lookup)
+                self.settle(&session.info.provider_id_prefixes, lookup, handed)
                     .await;
                 writing.one_less();
             })
@@ -146,16 +152,18 @@ impl Worker {
     }
 
     /// Writes what follows for one Node.
-    pub(super) async fn settle(&self, prefixes: &[String], lookup: Lookup<api::Instance>) {
-        let waits = plan::is_uninitialized(&lookup.node);
+    pub(super) async fn settle(
+        &self,
+        prefixes: &[String],
+        lookup: Lookup<api::Instance>,
+        handed: &HandedOut<'_>,
+    ) {
         let key = name(&lookup.node).to_owned();
         let outcome = match self.write(prefixes, &lookup.node, &lookup.answer).await {
             Ok((node, plan)) => self.conclude(&node, plan, lookup.whole),
             Err(error) => self.excuse(&lookup.node, &error),
         };
-        if waits {
-            self.queue.done(&key, outcome);
-        }
+        handed.done(&key, outcome);
     }
 
     /// Plans and writes, and plans anew from the fresh Node where somebody else wrote in between. Returns the Node as it was last seen, and
@@ -328,6 +336,38 @@ impl Worker {
             tracing::debug!(node = key, %provider, error, "Node not synced");
         } else {
             tracing::warn!(node = key, %provider, error, "Node not synced");
+        }
+    }
+}
+
+/// The keys that a batch took from the queue. Those that it did not settle, because it ended early, come again: else nobody would ever work on them.
+pub(super) struct HandedOut<'a> {
+    queue: &'a Queue<String>,
+    left: Mutex<BTreeSet<String>>,
+}
+
+impl<'a> HandedOut<'a> {
+    pub(super) fn new(queue: &'a Queue<String>, names: Vec<String>) -> Self {
+        let left = Mutex::new(names.into_iter().collect());
+        Self { queue, left }
+    }
+
+    /// The work on this key is over. One that the batch did not take is somebody else's.
+    pub(super) fn done(&self, name: &str, outcome: Outcome) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = left.take(name);
+        drop(left);
+        if let Some(name) = name {
+            self.queue.done(&name, outcome);
+        }
+    }
+}
+
+impl Drop for HandedOut<'_> {
+    fn drop(&mut self) {
+        let left = self.left.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for name in std::mem::take(left) {
+            self.queue.done(&name, Outcome::Retry);
         }
     }
 }

@@ -69,17 +69,21 @@ impl Bench {
 
     /// Settles `n` with this answer for this view of the Node; one with the taint comes from the queue.
     async fn settle(&self, node: Arc<Node>, answer: Result<api::Instance, Trouble>) {
+        let queue = &self.worker.queue;
+        let mut names = Vec::new();
         if plan::is_uninitialized(&node) {
             self.worker.wait_for(&node);
-            self.worker.queue.add("n".to_owned());
-            let _names = self.worker.queue.next_batch(1, Duration::ZERO).await;
+            queue.add("n".to_owned());
+            names = queue.next_batch(1, Duration::ZERO).await;
         }
+        let handed = HandedOut::new(queue, names);
         let lookup = Lookup {
             node,
             answer,
             whole: false,
         };
-        self.worker.settle(&["mock://".to_owned()], lookup).await;
+        let prefixes = ["mock://".to_owned()];
+        self.worker.settle(&prefixes, lookup, &handed).await;
         assert_eq!(self.worker.queue.in_flight(), 0);
     }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{Lifecycle, plan};
 use crate::provider::Session;
+use crate::run::LoopContext;
 use crate::writes::{EventType, NodePatch, WriteError, node_reference};
 
 /// Writes to the API server that run at once.
@@ -28,49 +29,13 @@ enum Fate {
 }
 
 impl Lifecycle {
-    /// Nodes that are Ready again (B-L3).
-    pub(super) async fn take_taints_off(&self, nodes: &[Arc<Node>]) {
-        let tainted = nodes.iter().filter_map(|node| {
-            let taints = plan::without_shutdown_taint(node)?;
-            Some((Arc::clone(node), taints))
-        });
-        self.set_all_taints(tainted.collect(), "removed").await;
-    }
-
     /// Nodes whose machine is shut down (B-L3).
     pub(super) async fn put_taints_on(&self, nodes: &[Arc<Node>]) {
         let bare = nodes.iter().filter_map(|node| {
             let taints = plan::with_shutdown_taint(node)?;
             Some((Arc::clone(node), taints))
         });
-        self.set_all_taints(bare.collect(), "set").await;
-    }
-
-    async fn set_all_taints(&self, changes: Vec<(Arc<Node>, Vec<Taint>)>, what: &'static str) {
-        stream::iter(changes)
-            .for_each_concurrent(WRITERS, |(node, taints)| async move {
-                self.set_taints(&node, taints, what).await;
-            })
-            .await;
-    }
-
-    async fn set_taints(&self, node: &Node, taints: Vec<Taint>, what: &str) {
-        if self.context.stop.is_cancelled() {
-            return;
-        }
-        let patch = NodePatch {
-            taints: Some(taints),
-            ..NodePatch::default()
-        };
-        let (name, provider) = (plan::name(node), &self.context.provider);
-        match self.context.writes.patch_node(node, &patch).await {
-            Ok(_) => tracing::info!(node = name, %provider, "shutdown taint {what}"),
-            // The next pass sees the Node as it is then.
-            Err(WriteError::Gone | WriteError::Conflict | WriteError::Fenced(_)) => {}
-            Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => {
-                tracing::warn!(node = name, %provider, %error, "shutdown taint not {what}");
-            }
-        }
+        set_all_taints(&self.context, bare.collect(), "set").await;
     }
 
     /// Deletes these Nodes, each after a last look. `counted_at`: the `now` of their pass.
@@ -209,6 +174,38 @@ impl Lifecycle {
                     "provider {provider} says that the instances of {count} Nodes are gone, which is more than may be deleted at once; none is deleted until that has held for {minutes} min"
                 ),
             );
+        }
+    }
+}
+
+/// Gives these Nodes these taints.
+pub(super) async fn set_all_taints(
+    context: &LoopContext,
+    changes: Vec<(Arc<Node>, Vec<Taint>)>,
+    what: &'static str,
+) {
+    stream::iter(changes)
+        .for_each_concurrent(WRITERS, |(node, taints)| async move {
+            set_taints(context, &node, taints, what).await;
+        })
+        .await;
+}
+
+async fn set_taints(context: &LoopContext, node: &Node, taints: Vec<Taint>, what: &str) {
+    if context.stop.is_cancelled() {
+        return;
+    }
+    let patch = NodePatch {
+        taints: Some(taints),
+        ..NodePatch::default()
+    };
+    let (name, provider) = (plan::name(node), &context.provider);
+    match context.writes.patch_node(node, &patch).await {
+        Ok(_) => tracing::info!(node = name, %provider, "shutdown taint {what}"),
+        // The next round sees the Node as it is then.
+        Err(WriteError::Gone | WriteError::Conflict | WriteError::Fenced(_)) => {}
+        Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => {
+            tracing::warn!(node = name, %provider, %error, "shutdown taint not {what}");
         }
     }
 }

@@ -25,6 +25,8 @@ const NO_SCHEDULE: &str = "NoSchedule";
 const WITNESSES: usize = 3;
 /// So many ABSENT answers in a row make a Node due.
 const ENOUGH: u32 = 2;
+/// An answer that is so long in coming does not belong to the one before it.
+const LONGEST_PENDING: Duration = Duration::from_mins(10);
 
 /// What the passes so far have shown. Holds only Nodes that exist, by UID.
 #[derive(Debug)]
@@ -67,6 +69,8 @@ pub(super) struct Findings<'a> {
     pub(super) questions: &'a Questions,
     /// Its answers by UID. What is missing is not known.
     pub(super) answers: &'a BTreeMap<String, Result<api::Instance, Trouble>>,
+    /// UIDs of Nodes whose answer is still to come.
+    pub(super) pending: &'a BTreeSet<String>,
     /// All Nodes with this provider's ID, as they are after the answers.
     pub(super) nodes: &'a [Arc<Node>],
     /// The provider is READY and its scope the accepted one.
@@ -185,6 +189,11 @@ impl Ledger {
         }
         let mut all_known = true;
         for node in &suspects {
+            if found.pending.contains(uid(node)) {
+                self.wait(uid(node), found.now);
+                all_known = false;
+                continue;
+            }
             let state = found
                 .answers
                 .get(uid(node))
@@ -217,8 +226,10 @@ impl Ledger {
             .iter()
             .filter(|node| is_older(node, self.min_age, found.wall))
             .filter_map(|node| {
+                // Only what this pass was told makes a Node due.
                 let absence = self.absences.get(uid(node))?;
-                (absence.in_row >= ENOUGH && !absence.sent).then_some((*node, absence.held))
+                let told = !found.pending.contains(uid(node));
+                (told && absence.in_row >= ENOUGH && !absence.sent).then_some((*node, absence.held))
             })
             .collect();
         let held: Vec<Duration> = due.iter().map(|(_, held)| *held).collect();
@@ -276,6 +287,18 @@ impl Ledger {
             Some(_) => {
                 self.absences.remove(uid);
             }
+        }
+    }
+
+    /// The answer is still to come: the row stands, for a while.
+    fn wait(&mut self, uid: &str, now: Instant) {
+        if let Some(absence) = self.absences.get_mut(uid)
+            && absence
+                .last
+                .is_none_or(|last| now.saturating_duration_since(last) > LONGEST_PENDING)
+        {
+            absence.in_row = 0;
+            absence.last = None;
         }
     }
 

@@ -41,7 +41,15 @@ struct Looping {
 
 impl Looping {
     async fn start(nodes: usize) -> Self {
+        Self::start_offering(nodes, |_| {}).await.0
+    }
+
+    async fn start_offering(
+        nodes: usize,
+        offer: impl FnOnce(&mut api::InstanceCapability),
+    ) -> (Self, Cloud) {
         let (api, cloud) = (FakeApi::default(), Cloud::new());
+        offer(&mut cloud.state().offered);
         for i in 0..nodes {
             api.put(&node(i, "True"));
         }
@@ -59,16 +67,17 @@ impl Looping {
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(run(context.clone(), metrics.clone()));
-        Self {
+        let this = Self {
             api,
-            cloud,
+            cloud: cloud.clone(),
             process,
             provider,
             context,
             metrics,
             stop,
             tasks,
-        }
+        };
+        (this, cloud)
     }
 
     /// Leads no more, and leads again.
@@ -326,4 +335,133 @@ async fn b_l3_l5_stopped_nodes_are_tainted_all_in_one_pass() {
     }
     looping.until("untainted", |this| tainted(this) == 0).await;
     assert_eq!(looping.left(), 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_l3_a_node_that_is_ready_again_loses_the_taint_while_the_provider_is_away() {
+    let looping = Looping::start(20).await;
+    looping.down([3], api::InstanceState::Stopped);
+    let tainted = |this: &Looping| {
+        let spec = this.api.node("n0003").unwrap().spec.unwrap();
+        spec.taints.is_some_and(|taints| !taints.is_empty())
+    };
+    looping.until("tainted", tainted).await;
+    looping.process.kill();
+    looping
+        .provider
+        .until("gone", |status| status.info.is_none())
+        .await;
+    looping.api.edit("n0003", |old| {
+        old.status = node(3, "True").status;
+    });
+    let took = looping.until("untainted", |this| !tainted(this)).await;
+    assert!(took <= PERIOD + SOON, "{took:?}");
+}
+
+const PERIOD: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_node_whose_lookup_hangs_keeps_no_other_waiting() {
+    let looping = Looping::start(200).await;
+    looping.cloud.state().hang.insert("n0005".to_owned());
+    looping.down([5], api::InstanceState::Running);
+    looping.down([3], api::InstanceState::Absent);
+    looping.down(10..150, api::InstanceState::Running);
+    // Nobody knows yet which one it is: two short waits, and two passes.
+    let took = looping.until("deleted", |this| this.left() == 199).await;
+    assert!(took <= 7 * PERIOD, "{took:?}");
+    // Now it is known.
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    for next in [4, 7] {
+        looping.down([next], api::InstanceState::Absent);
+        let left = looping.left();
+        let took = looping.until("next", |this| this.left() < left).await;
+        assert!(took <= 3 * PERIOD + SOON, "{took:?}");
+        tokio::time::sleep(Duration::from_mins(11)).await;
+    }
+    // It is asked about alone, and as seldom as it takes to wait for its deadline.
+    let lookups = looping.cloud.state().lookups.clone();
+    let last = &lookups[lookups.len() - 100..];
+    assert!(
+        last.iter()
+            .all(|names| names.len() == 1 || !names.iter().any(|name| name == "n0005")),
+        "{last:?}"
+    );
+    // It answers again, and is treated as all others.
+    looping.cloud.state().hang.clear();
+    looping.down([5], api::InstanceState::Absent);
+    looping.until("it too", |this| this.left() == 196).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_many_nodes_whose_lookups_hang_keep_no_other_waiting() {
+    let looping = Looping::start(200).await;
+    // A zone whose API hangs, spread over all batches.
+    let zone = (0..100).filter(|i| i % 3 == 0);
+    let hang = zone.map(|i| format!("n{i:04}"));
+    looping.cloud.state().hang.extend(hang);
+    looping.down(0..100, api::InstanceState::Running);
+    looping.down([50], api::InstanceState::Absent);
+    let took = looping.until("deleted", |this| this.left() == 199).await;
+    assert!(took <= Duration::from_mins(4), "{took:?}");
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    looping.down([52], api::InstanceState::Absent);
+    let took = looping.until("next", |this| this.left() == 198).await;
+    assert!(took <= 3 * PERIOD + SOON, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_slow_answer_about_one_node_counts_and_holds_nobody_up() {
+    let looping = Looping::start(20).await;
+    let slow = ("n0003".to_owned(), Duration::from_secs(30));
+    looping.cloud.state().slow.insert(slow.0, slow.1);
+    looping.down([3], api::InstanceState::Absent);
+    looping.down([5], api::InstanceState::Absent);
+    let gone = |name: &'static str| move |this: &Looping| this.api.node(name).is_none();
+    let took = looping.until("the other", gone("n0005")).await;
+    assert!(took <= 6 * PERIOD, "{took:?}");
+    let took = looping.until("the slow one", gone("n0003")).await;
+    assert!(took <= Duration::from_mins(2), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_provider_that_is_slow_is_waited_for() {
+    for seconds in [9, 12, 30, 50] {
+        let looping = Looping::start(300).await;
+        looping.cloud.state().delay = Duration::from_secs(seconds);
+        looping.down(1..280, api::InstanceState::Running);
+        looping.down([0], api::InstanceState::Absent);
+        let what = format!("deleted at {seconds} s a call");
+        let took = looping.until(&what, |this| this.left() == 299).await;
+        assert!(took <= Duration::from_mins(5), "{seconds} s: {took:?}");
+        // It is asked in full batches.
+        let lookups = looping.cloud.state().lookups.clone();
+        let before = lookups.len();
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        let lookups = looping.cloud.state().lookups.split_off(before);
+        assert!(
+            lookups.iter().all(|names| names.len() > 50),
+            "{seconds} s: {:?}",
+            lookups.iter().map(Vec::len).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_one_call_at_a_time_is_enough() {
+    let (looping, cloud) = Looping::start_offering(40, |offered| {
+        offered.max_in_flight = Some(1);
+        offered.max_batch = Some(10);
+    })
+    .await;
+    cloud.state().hang.insert("n0005".to_owned());
+    looping.down(5..25, api::InstanceState::Running);
+    looping.down([3], api::InstanceState::Absent);
+    let took = looping.until("deleted", |this| this.left() == 39).await;
+    assert!(took <= Duration::from_mins(2), "{took:?}");
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    looping.down([4], api::InstanceState::Absent);
+    let took = looping.until("next", |this| this.left() == 38).await;
+    assert!(took <= 4 * PERIOD, "{took:?}");
 }

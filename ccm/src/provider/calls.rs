@@ -18,6 +18,7 @@ use crate::lease::Fence;
 
 /// A service's calls: so many at once, and none before the time that its cloud asked to wait for.
 pub(super) struct Lane {
+    width: usize,
     permits: Semaphore,
     not_before: Mutex<Option<Instant>>,
 }
@@ -31,9 +32,15 @@ impl Lane {
     /// A lane for the `max_in_flight` of a capability: 8 where it is absent or zero, at most 32.
     pub(super) fn new(max_in_flight: Option<u32>) -> Self {
         Self {
+            width: width(max_in_flight),
             permits: Semaphore::new(width(max_in_flight)),
             not_before: Mutex::new(None),
         }
+    }
+
+    /// How many calls it lets through at once.
+    pub(super) fn width(&self) -> usize {
+        self.width
     }
 
     /// Waits for a free place, and until the service may be called; each at most until `cap`.

@@ -93,6 +93,11 @@ impl Session {
             .map_or(100, |batch| batch as usize)
     }
 
+    /// How many lookups of instances may run at once: its `max_in_flight`, with its default and our limit.
+    pub(crate) fn max_lookups(&self) -> usize {
+        self.lanes.instances.width()
+    }
+
     /// Whether the provider offers something.
     pub(crate) fn offers(&self, what: impl FnOnce(&api::Capabilities) -> bool) -> bool {
         self.info.capabilities.as_ref().is_some_and(what)

@@ -26,6 +26,8 @@ pub(crate) struct State {
     pub(crate) poison: BTreeSet<String>,
     /// A call that asks about one of these Nodes is never answered.
     pub(crate) hang: BTreeSet<String>,
+    /// A call that asks about one of these Nodes takes so long.
+    pub(crate) slow: BTreeMap<String, Duration>,
     /// Provider IDs of the listing.
     pub(crate) listed: Vec<String>,
     /// The first bytes of each InternalIP.
@@ -45,6 +47,7 @@ impl Cloud {
             states: BTreeMap::new(),
             poison: BTreeSet::new(),
             hang: BTreeSet::new(),
+            slow: BTreeMap::new(),
             listed: Vec::new(),
             network: "10.0".to_owned(),
             delay: Duration::from_millis(50),
@@ -165,7 +168,8 @@ impl InstanceService for Cloud {
             let mut state = self.state();
             let names = nodes.iter().map(|node| node.name.clone()).collect();
             state.lookups.push(names);
-            state.delay
+            let slow = nodes.iter().filter_map(|node| state.slow.get(&node.name));
+            slow.max().copied().unwrap_or(state.delay)
         };
         tokio::time::sleep(delay).await;
         let hangs = nodes

@@ -1,8 +1,10 @@
 //! The whole loop, with a session of a provider in memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +13,7 @@ use super::super::testing::{Cloud, FakeApi};
 use super::super::{Metrics, plan, run};
 use super::fresh;
 use crate::provider::testing::{InMemory, Running, maintained};
+use crate::run::LoopContext;
 
 struct Looping {
     api: FakeApi,
@@ -23,6 +26,10 @@ struct Looping {
 
 impl Looping {
     async fn start(nodes: usize) -> Self {
+        Self::start_with(nodes, |_| {}).await
+    }
+
+    async fn start_with(nodes: usize, change: impl FnOnce(&mut LoopContext)) -> Self {
         let (api, cloud) = (FakeApi::default(), Cloud::new());
         for i in 0..nodes {
             api.put(&fresh(&format!("n{i:04}")));
@@ -35,7 +42,8 @@ impl Looping {
                 status.working().is_some() && status.scope_accepted
             })
             .await;
-        let context = api.context(provider.status.clone());
+        let mut context = api.context(provider.status.clone());
+        change(&mut context);
         let stop = context.stop.clone();
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
         let mut tasks = JoinSet::new();
@@ -124,6 +132,34 @@ async fn one_poison_node_keeps_only_itself_waiting() {
     looping
         .until("it too", |this| this.uninitialized() == 0)
         .await;
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_what_a_batch_that_panicked_left_undone_comes_again() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let looked = Arc::new(AtomicUsize::new(0));
+    let clock = Arc::clone(&looked);
+    let looping = Looping::start_with(0, |context| {
+        let wall = Arc::clone(&context.wall);
+        // What looks at the clock when a Node is initialised finds it broken, once.
+        context.wall = Arc::new(move || {
+            assert_ne!(clock.fetch_add(1, Ordering::SeqCst), 40, "a bug");
+            wall()
+        });
+    })
+    .await;
+    for i in 0..100 {
+        let mut node = fresh(&format!("n{i:04}"));
+        let created = jiff::Timestamp::from_second(999_999).unwrap();
+        node.metadata.creation_timestamp = Some(Time(created));
+        looping.api.put(&node);
+    }
+    looping
+        .until("all initialised", |this| this.uninitialized() == 0)
+        .await;
+    assert!(looked.load(Ordering::SeqCst) > 40);
     looping.stop().await;
 }
 

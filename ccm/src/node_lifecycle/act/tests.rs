@@ -2,11 +2,12 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::sync::watch;
 
-use super::super::Metrics;
+use super::super::{Metrics, ready};
 use super::*;
 use crate::cluster::Key;
 use crate::node::testing::FakeApi;
 use crate::provider::ProviderStatus;
+use crate::providers::Ownership;
 
 fn node(ready: &str) -> Node {
     let mut node = Node::default();
@@ -97,23 +98,25 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
 
 #[tokio::test]
 async fn b_l3_the_shutdown_taint_comes_and_goes() {
-    let (api, lifecycle, seen) = bench();
+    let (server, lifecycle, seen) = bench();
     lifecycle.put_taints_on(&[seen]).await;
-    let taints = api.node("n").unwrap().spec.unwrap().taints.unwrap();
+    let taints = server.node("n").unwrap().spec.unwrap().taints.unwrap();
     assert_eq!(taints[0].key, "node.cloudprovider.kubernetes.io/shutdown");
-    api.edit("n", |old| {
+    server.edit("n", |old| {
         old.status = node("True").status;
     });
-    let back = lifecycle.context.cluster.nodes.all();
-    lifecycle.take_taints_off(&back).await;
+    let info = api::GetProviderInfoResponse {
+        provider_id_prefixes: vec!["mock://".to_owned()],
+        ..api::GetProviderInfoResponse::default()
+    };
+    let ownership = Ownership::of(&[("mock", &info)], None).unwrap();
+    ready::take_taints_off(&lifecycle.context, &ownership).await;
     assert_eq!(
-        api.node("n").unwrap().spec.unwrap().taints,
+        server.node("n").unwrap().spec.unwrap().taints,
         Some(Vec::new())
     );
     // Nothing to do: nothing is written.
-    let writes = api.writes().len();
-    lifecycle
-        .take_taints_off(&lifecycle.context.cluster.nodes.all())
-        .await;
-    assert_eq!(api.writes().len(), writes);
+    let writes = server.writes().len();
+    ready::take_taints_off(&lifecycle.context, &ownership).await;
+    assert_eq!(server.writes().len(), writes);
 }

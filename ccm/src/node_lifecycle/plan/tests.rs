@@ -59,6 +59,7 @@ struct Driver {
     now: Instant,
     may_delete: bool,
     power_state: bool,
+    pending: BTreeSet<String>,
 }
 
 impl Driver {
@@ -72,6 +73,7 @@ impl Driver {
             now: Instant::now(),
             may_delete: true,
             power_state: true,
+            pending: BTreeSet::new(),
         }
     }
 
@@ -98,6 +100,7 @@ impl Driver {
         self.ledger.pass(&Findings {
             questions: &questions,
             answers: &answers,
+            pending: &self.pending,
             nodes: after,
             may_delete: self.may_delete,
             power_state: self.power_state,
@@ -198,6 +201,70 @@ fn b_l4_nothing_but_absent_counts_and_everything_else_breaks_the_row() {
             assert!(pass.delete.is_empty() && pass.void.is_none());
         }
     }
+}
+
+type Between = fn(&mut Driver, &[Arc<Node>]);
+
+#[test]
+fn m10_an_answer_that_is_still_to_come_neither_counts_nor_breaks_the_row() {
+    let nodes = cluster(3, 2);
+    let slow = || [uid(&nodes[0]).to_owned()].into();
+    let answer = |node: &Node| {
+        let late = name(node) == "down-000";
+        (!late).then_some(Ok(if is_ready(node) { Running } else { Stopped }))
+    };
+    let said = |driver: &mut Driver| driver.pass(&nodes, Absent).delete.len();
+    let mut driver = Driver::new();
+    driver.pass_with(&nodes, &nodes, |node| {
+        let state = if is_ready(node) { Running } else { Absent };
+        (name(node) != "down-001").then_some(Ok(state))
+    });
+    for _ in 0..6 {
+        driver.pending = slow();
+        assert!(driver.pass_with(&nodes, &nodes, answer).delete.is_empty());
+    }
+    driver.pending.clear();
+    assert_eq!(said(&mut driver), 1, "two answers, with nothing between");
+
+    // What makes all answers worth nothing breaks this row too, as does time.
+    let void: Between = |driver, nodes| {
+        let pass = driver.pass_with(nodes, nodes, |_| None);
+        assert!(pass.void.is_some());
+    };
+    let degraded: Between = |driver, nodes| {
+        driver.may_delete = false;
+        driver.pass(nodes, Running);
+        driver.may_delete = true;
+    };
+    let ages: Between = |driver, _| driver.now += LONGEST_PENDING;
+    for between in [void, degraded, ages] {
+        let mut driver = Driver::new();
+        let absent = |node: &Node| {
+            let state = if is_ready(node) { Running } else { Absent };
+            (name(node) != "down-001").then_some(Ok(state))
+        };
+        driver.pass_with(&nodes, &nodes, absent);
+        driver.pending = slow();
+        between(&mut driver, &nodes);
+        driver.pass_with(&nodes, &nodes, answer);
+        driver.pending.clear();
+        assert!(driver.pass_with(&nodes, &nodes, absent).delete.is_empty());
+    }
+}
+
+#[test]
+fn m10_a_node_that_was_due_waits_for_a_pass_that_says_so() {
+    let nodes = cluster(20, 6);
+    let mut driver = Driver::new();
+    // The brake holds them all until a quarter of an hour is over.
+    for _ in 0..400 {
+        if !driver.pass(&nodes, Absent).delete.is_empty() {
+            break;
+        }
+    }
+    driver.pending = nodes.iter().map(|node| uid(node).to_owned()).collect();
+    let pass = driver.pass_with(&nodes, &nodes, |node| is_ready(node).then_some(Ok(Running)));
+    assert!(pass.delete.is_empty() && pass.void.is_none());
 }
 
 #[test]
