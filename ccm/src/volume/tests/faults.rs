@@ -219,3 +219,65 @@ async fn fault_volume_one_that_is_gone_meanwhile_is_forgotten() {
     assert_eq!((bench.calls(), bench.api.patches().len()), (1, 1));
     assert_eq!(bench.events.recorded(), Vec::<String>::new());
 }
+
+/// Fault: the ccm dies during a call, or before its write | the next leader asks once more, and writes once
+#[tokio::test(start_paused = true)]
+async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
+    let mut bench = Bench::new().await;
+    bench
+        .cloud
+        .set_latency(GET, Duration::from_secs(30))
+        .unwrap();
+    bench.api.put(disk("pv", "d-1"));
+    sleep(Duration::from_secs(1)).await;
+    bench.loop_.abort();
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(bench.api.patches().len(), 0);
+    bench.loop_ = start(&bench.api, &bench.running, &bench.events, &bench.stop);
+    bench.labelled("pv").await;
+    assert_eq!(bench.api.patches().len(), 1);
+    // A patch that was carried out and not answered: the next leader finds it done.
+    bench.loop_.abort();
+    bench.loop_ = start(&bench.api, &bench.running, &bench.events, &bench.stop);
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!((bench.calls(), bench.api.patches().len()), (2, 1));
+}
+
+/// Fault: a provider comes back that offers no volumes | nothing is asked; one that offers them again is asked about what came meanwhile, and about what it did not know before
+#[tokio::test(start_paused = true)]
+async fn fault_volume_a_capability_that_is_gone_is_not_used() {
+    let bench = Bench::new().await;
+    let offer = async |offered| {
+        bench
+            .cloud
+            .change_settings(|cloud| cloud.capabilities.volumes.offered = offered)
+            .unwrap();
+        bench.start_provider().await;
+        let mut status = bench.running.status.clone();
+        let seen = status.wait_for(|status| {
+            let session = status.working();
+            session.is_some_and(|session| session.offers(|all| all.volumes.is_some()) == offered)
+        });
+        drop(seen.await.unwrap());
+    };
+    offer(false).await;
+    bench.api.put(disk("pv", "d-1"));
+    sleep(Duration::from_hours(1)).await;
+    assert_eq!((bench.calls(), bench.told("Volume")), (0, 0));
+    offer(true).await;
+    bench.labelled("pv").await;
+
+    // Another source is the provider's own now: volumes that were left alone are looked at.
+    let mut other = disk("other", "d-2");
+    other["spec"]["csi"]["driver"] = "disk.example.org".into();
+    bench.api.put(other);
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(bench.calls(), 1);
+    let own = &mut vec!["csi/disk.example.org".to_owned()];
+    bench
+        .cloud
+        .change_settings(|cloud| cloud.capabilities.volumes.source_types.append(own))
+        .unwrap();
+    bench.start_provider().await;
+    bench.labelled("other").await;
+}
