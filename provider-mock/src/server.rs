@@ -3,16 +3,12 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
-use provider_sdk::{GrpcService, Server};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{UnixListener, UnixStream};
+use provider_sdk::{Connections, GrpcService, Server};
+use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::transport::server::Connected;
+use tokio_util::sync::CancellationToken;
 
 use crate::cloud::Cloud;
 use crate::control::{Control, pb::control_service_server::ControlServiceServer};
@@ -59,16 +55,7 @@ struct Running {
 struct Lines {
     /// Ends the listener and all connections.
     kill: CancellationToken,
-    /// Cuts the connections of now; the next ones get another.
-    connections: Mutex<CancellationToken>,
-}
-
-impl Lines {
-    fn connections(&self) -> std::sync::MutexGuard<'_, CancellationToken> {
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
+    connections: Connections,
 }
 
 impl Death for Lines {
@@ -78,7 +65,7 @@ impl Death for Lines {
     }
 
     fn disconnect(&self) {
-        std::mem::take(&mut *self.connections()).cancel();
+        self.connections.cut();
     }
 }
 
@@ -162,10 +149,11 @@ impl Mock {
         let listener = bind(&self.path)?;
         let closing = CancellationToken::new();
         let connections = futures::stream::unfold(
-            (listener, Arc::clone(&lines)),
-            |(listener, lines)| async move {
-                let connection = accept(&listener, &lines).await;
-                Some((connection, (listener, lines)))
+            (listener, lines.connections.clone()),
+            |(listener, open)| async move {
+                let accepted = listener.accept().await;
+                let connection = accepted.map(|(stream, _)| open.guard(stream));
+                Some((connection, (listener, open)))
             },
         );
         let server = tonic::transport::Server::builder()
@@ -240,20 +228,24 @@ pub async fn service(
 
 /// Serves this cloud as a process of its own, until SIGTERM or SIGINT. A scripted crash ends the process with status 137.
 pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
-    struct Process;
+    struct Process {
+        connections: Connections,
+    }
     impl Death for Process {
         fn crash(&self) {
             tracing::warn!("a scripted crash ends the process");
             std::process::exit(137);
         }
         fn disconnect(&self) {
-            tracing::warn!(
-                "a scripted disconnect ends the process: it cannot cut single connections"
-            );
-            std::process::exit(137);
+            self.connections.cut();
         }
     }
-    server(&cloud, Arc::new(Process), CancellationToken::new())
+    let connections = Connections::new();
+    let death = Process {
+        connections: connections.clone(),
+    };
+    server(&cloud, Arc::new(death), CancellationToken::new())
+        .connections(connections)
         .endpoint(endpoint)
         .serve_until_signal()
         .await
@@ -310,67 +302,5 @@ fn remove(path: &Path) {
         && error.kind() != io::ErrorKind::NotFound
     {
         tracing::warn!(path = %path.display(), %error, "the socket's file could not be removed");
-    }
-}
-
-async fn accept(listener: &UnixListener, lines: &Lines) -> io::Result<Line> {
-    let (stream, _) = listener.accept().await?;
-    let cut = lines.connections().clone();
-    Ok(Line {
-        stream,
-        cut: Box::pin(cut.cancelled_owned()),
-    })
-}
-
-/// A connection that can be cut: tonic gives its connections to tasks of its own.
-struct Line {
-    stream: UnixStream,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
-}
-
-impl Line {
-    fn alive(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.cut.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
-            Poll::Pending => Ok(()),
-        }
-    }
-}
-
-impl AsyncRead for Line {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.alive(context)?;
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Line {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.alive(context)?;
-        Pin::new(&mut self.stream).poll_write(context, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-impl Connected for Line {
-    type ConnectInfo = <UnixStream as Connected>::ConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as pb;
 use common::{PATIENCE, World, cluster, service};
 use pb::ensure_load_balancer_response::Outcome as Ensured;
-use provider_mock::{Fault, FaultKind, Fixture, KINDS};
+use pb::provider_service_client::ProviderServiceClient;
+use provider_mock::{Cloud, Fault, FaultKind, Fixture, KINDS};
 use tonic::Code;
 
 const TWO: &str = "instances: [{name: a}, {name: b}]";
@@ -181,6 +182,33 @@ async fn a_crash_after_the_effect_leaves_it() {
         1,
         "it is found again by its mark"
     );
+}
+
+#[tokio::test]
+async fn a_provider_that_is_a_process_outlives_a_cut_of_its_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let endpoint = format!("unix://{}", directory.path().join("s/p.sock").display());
+    let cloud = Cloud::open(Fixture::default(), None).unwrap();
+    cloud
+        .set_fault(Fault::new("Probe", FaultKind::Disconnect).times(1))
+        .unwrap();
+    let at = endpoint.clone();
+    let process = tokio::spawn(async move { provider_mock::serve(cloud, &at).await });
+    let dial = async || loop {
+        if let Ok(channel) = provider_mock::ctl::dial(&endpoint).await {
+            return ProviderServiceClient::new(channel);
+        }
+        tokio::task::yield_now().await;
+    };
+    let dial = async || tokio::time::timeout(PATIENCE, dial()).await.unwrap();
+    let mut one = dial().await;
+    let cut = one.probe(pb::ProbeRequest {}).await.unwrap_err();
+    assert_ne!(cut.code(), Code::Ok, "{cut}");
+    // It serves on: the next one that comes gets its answer.
+    let mut next = dial().await;
+    next.probe(pb::ProbeRequest {}).await.unwrap();
+    assert!(!process.is_finished());
+    process.abort();
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ pub use provider::{
 };
 pub use routes::{Route, RouteOptions, Routes};
 pub use server::{GrpcService, Server};
-pub use socket::{DEFAULT_ENDPOINT, ServeError};
+pub use socket::{Connection, Connections, DEFAULT_ENDPOINT, ServeError};
 pub use types::{
     AddressKind, Answers, Cluster, Node, NodeAddress, NodeFieldGroup, NodeInfo, NodeProjection,
     Ownership, Pending, Taint,

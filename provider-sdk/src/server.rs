@@ -25,7 +25,7 @@ use pb::volume_service_server::VolumeServiceServer;
 use pb::zone_service_server::ZoneServiceServer;
 
 use crate::Provider;
-use crate::socket::{self, DEFAULT_ENDPOINT, Peers, ServeError};
+use crate::socket::{self, Connections, DEFAULT_ENDPOINT, Peers, ServeError};
 use crate::wrap::{Core, Wrap};
 
 /// The whole of a provider's gRPC services as one tower service; what [`Server::layer`] wraps.
@@ -62,6 +62,7 @@ pub struct Server {
     peer_uid: Option<u32>,
     socket_group: Option<u32>,
     drain: Duration,
+    connections: Connections,
     max_message_bytes: usize,
     extra: Routes,
     extra_names: Vec<&'static str>,
@@ -83,6 +84,7 @@ impl Server {
             peer_uid: None,
             socket_group: None,
             drain: DRAIN,
+            connections: Connections::new(),
             max_message_bytes: MAX_MESSAGE_BYTES,
             extra: Routes::default(),
             extra_names: Vec::new(),
@@ -112,6 +114,12 @@ impl Server {
     /// How long calls in flight may take after shutdown begins; 20 s by default.
     pub fn drain(mut self, cap: Duration) -> Self {
         self.drain = cap;
+        self
+    }
+
+    /// Lets the holder of a clone cut the connections while the server serves: for mocks that play a broken line.
+    pub fn connections(mut self, connections: Connections) -> Self {
+        self.connections = connections;
         self
     }
 
@@ -191,6 +199,7 @@ impl Server {
             own: rustix::process::geteuid().as_raw(),
         };
         let endpoint = self.endpoint.clone();
+        let open = self.connections.clone();
         let Services {
             service,
             core,
@@ -200,12 +209,11 @@ impl Server {
         let (socket, listener) = socket::bind(path, group).await?;
         tracing::info!(endpoint, services = ?names, "the provider serves");
 
-        let kill = CancellationToken::new();
         let connections = futures::stream::unfold(
-            (listener, kill.clone()),
-            move |(listener, kill)| async move {
-                let connection = socket::accept(&listener, peers, &kill).await;
-                Some((Ok::<_, Infallible>(connection), (listener, kill)))
+            (listener, open.clone()),
+            move |(listener, open)| async move {
+                let connection = socket::accept(&listener, peers, &open).await;
+                Some((Ok::<_, Infallible>(connection), (listener, open)))
             },
         );
         let closing = CancellationToken::new();
@@ -243,7 +251,7 @@ impl Server {
             return Ok(ended?);
         }
         tracing::warn!("connections are still open; they are cut");
-        kill.cancel();
+        open.cut();
         match tokio::time::timeout(CLOSE, &mut server).await {
             Ok(ended) => Ok(ended?),
             Err(_) => Ok(()),

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -326,12 +327,12 @@ impl Peers {
 pub(crate) async fn accept(
     listener: &UnixListener,
     peers: Peers,
-    kill: &CancellationToken,
+    connections: &Connections,
 ) -> Connection {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => match stream.peer_cred() {
-                Ok(peer) if peers.accept(peer.uid()) => return Connection::new(stream, kill),
+                Ok(peer) if peers.accept(peer.uid()) => return connections.guard(stream),
                 Ok(peer) => tracing::warn!(
                     uid = peer.uid(),
                     pid = peer.pid(),
@@ -351,22 +352,50 @@ pub(crate) async fn accept(
     }
 }
 
-/// A connection that can be cut from outside: tonic gives its connections to tasks of its own and never lets go of one whose call hangs.
-pub(crate) struct Connection {
-    stream: UnixStream,
-    kill: Pin<Box<WaitForCancellationFutureOwned>>,
+/// The connections of a server, from outside: tonic gives its connections to tasks of its own and never lets go of one whose call hangs.
+///
+/// For [`Server::connections`](crate::Server::connections), and for a server of one's own. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Connections {
+    /// Of those that are open now; the next ones get another.
+    open: Arc<Mutex<CancellationToken>>,
 }
 
-impl Connection {
-    fn new(stream: UnixStream, kill: &CancellationToken) -> Self {
-        Self {
+impl Connections {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Cuts those that are open, as a broken line does: what is in flight on them is lost. New ones are accepted as before.
+    pub fn cut(&self) {
+        std::mem::take(&mut *self.open()).cancel();
+    }
+
+    /// A connection that is cut with the others.
+    pub fn guard(&self, stream: UnixStream) -> Connection {
+        let cut = self.open().clone();
+        Connection {
             stream,
-            kill: Box::pin(kill.clone().cancelled_owned()),
+            cut: Box::pin(cut.cancelled_owned()),
         }
     }
 
+    fn open(&self) -> MutexGuard<'_, CancellationToken> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that can be cut from outside: see [`Connections`].
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Connection {
     fn alive(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.kill.as_mut().poll(context) {
+        match self.cut.as_mut().poll(context) {
             Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
             Poll::Pending => Ok(()),
         }
