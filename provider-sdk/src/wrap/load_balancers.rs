@@ -23,176 +23,230 @@ use crate::{
     UpdateLoadBalancer, Updated,
 };
 
+/// A call about the load balancer of one Service: what differs between get, ensure, update and delete. The rest is [`Wrap::about_one`].
+#[tonic::async_trait]
+trait Operation: Send + Sized + 'static {
+    const RPC: &'static str;
+    /// What the vendor's code answers with.
+    type Answer: Send + 'static;
+    type Outcome;
+    type Response;
+
+    fn cluster(&mut self) -> Option<pb::ClusterRef>;
+    fn service(&self) -> Option<&pb::ServiceView>;
+    /// Reads the request and asks the vendor's code.
+    async fn ask(
+        self,
+        core: &Core,
+        provider: &dyn Provider,
+        call: &Call,
+    ) -> LoadBalancerResult<Self::Answer>;
+    fn outcome(answer: Self::Answer) -> Result<Self::Outcome, String>;
+    fn response(notes: NotesTo, outcome: Result<Self::Outcome, pb::Failure>) -> Self::Response;
+}
+
+/// The fields that all four have.
+macro_rules! fields {
+    ($rpc:literal, $response:ident, $outcome:ident) => {
+        const RPC: &'static str = $rpc;
+        type Outcome = $outcome;
+        type Response = pb::$response;
+
+        fn cluster(&mut self) -> Option<pb::ClusterRef> {
+            self.cluster.take()
+        }
+
+        fn service(&self) -> Option<&pb::ServiceView> {
+            self.service.as_ref()
+        }
+
+        fn response(notes: NotesTo, outcome: Result<$outcome, pb::Failure>) -> pb::$response {
+            pb::$response {
+                handle: notes.handle,
+                events: notes.events,
+                annotations: notes.annotations,
+                target_errors: notes.target_errors,
+                outcome: Some(outcome.unwrap_or_else($outcome::Failed)),
+            }
+        }
+    };
+}
+
+#[tonic::async_trait]
+impl Operation for pb::GetLoadBalancerRequest {
+    type Answer = LoadBalancer;
+    fields!("GetLoadBalancer", GetLoadBalancerResponse, GetOutcome);
+
+    async fn ask(
+        self,
+        _: &Core,
+        provider: &dyn Provider,
+        call: &Call,
+    ) -> LoadBalancerResult<LoadBalancer> {
+        let request = GetLoadBalancer {
+            service: service_from(self.service)?,
+            handle: self.handle,
+            targets: targets_from(self.targets)?,
+        };
+        offered(provider)?.get(call, &request).await
+    }
+
+    fn outcome(found: LoadBalancer) -> Result<GetOutcome, String> {
+        Ok(GetOutcome::Found(load_balancer_to(found)?))
+    }
+}
+
+#[tonic::async_trait]
+impl Operation for pb::EnsureLoadBalancerRequest {
+    type Answer = Ensured;
+    fields!(
+        "EnsureLoadBalancer",
+        EnsureLoadBalancerResponse,
+        EnsureOutcome
+    );
+
+    async fn ask(
+        self,
+        core: &Core,
+        provider: &dyn Provider,
+        call: &Call,
+    ) -> LoadBalancerResult<Ensured> {
+        let request = EnsureLoadBalancer {
+            service: service_from(self.service)?,
+            handle: self.handle,
+            targets: targets_from(self.targets)?,
+            adopt_unmarked: self.adopt_unmarked,
+        };
+        let _hold = hold(core, call, &request.service)?;
+        offered(provider)?.ensure(call, &request).await
+    }
+
+    fn outcome(ensured: Ensured) -> Result<EnsureOutcome, String> {
+        Ok(match ensured {
+            Ensured::Ready(status) => EnsureOutcome::Ready(pb::LoadBalancerReady {
+                status: Some(status_to(status)?),
+            }),
+            Ensured::Pending(pending) => EnsureOutcome::Pending(convert::pending(pending)),
+            Ensured::HandledElsewhere => EnsureOutcome::HandledElsewhere(pb::HandledElsewhere {}),
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Operation for pb::UpdateLoadBalancerRequest {
+    type Answer = Updated;
+    fields!(
+        "UpdateLoadBalancer",
+        UpdateLoadBalancerResponse,
+        UpdateOutcome
+    );
+
+    async fn ask(
+        self,
+        core: &Core,
+        provider: &dyn Provider,
+        call: &Call,
+    ) -> LoadBalancerResult<Updated> {
+        let request = UpdateLoadBalancer {
+            service: service_from(self.service)?,
+            handle: self.handle,
+            targets: targets_from(self.targets)?
+                .ok_or_else(|| Failure::invalid("the request has no targets"))?,
+        };
+        let _hold = hold(core, call, &request.service)?;
+        offered(provider)?.update(call, &request).await
+    }
+
+    fn outcome(updated: Updated) -> Result<UpdateOutcome, String> {
+        Ok(match updated {
+            Updated::Done => UpdateOutcome::Done(pb::Done {}),
+            Updated::Pending(pending) => UpdateOutcome::Pending(convert::pending(pending)),
+            Updated::HandledElsewhere => UpdateOutcome::HandledElsewhere(pb::HandledElsewhere {}),
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Operation for pb::DeleteLoadBalancerRequest {
+    type Answer = Deleted;
+    fields!(
+        "DeleteLoadBalancer",
+        DeleteLoadBalancerResponse,
+        DeleteOutcome
+    );
+
+    async fn ask(
+        self,
+        core: &Core,
+        provider: &dyn Provider,
+        call: &Call,
+    ) -> LoadBalancerResult<Deleted> {
+        let request = DeleteLoadBalancer {
+            service: service_from(self.service)?,
+            handle: self.handle,
+        };
+        let _hold = hold(core, call, &request.service)?;
+        offered(provider)?.delete(call, &request).await
+    }
+
+    fn outcome(deleted: Deleted) -> Result<DeleteOutcome, String> {
+        Ok(match deleted {
+            Deleted::Done => DeleteOutcome::Done(pb::Done {}),
+            Deleted::Pending(pending) => DeleteOutcome::Pending(convert::pending(pending)),
+            Deleted::Retained { reason } => DeleteOutcome::Retained(pb::Retained {
+                reason: convert::text(reason),
+            }),
+            Deleted::HandledElsewhere => DeleteOutcome::HandledElsewhere(pb::HandledElsewhere {}),
+        })
+    }
+}
+
+impl Wrap {
+    async fn about_one<R: Operation>(
+        &self,
+        request: Request<R>,
+    ) -> Result<Response<R::Response>, Status> {
+        let (metadata, _, mut request) = request.into_parts();
+        let key = key_of(request.service());
+        let cluster = request.cluster();
+        let core = Arc::clone(&self.0);
+        let work = |provider: Arc<dyn Provider>, call: Call| async move {
+            request.ask(&core, &*provider, &call).await
+        };
+        let result = self.0.call(R::RPC, &metadata, cluster, work).await?;
+        let (notes, outcome) = said(R::RPC, &key, result, R::outcome);
+        Ok(Response::new(R::response(notes, outcome)))
+    }
+}
+
 #[tonic::async_trait]
 impl LoadBalancerService for Wrap {
     async fn get_load_balancer(
         &self,
         request: Request<pb::GetLoadBalancerRequest>,
     ) -> Result<Response<pb::GetLoadBalancerResponse>, Status> {
-        const RPC: &str = "GetLoadBalancer";
-        let (metadata, _, request) = request.into_parts();
-        let key = key_of(request.service.as_ref());
-        let result = self
-            .0
-            .call(
-                RPC,
-                &metadata,
-                request.cluster,
-                |provider, call| async move {
-                    let request = GetLoadBalancer {
-                        service: service_from(request.service)?,
-                        handle: request.handle,
-                        targets: targets_from(request.targets)?,
-                    };
-                    offered(&*provider)?.get(&call, &request).await
-                },
-            )
-            .await?;
-        let (notes, outcome) = said(RPC, &key, result, |found| {
-            Ok(GetOutcome::Found(load_balancer_to(found)?))
-        });
-        Ok(Response::new(pb::GetLoadBalancerResponse {
-            handle: notes.handle,
-            events: notes.events,
-            annotations: notes.annotations,
-            target_errors: notes.target_errors,
-            outcome: Some(outcome.unwrap_or_else(GetOutcome::Failed)),
-        }))
+        self.about_one(request).await
     }
 
     async fn ensure_load_balancer(
         &self,
         request: Request<pb::EnsureLoadBalancerRequest>,
     ) -> Result<Response<pb::EnsureLoadBalancerResponse>, Status> {
-        const RPC: &str = "EnsureLoadBalancer";
-        let (metadata, _, request) = request.into_parts();
-        let key = key_of(request.service.as_ref());
-        let core = Arc::clone(&self.0);
-        let result = self
-            .0
-            .call(
-                RPC,
-                &metadata,
-                request.cluster,
-                |provider, call| async move {
-                    let request = EnsureLoadBalancer {
-                        service: service_from(request.service)?,
-                        handle: request.handle,
-                        targets: targets_from(request.targets)?,
-                        adopt_unmarked: request.adopt_unmarked,
-                    };
-                    let _hold = hold(&core, &call, &request.service)?;
-                    offered(&*provider)?.ensure(&call, &request).await
-                },
-            )
-            .await?;
-        let (notes, outcome) = said(RPC, &key, result, |ensured| {
-            Ok(match ensured {
-                Ensured::Ready(status) => EnsureOutcome::Ready(pb::LoadBalancerReady {
-                    status: Some(status_to(status)?),
-                }),
-                Ensured::Pending(pending) => EnsureOutcome::Pending(convert::pending(pending)),
-                Ensured::HandledElsewhere => {
-                    EnsureOutcome::HandledElsewhere(pb::HandledElsewhere {})
-                }
-            })
-        });
-        Ok(Response::new(pb::EnsureLoadBalancerResponse {
-            handle: notes.handle,
-            events: notes.events,
-            annotations: notes.annotations,
-            target_errors: notes.target_errors,
-            outcome: Some(outcome.unwrap_or_else(EnsureOutcome::Failed)),
-        }))
+        self.about_one(request).await
     }
 
     async fn update_load_balancer(
         &self,
         request: Request<pb::UpdateLoadBalancerRequest>,
     ) -> Result<Response<pb::UpdateLoadBalancerResponse>, Status> {
-        const RPC: &str = "UpdateLoadBalancer";
-        let (metadata, _, request) = request.into_parts();
-        let key = key_of(request.service.as_ref());
-        let core = Arc::clone(&self.0);
-        let result = self
-            .0
-            .call(
-                RPC,
-                &metadata,
-                request.cluster,
-                |provider, call| async move {
-                    let request = UpdateLoadBalancer {
-                        service: service_from(request.service)?,
-                        handle: request.handle,
-                        targets: targets_from(request.targets)?
-                            .ok_or_else(|| Failure::invalid("the request has no targets"))?,
-                    };
-                    let _hold = hold(&core, &call, &request.service)?;
-                    offered(&*provider)?.update(&call, &request).await
-                },
-            )
-            .await?;
-        let (notes, outcome) = said(RPC, &key, result, |updated| {
-            Ok(match updated {
-                Updated::Done => UpdateOutcome::Done(pb::Done {}),
-                Updated::Pending(pending) => UpdateOutcome::Pending(convert::pending(pending)),
-                Updated::HandledElsewhere => {
-                    UpdateOutcome::HandledElsewhere(pb::HandledElsewhere {})
-                }
-            })
-        });
-        Ok(Response::new(pb::UpdateLoadBalancerResponse {
-            handle: notes.handle,
-            events: notes.events,
-            annotations: notes.annotations,
-            target_errors: notes.target_errors,
-            outcome: Some(outcome.unwrap_or_else(UpdateOutcome::Failed)),
-        }))
+        self.about_one(request).await
     }
 
     async fn delete_load_balancer(
         &self,
         request: Request<pb::DeleteLoadBalancerRequest>,
     ) -> Result<Response<pb::DeleteLoadBalancerResponse>, Status> {
-        const RPC: &str = "DeleteLoadBalancer";
-        let (metadata, _, request) = request.into_parts();
-        let key = key_of(request.service.as_ref());
-        let core = Arc::clone(&self.0);
-        let result = self
-            .0
-            .call(
-                RPC,
-                &metadata,
-                request.cluster,
-                |provider, call| async move {
-                    let request = DeleteLoadBalancer {
-                        service: service_from(request.service)?,
-                        handle: request.handle,
-                    };
-                    let _hold = hold(&core, &call, &request.service)?;
-                    offered(&*provider)?.delete(&call, &request).await
-                },
-            )
-            .await?;
-        let (notes, outcome) = said(RPC, &key, result, |deleted| {
-            Ok(match deleted {
-                Deleted::Done => DeleteOutcome::Done(pb::Done {}),
-                Deleted::Pending(pending) => DeleteOutcome::Pending(convert::pending(pending)),
-                Deleted::Retained { reason } => DeleteOutcome::Retained(pb::Retained {
-                    reason: convert::text(reason),
-                }),
-                Deleted::HandledElsewhere => {
-                    DeleteOutcome::HandledElsewhere(pb::HandledElsewhere {})
-                }
-            })
-        });
-        Ok(Response::new(pb::DeleteLoadBalancerResponse {
-            handle: notes.handle,
-            events: notes.events,
-            annotations: notes.annotations,
-            target_errors: notes.target_errors,
-            outcome: Some(outcome.unwrap_or_else(DeleteOutcome::Failed)),
-        }))
+        self.about_one(request).await
     }
 
     type ListLoadBalancersStream = Parts<pb::ListLoadBalancersResponse>;
