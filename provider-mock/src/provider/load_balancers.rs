@@ -1,6 +1,7 @@
 //! Load balancers.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use provider_sdk::{
@@ -11,12 +12,37 @@ use provider_sdk::{
 };
 
 use super::{MockProvider, not_saved};
+use crate::cloud::State;
 use crate::fixture::{self, AddressMode, Addressing, Fixture, ServiceBehaviour};
 use crate::load_balancers::{self as cloud, Asker, EnsurePlan};
 
 /// What the user of a Service asks of the mock.
 const RETAIN: &str = "mock.grpc-ccm.io/retain";
 const HANDLED_ELSEWHERE: &str = "mock.grpc-ccm.io/handled-elsewhere";
+
+/// A call that may change the cloud.
+struct Begun<'a> {
+    state: MutexGuard<'a, State>,
+    settings: Arc<Fixture>,
+    now_ms: u64,
+}
+
+impl MockProvider {
+    /// How such a call begins: what is due by now has happened.
+    async fn begin(&self, call: &Call) -> Result<Begun<'_>, Failure> {
+        call.before_write().await?;
+        call.cloud_answered();
+        let now_ms = self.cloud.now_ms();
+        let mut state = self.cloud.state();
+        state.objects.load_balancers.settle(now_ms);
+        let settings = Arc::clone(&state.settings);
+        Ok(Begun {
+            state,
+            settings,
+            now_ms,
+        })
+    }
+}
 
 #[async_trait]
 impl LoadBalancers for MockProvider {
@@ -63,13 +89,12 @@ impl LoadBalancers for MockProvider {
         call: &Call,
         request: &EnsureLoadBalancer,
     ) -> LoadBalancerResult<Ensured> {
-        call.before_write().await?;
-        call.cloud_answered();
         let service = &request.service;
-        let now_ms = self.cloud.now_ms();
-        let mut state = self.cloud.state();
-        state.objects.load_balancers.settle(now_ms);
-        let settings = std::sync::Arc::clone(&state.settings);
+        let Begun {
+            mut state,
+            settings,
+            now_ms,
+        } = self.begin(call).await?;
         if behaviour(&settings, service).handled_elsewhere {
             return Ok(answer(Ensured::HandledElsewhere, &settings, service, None));
         }
@@ -132,13 +157,12 @@ impl LoadBalancers for MockProvider {
         call: &Call,
         request: &UpdateLoadBalancer,
     ) -> LoadBalancerResult<Updated> {
-        call.before_write().await?;
-        call.cloud_answered();
         let service = &request.service;
-        let now_ms = self.cloud.now_ms();
-        let mut state = self.cloud.state();
-        state.objects.load_balancers.settle(now_ms);
-        let settings = std::sync::Arc::clone(&state.settings);
+        let Begun {
+            mut state,
+            settings,
+            now_ms,
+        } = self.begin(call).await?;
         if behaviour(&settings, service).handled_elsewhere {
             return Ok(answer(Updated::HandledElsewhere, &settings, service, None));
         }
@@ -177,13 +201,12 @@ impl LoadBalancers for MockProvider {
         call: &Call,
         request: &DeleteLoadBalancer,
     ) -> LoadBalancerResult<Deleted> {
-        call.before_write().await?;
-        call.cloud_answered();
         let service = &request.service;
-        let now_ms = self.cloud.now_ms();
-        let mut state = self.cloud.state();
-        state.objects.load_balancers.settle(now_ms);
-        let settings = std::sync::Arc::clone(&state.settings);
+        let Begun {
+            mut state,
+            settings,
+            now_ms,
+        } = self.begin(call).await?;
         let behaviour = behaviour(&settings, service);
         if behaviour.handled_elsewhere {
             return Ok(answer(Deleted::HandledElsewhere, &settings, service, None));
