@@ -1,15 +1,20 @@
 //! The cloud's YAML file: what it can say, how it is read, what can be wrong with it.
 
+mod capabilities;
 mod load;
 mod places;
 
+pub use capabilities::{
+    Capabilities, Feature, InstanceCapability, LoadBalancerCapability, Offer, RouteCapability,
+    TargetScope, VolumeCapability,
+};
 pub(crate) use load::is_rpc;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use provider_sdk::{Failure, FailureCode, ServiceFeature};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use provider_sdk::{Failure, FailureCode};
+use serde::{Deserialize, Serialize};
 
 use crate::duration::HumanDuration;
 use crate::faults::Fault;
@@ -91,212 +96,6 @@ impl Default for ProviderSettings {
             node_labels: Vec::new(),
             node_readiness: false,
         }
-    }
-}
-
-/// What the provider offers. A service with `offered: false` is not there at all.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Capabilities {
-    /// InstanceService.
-    pub instances: InstanceCapability,
-    /// ZoneService.
-    pub zones: Offer,
-    /// LoadBalancerService.
-    pub load_balancers: LoadBalancerCapability,
-    /// RouteService.
-    pub routes: RouteCapability,
-    /// ClusterService.
-    pub clusters: Offer,
-    /// VolumeService.
-    pub volumes: VolumeCapability,
-    /// WatchChanges.
-    pub changes: Offer,
-}
-
-/// Whether a service is offered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Offer {
-    /// It is.
-    pub offered: bool,
-}
-
-impl Default for Offer {
-    fn default() -> Self {
-        Self { offered: true }
-    }
-}
-
-/// What VolumeService can do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct VolumeCapability {
-    /// It is there.
-    pub offered: bool,
-    /// The sources that are this cloud's: a field of a volume's `spec`, or `csi/DRIVER`. A disk of another source has no labels. Empty: all are.
-    pub source_types: Vec<String>,
-    /// How many calls may run at once.
-    pub max_in_flight: u32,
-}
-
-impl Default for VolumeCapability {
-    fn default() -> Self {
-        Self {
-            offered: true,
-            source_types: vec!["csi/disk.mock.grpc-ccm.io".into()],
-            max_in_flight: 8,
-        }
-    }
-}
-
-/// What InstanceService can do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct InstanceCapability {
-    /// It is there.
-    pub offered: bool,
-    /// The most Nodes that one call takes.
-    pub max_batch: u32,
-    /// ListInstances is served.
-    pub listing: bool,
-    /// Running and stopped are told apart; without it every instance is PRESENT.
-    pub power_state: bool,
-    /// How many calls may run at once.
-    pub max_in_flight: u32,
-    /// Zone and region are left out of the metadata, so that the controller asks LookupZones.
-    pub without_zones: bool,
-}
-
-impl Default for InstanceCapability {
-    fn default() -> Self {
-        Self {
-            offered: true,
-            max_batch: 100,
-            listing: true,
-            power_state: true,
-            max_in_flight: 8,
-            without_zones: false,
-        }
-    }
-}
-
-/// What LoadBalancerService can do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LoadBalancerCapability {
-    /// It is there.
-    pub offered: bool,
-    /// The values of `spec.loadBalancerClass` that are served.
-    pub classes: Vec<String>,
-    /// Services without a class are served too.
-    pub default_class: bool,
-    /// ListLoadBalancers is served.
-    pub listing: bool,
-    /// GetLoadBalancer answers `in_sync`.
-    pub in_sync: bool,
-    /// Targets do not matter.
-    pub ignores_nodes: bool,
-    /// Which Nodes can be targets.
-    pub target_scope: TargetScope,
-    /// The most targets of one load balancer; more are refused with PRECONDITION.
-    pub max_targets: Option<u32>,
-    /// The fields of a Service that are honoured, by the names of the contract without their prefix, for example `source-ranges`; all by default.
-    pub features: Vec<Feature>,
-    /// How many calls may run at once.
-    pub max_in_flight: u32,
-}
-
-impl Default for LoadBalancerCapability {
-    fn default() -> Self {
-        Self {
-            offered: true,
-            classes: Vec::new(),
-            default_class: true,
-            listing: true,
-            in_sync: true,
-            ignores_nodes: false,
-            target_scope: TargetScope::Owned,
-            max_targets: None,
-            features: FEATURES
-                .iter()
-                .map(|(_, feature)| Feature(*feature))
-                .collect(),
-            max_in_flight: 8,
-        }
-    }
-}
-
-/// Which Nodes can be targets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TargetScope {
-    /// Those of this provider.
-    #[default]
-    Owned,
-    /// All.
-    All,
-}
-
-/// What RouteService can do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RouteCapability {
-    /// It is there.
-    pub offered: bool,
-    /// The most routes that one call takes.
-    pub max_batch: u32,
-    /// Routes are made anew when their Node's addresses change.
-    pub tracks_node_addresses: bool,
-    /// How many calls may run at once.
-    pub max_in_flight: u32,
-}
-
-impl Default for RouteCapability {
-    fn default() -> Self {
-        Self {
-            offered: true,
-            max_batch: 100,
-            tracks_node_addresses: false,
-            max_in_flight: 8,
-        }
-    }
-}
-
-/// A field of a Service that is honoured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Feature(pub ServiceFeature);
-
-const FEATURES: [(&str, ServiceFeature); 9] = [
-    ("source-ranges", ServiceFeature::SourceRanges),
-    ("session-affinity", ServiceFeature::SessionAffinity),
-    (
-        "external-traffic-policy-local",
-        ServiceFeature::ExternalTrafficPolicyLocal,
-    ),
-    ("udp", ServiceFeature::Udp),
-    ("sctp", ServiceFeature::Sctp),
-    ("dual-stack", ServiceFeature::DualStack),
-    ("ip-mode", ServiceFeature::IpMode),
-    ("load-balancer-ip", ServiceFeature::LoadBalancerIp),
-    ("app-protocol", ServiceFeature::AppProtocol),
-];
-
-impl Serialize for Feature {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let name = FEATURES.iter().find(|(_, feature)| *feature == self.0);
-        serializer.serialize_str(name.map_or("", |(name, _)| name))
-    }
-}
-
-impl<'de> Deserialize<'de> for Feature {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let found = FEATURES.iter().find(|(name, _)| *name == text);
-        found.map(|(_, feature)| Self(*feature)).ok_or_else(|| {
-            let names = FEATURES.map(|(name, _)| name).join(", ");
-            de::Error::custom(format!("{text:?} is no feature; write one of {names}"))
-        })
     }
 }
 
@@ -510,7 +309,9 @@ pub(crate) fn failure_code(text: &str) -> Result<FailureCode, String> {
 }
 
 mod failure_code {
-    use super::{Deserialize, Deserializer, FailureCode, Serializer, de};
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    use super::FailureCode;
 
     #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
     pub(super) fn serialize<S: Serializer>(code: &FailureCode, to: S) -> Result<S::Ok, S::Error> {

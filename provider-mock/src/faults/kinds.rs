@@ -1,0 +1,250 @@
+//! The table of faults: their names, when they strike, and which RPCs.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Stands for every RPC that a fault of its kind can strike.
+pub const ALL_RPCS: &str = "*";
+
+/// The RPCs of the contract.
+pub const RPCS: [&str; 18] = [
+    "GetProviderInfo",
+    "Initialize",
+    "Probe",
+    "WatchChanges",
+    "LookupInstances",
+    "ListInstances",
+    "LookupZones",
+    "GetLoadBalancer",
+    "EnsureLoadBalancer",
+    "UpdateLoadBalancer",
+    "DeleteLoadBalancer",
+    "ListLoadBalancers",
+    "ListRoutes",
+    "CreateRoutes",
+    "DeleteRoutes",
+    "ListClusters",
+    "GetControlPlaneAddress",
+    "GetVolumeLabels",
+];
+
+/// RPCs that change the cloud.
+pub const MUTATING_RPCS: [&str; 5] = [
+    "EnsureLoadBalancer",
+    "UpdateLoadBalancer",
+    "DeleteLoadBalancer",
+    "CreateRoutes",
+    "DeleteRoutes",
+];
+
+const BATCHES: &[&str] = &[
+    "LookupInstances",
+    "LookupZones",
+    "CreateRoutes",
+    "DeleteRoutes",
+];
+const LOOKUPS: &[&str] = &["LookupInstances", "LookupZones"];
+const INSTANCES: &[&str] = &["LookupInstances", "ListInstances"];
+const LISTS: &[&str] = &[
+    "ListInstances",
+    "ListLoadBalancers",
+    "ListRoutes",
+    "ListClusters",
+];
+const LOAD_BALANCERS: &[&str] = &[
+    "GetLoadBalancer",
+    "EnsureLoadBalancer",
+    "UpdateLoadBalancer",
+    "DeleteLoadBalancer",
+];
+/// Everything whose answer has a oneof or list of outcomes.
+const OUTCOMES: &[&str] = &[
+    "Initialize",
+    "LookupInstances",
+    "ListInstances",
+    "LookupZones",
+    "GetLoadBalancer",
+    "EnsureLoadBalancer",
+    "UpdateLoadBalancer",
+    "DeleteLoadBalancer",
+    "ListLoadBalancers",
+    "ListRoutes",
+    "CreateRoutes",
+    "DeleteRoutes",
+    "ListClusters",
+    "GetControlPlaneAddress",
+    "GetVolumeLabels",
+];
+const ANY: &[&str] = &RPCS;
+
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $when:ident, $rpcs:expr, $value:literal;)*) => {
+        /// What a fault does. [`KINDS`] is the table of all.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum FaultKind {
+            $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)*
+        }
+
+        /// All kinds of faults.
+        pub const KINDS: &[Kind] = &[$(Kind {
+            kind: FaultKind::$variant,
+            name: $name,
+            doc: concat!($($doc),+),
+            when: When::$when,
+            rpcs: $rpcs,
+            value: $value,
+        },)*];
+    };
+}
+
+/// A row of the table of faults.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// The kind.
+    pub kind: FaultKind,
+    /// Its name in YAML and `ctl`.
+    pub name: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    pub(crate) when: When,
+    /// The RPCs that it can strike.
+    pub rpcs: &'static [&'static str],
+    /// What the fault's `value` says; empty where it takes none.
+    pub value: &'static str,
+}
+
+/// When a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Before the call reaches the cloud.
+    Before,
+    /// After the call had its effect, in place of its answer.
+    After,
+    /// On the answer.
+    Answer,
+}
+
+kinds! {
+    /// The call, or with `subject` that Node or route alone, is answered `failed` with `failure`; nothing reaches the cloud (except for the other items of a batch).
+    Failure = "failure", Before, OUTCOMES, "";
+    /// The call has its effect and is answered `failed` with `failure`; handle, events and annotations of the answer stay.
+    FailureAfter = "failure-after", Answer, OUTCOMES, "";
+    /// The call ends with the gRPC status `status`; nothing reaches the cloud.
+    Status = "status", Before, ANY, "";
+    /// The call has its effect and ends with the gRPC status `status`.
+    StatusAfter = "status-after", After, ANY, "";
+    /// The call is never answered; nothing reaches the cloud.
+    Hang = "hang", Before, ANY, "";
+    /// The call has its effect and is never answered.
+    HangAfter = "hang-after", After, ANY, "";
+    /// The call waits for `delay` before it begins.
+    Delay = "delay", Before, ANY, "";
+    /// The provider dies before the call has any effect: the process exits; in library mode as by `Mock::kill`.
+    Crash = "crash", Before, ANY, "";
+    /// The provider dies after the effect and before the answer.
+    CrashAfter = "crash-after", After, ANY, "";
+    /// All connections are cut before the call has any effect; in library mode the provider lives on, a process ends.
+    Disconnect = "disconnect", Before, ANY, "";
+    /// All connections are cut after the effect and before the answer; in library mode the provider lives on, a process ends.
+    DisconnectAfter = "disconnect-after", After, ANY, "";
+    /// The result of `subject`, else every result, is missing.
+    ResultsMissing = "results-missing", Answer, BATCHES, "";
+    /// The results are in the reverse order (which is allowed).
+    ResultsReordered = "results-reordered", Answer, BATCHES, "";
+    /// The result of `subject`, else every result, is there twice.
+    ResultsDuplicated = "results-duplicated", Answer, BATCHES, "";
+    /// There is one more result, for something that was not asked: `value`, else `not-asked`.
+    ResultsUnasked = "results-unasked", Answer, BATCHES, "the name or key that was not asked";
+    /// The results' keys change places: each answer stands under the next one's name.
+    ResultsSwapped = "results-swapped", Answer, BATCHES, "";
+    /// The result of `subject`, else every result, carries another UID: `value`, else `wrong-uid`.
+    WrongUid = "wrong-uid", Answer, LOOKUPS, "the UID";
+    /// The outcome of `subject`, else every outcome, is not set.
+    UnsetOutcome = "unset-outcome", Answer, OUTCOMES, "";
+    /// The state of `subject`, else of every instance, is `value`; without it UNSPECIFIED. ABSENT for everything is the worst of lies.
+    InstanceState = "instance-state", Answer, INSTANCES, "UNSPECIFIED, PRESENT, RUNNING, STOPPED, ABSENT, PENDING, UNMANAGED or a number";
+    /// The provider ID of `subject`, else of every instance, is `value`; without it there is none.
+    ProviderId = "provider-id", Answer, INSTANCES, "the provider ID";
+    /// `subject`, else every instance, has the label `value` (`key=value`), for example in a reserved namespace.
+    InstanceLabel = "instance-label", Answer, INSTANCES, "key=value";
+    /// `subject`, else every instance, has the one address `value`, as its InternalIP, whatever it is; without it there is none.
+    InstanceAddress = "instance-address", Answer, INSTANCES, "the address";
+    /// The listing ends without its `end`.
+    EndMissing = "end-missing", Answer, LISTS, "";
+    /// The listing's `end` names one item more than there was.
+    WrongTotal = "wrong-total", Answer, LISTS, "";
+    /// The listing is empty and says that it is complete.
+    ListEmpty = "list-empty", Answer, LISTS, "";
+    /// The listing breaks off with `failure` after its items.
+    FailedMidway = "failed-midway", Answer, LISTS, "";
+    /// The handle is `value`; without it there is none.
+    Handle = "handle", Answer, LOAD_BALANCERS, "the handle";
+    /// `in_sync` is `value`; without it it is absent.
+    InSync = "in-sync", Answer, &["GetLoadBalancer"], "true or false";
+    /// The presence is `value`; without it UNSPECIFIED.
+    Presence = "presence", Answer, &["GetLoadBalancer"], "UNSPECIFIED, ABSENT, PRESENT, REMNANTS or a number";
+    /// The ownership is `value`; without it UNSPECIFIED.
+    Ownership = "ownership", Answer, &["GetLoadBalancer", "ListRoutes"], "UNSPECIFIED, OURS, FOREIGN, UNMARKED or a number";
+    /// Ensure is answered `ready` with the one address `value`, whatever it is; without it with no address.
+    IngressAddress = "ingress-address", Answer, &["EnsureLoadBalancer", "GetLoadBalancer"], "the address";
+    /// The load balancer is answered `pending` for ever, with `delay` as its retry_after.
+    Pending = "pending", Answer, &["EnsureLoadBalancer", "UpdateLoadBalancer", "DeleteLoadBalancer"], "";
+    /// The boot ID is `value`; without it empty.
+    BootId = "boot-id", Answer, &["GetProviderInfo", "Probe"], "the boot ID";
+    /// The contract's minor is `value`.
+    ContractMinor = "contract-minor", Answer, &["GetProviderInfo"], "a number";
+    /// The lowest minor that the controller must speak is `value`.
+    MinControllerMinor = "min-controller-minor", Answer, &["GetProviderInfo"], "a number";
+    /// The provider's name is `value`.
+    ProviderName = "provider-name", Answer, &["GetProviderInfo"], "the name";
+    /// The one prefix of provider IDs is `value`; without it there is none.
+    ProviderIdPrefix = "provider-id-prefix", Answer, &["GetProviderInfo"], "the prefix";
+    /// The capabilities are not set.
+    NoCapabilities = "no-capabilities", Answer, &["GetProviderInfo"], "";
+    /// The cloud's scope is `value`; without it empty.
+    CloudScope = "cloud-scope", Answer, &["Initialize"], "the scope";
+    /// Probe says `value`; without it UNSPECIFIED.
+    ProbeState = "probe-state", Answer, &["Probe"], "UNSPECIFIED, STARTING, READY, DEGRADED, BROKEN or a number";
+    /// The answer has no field at all.
+    EmptyAnswer = "empty-answer", Answer, ANY, "";
+    /// The answer is not there, and the status is OK.
+    NoAnswer = "no-answer", Answer, ANY, "";
+    /// The answer cannot be decoded.
+    Garbage = "garbage", Answer, ANY, "";
+    /// The answer is 20 MiB large.
+    Oversized = "oversized", Answer, ANY, "";
+    /// The message and the reason of every failure in the answer are 2,000 bytes long; without one `failed` is answered.
+    LongText = "long-text", Answer, OUTCOMES, "";
+}
+
+impl FaultKind {
+    /// Its row in the table.
+    pub fn row(self) -> &'static Kind {
+        KINDS
+            .iter()
+            .find(|row| row.kind == self)
+            .unwrap_or(&KINDS[0])
+    }
+}
+
+impl std::str::FromStr for FaultKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let row = KINDS.iter().find(|row| row.name == text);
+        row.map(|row| row.kind).ok_or_else(|| {
+            let names: Vec<_> = KINDS.iter().map(|row| row.name).collect();
+            format!(
+                "{text:?} is no kind of fault; write one of {}",
+                names.join(", ")
+            )
+        })
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.row().name)
+    }
+}
