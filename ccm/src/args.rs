@@ -6,6 +6,8 @@ mod file;
 mod gates;
 mod legacy;
 mod parse;
+mod serve_config;
+mod serving;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -14,7 +16,6 @@ mod webhook;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use clap::Parser;
 pub use command::{ArgsError, command};
 pub use config::*;
 pub use file::FileFault;
+pub use serve_config::*;
 
 /// A cloud-controller-manager for every cloud: the cloud is another process, the provider, that serves a gRPC contract on a Unix socket.
 #[derive(Debug, Parser)]
@@ -218,53 +220,8 @@ pub struct Args {
     )]
     leader_elect_resource_namespace: String,
 
-    /// The address of the HTTPS port.
-    #[arg(
-        long,
-        value_name = "IP",
-        default_value = "0.0.0.0",
-        help_heading = "Secure serving flags"
-    )]
-    bind_address: IpAddr,
-
-    /// The HTTPS port: health, metrics, configz. 0 turns it off.
-    #[arg(
-        long,
-        value_name = "PORT",
-        default_value_t = 10258,
-        help_heading = "Secure serving flags"
-    )]
-    secure_port: u16,
-
-    /// The server's certificate chain, PEM; self-made where absent.
-    #[arg(long, value_name = "FILE", help_heading = "Secure serving flags")]
-    tls_cert_file: Option<PathBuf>,
-
-    /// The key of --tls-cert-file, PEM.
-    #[arg(long, value_name = "FILE", help_heading = "Secure serving flags")]
-    tls_private_key_file: Option<PathBuf>,
-
-    /// kubeconfig for TokenReviews; the main one where absent.
-    #[arg(long, value_name = "FILE", help_heading = "Authentication flags")]
-    authentication_kubeconfig: Option<PathBuf>,
-
-    /// Do not ask the API server who a caller is: all callers are anonymous.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Authentication flags")]
-    authentication_skip_lookup: bool,
-
-    /// kubeconfig for SubjectAccessReviews; the main one where absent.
-    #[arg(long, value_name = "FILE", help_heading = "Authorization flags")]
-    authorization_kubeconfig: Option<PathBuf>,
-
-    /// Paths that everybody may read.
-    #[arg(
-        long,
-        value_name = "PATHS",
-        value_delimiter = ',',
-        default_value = "/healthz,/readyz,/livez",
-        help_heading = "Authorization flags"
-    )]
-    authorization_always_allow_paths: Vec<String>,
+    #[command(flatten)]
+    serving: serving::ServingArgs,
 
     /// Verbosity of the log as in the Go CCM: 0 to 3 is info, 4 and 5 debug, more is trace. RUST_LOG, where set, decides in detail.
     #[arg(
@@ -372,6 +329,7 @@ impl Args {
     /// Flags that were given and mean something else here, each with what replaced it.
     pub fn notices(&self) -> Vec<Notice> {
         let mut notices = self.legacy.given();
+        notices.extend(self.serving.notices());
         notices.extend(gates::answers(&self.feature_gates, &mut Vec::new()));
         if self.kube_api_burst.is_some() && self.kube_api_qps.is_none() {
             notices.push(Notice {

@@ -17,7 +17,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -211,16 +211,26 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
     });
 
     let stop_serving = CancellationToken::new();
+    let (misconfigured, mut refused) = mpsc::channel::<String>(1);
     if let Some(listener) = deps.listener {
         let review = |base: Option<kube_client::Base>| match base {
             Some(base) => kube_client::review_client(base, &kube_metrics, seed(6)),
             None => clients.review.clone(),
         };
+        let authentication = review(deps.authentication);
+        let authorities = listener.authorities();
         let reviewer = serve::Reviewer::new(
-            review(deps.authentication),
+            authentication.clone(),
             review(deps.authorization),
+            authorities.clone(),
             &config.serve,
         );
+        background.spawn(async move {
+            let refused = authorities.keep(authentication).await;
+            // The receiver lives as long as this task.
+            let _ = misconfigured.send(refused).await;
+            std::future::pending::<()>().await;
+        });
         let page = status::Page {
             provider: Arc::clone(&provider),
             status: status.clone(),
@@ -269,6 +279,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
     });
     let result = tokio::select! {
         result = working => result,
+        Some(why) = refused.recv() => Err(RunError::Start(why)),
         // Without one of them the process would go on with a cache that stands still, or without its provider.
         Some(ended) = background.join_next() => Err(broken(&ended)),
         Some(ended) = closing.join_next() => Err(broken(&ended)),

@@ -5,6 +5,7 @@
 //! ```
 
 mod auth;
+mod authorities;
 mod cache;
 mod connections;
 mod health;
@@ -12,6 +13,7 @@ mod reviews;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod user;
 mod webhook;
 
 use std::sync::Arc;

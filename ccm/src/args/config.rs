@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::{ServeConfig, TlsFiles};
+
 /// Everything that was asked for, validated.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -135,7 +137,10 @@ impl Serialize for Controller {
 }
 
 /// As the flags take it: `1m30s`.
-fn go_duration<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn go_duration<S: Serializer>(
+    duration: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
     const PRINTER: SpanPrinter = SpanPrinter::new()
         .designator(Designator::Compact)
@@ -264,26 +269,6 @@ pub struct RouteConfig {
     pub concurrent_syncs: Option<usize>,
 }
 
-/// The HTTPS port (B-M4).
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ServeConfig {
-    /// `--bind-address`; 0.0.0.0.
-    pub bind_address: IpAddr,
-    /// `--secure-port`; 10258. 0 turns it off.
-    pub port: u16,
-    /// `--tls-cert-file` and `--tls-private-key-file`; self-made where absent.
-    pub tls: Option<TlsFiles>,
-    /// `--authentication-kubeconfig`; the main kubeconfig where absent.
-    pub authentication_kubeconfig: Option<PathBuf>,
-    /// `--authorization-kubeconfig`; the main kubeconfig where absent.
-    pub authorization_kubeconfig: Option<PathBuf>,
-    /// `--authentication-skip-lookup`: requests are anonymous without asking the API server.
-    pub authentication_skip_lookup: bool,
-    /// `--authorization-always-allow-paths`; `/healthz`, `/readyz`, `/livez`.
-    pub always_allow_paths: Vec<String>,
-}
-
 /// The admission webhooks and their HTTPS port.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -321,14 +306,4 @@ impl Serialize for Webhook {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
-}
-
-/// Certificate and key on disk, PEM.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TlsFiles {
-    /// Certificate chain.
-    pub certificate: PathBuf,
-    /// Private key.
-    pub private_key: PathBuf,
 }

@@ -12,8 +12,6 @@ const PROFILING: &str = "there is no Go profiler here";
 const GATES: &str = "there are no feature gates in this version";
 const TLS: &str =
     "rustls decides on versions and cipher suites (TLS 1.2 and 1.3, forward secret suites only)";
-const REQUEST_HEADER: &str = "authentication by a front proxy is not served by this version";
-const CACHE: &str = "answers of the API server about callers are cached for 10 s";
 const LOGS: &str = "logs go to standard error; see -v, --logging-format and RUST_LOG";
 const CONTENT_TYPE: &str = "the API server is spoken to in JSON";
 const LEASES: &str = "only Lease objects are used for leader election";
@@ -90,26 +88,9 @@ const FLAGS: &[Legacy] = &[
     flag("Webhook serving flags", "webhook-tls-curve-preferences", List, "", TLS),
     flag("Webhook serving flags", "webhook-tls-min-version", Text, "", TLS),
     flag("Webhook serving flags", "webhook-tls-sni-cert-key", List, "", "one certificate is served: see --webhook-tls-cert-file"),
-    flag("Secure serving flags", "cert-dir", Text, "", "a self-made certificate lives in memory only: see --tls-cert-file"),
     flag("Secure serving flags", "disable-http2-serving", Bool, "true", "the HTTPS port speaks HTTP/1.1"),
     flag("Secure serving flags", "http2-max-streams-per-connection", Count, "", "the HTTPS port speaks HTTP/1.1"),
-    flag("Secure serving flags", "permit-address-sharing", Bool, "true", "the port is bound without SO_REUSEADDR tricks"),
-    flag("Secure serving flags", "permit-port-sharing", Bool, "false", "the port is bound without SO_REUSEPORT"),
-    flag("Secure serving flags", "tls-cipher-suites", List, "", TLS),
-    flag("Secure serving flags", "tls-curve-preferences", List, "", TLS),
-    flag("Secure serving flags", "tls-min-version", Text, "", TLS),
-    flag("Secure serving flags", "tls-sni-cert-key", List, "", "one certificate is served: see --tls-cert-file"),
-    flag("Authentication flags", "authentication-token-webhook-cache-ttl", Duration, "", CACHE),
-    flag("Authentication flags", "authentication-tolerate-lookup-failure", Bool, "", "a caller who cannot be looked up is refused"),
-    flag("Authentication flags", "client-ca-file", Text, "", "callers of the HTTPS port show a bearer token"),
-    flag("Authentication flags", "requestheader-allowed-names", List, "", REQUEST_HEADER),
-    flag("Authentication flags", "requestheader-client-ca-file", Text, "", REQUEST_HEADER),
-    flag("Authentication flags", "requestheader-extra-headers-prefix", List, "", REQUEST_HEADER),
-    flag("Authentication flags", "requestheader-group-headers", List, "", REQUEST_HEADER),
-    flag("Authentication flags", "requestheader-uid-headers", List, "", REQUEST_HEADER),
-    flag("Authentication flags", "requestheader-username-headers", List, "", REQUEST_HEADER),
-    flag("Authorization flags", "authorization-webhook-cache-authorized-ttl", Duration, "", CACHE),
-    flag("Authorization flags", "authorization-webhook-cache-unauthorized-ttl", Duration, "", CACHE),
+    flag("Secure serving flags", "permit-address-sharing", Bool, "true", "the port is always bound with SO_REUSEADDR"),
     flag("Global flags", "log-flush-frequency", Duration, "", LOGS),
     flag("Global flags", "log-json-info-buffer-size", Text, "", LOGS),
     flag("Global flags", "log-json-split-stream", Bool, "false", LOGS),

@@ -1,5 +1,6 @@
 mod docs;
 mod files;
+mod serving;
 mod upstream;
 
 use std::collections::BTreeSet;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::{
     Args, ClusterConfig, Config, Controller, InvalidFlag, LeaderElectionConfig, NodeConfig,
-    NodeLifecycleConfig, ProviderEndpoint, RouteConfig, ServeConfig, ServiceConfig, TlsFiles,
-    gates, parse,
+    NodeLifecycleConfig, ProviderEndpoint, RouteConfig, ServiceConfig, gates, parse,
 };
 
 impl Args {
@@ -91,38 +90,7 @@ impl Args {
                 ));
             }
         }
-        for path in &self.authorization_always_allow_paths {
-            // An empty list is one empty value.
-            if !path.is_empty() && !path.starts_with('/') {
-                wrong.push(InvalidFlag::new(
-                    "--authorization-always-allow-paths",
-                    path,
-                    "paths that begin with /",
-                ));
-            }
-        }
-        for (flag, given, other, missing) in [
-            (
-                "--tls-cert-file",
-                &self.tls_cert_file,
-                "--tls-private-key-file",
-                self.tls_private_key_file.is_none(),
-            ),
-            (
-                "--tls-private-key-file",
-                &self.tls_private_key_file,
-                "--tls-cert-file",
-                self.tls_cert_file.is_none(),
-            ),
-        ] {
-            if let (Some(file), true) = (given, missing) {
-                wrong.push(InvalidFlag::new(
-                    flag,
-                    file.display(),
-                    format!("{other} beside it"),
-                ));
-            }
-        }
+        let serve = self.serving.config(&mut wrong);
         let webhooks = self.webhook.config(&mut wrong);
         if !wrong.is_empty() {
             return Err(wrong);
@@ -168,24 +136,7 @@ impl Args {
                 reconciliation_period: self.route_reconciliation_period,
                 concurrent_syncs: self.concurrent_route_syncs,
             },
-            serve: ServeConfig {
-                bind_address: self.bind_address,
-                port: self.secure_port,
-                tls: self.tls_cert_file.zip(self.tls_private_key_file).map(
-                    |(certificate, private_key)| TlsFiles {
-                        certificate,
-                        private_key,
-                    },
-                ),
-                authentication_kubeconfig: self.authentication_kubeconfig,
-                authorization_kubeconfig: self.authorization_kubeconfig,
-                authentication_skip_lookup: self.authentication_skip_lookup,
-                always_allow_paths: self
-                    .authorization_always_allow_paths
-                    .into_iter()
-                    .filter(|path| !path.is_empty())
-                    .collect(),
-            },
+            serve,
             webhooks,
             provider_timeout: self.provider_timeout,
             max_call_deadline: self.max_provider_call_deadline,

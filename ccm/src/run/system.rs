@@ -22,8 +22,8 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
         signal(SignalKind::interrupt()).map_err(RunError::Signals)?,
     );
     let kube = kube_client::connect(&config).await.map_err(start)?;
-    let authentication = other(config.serve.authentication_kubeconfig.as_deref()).await?;
-    let authorization = other(config.serve.authorization_kubeconfig.as_deref()).await?;
+    let authentication = other(config.serve.authentication.kubeconfig.as_deref()).await?;
+    let authorization = other(config.serve.authorization.kubeconfig.as_deref()).await?;
     let listener = match config.serve.port {
         0 => None,
         _ => Some(serve::Listener::bind(&config.serve).await.map_err(start)?),

@@ -1,6 +1,5 @@
 //! Who asks (TokenReview) and may they (SubjectAccessReview): the API server says, and where it cannot be asked nobody may (B-M4).
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::request::Parts;
@@ -12,14 +11,17 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Client;
 use tokio::time::Instant;
 
+use super::authorities::Authorities;
 use super::cache::{Cache, Digest, digest};
+use super::connections::Shown;
 use super::reviews::{NotReviewed, Reviews};
+use super::user::{User, common_name};
 use crate::args::ServeConfig;
 
 /// Why a request is not answered. The texts are for whoever asked: the cause of a failed review stands in the log only.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("the bearer token is not valid")]
+    #[error("neither the bearer token nor the client certificate is valid")]
     Unauthenticated,
     #[error("user {user:?} may not {verb} the path {path:?}")]
     Forbidden {
@@ -38,35 +40,24 @@ pub(crate) struct Reviewer(Arc<Inner>);
 struct Inner {
     tokens: Reviews,
     access: Reviews,
-    skip_lookup: bool,
+    authorities: Authorities,
     always_allowed: Vec<PathPattern>,
     users: Mutex<Cache<Option<Arc<User>>>>,
-    verdicts: Mutex<Cache<bool>>,
+    allowed: Mutex<Cache<()>>,
+    denied: Mutex<Cache<()>>,
 }
 
-/// Who asks, as the SubjectAccessReview wants it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct User {
-    name: String,
-    uid: Option<String>,
-    groups: Vec<String>,
-    extra: Option<BTreeMap<String, Vec<String>>>,
-}
-
-impl User {
-    fn anonymous() -> Self {
-        Self {
-            name: "system:anonymous".to_owned(),
-            uid: None,
-            groups: vec!["system:unauthenticated".to_owned()],
-            extra: None,
-        }
-    }
-}
+/// Whoever is in it may do everything, without a question: so it is in the API server too.
+const MASTERS: &str = "system:masters";
 
 impl Reviewer {
     /// `authentication` creates TokenReviews, `authorization` SubjectAccessReviews.
-    pub(crate) fn new(authentication: Client, authorization: Client, config: &ServeConfig) -> Self {
+    pub(crate) fn new(
+        authentication: Client,
+        authorization: Client,
+        authorities: Authorities,
+        config: &ServeConfig,
+    ) -> Self {
         Self(Arc::new(Inner {
             tokens: Reviews::new(
                 "TokenReview",
@@ -78,14 +69,16 @@ impl Reviewer {
                 "/apis/authorization.k8s.io/v1/subjectaccessreviews",
                 authorization,
             ),
-            skip_lookup: config.authentication_skip_lookup,
+            authorities,
             always_allowed: config
+                .authorization
                 .always_allow_paths
                 .iter()
                 .map(|path| PathPattern::new(path))
                 .collect(),
-            users: Mutex::new(Cache::new()),
-            verdicts: Mutex::new(Cache::new()),
+            users: Mutex::new(Cache::new(config.authentication.token_ttl)),
+            allowed: Mutex::new(Cache::new(config.authorization.allowed_ttl)),
+            denied: Mutex::new(Cache::new(config.authorization.denied_ttl)),
         }))
     }
 
@@ -100,16 +93,10 @@ impl Reviewer {
         {
             return Ok(());
         }
-        let credentials = if inner.skip_lookup {
-            Credentials::None
-        } else {
-            Credentials::of(&request.headers)
-        };
-        let user = match credentials {
-            Credentials::None => Arc::new(User::anonymous()),
-            Credentials::Token(token) => inner.who(token).await?.ok_or(Refusal::Unauthenticated)?,
-            Credentials::Unreadable => return Err(Refusal::Unauthenticated),
-        };
+        let user = inner.authenticate(request).await?;
+        if user.groups.iter().any(|group| group == MASTERS) {
+            return Ok(());
+        }
         let verb = request.method.as_str().to_ascii_lowercase();
         if inner.may(&user, &verb, path).await? {
             return Ok(());
@@ -123,6 +110,70 @@ impl Reviewer {
 }
 
 impl Inner {
+    /// Who asks: a front proxy says so, or a client certificate, or a token; else nobody knows. What is shown and not valid is no fault as long as something else is.
+    async fn authenticate(&self, request: &Parts) -> Result<Arc<User>, Refusal> {
+        let mut refused = false;
+        let shown = request.extensions.get::<Shown>();
+        match shown.map(|shown| self.by_certificate(shown, request)) {
+            Some(Ok(Some(user))) => return Ok(Arc::new(user.authenticated())),
+            Some(Err(())) => refused = true,
+            Some(Ok(None)) | None => {}
+        }
+        match Credentials::of(&request.headers) {
+            Credentials::Token(token) => {
+                if let Some(user) = self.who(token).await? {
+                    return Ok(user);
+                }
+                refused = true;
+            }
+            Credentials::Unreadable => refused = true,
+            Credentials::None => {}
+        }
+        if refused {
+            return Err(Refusal::Unauthenticated);
+        }
+        Ok(Arc::new(User::anonymous()))
+    }
+
+    /// Whom the certificates speak for; an error where they count for nothing.
+    fn by_certificate(&self, shown: &Shown, request: &Parts) -> Result<Option<User>, ()> {
+        let chain = &*shown.0;
+        let Some(certificate) = chain.first() else {
+            return Ok(None);
+        };
+        let trust = self.authorities.trust();
+        let mut refused = false;
+        if let Some((bundle, headers)) = &trust.proxies {
+            let names = &headers.allowed_names;
+            let named = || names.is_empty() || names.contains(&common_name(certificate));
+            if bundle.verify(chain).is_ok() && named() {
+                if let Some(user) = User::of_headers(&request.headers, headers) {
+                    return Ok(Some(user));
+                }
+            } else {
+                refused = true;
+            }
+        }
+        if let Some(bundle) = &trust.clients {
+            match bundle
+                .verify(chain)
+                .map(|()| User::of_certificate(certificate))
+            {
+                Ok(Ok(Some(user))) => return Ok(Some(user)),
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a client certificate is refused");
+                    refused = true;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a client certificate is refused");
+                    refused = true;
+                }
+            }
+        }
+        if refused { Err(()) } else { Ok(None) }
+    }
+
     /// Whose token it is; `None` where it is not valid.
     async fn who(&self, token: &str) -> Result<Option<Arc<User>>, Refusal> {
         let question = digest(token.as_bytes());
@@ -144,12 +195,15 @@ impl Inner {
             })
             .await?
             .and_then(|user| {
-                Some(Arc::new(User {
-                    name: user.username.filter(|name| !name.is_empty())?,
-                    uid: user.uid,
-                    groups: user.groups.unwrap_or_default(),
-                    extra: user.extra,
-                }))
+                Some(Arc::new(
+                    User {
+                        name: user.username.filter(|name| !name.is_empty())?,
+                        uid: user.uid,
+                        groups: user.groups.unwrap_or_default(),
+                        extra: user.extra,
+                    }
+                    .authenticated(),
+                ))
             });
         keep(&self.users, question, user.clone());
         Ok(user)
@@ -168,8 +222,11 @@ impl Inner {
             ..SubjectAccessReviewSpec::default()
         };
         let question = digest(&self.access.body(&spec)?);
-        if let Some(known) = recall(&self.verdicts, &question) {
-            return Ok(known);
+        if recall(&self.allowed, &question).is_some() {
+            return Ok(true);
+        }
+        if recall(&self.denied, &question).is_some() {
+            return Ok(false);
         }
         let review = SubjectAccessReview {
             spec,
@@ -182,7 +239,8 @@ impl Inner {
                 Some(status.allowed && status.denied != Some(true))
             })
             .await?;
-        keep(&self.verdicts, question, allowed);
+        let verdicts = if allowed { &self.allowed } else { &self.denied };
+        keep(verdicts, question, ());
         Ok(allowed)
     }
 }

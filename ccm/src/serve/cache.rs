@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A review's answer is good for so long, as upstream has it.
-pub(super) const LIFETIME: Duration = Duration::from_secs(10);
 /// So many answers are kept: whoever sends a million tokens costs reviews, not memory.
 pub(super) const CAPACITY: usize = 1024;
 
@@ -16,13 +14,16 @@ pub(super) type Digest = Vec<u8>;
 /// Answers by a digest of their question: what was asked (a token) is not kept.
 pub(super) struct Cache<V> {
     answers: BTreeMap<Digest, (Instant, V)>,
+    lifetime: Duration,
     /// In order of expiry, since all live equally long.
     expiries: VecDeque<(Instant, Digest)>,
 }
 
 impl<V: Clone> Cache<V> {
-    pub(super) fn new() -> Self {
+    /// Answers are good for so long; not at all where that is nothing.
+    pub(super) fn new(lifetime: Duration) -> Self {
         Self {
+            lifetime,
             answers: BTreeMap::new(),
             expiries: VecDeque::new(),
         }
@@ -48,7 +49,7 @@ impl<V: Clone> Cache<V> {
                 self.answers.remove(&old);
             }
         }
-        let expiry = now + LIFETIME;
+        let expiry = now + self.lifetime;
         self.expiries.push_back((expiry, question.clone()));
         self.answers.insert(question, (expiry, answer));
     }
@@ -68,6 +69,8 @@ pub(super) fn digest(bytes: &[u8]) -> Digest {
 mod tests {
     use super::*;
 
+    const LIFETIME: Duration = Duration::from_secs(10);
+
     #[test]
     fn the_digest_is_sha_256() {
         assert_eq!(
@@ -79,7 +82,7 @@ mod tests {
     #[test]
     fn b_m4_an_answer_is_good_for_its_lifetime_only() {
         let start = Instant::now();
-        let mut cache = Cache::new();
+        let mut cache = Cache::new(LIFETIME);
         cache.put(digest(b"a"), 1, start);
         let almost = start + LIFETIME.checked_sub(Duration::from_millis(1)).unwrap();
         assert_eq!(cache.get(&digest(b"a"), almost), Some(1));
@@ -90,7 +93,7 @@ mod tests {
     #[test]
     fn b_m4_the_cache_is_bounded_and_drops_the_oldest() {
         let now = Instant::now();
-        let mut cache = Cache::new();
+        let mut cache = Cache::new(LIFETIME);
         let key = |n: usize| digest(&n.to_le_bytes());
         for n in 0..CAPACITY * 3 {
             cache.put(key(n), n, now + Duration::from_micros(n as u64));
@@ -112,7 +115,7 @@ mod tests {
     #[test]
     fn an_answer_that_was_renewed_outlives_its_first_expiry() {
         let start = Instant::now();
-        let mut cache = Cache::new();
+        let mut cache = Cache::new(LIFETIME);
         cache.put(digest(b"a"), 1, start);
         cache.put(digest(b"a"), 2, start + LIFETIME / 2);
         let later = start + LIFETIME + Duration::from_millis(1);

@@ -3,21 +3,28 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use std::sync::Arc;
+
 use axum::Router;
+use axum::extract::Request;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use rustls_pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
-use super::tls::{self, BindError, Flags, Pem};
-use crate::args::{ServeConfig, TlsFiles, WebhookConfig};
+use super::authorities::Authorities;
+use super::tls::{self, BindError, Flags, Tls};
+use crate::args::{AuthenticationConfig, ServeConfig, TlsConfig, WebhookConfig};
 
 /// Request line and headers together; a token of a few kilobytes fits.
 const HEAD_BYTES: usize = 64 * 1024;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
 /// After a failed accept (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -54,61 +61,63 @@ impl Default for Limits {
     }
 }
 
-/// The port, bound, with its certificate.
+/// The certificates that a caller showed; empty for most. That the caller has the first one's key is known, and nothing else.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown(pub(super) Arc<[CertificateDer<'static>]>);
+
+/// The port, bound, with its certificates.
 pub(crate) struct Listener {
     tcp: TcpListener,
-    acceptor: TlsAcceptor,
-    files: Option<(TlsFiles, Pem)>,
-    flags: &'static Flags,
-    /// The self-made certificate.
-    #[cfg(test)]
-    pub(super) certificate: Option<rustls_pki_types::CertificateDer<'static>>,
+    tls: Tls,
+    authorities: Authorities,
 }
 
 impl Listener {
     /// Reads or makes the certificate, then binds the port. A port of 0 means "off" in the configuration: the caller does not call this then
     /// (here it would take any free port).
     pub(crate) async fn bind(config: &ServeConfig) -> Result<Self, BindError> {
+        let authorities = Authorities::read(&config.authentication).await?;
         let asked = SocketAddr::new(config.bind_address, config.port);
-        Self::open(asked, config.tls.as_ref(), &tls::SECURE).await
+        let shared = config.permit_port_sharing;
+        Self::open(asked, shared, &config.tls, &tls::SECURE, authorities).await
     }
 
     /// The same for the webhooks' port, whose certificate is always one of files: the API server has to trust it.
     pub(crate) async fn bind_webhooks(config: &WebhookConfig) -> Result<Self, BindError> {
         let asked = SocketAddr::new(config.bind_address, config.port);
-        Self::open(asked, Some(&config.tls), &tls::WEBHOOKS).await
+        let config = TlsConfig {
+            files: Some(config.tls.clone()),
+            ..TlsConfig::default()
+        };
+        // Nobody is asked for a client certificate.
+        let nobody = Authorities::read(&AuthenticationConfig::default()).await?;
+        Self::open(asked, false, &config, &tls::WEBHOOKS, nobody).await
     }
 
     async fn open(
         asked: SocketAddr,
-        files: Option<&TlsFiles>,
+        shared: bool,
+        config: &TlsConfig,
         flags: &'static Flags,
+        authorities: Authorities,
     ) -> Result<Self, BindError> {
-        let mut made = None;
-        let (acceptor, files) = if let Some(files) = files {
-            let pem = Pem::read(files, flags).await?;
-            (pem.acceptor(files, flags)?, Some((files.clone(), pem)))
-        } else {
-            let hostname = gethostname::gethostname();
-            let (acceptor, certificate) = tls::self_made(&hostname.to_string_lossy())?;
-            made = Some(certificate);
-            (acceptor, None)
-        };
-        let failed = |error| BindError::Address {
+        let tls = Tls::open(config, flags, authorities.clone()).await?;
+        let tcp = listen(asked, shared).map_err(|error| BindError::Address {
             flags: flags.address,
             address: asked,
             error,
-        };
-        let tcp = TcpListener::bind(asked).await.map_err(failed)?;
-        tracing::info!(address = %asked, self_made_certificate = made.is_some(), "listening for HTTPS");
+        })?;
+        tracing::info!(address = %asked, self_made_certificate = tls.made().is_some(), "listening for HTTPS");
         Ok(Self {
             tcp,
-            acceptor,
-            files,
-            flags,
-            #[cfg(test)]
-            certificate: made,
+            tls,
+            authorities,
         })
+    }
+
+    /// Whose client certificates count on this port.
+    pub(crate) fn authorities(&self) -> Authorities {
+        self.authorities.clone()
     }
 
     /// Where it listens, with the real port.
@@ -116,6 +125,27 @@ impl Listener {
     pub(super) fn address(&self) -> SocketAddr {
         self.tcp.local_addr().unwrap()
     }
+
+    /// The self-made certificate.
+    #[cfg(test)]
+    pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
+        self.tls.made().cloned()
+    }
+}
+
+fn listen(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    // A restart does not wait for the connections of the process before.
+    socket.set_reuseaddr(true)?;
+    if shared {
+        socket.set_reuseport(true)?;
+    }
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves until `shutdown`, drains for `limits.drain`, then closes what is left.
@@ -125,18 +155,10 @@ pub(super) async fn serve(
     shutdown: CancellationToken,
     limits: Limits,
 ) {
-    let Listener {
-        tcp,
-        acceptor,
-        files,
-        flags,
-        ..
-    } = listener;
-    let (acceptors, acceptor) = watch::channel(acceptor);
+    let Listener { tcp, tls, .. } = listener;
+    let acceptor = tls.acceptor.clone();
     let mut renewal = JoinSet::new();
-    if let Some((files, pem)) = files {
-        renewal.spawn(tls::renew(files, flags, pem, limits.reload, acceptors));
-    }
+    renewal.spawn(tls.renew(limits.reload));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -149,11 +171,10 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let acceptor = acceptor.borrow().clone();
                 let connection = connection(
                     stream,
                     peer,
-                    acceptor,
+                    acceptor.clone(),
                     router.clone(),
                     limits,
                     shutdown.clone(),
@@ -210,11 +231,22 @@ async fn connection(
             }
         },
     };
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let shown = Shown(
+        certificates
+            .iter()
+            .map(|der| der.clone().into_owned())
+            .collect(),
+    );
+    let service = router.map_request(move |mut request: Request<_>| {
+        request.extensions_mut().insert(shown.clone());
+        request
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),

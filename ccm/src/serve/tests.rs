@@ -3,6 +3,7 @@
 mod api_server;
 mod caller;
 mod certificates;
+mod clients;
 mod endpoints;
 mod review;
 mod strangers;
@@ -17,6 +18,7 @@ use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::authorities::Authorities;
 use super::connections::Limits;
 use super::{Health, Listener, Reviewer, Site};
 use crate::args::{Args, Config};
@@ -28,6 +30,7 @@ struct Port {
     address: SocketAddr,
     health: Health,
     api_server: ApiServer,
+    authorities: Authorities,
     caller: Caller,
     shutdown: CancellationToken,
     serving: JoinHandle<()>,
@@ -42,7 +45,8 @@ impl Port {
         let config = config(flags);
         let listener = Listener::bind(&config.serve).await.unwrap();
         let address = listener.address();
-        let caller = Caller::trusting(address, listener.certificate.clone().as_slice());
+        let caller = Caller::trusting(address, listener.certificate().as_slice());
+        let authorities = listener.authorities();
         let api_server = ApiServer::default();
         let health = Health::default();
         let mut registry = Registry::default();
@@ -53,7 +57,12 @@ impl Port {
             status: Arc::new(|| "all is well\n".to_owned()),
             health: health.clone(),
             registry: Arc::new(registry),
-            reviewer: Reviewer::new(api_server.client(), api_server.client(), &config.serve),
+            reviewer: Reviewer::new(
+                api_server.client(),
+                api_server.client(),
+                authorities.clone(),
+                &config.serve,
+            ),
             config: Arc::new(config),
         };
         let shutdown = CancellationToken::new();
@@ -67,6 +76,7 @@ impl Port {
             address,
             health,
             api_server,
+            authorities,
             caller,
             shutdown,
             serving,

@@ -1,39 +1,60 @@
-//! The certificate: from files, read again when they change, or self-made.
+//! TLS of the port: which certificate for which name, from files that are read again when they change, or self-made.
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{CipherSuite, NamedGroup, ServerConfig, SupportedCipherSuite};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio::sync::watch;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-use crate::args::TlsFiles;
+use super::authorities::{AnyCertificate, Authorities};
+use super::user::server_names;
+use crate::args::{TlsConfig, TlsFiles, TlsVersion};
+
+/// The self-made certificate's files in `--cert-dir`, as upstream names them.
+const PAIR_NAME: &str = "cloud-controller-manager";
 
 /// The flags of a port, for errors to name.
 #[derive(Debug)]
 pub(crate) struct Flags {
     pub(super) address: &'static str,
-    pub(super) certificate: &'static str,
-    pub(super) key: &'static str,
+    certificate: &'static str,
+    key: &'static str,
+}
+
+const fn flags(address: &'static str, certificate: &'static str, key: &'static str) -> Flags {
+    Flags {
+        address,
+        certificate,
+        key,
+    }
 }
 
 /// The flags of the port for health and metrics.
-pub(super) static SECURE: Flags = Flags {
-    address: "--bind-address, --secure-port",
-    certificate: "--tls-cert-file",
-    key: "--tls-private-key-file",
-};
-
+pub(super) static SECURE: Flags = flags(
+    "--bind-address, --secure-port",
+    "--tls-cert-file",
+    "--tls-private-key-file",
+);
 /// The flags of the webhooks' port.
-pub(super) static WEBHOOKS: Flags = Flags {
-    address: "--webhook-bind-address, --webhook-secure-port",
-    certificate: "--webhook-tls-cert-file",
-    key: "--webhook-tls-private-key-file",
-};
+pub(super) static WEBHOOKS: Flags = flags(
+    "--webhook-bind-address, --webhook-secure-port",
+    "--webhook-tls-cert-file",
+    "--webhook-tls-private-key-file",
+);
+static CERT_DIR: Flags = flags("", "--cert-dir", "--cert-dir");
+static SNI: Flags = flags("", "--tls-sni-cert-key", "--tls-sni-cert-key");
+static SELF_MADE: Flags = flags("", "self-made", "self-made");
 
 /// Why the port cannot be served; each names the flag to change.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +72,12 @@ pub(crate) enum BindError {
         path: PathBuf,
         error: std::io::Error,
     },
+    #[error("{flag}: cannot write {path:?}: {error}")]
+    Unwritable {
+        flag: &'static str,
+        path: PathBuf,
+        error: std::io::Error,
+    },
     /// No PEM of the kind that is expected.
     #[error("{flag}: {path:?} holds no {expected}: {error}")]
     NoPem {
@@ -60,39 +87,52 @@ pub(crate) enum BindError {
         error: String,
     },
     /// Certificate and key do not fit each other, or TLS can do nothing with one of them.
-    #[error(
-        "{} {certificate:?} and {} {key:?} cannot be used together: {error}", .flags.certificate, .flags.key
-    )]
+    #[error("{} {certificate:?} and {} {key:?} cannot be used together: {error}", .flags.certificate, .flags.key)]
     Pair {
         flags: &'static Flags,
         certificate: PathBuf,
         key: PathBuf,
-        error: rustls::Error,
+        error: Box<rustls::Error>,
     },
+    /// What is left of the suites, groups and versions does not fit together.
+    #[error(
+        "--tls-min-version, --tls-cipher-suites and --tls-curve-preferences leave nothing to speak: {0}"
+    )]
+    Nothing(Box<rustls::Error>),
     #[error("no certificate could be made: {0}")]
     SelfMade(String),
 }
 
+/// A certificate and its key on disk.
+pub(super) struct Source {
+    flags: &'static Flags,
+    files: TlsFiles,
+    /// The names that it is for, `None`: for all that no other is for.
+    names: Option<Vec<String>>,
+    pem: Pem,
+}
+
 /// What the files hold.
-#[derive(PartialEq, Eq)]
-pub(super) struct Pem {
+#[derive(Clone, PartialEq, Eq)]
+struct Pem {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
 impl Pem {
-    pub(super) async fn read(files: &TlsFiles, flags: &'static Flags) -> Result<Self, BindError> {
+    async fn read(flags: &'static Flags, files: &TlsFiles) -> Result<Self, BindError> {
         Ok(Self {
             certificate: read(flags.certificate, &files.certificate).await?,
             key: read(flags.key, &files.private_key).await?,
         })
     }
 
-    pub(super) fn acceptor(
+    fn certified(
         &self,
-        files: &TlsFiles,
         flags: &'static Flags,
-    ) -> Result<TlsAcceptor, BindError> {
+        files: &TlsFiles,
+        provider: &CryptoProvider,
+    ) -> Result<Arc<CertifiedKey>, BindError> {
         let no_pem = |flag, path: &Path, expected, error: String| BindError::NoPem {
             flag,
             path: path.to_owned(),
@@ -112,18 +152,31 @@ impl Pem {
             })
             .map_err(|error| no_pem(flags.certificate, &files.certificate, expected, error))?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| {
-            no_pem(
-                flags.key,
-                &files.private_key,
-                "PEM private key",
-                error.to_string(),
-            )
+            let expected = "PEM private key";
+            no_pem(flags.key, &files.private_key, expected, error.to_string())
         })?;
-        acceptor(chain, key).map_err(|error| BindError::Pair {
+        CertifiedKey::from_der(chain, key, provider)
+            .map(Arc::new)
+            .map_err(|error| BindError::Pair {
+                flags,
+                certificate: files.certificate.clone(),
+                key: files.private_key.clone(),
+                error: Box::new(error),
+            })
+    }
+}
+
+impl Source {
+    async fn open(
+        flags: &'static Flags,
+        files: &TlsFiles,
+        names: Option<Vec<String>>,
+    ) -> Result<Self, BindError> {
+        Ok(Self {
             flags,
-            certificate: files.certificate.clone(),
-            key: files.private_key.clone(),
-            error,
+            files: files.clone(),
+            names,
+            pem: Pem::read(flags, files).await?,
         })
     }
 }
@@ -138,10 +191,228 @@ async fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, BindError> {
         })
 }
 
-/// A certificate for localhost and this host's name, made for this run of the process.
-pub(super) fn self_made(
-    hostname: &str,
-) -> Result<(TlsAcceptor, CertificateDer<'static>), BindError> {
+/// Which certificate for which name.
+#[derive(Debug, Default)]
+struct Table {
+    default: Option<Arc<CertifiedKey>>,
+    /// By name or pattern.
+    names: BTreeMap<String, Arc<CertifiedKey>>,
+}
+
+impl Table {
+    fn of(
+        sources: &[Source],
+        made: Option<&Arc<CertifiedKey>>,
+        provider: &CryptoProvider,
+    ) -> Result<Self, BindError> {
+        let mut table = Self {
+            default: made.cloned(),
+            ..Self::default()
+        };
+        let mut implied = Vec::new();
+        for source in sources {
+            let key = source
+                .pem
+                .certified(source.flags, &source.files, provider)?;
+            match &source.names {
+                None => table.default = Some(key),
+                // What is said counts more than what the certificate says, what comes first more than what comes later.
+                Some(names) if names.is_empty() => implied.push(key),
+                Some(names) => table.insert(names, &key),
+            }
+        }
+        for key in implied {
+            let names = key.cert.first().map(server_names).unwrap_or_default();
+            table.insert(&names, &key);
+        }
+        Ok(table)
+    }
+
+    fn insert(&mut self, names: &[String], key: &Arc<CertifiedKey>) {
+        for name in names {
+            let known = self.names.entry(name.clone());
+            known.or_insert_with(|| Arc::clone(key));
+        }
+    }
+
+    /// The certificate for a name: of the name itself, else of the pattern with the fewest `*`, which stand for whole labels at the front.
+    fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let name = name.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
+        if let Some(name) = name {
+            if let Some(key) = self.names.get(&name) {
+                return Some(Arc::clone(key));
+            }
+            let mut labels: Vec<&str> = name.split('.').collect();
+            for index in 0..labels.len() {
+                labels[index] = "*";
+                if let Some(key) = self.names.get(&labels.join(".")) {
+                    return Some(Arc::clone(key));
+                }
+            }
+        }
+        self.default.clone()
+    }
+}
+
+/// Which certificate for which name, at the moment.
+#[derive(Debug)]
+struct Keys(RwLock<Table>);
+
+impl ResolvesServerCert for Keys {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.find(hello.server_name())
+    }
+}
+
+/// How TLS is spoken on the port.
+pub(super) struct Tls {
+    pub(super) acceptor: TlsAcceptor,
+    keys: Arc<Keys>,
+    sources: Vec<Source>,
+    made: Option<Arc<CertifiedKey>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Tls {
+    /// Reads or makes the certificates.
+    pub(super) async fn open(
+        config: &TlsConfig,
+        flags: &'static Flags,
+        authorities: Authorities,
+    ) -> Result<Self, BindError> {
+        let provider = provider(config);
+        let mut sources = Vec::new();
+        let mut made = None;
+        let hostname = gethostname::gethostname();
+        if let Some(files) = &config.files {
+            sources.push(Source::open(flags, files, None).await?);
+        } else if let Some(directory) = &config.directory {
+            let files = kept(directory, &hostname.to_string_lossy())?;
+            sources.push(Source::open(&CERT_DIR, &files, None).await?);
+        } else {
+            let (certificate, key) = self_made(&hostname.to_string_lossy())?;
+            let files = TlsFiles {
+                certificate: PathBuf::new(),
+                private_key: PathBuf::new(),
+            };
+            let pem = Pem {
+                certificate: certificate.into_bytes(),
+                key: key.into_bytes(),
+            };
+            made = Some(pem.certified(&SELF_MADE, &files, &provider)?);
+        }
+        for pair in &config.sni {
+            sources.push(Source::open(&SNI, &pair.files, Some(pair.names.clone())).await?);
+        }
+        let table = Table::of(&sources, made.as_ref(), &provider)?;
+        let keys = Arc::new(Keys(RwLock::new(table)));
+        let versions: &[_] = match config.min_version {
+            TlsVersion::V12 => rustls::ALL_VERSIONS,
+            TlsVersion::V13 => &[&rustls::version::TLS13],
+        };
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)
+            .map_err(|error| BindError::Nothing(Box::new(error)))?
+            .with_client_cert_verifier(Arc::new(AnyCertificate::new(authorities)))
+            .with_cert_resolver(Arc::clone(&keys) as Arc<dyn ResolvesServerCert>);
+        // A session that goes on without a handshake would not show a new certificate, and saves little on this port.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        // HTTP/2 only for what asks for metrics and health is not worth its ways to be flooded.
+        server.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self {
+            acceptor: TlsAcceptor::from(Arc::new(server)),
+            keys,
+            sources,
+            made,
+            provider,
+        })
+    }
+
+    /// The self-made certificate that is in memory only.
+    pub(super) fn made(&self) -> Option<&CertificateDer<'static>> {
+        self.made.as_ref()?.cert.first()
+    }
+
+    /// Reads the files again every `period`, for ever, and serves what is new. Contents are compared, not times: a mounted Secret is swapped by a link. What
+    /// cannot be used (only one of the two is written yet) leaves the old ones in place.
+    pub(super) async fn renew(mut self, period: Duration) -> Infallible {
+        let mut told = String::new();
+        loop {
+            tokio::time::sleep(period).await;
+            match self.again().await {
+                Ok(()) => told.clear(),
+                Err(error) => {
+                    let error = error.to_string();
+                    if told != error {
+                        tracing::warn!(error, "the old certificate of the HTTPS port stays in use");
+                        told = error;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn again(&mut self) -> Result<(), BindError> {
+        let mut news = Vec::new();
+        for (index, source) in self.sources.iter().enumerate() {
+            let pem = Pem::read(source.flags, &source.files).await?;
+            if pem != source.pem {
+                news.push((index, pem));
+            }
+        }
+        if news.is_empty() {
+            return Ok(());
+        }
+        let mut before = Vec::new();
+        for (index, pem) in news {
+            let source = &mut self.sources[index];
+            before.push((index, std::mem::replace(&mut source.pem, pem)));
+        }
+        match Table::of(&self.sources, self.made.as_ref(), &self.provider) {
+            Ok(table) => {
+                *self.keys.0.write().unwrap_or_else(PoisonError::into_inner) = table;
+                for (index, _) in before {
+                    let file = &self.sources[index].files.certificate;
+                    tracing::info!(?file, "a certificate of the HTTPS port was replaced");
+                }
+                Ok(())
+            }
+            Err(error) => {
+                for (index, pem) in before {
+                    self.sources[index].pem = pem;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// ring, with the suites and groups that are asked for.
+fn provider(config: &TlsConfig) -> Arc<CryptoProvider> {
+    let mut provider = rustls::crypto::ring::default_provider();
+    if let Some(asked) = &config.cipher_suites {
+        provider.cipher_suites.retain(|suite| match suite {
+            SupportedCipherSuite::Tls13(_) => true,
+            SupportedCipherSuite::Tls12(_) => {
+                name(suite.suite()).is_some_and(|name| asked.contains(name))
+            }
+        });
+    }
+    if let Some(asked) = &config.curves {
+        let asks = |group: NamedGroup| asked.contains(&u16::from(group));
+        provider.kx_groups.retain(|group| asks(group.name()));
+    }
+    Arc::new(provider)
+}
+
+fn name(suite: CipherSuite) -> Option<&'static str> {
+    suite.as_str()
+}
+
+/// A certificate for localhost and this host's name, and its key: PEM.
+pub(super) fn self_made(hostname: &str) -> Result<(String, String), BindError> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     // A host may call itself what no certificate can hold.
     if !hostname.is_empty() && hostname.is_ascii() && !names.iter().any(|name| name == hostname) {
@@ -149,63 +420,77 @@ pub(super) fn self_made(
     }
     let made = rcgen::generate_simple_self_signed(names)
         .map_err(|error| BindError::SelfMade(error.to_string()))?;
-    let certificate = made.cert.der().clone();
-    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    let acceptor = acceptor(vec![certificate.clone()], key.into())
-        .map_err(|error| BindError::SelfMade(error.to_string()))?;
-    Ok((acceptor, certificate))
+    Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
 
-fn acceptor(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> Result<TlsAcceptor, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
-    // HTTP/2 only for what asks for metrics and health is not worth its ways to be flooded.
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+/// The pair in `--cert-dir`; made and written there where neither file is.
+fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles, BindError> {
+    let files = TlsFiles {
+        certificate: directory.join(format!("{PAIR_NAME}.crt")),
+        private_key: directory.join(format!("{PAIR_NAME}.key")),
+    };
+    if files.certificate.exists() || files.private_key.exists() {
+        return Ok(files);
+    }
+    let (certificate, key) = self_made(hostname)?;
+    let write = |path: &Path, mode: u32, text: &str| {
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(mode);
+        let written = options
+            .open(path)
+            .and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|error| BindError::Unwritable {
+            flag: "--cert-dir",
+            path: path.to_owned(),
+            error,
+        })
+    };
+    std::fs::create_dir_all(directory).map_err(|error| BindError::Unwritable {
+        flag: "--cert-dir",
+        path: directory.to_owned(),
+        error,
+    })?;
+    write(&files.private_key, 0o600, &key)?;
+    write(&files.certificate, 0o644, &certificate)?;
+    Ok(files)
 }
 
-/// Reads the files again every `period`, for ever, and sends a new acceptor where they changed. Contents are compared, not times: a mounted
-/// Secret is swapped by a link. What cannot be used (only one of the two is written yet) leaves the old one in place.
-pub(super) async fn renew(
-    files: TlsFiles,
-    flags: &'static Flags,
-    mut current: Pem,
-    period: Duration,
-    acceptors: watch::Sender<TlsAcceptor>,
-) {
-    let mut logged = None;
-    loop {
-        tokio::time::sleep(period).await;
-        let read = Pem::read(&files, flags).await;
-        let changed = read.and_then(|pem| {
-            if pem == current {
-                Ok(None)
-            } else {
-                pem.acceptor(&files, flags)
-                    .map(|acceptor| Some((pem, acceptor)))
-            }
-        });
-        match changed {
-            Ok(None) => logged = None,
-            Ok(Some((pem, acceptor))) => {
-                current = pem;
-                logged = None;
-                acceptors.send_replace(acceptor);
-                tracing::info!(file = ?files.certificate, "the certificate of the HTTPS port was replaced");
-            }
-            Err(error) => {
-                let error = error.to_string();
-                if logged.as_ref() != Some(&error) {
-                    tracing::warn!(error, "the old certificate of the HTTPS port stays in use");
-                    logged = Some(error);
-                }
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certified(name: &str) -> Arc<CertifiedKey> {
+        let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+        let provider = rustls::crypto::ring::default_provider();
+        Arc::new(CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider).unwrap())
+    }
+
+    #[test]
+    fn b_m4_a_certificate_is_found_by_name_then_by_pattern_then_the_default() {
+        let [default, exact, one, two] = ["d", "e", "o", "t"].map(certified);
+        let mut table = Table {
+            default: Some(Arc::clone(&default)),
+            ..Table::default()
+        };
+        table.insert(&["a.example.com".to_owned()], &exact);
+        table.insert(&["*.example.com".to_owned()], &one);
+        table.insert(&["*.*.example.com".to_owned()], &two);
+        // The first one that is for a name stays.
+        table.insert(&["*.example.com".to_owned()], &default);
+        for (name, expected) in [
+            (Some("a.example.com"), &exact),
+            (Some("A.Example.com."), &exact),
+            (Some("b.example.com"), &one),
+            (Some("c.b.example.com"), &two),
+            (Some("example.com"), &default),
+            (Some(""), &default),
+            (None, &default),
+        ] {
+            assert!(
+                Arc::ptr_eq(&table.find(name).unwrap(), expected),
+                "{name:?}"
+            );
         }
     }
 }

@@ -78,7 +78,7 @@ fn b_m5_the_command_line_wins_over_the_file() {
     assert_eq!(config.kubeconfig, Some(PathBuf::from("/file")));
     // What goes together may stand in both.
     let config = with("tls-cert-file: /a\n", &["--tls-private-key-file=/b"]).unwrap();
-    assert!(config.serve.tls.is_some());
+    assert!(config.serve.tls.files.is_some());
 }
 
 #[test]

@@ -144,9 +144,9 @@ fn b_m5_upstream_options_defaults() {
     assert_eq!(config.route.reconciliation_period, Duration::from_secs(10));
     assert_eq!(config.serve.port, 10258);
     assert!(config.serve.bind_address.is_unspecified());
-    assert!(config.serve.tls.is_none());
+    assert!(config.serve.tls.files.is_none());
     assert_eq!(
-        config.serve.always_allow_paths,
+        config.serve.authorization.always_allow_paths,
         ["/healthz", "/readyz", "/livez"]
     );
     let on = Controller::ALL.into_iter().filter(|it| it.on_by_default());
@@ -198,7 +198,7 @@ const WHOLE: [&str; 35] = [
 fn b_m5_upstream_options_from_flags() {
     let config = config(&WHOLE).unwrap();
     let none: [&str; 0] = [];
-    assert_eq!(config.serve.always_allow_paths, none);
+    assert_eq!(config.serve.authorization.always_allow_paths, none);
     assert_eq!(config.serve.bind_address.to_string(), "192.168.9.8");
     assert_eq!(config.serve.port, 10002);
     assert_eq!(config.cluster.name, "blue");

@@ -8,8 +8,9 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls::{ConfigBuilder, WantsVerifier};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
@@ -19,6 +20,7 @@ use tokio_rustls::client::TlsStream;
 pub(super) struct Caller {
     address: SocketAddr,
     connector: TlsConnector,
+    roots: RootCertStore,
 }
 
 pub(super) struct Answer {
@@ -27,21 +29,57 @@ pub(super) struct Answer {
     pub(super) text: String,
 }
 
+fn builder(
+    versions: &[&'static SupportedProtocolVersion],
+) -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+}
+
 impl Caller {
     pub(super) fn trusting(address: SocketAddr, certificates: &[CertificateDer<'static>]) -> Self {
         let mut roots = RootCertStore::empty();
         for certificate in certificates {
             roots.add(certificate.clone()).unwrap();
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
+        let config = builder(rustls::ALL_VERSIONS)
+            .with_root_certificates(roots.clone())
             .with_no_client_auth();
         Self {
             address,
             connector: TlsConnector::from(Arc::new(config)),
+            roots,
+        }
+    }
+
+    /// The same with a client certificate.
+    pub(super) fn with_identity(
+        &self,
+        certificate: CertificateDer<'static>,
+        key: PrivateKeyDer<'static>,
+    ) -> Self {
+        let config = builder(rustls::ALL_VERSIONS)
+            .with_root_certificates(self.roots.clone())
+            .with_client_auth_cert(vec![certificate], key)
+            .unwrap();
+        self.with(config)
+    }
+
+    /// The same with one version of TLS only.
+    pub(super) fn speaking(&self, version: &'static SupportedProtocolVersion) -> Self {
+        let config = builder(&[version])
+            .with_root_certificates(self.roots.clone())
+            .with_no_client_auth();
+        self.with(config)
+    }
+
+    fn with(&self, config: ClientConfig) -> Self {
+        Self {
+            address: self.address,
+            connector: TlsConnector::from(Arc::new(config)),
+            roots: self.roots.clone(),
         }
     }
 
@@ -71,13 +109,23 @@ impl Caller {
     }
 
     pub(super) async fn request(&self, method: &str, path: &str, token: Option<&str>) -> Answer {
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let headers = bearer.as_deref().map(|value| ("authorization", value));
+        self.send(method, path, headers.as_slice()).await
+    }
+
+    pub(super) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.send("GET", path, headers).await
+    }
+
+    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         let (mut sender, _driver) = self.connect().await;
         let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "127.0.0.1");
-        if let Some(token) = token {
-            request = request.header("authorization", format!("Bearer {token}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let response = sender
             .send_request(request.body(Empty::new()).unwrap())

@@ -32,7 +32,7 @@ fn pair() -> Pair {
 
 fn with_files(certificate: PathBuf, private_key: PathBuf) -> Config {
     let mut config = config(&[]);
-    config.serve.tls = Some(TlsFiles {
+    config.serve.tls.files = Some(TlsFiles {
         certificate,
         private_key,
     });
@@ -130,7 +130,12 @@ async fn b_m4_changed_files_are_taken_and_a_half_written_pair_is_not() {
         status: Arc::new(|| "all is well\n".to_owned()),
         health: Health::default(),
         registry: Arc::default(),
-        reviewer: Reviewer::new(api_server.client(), api_server.client(), &config.serve),
+        reviewer: Reviewer::new(
+            api_server.client(),
+            api_server.client(),
+            listener.authorities(),
+            &config.serve,
+        ),
         config: Arc::new(config),
     };
     let limits = Limits {
@@ -181,4 +186,88 @@ fn a_host_name_that_no_certificate_can_hold_is_left_out() {
     for hostname in ["", "localhost", "größe", "a b", "x_y"] {
         assert!(crate::serve::tls::self_made(hostname).is_ok(), "{hostname}");
     }
+}
+
+#[tokio::test]
+async fn b_m4_a_name_gets_its_own_certificate() {
+    let directory = TempDir::new().unwrap();
+    let named = |name: &str| {
+        let made = rcgen::generate_simple_self_signed([name.to_owned(), "127.0.0.1".to_owned()]);
+        let made = made.unwrap();
+        let certificate = write(&directory, &format!("{name}.crt"), &made.cert.pem());
+        let key = write(
+            &directory,
+            &format!("{name}.key"),
+            &made.signing_key.serialize_pem(),
+        );
+        let files = format!("{},{}", certificate.display(), key.display());
+        (made.cert.der().clone(), files)
+    };
+    let (one, one_files) = named("one.example");
+    // For names that do not stand in it, the client has to be asked for those that do.
+    let (wild, wild_files) = named("a.b.wild.example");
+    let flags = [
+        format!("--tls-sni-cert-key={one_files}"),
+        format!("--tls-sni-cert-key={wild_files}:*.*.wild.example"),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let port = super::Port::open_with(&flags, Limits::default()).await;
+    for (certificate, name) in [(&one, "one.example"), (&wild, "a.b.wild.example")] {
+        let caller = Caller::trusting(port.address, std::slice::from_ref(certificate));
+        assert!(caller.tls_as(name).await.is_ok(), "{name}");
+        assert!(caller.tls_as("localhost").await.is_err(), "{name}");
+    }
+    assert!(port.caller.tls_as("localhost").await.is_ok());
+    let absent = format!(
+        "--tls-sni-cert-key={},/absent",
+        directory.path().join("one.example.crt").display()
+    );
+    let Err(error) = Listener::bind(&super::config(&[&absent]).serve).await else {
+        panic!("a pair without a key was taken");
+    };
+    assert!(
+        error
+            .to_string()
+            .starts_with("--tls-sni-cert-key: cannot read"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn b_m4_the_self_made_certificate_is_kept_where_it_is_asked_for() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = TempDir::new().unwrap();
+    let kept = directory.path().join("certificates");
+    let flag = format!("--cert-dir={}", kept.display());
+    let config = config(&[&flag]);
+    let first = Listener::bind(&config.serve).await.unwrap();
+    assert!(first.certificate().is_none());
+    let read =
+        |name: &str| std::fs::read(kept.join(format!("cloud-controller-manager.{name}"))).unwrap();
+    let (certificate, key) = (read("crt"), read("key"));
+    let mode = std::fs::metadata(kept.join("cloud-controller-manager.key"))
+        .unwrap()
+        .permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    // The next process takes what lies there.
+    Listener::bind(&config.serve).await.unwrap();
+    assert_eq!((read("crt"), read("key")), (certificate, key));
+    std::fs::remove_file(kept.join("cloud-controller-manager.key")).unwrap();
+    let Err(error) = Listener::bind(&config.serve).await else {
+        panic!("half a pair was taken");
+    };
+    assert!(
+        error.to_string().starts_with("--cert-dir: cannot read"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn b_m5_the_port_is_shared_only_where_that_is_permitted() {
+    let mut config = config(&["--permit-port-sharing"]);
+    let first = Listener::bind(&config.serve).await.unwrap();
+    config.serve.port = first.address().port();
+    assert!(Listener::bind(&config.serve).await.is_ok());
+    config.serve.permit_port_sharing = false;
+    assert!(Listener::bind(&config.serve).await.is_err());
 }

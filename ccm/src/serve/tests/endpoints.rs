@@ -112,7 +112,7 @@ async fn b_m4_configz_is_the_config_in_effect() {
     assert_eq!(config["nodeLifecycle"]["brake"]["share"], 0.1);
     assert_eq!(config["leaderElection"]["leaseDuration"], "15s");
     assert_eq!(config["serve"]["bindAddress"], "127.0.0.1");
-    assert_eq!(config["serve"]["tls"], json!(null));
+    assert_eq!(config["serve"]["tls"]["files"], json!(null));
     assert_eq!(config["controllers"][0], "cloud-node-controller");
 }
 

@@ -10,7 +10,7 @@ use super::api_server::{ApiServer, Mood};
 use super::{Limits, Port, config};
 use crate::serve::Reviewer;
 use crate::serve::auth::Refusal;
-use crate::serve::cache::LIFETIME;
+use crate::serve::authorities::Authorities;
 use crate::serve::reviews::REVIEW_TIMEOUT;
 
 #[tokio::test]
@@ -65,11 +65,11 @@ async fn b_m4_an_invalid_token_is_401_also_where_anonymous_may() {
 }
 
 #[tokio::test]
-async fn b_m4_skip_lookup_makes_everybody_anonymous() {
+async fn b_m4_skip_lookup_is_about_authorities_and_tokens_count_as_before() {
     let port = Port::open_with(&["--authentication-skip-lookup"], Limits::default()).await;
-    assert_eq!(port.status("/metrics", Some("alice")).await, 403);
-    assert_eq!(port.status("/version", Some("mallory")).await, 200);
-    assert_eq!(port.api_server.asked(), (0, 2));
+    assert_eq!(port.status("/metrics", Some("alice")).await, 200);
+    assert_eq!(port.status("/version", Some("mallory")).await, 401);
+    assert_eq!(port.status("/metrics", None).await, 403);
 }
 
 #[tokio::test]
@@ -114,15 +114,29 @@ fn get(path: &str, token: Option<&str>) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-fn reviewer() -> (ApiServer, Reviewer) {
+/// An answer counts for so long.
+const LIFETIME: Duration = Duration::from_secs(10);
+
+async fn reviewer_with(flags: &[&str]) -> (ApiServer, Reviewer) {
     let api_server = ApiServer::default();
-    let reviewer = Reviewer::new(api_server.client(), api_server.client(), &config(&[]).serve);
+    let serve = config(flags).serve;
+    let authorities = Authorities::read(&serve.authentication).await.unwrap();
+    let reviewer = Reviewer::new(
+        api_server.client(),
+        api_server.client(),
+        authorities,
+        &serve,
+    );
     (api_server, reviewer)
+}
+
+async fn reviewer() -> (ApiServer, Reviewer) {
+    reviewer_with(&[]).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn b_m4_answers_are_cached_for_ten_seconds() {
-    let (api_server, reviewer) = reviewer();
+    let (api_server, reviewer) = reviewer().await;
     let alice = get("/metrics", Some("alice"));
     let anonymous = get("/metrics", None);
     for _ in 0..20 {
@@ -154,7 +168,7 @@ async fn b_m4_answers_are_cached_for_ten_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn b_m4_a_review_that_hangs_is_given_up() {
-    let (api_server, reviewer) = reviewer();
+    let (api_server, reviewer) = reviewer().await;
     api_server.set(Mood::Hangs);
     let start = tokio::time::Instant::now();
     // More than have a turn at once: the wait for a turn counts too.
@@ -168,4 +182,24 @@ async fn b_m4_a_review_that_hangs_is_given_up() {
     assert!(start.elapsed() < REVIEW_TIMEOUT + Duration::from_secs(1));
     api_server.set(Mood::Well);
     reviewer.review(&alice).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_m4_each_kind_of_answer_counts_as_long_as_its_flag_says() {
+    let (api_server, reviewer) = reviewer_with(&[
+        "--authentication-token-webhook-cache-ttl=20s",
+        "--authorization-webhook-cache-authorized-ttl=30s",
+        "--authorization-webhook-cache-unauthorized-ttl=0s",
+    ])
+    .await;
+    let (alice, anonymous) = (get("/metrics", Some("alice")), get("/metrics", None));
+    let mut asked = Vec::new();
+    for wait in [0, 19, 2, 10] {
+        tokio::time::advance(Duration::from_secs(wait)).await;
+        reviewer.review(&alice).await.unwrap();
+        assert!(reviewer.review(&anonymous).await.is_err());
+        asked.push(api_server.asked());
+    }
+    // The token's answer ends after 20 s, the yes after 30 s, the no is never kept.
+    assert_eq!(asked, [(1, 2), (1, 3), (2, 4), (2, 6)]);
 }

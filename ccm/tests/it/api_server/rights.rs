@@ -158,6 +158,11 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         .await
         .0;
     assert_eq!(status, 200);
+    // The first one is in system:masters, about whom nobody is asked.
+    let status = crate::input::get(port, "/metrics", Some("testenv-nobody"))
+        .await
+        .0;
+    assert_eq!(status, 403);
     // An event that is told a second time is a patch of the first.
     for round in ["one", "two"] {
         let fault =
@@ -200,6 +205,8 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
     // The role system:auth-delegator, which it is bound to.
     granted.insert("authentication.k8s.io/tokenreviews create".into());
     granted.insert("authorization.k8s.io/subjectaccessreviews create".into());
+    // Of the role extension-apiserver-authentication-reader, which may also list and watch.
+    granted.insert("/configmaps get".into());
     // Everybody may ask for the version.
     let more: Vec<_> = asked
         .keys()

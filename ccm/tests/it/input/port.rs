@@ -5,8 +5,12 @@ use kube::api::PostParams;
 use kube::client::Body;
 use kube::{Client, Config};
 use provider_mock::Fixture;
-use testenv::eventually;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
+};
 use testenv::objects::LoadBalancerBuilder;
+use testenv::{Options, eventually};
 
 use crate::world::{SOON, World, free_port, ingress, said};
 
@@ -178,4 +182,145 @@ async fn b_m4_a_given_certificate_is_the_one_that_is_served() {
     let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let answer = ask(trusting(other.cert.der().to_vec()), "/livez", None).await;
     assert_eq!(answer.0, 0, "{answer:?}");
+}
+
+/// An authority, and what it signs.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    /// A caller of the port with a client certificate of this name and group.
+    fn caller(&self, port: u16, name: &str, group: &str) -> Client {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: String| {
+            let path = directory.path().join(file);
+            std::fs::write(&path, text).unwrap();
+            Some(path.display().to_string())
+        };
+        let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
+        config.accept_invalid_certs = true;
+        config.default_retry = false;
+        config.auth_info.client_certificate = write("tls.crt", certificate.pem());
+        config.auth_info.client_key = write("tls.key", key.serialize_pem());
+        Client::try_from(config).unwrap()
+    }
+}
+
+async fn status(client: &Client, path: &str, headers: &[(&str, &str)]) -> u16 {
+    let mut request = http::Request::get(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let answer = client.send(request.body(Body::empty()).unwrap()).await;
+    answer.map_or(0, |answer| answer.status().as_u16())
+}
+
+#[tokio::test]
+async fn b_m4_client_certificates_and_front_proxies_of_the_api_server_count() {
+    let (users, proxies) = (Authority::new("users"), Authority::new("proxies"));
+    let directory = tempfile::tempdir().unwrap();
+    let file = |flag: &str, name: &str, authority: &Authority| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, authority.0.pem()).unwrap();
+        format!("--{flag}={}", path.display())
+    };
+    // What the API server publishes in kube-system/extension-apiserver-authentication.
+    let options = Options {
+        api_server_flags: vec![
+            file("client-ca-file", "users.crt", &users),
+            file("requestheader-client-ca-file", "proxies.crt", &proxies),
+            "--requestheader-allowed-names=front".to_owned(),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+        ],
+        ..Options::default()
+    };
+    let mut world = World::with_options(Fixture::default(), options).await;
+    let port = free_port();
+    let ccm = world.ccm(&[&format!("--secure-port={port}"), "--bind-address=127.0.0.1"]);
+    said(&ccm, "listening for HTTPS").await;
+    eventually("the authorities are known", SOON, async || {
+        match status(
+            &users.caller(port, "alice", "system:masters"),
+            "/metrics",
+            &[],
+        )
+        .await
+        {
+            200 => Ok(()),
+            other => Err(other.to_string()),
+        }
+    })
+    .await;
+    let alice = users.caller(port, "alice", "nobodies");
+    assert_eq!(status(&alice, "/metrics", &[]).await, 403);
+    let stranger = Authority::new("users").caller(port, "alice", "system:masters");
+    assert_eq!(status(&stranger, "/metrics", &[]).await, 401);
+    assert_eq!(status(&stranger, "/livez", &[]).await, 200);
+    let headers = [
+        ("x-remote-user", "bob"),
+        ("x-remote-group", "system:masters"),
+    ];
+    let front = proxies.caller(port, "front", "");
+    assert_eq!(status(&front, "/metrics", &headers).await, 200);
+    assert_eq!(status(&front, "/metrics", &headers[..1]).await, 403);
+    assert_eq!(
+        status(&proxies.caller(port, "back", ""), "/metrics", &headers).await,
+        401
+    );
+    assert_eq!(status(&alice, "/metrics", &headers).await, 403);
+}
+
+#[tokio::test]
+async fn b_m4_authorities_that_may_not_be_looked_up_end_it_unless_that_is_tolerated() {
+    let mut world = World::new(Fixture::default()).await;
+    let port = free_port();
+    let secure = format!("--secure-port={port}");
+    let gone = world
+        .plane
+        .kubectl()
+        .args(["-n", "kube-system", "delete", "rolebinding"])
+        .arg("system:cloud-controller-manager:authentication-reader")
+        .output()
+        .unwrap();
+    assert!(gone.status.success(), "{gone:?}");
+    let mut ccm = world.ccm(&[&secure, "--bind-address=127.0.0.1"]);
+    assert_eq!(ccm.wait(SOON).await.unwrap().code(), Some(1));
+    let line = said(&ccm, "kube-system/extension-apiserver-authentication").await;
+    for word in [
+        "extension-apiserver-authentication-reader",
+        "--authentication-tolerate-lookup-failure",
+        "--authentication-skip-lookup",
+    ] {
+        assert!(line.contains(word), "{word:?} is not in: {line}");
+    }
+    for flag in [
+        "--authentication-tolerate-lookup-failure",
+        "--authentication-skip-lookup",
+    ] {
+        let mut ccm = world.ccm(&[&secure, "--bind-address=127.0.0.1", flag]);
+        world.led_by(&ccm).await;
+        // Tokens count as before.
+        assert_eq!(get(port, "/metrics", ADMIN).await.0, 200);
+        assert_eq!(get(port, "/metrics", Some("garbage")).await.0, 401);
+        ccm.terminate();
+        assert_eq!(ccm.wait(SOON).await.unwrap().code(), Some(0));
+    }
 }

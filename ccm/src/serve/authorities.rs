@@ -1,0 +1,384 @@
+//! Whose client certificates count: authorities from files, or from the ConfigMap in which the API server publishes its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, UnixTime};
+
+use super::tls::BindError;
+use crate::args::{AuthenticationConfig, RequestHeaderConfig};
+
+const CLIENT_FLAG: &str = "--client-ca-file";
+const PROXY_FLAG: &str = "--requestheader-client-ca-file";
+const NAMESPACE: &str = "kube-system";
+const CONFIG_MAP: &str = "extension-apiserver-authentication";
+/// How often the ConfigMap is read. Authorities change over months, and the old one counts along with the new one for long.
+const LOOKUP: Duration = Duration::from_mins(1);
+/// How soon again after that failed.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How often the files are read.
+const FILES: Duration = Duration::from_secs(10);
+
+/// Certificates that are trusted to sign others.
+#[derive(Clone)]
+pub(super) struct Bundle {
+    pem: Vec<u8>,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl Bundle {
+    fn of(pem: &[u8]) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate = certificate.map_err(|error| error.to_string())?;
+            roots.add(certificate).map_err(|error| error.to_string())?;
+        }
+        if roots.is_empty() {
+            return Err("no CERTIFICATE section".to_owned());
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            pem: pem.to_vec(),
+            verifier,
+        })
+    }
+
+    /// Whether the certificate is for clients, holds now and was signed by one of these.
+    pub(super) fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
+        let (certificate, intermediates) = chain
+            .split_first()
+            .ok_or(rustls::Error::NoCertificatesPresented)?;
+        let verified =
+            self.verifier
+                .verify_client_cert(certificate, intermediates, UnixTime::now());
+        verified.map(|_| ())
+    }
+}
+
+/// What counts at the moment.
+#[derive(Clone, Default)]
+pub(super) struct Trust {
+    /// Authorities of users.
+    pub(super) clients: Option<Bundle>,
+    /// Authorities of front proxies, and how those say who asks.
+    pub(super) proxies: Option<(Bundle, RequestHeaderConfig)>,
+}
+
+/// Whose client certificates count. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Authorities(Arc<Inner>);
+
+struct Inner {
+    config: AuthenticationConfig,
+    trust: RwLock<Arc<Trust>>,
+    /// There was an answer about the ConfigMap.
+    looked_up: AtomicBool,
+}
+
+impl Authorities {
+    /// With what the files say.
+    pub(super) async fn read(config: &AuthenticationConfig) -> Result<Self, BindError> {
+        let mut trust = Trust::default();
+        if let Some(path) = &config.client_ca_file {
+            trust.clients = Some(from_file(CLIENT_FLAG, path).await?);
+        }
+        if let Some(path) = &config.request_header.client_ca_file {
+            let bundle = from_file(PROXY_FLAG, path).await?;
+            trust.proxies = Some((bundle, config.request_header.clone()));
+        }
+        Ok(Self(Arc::new(Inner {
+            config: config.clone(),
+            trust: RwLock::new(Arc::new(trust)),
+            looked_up: AtomicBool::new(false),
+        })))
+    }
+
+    pub(super) fn trust(&self) -> Arc<Trust> {
+        let trust = self.0.trust.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&trust)
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Trust)) {
+        let mut trust = self.0.trust.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut trust));
+    }
+
+    /// Reads files and ConfigMap again, for ever. Returns only where the ConfigMap may not be read and must be: why.
+    pub(crate) async fn keep(self, client: Client) -> String {
+        let files = self.keep_files();
+        let lookup = self.keep_lookup(client);
+        tokio::select! {
+            never = files => match never {},
+            refused = lookup => refused,
+        }
+    }
+
+    async fn keep_files(&self) -> std::convert::Infallible {
+        let config = &self.0.config;
+        let mut told = String::new();
+        loop {
+            tokio::time::sleep(FILES).await;
+            let trust = self.trust();
+            let mut trouble = String::new();
+            let clients = trust.clients.as_ref();
+            if let Some(path) = &config.client_ca_file {
+                match changed(CLIENT_FLAG, path, clients).await {
+                    Ok(None) => {}
+                    Ok(Some(bundle)) => self.set(|trust| trust.clients = Some(bundle)),
+                    Err(error) => trouble = error.to_string(),
+                }
+            }
+            let proxies = trust.proxies.as_ref().map(|(bundle, _)| bundle);
+            if let Some(path) = &config.request_header.client_ca_file {
+                match changed(PROXY_FLAG, path, proxies).await {
+                    Ok(None) => {}
+                    Ok(Some(bundle)) => {
+                        let headers = config.request_header.clone();
+                        self.set(|trust| trust.proxies = Some((bundle, headers)));
+                    }
+                    Err(error) => trouble = error.to_string(),
+                }
+            }
+            if trouble != told && !trouble.is_empty() {
+                tracing::warn!(
+                    error = trouble,
+                    "the old authorities for client certificates stay in use"
+                );
+            }
+            told = trouble;
+        }
+    }
+
+    async fn keep_lookup(&self, client: Client) -> String {
+        let config = &self.0.config;
+        let needs =
+            config.client_ca_file.is_none() || config.request_header.client_ca_file.is_none();
+        if config.skip_lookup || !needs {
+            return std::future::pending().await;
+        }
+        let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
+        let mut told = String::new();
+        loop {
+            let trouble = match api.get_opt(CONFIG_MAP).await {
+                Ok(map) => self.take(map.unwrap_or_default()),
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    let first = !self.0.looked_up.load(Ordering::Relaxed);
+                    if first && !config.tolerate_lookup_failure {
+                        return format!(
+                            "the ConfigMap {NAMESPACE}/{CONFIG_MAP}, which says whose client certificates count, may not be read: {}. Bind the Role \
+                             extension-apiserver-authentication-reader of {NAMESPACE}, or set --authentication-tolerate-lookup-failure or \
+                             --authentication-skip-lookup",
+                            status.message
+                        );
+                    }
+                    Err(status.message)
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            let again = match trouble {
+                Ok(()) => {
+                    self.0.looked_up.store(true, Ordering::Relaxed);
+                    told.clear();
+                    LOOKUP
+                }
+                Err(trouble) => {
+                    if told != trouble {
+                        tracing::warn!(
+                            error = trouble,
+                            "the authorities for client certificates cannot be looked up in {NAMESPACE}/{CONFIG_MAP}; what was known stays"
+                        );
+                        told = trouble;
+                    }
+                    if config.tolerate_lookup_failure {
+                        LOOKUP
+                    } else {
+                        AGAIN
+                    }
+                }
+            };
+            tokio::time::sleep(again).await;
+        }
+    }
+
+    /// Takes what the ConfigMap says, except for what files say. What cannot be used leaves what was there.
+    fn take(&self, map: ConfigMap) -> Result<(), String> {
+        let config = &self.0.config;
+        let data = map.data.unwrap_or_default();
+        let text = |key: &str| {
+            data.get(key)
+                .map(String::as_str)
+                .filter(|text| !text.is_empty())
+        };
+        let names = |key: &str| -> Result<Vec<String>, String> {
+            let Some(text) = text(key) else {
+                return Ok(Vec::new());
+            };
+            serde_json::from_str(text)
+                .map_err(|error| format!("{key}: not a list of names: {error}"))
+        };
+        let headers = |key: &str| -> Result<Vec<String>, String> {
+            Ok(names(key)?
+                .into_iter()
+                .map(|name| name.to_ascii_lowercase())
+                .collect())
+        };
+        let bundle = |key: &str| -> Result<Option<Bundle>, String> {
+            let bundle = text(key).map(|text| Bundle::of(text.as_bytes()));
+            bundle
+                .transpose()
+                .map_err(|error| format!("{key}: {error}"))
+        };
+        if config.client_ca_file.is_none() {
+            let clients = bundle("client-ca-file")?;
+            self.set(|trust| trust.clients = clients);
+        }
+        if config.request_header.client_ca_file.is_none() {
+            let proxies = match bundle("requestheader-client-ca-file")? {
+                None => None,
+                Some(bundle) => {
+                    let headers = RequestHeaderConfig {
+                        client_ca_file: None,
+                        allowed_names: names("requestheader-allowed-names")?,
+                        username_headers: headers("requestheader-username-headers")?,
+                        uid_headers: headers("requestheader-uid-headers")?,
+                        group_headers: headers("requestheader-group-headers")?,
+                        extra_header_prefixes: headers("requestheader-extra-headers-prefix")?,
+                    };
+                    Some((bundle, headers))
+                }
+            };
+            self.set(|trust| trust.proxies = proxies);
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn taken(&self, data: &[(&str, &str)]) -> Result<(), String> {
+        let data = data
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        self.take(ConfigMap {
+            data: Some(data.collect()),
+            ..ConfigMap::default()
+        })
+    }
+}
+
+/// The file's authorities where they are not those of before.
+async fn changed(
+    flag: &'static str,
+    path: &Path,
+    before: Option<&Bundle>,
+) -> Result<Option<Bundle>, BindError> {
+    let pem = read(flag, path).await?;
+    if before.is_some_and(|before| before.pem == pem) {
+        return Ok(None);
+    }
+    let bundle = parse(flag, path, &pem)?;
+    tracing::info!(file = ?path, "authorities for client certificates were replaced");
+    Ok(Some(bundle))
+}
+
+async fn from_file(flag: &'static str, path: &Path) -> Result<Bundle, BindError> {
+    let pem = read(flag, path).await?;
+    parse(flag, path, &pem)
+}
+
+async fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, BindError> {
+    let path: PathBuf = path.to_owned();
+    match tokio::fs::read(&path).await {
+        Ok(pem) => Ok(pem),
+        Err(error) => Err(BindError::Unreadable { flag, path, error }),
+    }
+}
+
+fn parse(flag: &'static str, path: &Path, pem: &[u8]) -> Result<Bundle, BindError> {
+    Bundle::of(pem).map_err(|error| BindError::NoPem {
+        flag,
+        path: path.to_owned(),
+        expected: "PEM certificates of authorities",
+        error,
+    })
+}
+
+/// Asks for a client certificate where any could count, and takes each whose key the caller holds: whose it is, and whether it counts, is decided for each request,
+/// so that one of another authority beside a good token shuts nobody out.
+pub(super) struct AnyCertificate {
+    authorities: Authorities,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl std::fmt::Debug for AnyCertificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AnyCertificate")
+    }
+}
+
+impl AnyCertificate {
+    pub(super) fn new(authorities: Authorities) -> Self {
+        let provider = rustls::crypto::ring::default_provider();
+        Self {
+            authorities,
+            algorithms: provider.signature_verification_algorithms,
+        }
+    }
+}
+
+impl ClientCertVerifier for AnyCertificate {
+    fn offer_client_auth(&self) -> bool {
+        let trust = self.authorities.trust();
+        trust.clients.is_some() || trust.proxies.is_some()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
