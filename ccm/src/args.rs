@@ -5,6 +5,7 @@ mod config;
 mod file;
 mod gates;
 mod legacy;
+mod migration;
 mod parse;
 mod serve_config;
 mod serving;
@@ -24,6 +25,7 @@ use clap::Parser;
 pub use command::{ArgsError, command};
 pub use config::*;
 pub use file::FileFault;
+pub use migration::{LeaderMigrationConfig, Side};
 pub use serve_config::*;
 
 /// A cloud-controller-manager for every cloud: the cloud is another process, the provider, that serves a gRPC contract on a Unix socket.
@@ -219,6 +221,19 @@ pub struct Args {
         help_heading = "Generic flags"
     )]
     leader_elect_resource_namespace: String,
+
+    /// Run the controllers that migrate from another component under a Lease that both components stand for. Only with --leader-elect.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Leader-migration flags")]
+    enable_leader_migration: bool,
+
+    /// Which controllers, and which Lease: a LeaderMigrationConfiguration of controllermanager.config.k8s.io. Where absent: routes, Services and the Node
+    /// lifecycle, under cloud-provider-extraction-migration.
+    #[arg(long, value_name = "FILE", help_heading = "Leader-migration flags")]
+    leader_migration_config: Option<PathBuf>,
+
+    /// Let each controller write as a service account of its own in kube-system (node-controller, service-controller, route-controller, pvl-controller): deploy/ has the rights for it.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
+    use_service_account_credentials: bool,
 
     #[command(flatten)]
     serving: serving::ServingArgs,

@@ -4,6 +4,7 @@
 //! how many are in flight is bounded by the callers. kube's own retries are off ([`connect`]): they would send a fenced
 //! write again after the fence has closed.
 
+mod accounts;
 mod bucket;
 mod connect;
 mod gate;
@@ -19,10 +20,11 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
 use crate::lease::{Fence, Fenced};
+use accounts::Account;
 use bucket::Bucket;
 use gate::{Gate, Role};
 
-pub(crate) use connect::{connect, connect_to};
+pub(crate) use connect::{connect, connect_anonymously, connect_to};
 pub(crate) use metrics::Metrics;
 
 /// The clients of this process; each goes through the layer of this module.
@@ -36,6 +38,38 @@ pub(crate) struct KubeClients {
     pub(crate) lease: Client,
     /// TokenReviews and SubjectAccessReviews of the HTTPS port: not fenced.
     pub(crate) review: Client,
+    /// What more clients are made of.
+    gate: Gate,
+    namespace: String,
+}
+
+impl KubeClients {
+    /// Another client as `write`, behind another fence: what runs under another Lease.
+    pub(crate) fn fenced_by(&self, fence: Fence) -> Client {
+        let gate = Gate {
+            role: Role::Fenced(fence),
+            ..self.gate.clone()
+        };
+        gate.client(&self.namespace)
+    }
+
+    /// A client as [`fenced_by`](Self::fenced_by), whose requests go to `anonymous` (the API server, without any credentials) in the name of this service account
+    /// of kube-system. The account is made and its tokens are asked for in the name of this process.
+    pub(crate) fn fenced_as(
+        &self,
+        account: &'static str,
+        anonymous: &Base,
+        fence: Fence,
+    ) -> Client {
+        let own = self.fenced_by(fence.clone());
+        let gate = Gate {
+            base: anonymous.client.clone(),
+            role: Role::Fenced(fence),
+            account: Some(Arc::new(Account::new(account, own))),
+            ..self.gate.clone()
+        };
+        gate.client(&self.namespace)
+    }
 }
 
 /// A client that does not yet go through the layer, and the API server's host for the metrics.
@@ -85,26 +119,31 @@ pub(crate) fn clients(
     let base = base.into();
     let bucket = limits.map(|limits| Arc::new(Bucket::new(limits)));
     let rng = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
-    let gate = |role, bucket: Option<&Arc<Bucket>>| {
-        let namespace = base.client.default_namespace().to_owned();
+    let namespace = base.client.default_namespace().to_owned();
+    let gate = Gate {
+        base: base.client,
+        host: base.host.as_str().into(),
+        role: Role::Fenced(fence),
+        metrics: metrics.clone(),
+        bucket,
+        rng,
+        account: None,
+    };
+    let of = |role, bucket: Option<&Arc<Bucket>>| {
         let gate = Gate {
-            base: base.client.clone(),
-            host: base.host.as_str().into(),
             role,
-            metrics: metrics.clone(),
             bucket: bucket.cloned(),
-            rng: Arc::clone(&rng),
+            ..gate.clone()
         };
-        Client::new(
-            tower::service_fn(move |request| gate.clone().carry(request)),
-            namespace,
-        )
+        gate.client(&namespace)
     };
     KubeClients {
-        watch: gate(Role::ReadOnly, bucket.as_ref()),
-        write: gate(Role::Fenced(fence), bucket.as_ref()),
-        lease: gate(Role::Once, None),
-        review: gate(Role::Open, None),
+        watch: of(Role::ReadOnly, gate.bucket.as_ref()),
+        write: gate.clone().client(&namespace),
+        lease: of(Role::Once, None),
+        review: of(Role::Open, None),
+        gate,
+        namespace,
     }
 }
 

@@ -8,6 +8,7 @@ mod status;
 mod system;
 mod webhooks;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{Config, Controller};
+use crate::args::{Config, Controller, LeaderElectionConfig};
 use crate::cluster::Cluster;
 use crate::lease::{Elector, Fence};
 use crate::provider::{Connector, ProviderStatus};
@@ -43,6 +44,8 @@ pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 pub(crate) struct Deps {
     /// The API server; the ccm puts its own layer over it.
     pub(crate) kube: kube_client::Base,
+    /// The same API server without credentials, where each controller brings its own.
+    pub(crate) anonymous: Option<kube_client::Base>,
     /// Dials the provider.
     pub(crate) connector: Arc<dyn Connector>,
     /// Wall time.
@@ -183,7 +186,24 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
             fence.clone(),
             Arc::clone(&deps.wall),
             seed(3),
-            lease_metrics,
+            lease_metrics.clone(),
+        )
+    });
+
+    let migration_fence = Fence::closed();
+    let migration_elector = config.leader_migration.as_ref().map(|migration| {
+        let election = LeaderElectionConfig {
+            resource_name: migration.lease.clone(),
+            ..config.leader_election.clone()
+        };
+        Elector::new(
+            clients.lease.clone(),
+            election,
+            deps.identity.clone(),
+            migration_fence.clone(),
+            Arc::clone(&deps.wall),
+            seed(7),
+            lease_metrics.clone(),
         )
     });
 
@@ -238,9 +258,14 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
             elector: elector.clone(),
             node_lifecycle: loop_metrics.node_lifecycle.clone(),
         };
+        let health = health::checks(&cluster, &status, &provider, elector.as_ref());
+        if let Some(elector) = migration_elector.clone() {
+            let check = move || elector.health();
+            health.check(serve::Probe::Health, "leaderMigration", check);
+        }
         let site = serve::Site {
             status: Arc::new(move || page.text()),
-            health: health::checks(&cluster, &status, &provider, elector.as_ref()),
+            health,
             registry: Arc::new(registry),
             config: Arc::clone(&config),
             reviewer,
@@ -260,7 +285,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         watch_client: clients.watch.clone(),
         writes: Writes::new(clients.write.clone(), events),
         status,
-        fence,
+        fence: fence.clone(),
         wall: deps.wall,
         seed: seed(5),
         stop: CancellationToken::new(),
@@ -269,8 +294,38 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         node_lifecycle_memory: Arc::default(),
         service_memory: Arc::default(),
     };
+    // Each controller's client, where they have identities of their own.
+    let own = |fence: &Fence| -> lead::Own {
+        let Some(anonymous) = &deps.anonymous else {
+            return lead::Own::new();
+        };
+        let mut by_account = BTreeMap::new();
+        let of = |controller: Controller| {
+            let account = controller.service_account();
+            let client: &mut kube::Client = by_account
+                .entry(account)
+                .or_insert_with(|| clients.fenced_as(account, anonymous, fence.clone()));
+            (controller, client.clone())
+        };
+        Controller::ALL.into_iter().map(of).collect()
+    };
+    // The controllers that are migrated: the same, behind the fence of their own Lease.
+    let migration = migration_elector.map(|elector| lead::Migration {
+        elector,
+        own: own(&migration_fence),
+        context: LoopContext {
+            writes: Writes {
+                client: clients.fenced_by(migration_fence.clone()),
+                ..context.writes.clone()
+            },
+            fence: migration_fence,
+            ..context.clone()
+        },
+    });
     let working = work(Work {
         context: &context,
+        own: own(&fence),
+        migration: migration.as_ref(),
         metrics: &loop_metrics,
         client: &clients.watch,
         elector: elector.as_ref(),
@@ -305,6 +360,8 @@ fn broken(ended: &Result<(), tokio::task::JoinError>) -> RunError {
 
 struct Work<'a> {
     context: &'a LoopContext,
+    own: lead::Own,
+    migration: Option<&'a lead::Migration>,
     metrics: &'a LoopMetrics,
     client: &'a kube::Client,
     elector: Option<&'a Elector>,
@@ -354,6 +411,8 @@ async fn work(with: Work<'_>) -> Result<(), RunError> {
             with.leading.send_replace(Some(Arc::clone(&request)));
             let end = lead::lead(lead::Leading {
                 context: with.context,
+                own: &with.own,
+                migration: with.migration,
                 metrics: with.metrics,
                 term: term.as_mut(),
                 shutdown,
@@ -370,6 +429,9 @@ async fn work(with: Work<'_>) -> Result<(), RunError> {
             }
             match end {
                 lead::End::Stopped => return Ok(()),
+                lead::End::MigrationLost(lost) => {
+                    return Err(RunError::LeaseLost(lost.to_string()));
+                }
                 lead::End::Broken(controller) => return Err(RunError::Broken(controller.name())),
                 lead::End::ProviderGone | lead::End::Lost(_) => {}
             }

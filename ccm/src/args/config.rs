@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::{ServeConfig, TlsFiles};
+use super::{LeaderMigrationConfig, ServeConfig, TlsFiles};
 
 /// Everything that was asked for, validated.
 #[derive(Clone, Debug, Serialize)]
@@ -25,6 +25,10 @@ pub struct Config {
     pub controllers: BTreeSet<Controller>,
     /// Leader election.
     pub leader_election: LeaderElectionConfig,
+    /// `--enable-leader-migration` and `--leader-migration-config`; none without leader election.
+    pub leader_migration: Option<LeaderMigrationConfig>,
+    /// `--use-service-account-credentials`; false.
+    pub use_service_account_credentials: bool,
     /// What the node controller reads.
     pub node: NodeConfig,
     /// What the node lifecycle controller reads.
@@ -115,6 +119,17 @@ impl Controller {
             Self::ServiceLb => "service",
             Self::NodeRoute => "route",
             Self::VolumeLabel => "pvlabel",
+        }
+    }
+
+    /// The service account in `kube-system` that it has with `--use-service-account-credentials`: those that upstream names, to which each cluster binds
+    /// a role.
+    pub fn service_account(self) -> &'static str {
+        match self {
+            Self::CloudNode | Self::CloudNodeLifecycle => "node-controller",
+            Self::ServiceLb => "service-controller",
+            Self::NodeRoute => "route-controller",
+            Self::VolumeLabel => "pvl-controller",
         }
     }
 

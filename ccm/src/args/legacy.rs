@@ -4,10 +4,8 @@ use super::{Notice, parse};
 
 const CLOUD: &str = "the cloud is another process here: see --provider";
 const CLOUD_CONFIG: &str = "the cloud's configuration belongs to the provider process";
-const MIGRATION: &str = "leader migration is not served by this version yet";
 const BATCHES: &str = "Nodes are refreshed in batches: see --concurrent-node-syncs";
 const RESYNC: &str = "watches are not resynchronised by time here";
-const CREDENTIALS: &str = "all controllers use one identity in this version";
 const PROFILING: &str = "there is no Go profiler here";
 const GATES: &str = "there are no feature gates in this version";
 const TLS: &str =
@@ -60,8 +58,6 @@ const fn flag(
 const FLAGS: &[Legacy] = &[
     flag("Debugging flags", "contention-profiling", Bool, "false", PROFILING),
     flag("Debugging flags", "profiling", Bool, "false", PROFILING),
-    flag("Leader-migration flags", "enable-leader-migration", Bool, "false", MIGRATION),
-    flag("Leader-migration flags", "leader-migration-config", Text, "", MIGRATION),
     flag("Generic flags", "allow-metric-labels", Text, "", "metric labels are bounded by design"),
     flag("Generic flags", "allow-metric-labels-manifest", Text, "", "metric labels are bounded by design"),
     flag("Generic flags", "allow-untagged-cloud", Bool, "", "ownership marks are the provider's: see --cluster-owner-id and --adopt-unmarked-load-balancers"),
@@ -81,7 +77,6 @@ const FLAGS: &[Legacy] = &[
     flag("Generic flags", "node-sync-period", Duration, "", "Node changes reach load balancers by watch"),
     flag("Generic flags", "runtime-config-emulation-forward-compatible", Bool, "", GATES),
     flag("Generic flags", "show-hidden-metrics-for-version", Text, "", "no metric is hidden"),
-    flag("Generic flags", "use-service-account-credentials", Bool, "false", CREDENTIALS),
     flag("Cloud-node-controller flags", "concurrent-node-status-updates", Count, "", BATCHES),
     flag("Webhook serving flags", "webhook-disable-http2-serving", Bool, "true", "the webhooks' port speaks HTTP/1.1"),
     flag("Webhook serving flags", "webhook-tls-cipher-suites", List, "", TLS),

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{
-    Args, ClusterConfig, Config, Controller, InvalidFlag, LeaderElectionConfig, NodeConfig,
-    NodeLifecycleConfig, ProviderEndpoint, RouteConfig, ServiceConfig, gates, parse,
+    Args, ClusterConfig, Config, Controller, InvalidFlag, LeaderElectionConfig,
+    LeaderMigrationConfig, NodeConfig, NodeLifecycleConfig, ProviderEndpoint, RouteConfig,
+    ServiceConfig, gates, migration, parse,
 };
 
 impl Args {
@@ -92,6 +93,14 @@ impl Args {
         }
         let serve = self.serving.config(&mut wrong);
         let webhooks = self.webhook.config(&mut wrong);
+        // As upstream: without election there is nothing to migrate.
+        let migrates = self.leader_elect && self.enable_leader_migration;
+        let leader_migration = migrates.then(|| match &self.leader_migration_config {
+            Some(path) if !path.as_os_str().is_empty() => {
+                migration::read(path, &self.leader_elect_resource_name, &mut wrong)
+            }
+            _ => LeaderMigrationConfig::default(),
+        });
         if !wrong.is_empty() {
             return Err(wrong);
         }
@@ -114,6 +123,8 @@ impl Args {
                 resource_name: self.leader_elect_resource_name,
                 resource_namespace: self.leader_elect_resource_namespace,
             },
+            leader_migration,
+            use_service_account_credentials: self.use_service_account_credentials,
             node: NodeConfig {
                 status_update_frequency: self.node_status_update_frequency,
                 concurrent_syncs: self.concurrent_node_syncs,

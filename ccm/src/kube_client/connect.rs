@@ -51,11 +51,28 @@ pub(crate) async fn connect(config: &crate::args::Config) -> Result<Base, Connec
     connect_to(config.kubeconfig.as_deref(), config.master.as_deref()).await
 }
 
+/// The same API server without any credentials: for who brings their own.
+pub(crate) async fn connect_anonymously(
+    config: &crate::args::Config,
+) -> Result<Base, ConnectError> {
+    let (kubeconfig, master) = (config.kubeconfig.as_deref(), config.master.as_deref());
+    let mut config = configuration(kubeconfig, master).await?;
+    config.auth_info = kube::config::AuthInfo::default();
+    base(config, kubeconfig)
+}
+
 /// The client of a kubeconfig (its current context), of `master`, of both (`master` is then the URL), or of the pod.
 pub(crate) async fn connect_to(
     kubeconfig: Option<&Path>,
     master: Option<&str>,
 ) -> Result<Base, ConnectError> {
+    base(configuration(kubeconfig, master).await?, kubeconfig)
+}
+
+async fn configuration(
+    kubeconfig: Option<&Path>,
+    master: Option<&str>,
+) -> Result<Config, ConnectError> {
     let master = master
         .filter(|url| !url.is_empty())
         .map(parse)
@@ -78,6 +95,10 @@ pub(crate) async fn connect_to(
     if let Some(url) = master {
         config.cluster_url = url;
     }
+    Ok(config)
+}
+
+fn base(mut config: Config, kubeconfig: Option<&Path>) -> Result<Base, ConnectError> {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT);
     config.headers.push((

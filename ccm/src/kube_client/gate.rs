@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, request};
+use http::{Method, Request, Response, StatusCode, header, request};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
@@ -12,6 +12,7 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::accounts::Account;
 use super::bucket::Bucket;
 use super::metrics::Metrics;
 use super::retry::{Outcome, again};
@@ -45,6 +46,8 @@ pub(super) struct Gate {
     pub(super) metrics: Metrics,
     pub(super) bucket: Option<Arc<Bucket>>,
     pub(super) rng: Arc<Mutex<StdRng>>,
+    /// In whose name, where that is not this process's.
+    pub(super) account: Option<Arc<Account>>,
 }
 
 /// A write through the client that is for watching.
@@ -86,6 +89,12 @@ fn refused(error: impl std::error::Error + Send + Sync + 'static) -> kube::Error
 }
 
 impl Gate {
+    /// A client whose requests go this way.
+    pub(super) fn client(self, namespace: &str) -> Client {
+        let service = tower::service_fn(move |request| self.clone().carry(request));
+        Client::new(service, namespace)
+    }
+
     pub(super) async fn carry(self, request: Request<Body>) -> kube::Result<Response<Body>> {
         let (parts, body) = request.into_parts();
         let reads = parts.method == Method::GET;
@@ -104,10 +113,19 @@ impl Gate {
         }
     }
 
-    async fn attempts(&self, parts: request::Parts, body: Body) -> kube::Result<Response<Body>> {
+    async fn attempts(
+        &self,
+        mut parts: request::Parts,
+        body: Body,
+    ) -> kube::Result<Response<Body>> {
         let body = body.collect_bytes().await?;
         let mut attempt = 1;
+        let mut refused_once = false;
         loop {
+            if let Some(account) = &self.account {
+                let bearer = account.bearer().await?;
+                parts.headers.insert(header::AUTHORIZATION, bearer);
+            }
             if let Some(bucket) = &self.bucket {
                 bucket.take().await;
             }
@@ -131,6 +149,17 @@ impl Gate {
                 Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Outcome::Broken,
                 Err(_) => return result,
             };
+            // Nothing was done: with a newer token it is the same request.
+            if let (Some(account), Some(bearer), Some(StatusCode::UNAUTHORIZED), false) = (
+                &self.account,
+                parts.headers.get(header::AUTHORIZATION),
+                status,
+                refused_once,
+            ) {
+                account.refused(bearer).await;
+                refused_once = true;
+                continue;
+            }
             if matches!(self.role, Role::Once) {
                 return result;
             }

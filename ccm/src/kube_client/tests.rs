@@ -142,6 +142,22 @@ async fn m12_a_closed_fence_lets_only_gets_through() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn b_m6_m12_each_lease_has_a_fence_of_its_own() {
+    let server = Server::default();
+    let (main, migration) = (Fence::closed(), Fence::closed());
+    let clients = server.clients(main.clone(), None);
+    let migrated = clients.fenced_by(migration.clone());
+    main.extend(Instant::now() + Duration::from_secs(10));
+    patch(&clients.write).await.unwrap();
+    assert!(fenced(&patch(&migrated).await.unwrap_err()));
+    migration.extend(Instant::now() + Duration::from_secs(10));
+    main.close();
+    patch(&migrated).await.unwrap();
+    assert!(fenced(&patch(&clients.write).await.unwrap_err()));
+    assert_eq!(server.seen(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn m12_the_watch_client_only_reads() {
     let server = Server::default();
     let clients = server.clients(Fence::open(), None);

@@ -10,14 +10,17 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{LoopContext, LoopMetrics};
-use crate::args::Controller;
-use crate::lease::{Lost, Term};
+use super::{LoopContext, LoopMetrics, announce};
+use crate::args::{Controller, Side};
+use crate::lease::{Elector, Lost, Term};
 use crate::provider::ProviderStatus;
 use crate::{node, node_lifecycle, service, volume};
 
 /// How long loops may finish what they are at before their calls are cancelled.
 const DRAIN: Duration = Duration::from_secs(20);
+
+/// A request for the migration's Lease that is under way ends within this.
+const STOOD: Duration = Duration::from_secs(5);
 
 /// How a term ended. The loops have ended in any case.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,62 +31,144 @@ pub(super) enum End {
     ProviderGone,
     /// The Lease is not ours any more.
     Lost(Lost),
+    /// The migration's Lease is not ours any more: the main one may be released.
+    MigrationLost(Lost),
     /// A loop ended by itself, which is a bug: the Lease may be released.
     Broken(Controller),
+}
+
+/// Clients of controllers that have an identity of their own.
+pub(super) type Own = BTreeMap<Controller, kube::Client>;
+
+/// The second Lease (B-M6), which this process stands for while it holds the main one: so no two replicas of this program ever hold one each.
+pub(super) struct Migration {
+    pub(super) elector: Elector,
+    pub(super) own: Own,
+    /// What the loops under it are given: their writes and calls pass its fence.
+    pub(super) context: LoopContext,
 }
 
 /// What a term needs.
 pub(super) struct Leading<'a> {
     pub(super) context: &'a LoopContext,
+    pub(super) own: &'a Own,
+    pub(super) migration: Option<&'a Migration>,
     pub(super) metrics: &'a LoopMetrics,
     /// `None` with `--leader-elect=false`.
     pub(super) term: Option<&'a mut Term>,
     pub(super) shutdown: &'a CancellationToken,
 }
 
-/// Leads until something ends it. While the loops drain the Lease is renewed.
+/// Leads until something ends it. While the loops drain the Leases are renewed. The migration's Lease is given back here, the main one by the caller.
 pub(super) async fn lead(leading: Leading<'_>) -> End {
+    let migration = leading.migration;
+    let mut second = None;
+    let end = lead_with(leading, &mut second).await;
+    if let (Some(term), Some(migration)) = (second, migration)
+        && !matches!(end, End::Lost(_) | End::MigrationLost(_))
+    {
+        announce(&migration.context, &migration.elector, "stopped leading");
+        term.release().await;
+    }
+    end
+}
+
+async fn lead_with(leading: Leading<'_>, second: &mut Option<Term>) -> End {
     let Leading {
         context,
+        own,
+        migration,
         metrics,
         term,
         shutdown,
     } = leading;
+    let stop_standing = CancellationToken::new();
+    let (standing, mut stands) = watch::channel(match migration {
+        Some(_) => Standing::Stands,
+        None => Standing::Over,
+    });
     // One future for the whole term: a renewal in flight is never cut short by something else that happens.
-    let mut lost = pin!(hold(term));
+    let mut lost = pin!(async {
+        tokio::select! {
+            lost = hold(term) => End::Lost(lost),
+            lost = stand_and_hold(migration, &stop_standing, &standing, second) => End::MigrationLost(lost),
+        }
+    });
     let mut loops = Loops::default();
     let mut status = context.status.clone();
     let silence = context.status.clone();
     let began = Instant::now();
     let end = loop {
         let info = status.borrow_and_update().info.clone();
+        let holds = *stands.borrow_and_update() == Standing::Holds;
         if let Some(info) = info {
             // A provider that states nothing offers nothing (B-M2): each controller says that it is skipped.
             let capabilities = info.capabilities.clone().unwrap_or_default();
-            loops.follow(&capabilities, context, metrics);
+            let migrated = migration
+                .filter(|_| holds)
+                .map(|migration| (&migration.context, &migration.own));
+            loops.follow(&capabilities, (context, own), migrated, metrics);
         }
         tokio::select! {
             biased;
-            lost = &mut lost => break End::Lost(lost),
+            end = &mut lost => break end,
             () = shutdown.cancelled() => break End::Stopped,
             () = silent(&silence, began, context.config.provider_timeout) => break End::ProviderGone,
             ended = loops.ended() => if let Some(controller) = ended { break End::Broken(controller) },
             Ok(()) = status.changed() => {}
+            Ok(()) = stands.changed() => {}
         }
     };
-    if !matches!(end, End::Lost(_)) {
+    stop_standing.cancel();
+    if !matches!(end, End::Lost(_) | End::MigrationLost(_)) {
         tracing::info!(reason = ?end, "stepping down: what is in flight is finished first");
+        let ends = async {
+            // What was asked for is known before this ends: a Lease that is taken is given back.
+            let stood = stands.wait_for(|standing| *standing != Standing::Stands);
+            let _ = tokio::join!(loops.drain(metrics), timeout(STOOD, stood));
+        };
         tokio::select! {
             biased;
-            lost = &mut lost => {
+            end = &mut lost => {
                 loops.abort(metrics).await;
-                return End::Lost(lost);
+                return end;
             }
-            () = loops.drain(metrics) => {}
+            () = ends => {}
         }
     }
     loops.abort(metrics).await;
     end
+}
+
+/// How it stands with the migration's Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Stands,
+    Holds,
+    /// There is none, or it is not stood for any more.
+    Over,
+}
+
+/// Stands for the migration's Lease, keeps the term where it is seen when this future is dropped, and returns when it is lost.
+async fn stand_and_hold(
+    migration: Option<&Migration>,
+    stop: &CancellationToken,
+    standing: &watch::Sender<Standing>,
+    second: &mut Option<Term>,
+) -> Lost {
+    let Some(migration) = migration else {
+        return std::future::pending().await;
+    };
+    // Whoever holds the main Lease has its provider.
+    let always = watch::Sender::new(true);
+    let Some(term) = migration.elector.acquire(always.subscribe(), stop).await else {
+        standing.send_replace(Standing::Over);
+        return std::future::pending().await;
+    };
+    announce(&migration.context, &migration.elector, "became leader");
+    let term = second.insert(term);
+    standing.send_replace(Standing::Holds);
+    term.hold().await
 }
 
 async fn hold(term: Option<&mut Term>) -> Lost {
@@ -142,19 +227,38 @@ impl Loops {
     fn follow(
         &mut self,
         capabilities: &Capabilities,
-        context: &LoopContext,
+        main: (&LoopContext, &Own),
+        migrated: Option<(&LoopContext, &Own)>,
         metrics: &LoopMetrics,
     ) {
+        let (context, _) = main;
         for controller in &context.config.controllers {
             let name = controller.name();
-            let why = obstacle(*controller, capabilities);
+            let side = context
+                .config
+                .leader_migration
+                .as_ref()
+                .map_or(Side::Main, |migration| migration.side(*controller));
+            let ((context, own), kept_off) = match (side, migrated) {
+                (Side::Main, _) => (main, None),
+                (Side::Migration, Some(migrated)) => (migrated, None),
+                (Side::Migration, None) => (
+                    main,
+                    Some("another process holds the Lease of the leader migration"),
+                ),
+                (Side::Elsewhere, _) => (
+                    main,
+                    Some("the leader migration gives it to another component"),
+                ),
+            };
+            let why = kept_off.or_else(|| obstacle(*controller, capabilities));
             match (why, self.running.contains_key(controller)) {
                 (None, true) => {}
                 // One loop of a kind at a time: it starts again when the old one is over.
                 (None, false) if self.is_ending(*controller) => {}
                 (None, false) => {
                     self.skipped.remove(controller);
-                    self.start(*controller, context, metrics);
+                    self.start(*controller, context, own, metrics);
                     tracing::info!(controller = name, provider = &*context.provider, "started");
                 }
                 (Some(why), _) => {
@@ -182,9 +286,18 @@ impl Loops {
             .is_some_and(|task| !task.is_finished())
     }
 
-    fn start(&mut self, controller: Controller, context: &LoopContext, metrics: &LoopMetrics) {
+    fn start(
+        &mut self,
+        controller: Controller,
+        context: &LoopContext,
+        own: &Own,
+        metrics: &LoopMetrics,
+    ) {
         let mut context = context.clone();
         context.stop = CancellationToken::new();
+        if let Some(own) = own.get(&controller) {
+            context.writes.client = own.clone();
+        }
         let stop = context.stop.clone();
         let loops = metrics.clone();
         let task = self.tasks.spawn(async move {

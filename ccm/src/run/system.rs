@@ -22,6 +22,15 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
         signal(SignalKind::interrupt()).map_err(RunError::Signals)?,
     );
     let kube = kube_client::connect(&config).await.map_err(start)?;
+    let anonymous = if config.use_service_account_credentials {
+        Some(
+            kube_client::connect_anonymously(&config)
+                .await
+                .map_err(start)?,
+        )
+    } else {
+        None
+    };
     let authentication = other(config.serve.authentication.kubeconfig.as_deref()).await?;
     let authorization = other(config.serve.authorization.kubeconfig.as_deref()).await?;
     let listener = match config.serve.port {
@@ -44,6 +53,7 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
     let host = gethostname::gethostname().to_string_lossy().into_owned();
     let deps = Deps {
         kube,
+        anonymous,
         authentication,
         authorization,
         connector,

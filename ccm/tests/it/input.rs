@@ -212,7 +212,7 @@ fn b_m5_flags_of_the_go_ccm_are_answered_with_what_replaced_them() {
     let output = run(&[
         "--cloud-provider=aws",
         "--cloud-config=/etc/cloud.conf",
-        "--use-service-account-credentials=true",
+        "--min-resync-period=12h",
         "--feature-gates=CloudControllerManagerWebhook=false",
         "--kubeconfig=/nonexistent/kubeconfig",
     ]);
@@ -220,7 +220,7 @@ fn b_m5_flags_of_the_go_ccm_are_answered_with_what_replaced_them() {
     for (flag, answer) in [
         ("--cloud-provider", "--provider"),
         ("--cloud-config", "belongs to the provider process"),
-        ("--use-service-account-credentials", "one identity"),
+        ("--min-resync-period", "not resynchronised by time"),
         (
             "--feature-gates",
             "CloudControllerManagerWebhook=false: admission webhooks are served where --webhooks names them",
@@ -234,6 +234,46 @@ fn b_m5_flags_of_the_go_ccm_are_answered_with_what_replaced_them() {
         assert_eq!(log.lines().filter(said).count(), 1, "{flag}: {log}");
     }
     assert_eq!(output.status.code(), Some(1), "{log}");
+}
+
+#[test]
+fn b_m5_logs_go_to_standard_error_as_text_or_json_and_as_much_as_is_asked_for() {
+    let flags = [
+        "--kubeconfig=/nonexistent/kubeconfig",
+        "--cloud-provider=aws",
+        "--vmodule=node=5",
+        "--log-flush-frequency=1s",
+    ];
+    let output = run(&flags);
+    assert_eq!(text(&output.stdout), "");
+    let log = text(&output.stderr);
+    for word in [
+        "WARN",
+        "flag=\"--cloud-provider\"",
+        "flag=\"--vmodule\"",
+        "flag=\"--log-flush-frequency\"",
+        "ERROR",
+    ] {
+        assert!(log.contains(word), "{word} is not in: {log}");
+    }
+    let mut flags = flags.to_vec();
+    flags.push("--logging-format=json");
+    let output = run(&flags);
+    assert_eq!(text(&output.stdout), "");
+    let lines: Vec<serde_json::Value> = text(&output.stderr)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let about = |flag: &str| {
+        lines
+            .iter()
+            .any(|line| line["level"] == "WARN" && line["flag"] == flag)
+    };
+    assert!(about("--cloud-provider") && about("--vmodule"), "{lines:?}");
+    let error = lines.last().unwrap();
+    assert_eq!(error["level"], "ERROR");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("/nonexistent/kubeconfig"), "{message}");
 }
 
 #[test]

@@ -7,10 +7,12 @@
     reason = "helpers of tests"
 )]
 
+mod accounts;
 mod api_server;
 mod input;
 mod leading;
 mod lifecycle;
+mod migration;
 mod nodes;
 mod process;
 mod provider;

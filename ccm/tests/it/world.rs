@@ -73,6 +73,15 @@ impl World {
         }
     }
 
+    /// Grants what this file of `deploy/` grants.
+    pub fn apply(&self, file: &str) {
+        let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/{}"), file);
+        let applied = self.plane.kubectl().args(["apply", "-f", &path]).output();
+        let applied = applied.unwrap();
+        let errors = String::from_utf8_lossy(&applied.stderr);
+        assert!(applied.status.success(), "{errors}");
+    }
+
     /// With a ccm that leads.
     pub async fn with_ccm(fixture: Fixture) -> (Self, Process) {
         let mut world = Self::new(fixture).await;

@@ -12,6 +12,12 @@ use testenv::{Options, User, eventually};
 use crate::proxy::{Proxy, Rule};
 use crate::world::{SOON, World, free_port, ingress, said, taints};
 
+/// A file of `deploy/`.
+fn file(name: &str) -> String {
+    let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/{}"), name);
+    std::fs::read_to_string(path).unwrap()
+}
+
 /// `group/resource verb` of what the file grants.
 pub fn granted(text: &str) -> BTreeSet<String> {
     let mut granted = BTreeSet::new();
@@ -39,10 +45,15 @@ pub fn granted(text: &str) -> BTreeSet<String> {
 
 /// The same of what was asked, with the codes of the answers; what has no resource by its path.
 pub fn asked(log: &str) -> BTreeMap<String, BTreeSet<u64>> {
+    asked_by(log, &[User::Ccm.name()])
+}
+
+fn asked_by(log: &str, users: &[&str]) -> BTreeMap<String, BTreeSet<u64>> {
     let mut asked: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     for line in log.lines() {
         let entry: Value = serde_json::from_str(line).unwrap();
-        if entry["user"]["username"] != User::Ccm.name() {
+        let user = entry["user"]["username"].as_str().unwrap_or_default();
+        if !users.contains(&user) {
             continue;
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -67,6 +78,32 @@ pub fn asked(log: &str) -> BTreeMap<String, BTreeSet<u64>> {
             .insert(code);
     }
     asked
+}
+
+/// Nothing was refused to the ccm and the service accounts of its controllers, and what these files of `deploy/` grant besides `rbac.yaml` was made use of.
+pub fn hold(world: &World, files: &[&str]) {
+    let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
+    let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
+    let accounts = ["node-controller", "service-controller", "route-controller"].map(account);
+    let mut users = vec![User::Ccm.name()];
+    users.extend(accounts.iter().map(String::as_str));
+    let asked = asked_by(&log, &users);
+    let refused: Vec<_> = asked
+        .iter()
+        .filter(|(_, codes)| codes.contains(&403))
+        .collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    for name in files {
+        let granted = granted(&file(name));
+        let unused: Vec<_> = granted
+            .iter()
+            .filter(|what| !asked.contains_key(*what))
+            .collect();
+        assert!(
+            unused.is_empty(),
+            "in deploy/{name} and not used: {unused:?}"
+        );
+    }
 }
 
 #[tokio::test]

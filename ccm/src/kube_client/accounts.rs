@@ -1,0 +1,341 @@
+//! One service account for each controller (`--use-service-account-credentials`): made where it is absent, its tokens asked for and renewed in time.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Where the accounts of controllers live.
+const NAMESPACE: &str = "kube-system";
+/// What is asked for, as upstream does; the API server may give another.
+const LIFETIME: Duration = Duration::from_hours(1);
+/// The least that a token is taken to live: the API server gives none that lives shorter.
+const LEAST: Duration = Duration::from_mins(10);
+/// After a renewal that failed, while the old token still holds.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// An account and its newest token.
+pub(super) struct Account {
+    name: &'static str,
+    api: Api<ServiceAccount>,
+    token: Mutex<Option<Token>>,
+}
+
+#[derive(Clone)]
+struct Token {
+    bearer: HeaderValue,
+    /// From then on a newer one is asked for.
+    renew: Instant,
+    end: Instant,
+}
+
+impl Account {
+    /// `client` may make accounts and ask for their tokens: the ccm's own identity, behind a fence.
+    pub(super) fn new(name: &'static str, client: Client) -> Self {
+        Self {
+            name,
+            api: Api::namespaced(client, NAMESPACE),
+            token: Mutex::new(None),
+        }
+    }
+
+    /// What goes into the header Authorization. Whoever comes while a token is asked for waits for it.
+    pub(super) async fn bearer(&self) -> kube::Result<HeaderValue> {
+        let mut token = self.token.lock().await;
+        let now = Instant::now();
+        if let Some(token) = &*token
+            && now < token.renew
+        {
+            return Ok(token.bearer.clone());
+        }
+        match (self.ask().await, &mut *token) {
+            (Ok(new), token) => Ok(token.insert(new).bearer.clone()),
+            (Err(error), Some(old)) if Instant::now() < old.end => {
+                tracing::warn!(account = self.name, %error, "the token of a service account could not be renewed; the old one still holds");
+                old.renew = Instant::now() + AGAIN;
+                Ok(old.bearer.clone())
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// The API server does not know this token (any more).
+    pub(super) async fn refused(&self, bearer: &HeaderValue) {
+        let mut token = self.token.lock().await;
+        if token.as_ref().is_some_and(|token| token.bearer == *bearer) {
+            *token = None;
+        }
+    }
+
+    async fn ask(&self) -> kube::Result<Token> {
+        let params = PostParams {
+            field_manager: Some(env!("CARGO_PKG_NAME").to_owned()),
+            ..PostParams::default()
+        };
+        let request = TokenRequest {
+            spec: TokenRequestSpec {
+                audiences: Vec::new(),
+                expiration_seconds: Some(LIFETIME.as_secs().try_into().unwrap_or(i64::MAX)),
+                ..TokenRequestSpec::default()
+            },
+            ..TokenRequest::default()
+        };
+        // Counted by our clock from before the question, so never too long.
+        let asked = Instant::now();
+        let answer = self
+            .api
+            .create_token_request(self.name, &params, &request)
+            .await;
+        let answer = match answer {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                self.make(&params).await?;
+                self.api
+                    .create_token_request(self.name, &params, &request)
+                    .await?
+            }
+            answer => answer?,
+        };
+        let unusable = |what: &str| {
+            kube::Error::Service(
+                format!("the token of the service account {}: {what}", self.name).into(),
+            )
+        };
+        let token = answer
+            .status
+            .map(|status| status.token)
+            .filter(|token| !token.is_empty());
+        let token = token.ok_or_else(|| unusable("the answer has none"))?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {token}"))
+            .map_err(|_| unusable("it is no text for a header"))?;
+        bearer.set_sensitive(true);
+        let lifetime = answer
+            .spec
+            .expiration_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map_or(LIFETIME, Duration::from_secs)
+            .max(LEAST);
+        Ok(Token {
+            bearer,
+            renew: asked + lifetime.mul_f64(0.8),
+            end: asked + lifetime,
+        })
+    }
+
+    async fn make(&self, params: &PostParams) -> kube::Result<()> {
+        let account = ServiceAccount {
+            metadata: ObjectMeta {
+                name: Some(self.name.to_owned()),
+                namespace: Some(NAMESPACE.to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..ServiceAccount::default()
+        };
+        match self.api.create(params, &account).await {
+            Ok(_) => {
+                tracing::info!(
+                    account = self.name,
+                    "made the service account of a controller"
+                );
+                Ok(())
+            }
+            // Another one was faster.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex as StdMutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+
+    /// An API server with accounts: gives tokens t1, t2, … to those that exist.
+    #[derive(Clone, Default)]
+    struct Server(Arc<StdMutex<State>>);
+
+    #[derive(Default)]
+    struct State {
+        exists: bool,
+        tokens: usize,
+        broken: bool,
+        seen: Vec<String>,
+    }
+
+    impl Server {
+        fn account(&self) -> Account {
+            let server = self.clone();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let answer = server.answer(request.uri().path());
+                async move {
+                    // Long enough for others to come meanwhile.
+                    sleep(Duration::from_millis(10)).await;
+                    Ok::<_, std::convert::Infallible>(answer)
+                }
+            });
+            Account::new("node-controller", Client::new(service, "default"))
+        }
+
+        fn answer(&self, path: &str) -> Response<Body> {
+            let mut state = self.0.lock().unwrap();
+            state.seen.push(path.rsplit('/').next().unwrap().to_owned());
+            let (code, body) = if state.broken {
+                (
+                    500,
+                    json!({"kind": "Status", "code": 500, "message": "broken"}),
+                )
+            } else if path.ends_with("/serviceaccounts") {
+                let before = std::mem::replace(&mut state.exists, true);
+                if before {
+                    (409, json!({"kind": "Status", "code": 409}))
+                } else {
+                    (201, json!({"metadata": {"name": "node-controller"}}))
+                }
+            } else if state.exists {
+                state.tokens += 1;
+                let token = format!("t{}", state.tokens);
+                let status = json!({"token": token, "expirationTimestamp": "2000-01-01T00:00:00Z"});
+                (
+                    201,
+                    json!({"spec": {"audiences": [], "expirationSeconds": 3600}, "status": status}),
+                )
+            } else {
+                (
+                    404,
+                    json!({"kind": "Status", "code": 404, "reason": "NotFound"}),
+                )
+            };
+            let body = Body::from(serde_json::to_vec(&body).unwrap());
+            Response::builder().status(code).body(body).unwrap()
+        }
+
+        fn set(&self, change: impl FnOnce(&mut State)) {
+            change(&mut self.0.lock().unwrap());
+        }
+    }
+
+    async fn bearer(account: &Account) -> String {
+        let bearer = account.bearer().await.unwrap();
+        bearer.to_str().unwrap().to_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b_m5_an_account_is_made_where_it_is_absent_and_its_token_renewed_before_it_ends() {
+        let server = Server::default();
+        let account = server.account();
+        let (one, two) = tokio::join!(bearer(&account), bearer(&account));
+        assert_eq!((one.as_str(), two.as_str()), ("Bearer t1", "Bearer t1"));
+        let seen = server.0.lock().unwrap().seen.clone();
+        assert_eq!(seen, ["token", "serviceaccounts", "token"]);
+        advance(Duration::from_mins(47)).await;
+        assert_eq!(bearer(&account).await, "Bearer t1");
+        advance(Duration::from_mins(2)).await;
+        assert_eq!(bearer(&account).await, "Bearer t2");
+        // Refused: the next request asks for another; an older refusal changes nothing.
+        account
+            .refused(&HeaderValue::from_static("Bearer t1"))
+            .await;
+        assert_eq!(bearer(&account).await, "Bearer t2");
+        account
+            .refused(&HeaderValue::from_static("Bearer t2"))
+            .await;
+        assert_eq!(bearer(&account).await, "Bearer t3");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b_m5_an_old_token_is_used_as_long_as_it_holds_where_no_newer_one_can_be_had() {
+        let server = Server::default();
+        server.set(|state| state.exists = true);
+        let account = server.account();
+        assert_eq!(bearer(&account).await, "Bearer t1");
+        server.set(|state| state.broken = true);
+        advance(Duration::from_mins(50)).await;
+        assert_eq!(bearer(&account).await, "Bearer t1");
+        assert_eq!(bearer(&account).await, "Bearer t1");
+        // Not asked for with each request.
+        assert_eq!(server.0.lock().unwrap().seen.len(), 2);
+        advance(Duration::from_mins(11)).await;
+        assert!(account.bearer().await.is_err());
+        server.set(|state| state.broken = false);
+        assert_eq!(bearer(&account).await, "Bearer t2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b_m5_an_account_that_another_replica_made_first_is_taken() {
+        let server = Server::default();
+        let (one, two) = (server.account(), server.account());
+        let (first, second) = tokio::join!(bearer(&one), bearer(&two));
+        let mut both = [first, second];
+        both.sort();
+        assert_eq!(both, ["Bearer t1", "Bearer t2"]);
+    }
+
+    /// The API server as the accounts' requests see it: it knows the token `good` only, and writes down what it was shown.
+    fn knowing(good: &'static str, shown: &Arc<StdMutex<Vec<String>>>) -> Client {
+        let shown = Arc::clone(shown);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let bearer = request.headers()[http::header::AUTHORIZATION]
+                .to_str()
+                .unwrap()
+                .to_owned();
+            let bearer_is_good = bearer == good;
+            let code = if bearer_is_good { 200 } else { 401 };
+            shown.lock().unwrap().push(bearer);
+            let body = if bearer_is_good {
+                json!({"metadata": {"name": "x"}})
+            } else {
+                json!({"kind": "Status", "code": 401})
+            };
+            let body = Body::from(serde_json::to_vec(&body).unwrap());
+            let answer = Response::builder().status(code).body(body).unwrap();
+            async move { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b_m5_a_token_that_is_refused_is_replaced_once() {
+        use crate::kube_client::{Base, Metrics, clients};
+        use crate::lease::Fence;
+        use k8s_openapi::api::core::v1::Node;
+        use kube::api::{Patch, PatchParams};
+
+        for (good, tokens, succeeds) in [
+            ("Bearer t1", &["Bearer t1"][..], true),
+            ("Bearer t2", &["Bearer t1", "Bearer t2"], true),
+            ("Bearer t9", &["Bearer t1", "Bearer t2"], false),
+        ] {
+            let server = Server::default();
+            let own = tower::service_fn({
+                let server = server.clone();
+                move |request: Request<Body>| {
+                    let answer = server.answer(request.uri().path());
+                    async move { Ok::<_, std::convert::Infallible>(answer) }
+                }
+            });
+            let own = Client::new(own, "default");
+            let clients = clients(own, Fence::open(), &Metrics::default(), None, 1);
+            let shown = Arc::default();
+            let anonymous = Base::from(knowing(good, &shown));
+            let client = clients.fenced_as("node-controller", &anonymous, Fence::open());
+            let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+            let patched = Api::<Node>::all(client)
+                .patch("x", &PatchParams::default(), &patch)
+                .await;
+            assert_eq!(patched.is_ok(), succeeds, "{good}: {patched:?}");
+            assert_eq!(*shown.lock().unwrap(), tokens, "{good}");
+        }
+    }
+}

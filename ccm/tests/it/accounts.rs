@@ -1,0 +1,128 @@
+//! `--use-service-account-credentials`: each controller writes in a name of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::api::{DeleteParams, PostParams};
+use provider_mock::Fixture;
+use serde_json::Value;
+use testenv::objects::{LoadBalancerBuilder, set_ready};
+use testenv::{Options, User, eventually};
+
+use crate::world::{SOON, World, ingress};
+
+const ACCOUNT: &str = "system:serviceaccount:kube-system:";
+
+/// Who wrote to which resource, as the API server saw it; refused requests too.
+fn writers(world: &World) -> BTreeMap<String, BTreeSet<String>> {
+    let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
+    let mut writers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in log.lines() {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        let user = entry["user"]["username"].as_str().unwrap_or_default();
+        let verb = entry["verb"].as_str().unwrap_or_default();
+        let Some(account) = user.strip_prefix(ACCOUNT) else {
+            continue;
+        };
+        if ["get", "list", "watch"].contains(&verb) {
+            continue;
+        }
+        let resource = entry["objectRef"]["resource"].as_str().unwrap_or_default();
+        writers
+            .entry(resource.to_owned())
+            .or_default()
+            .insert(account.to_owned());
+    }
+    writers
+}
+
+#[tokio::test]
+async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that() {
+    let options = Options {
+        audit: true,
+        ..Options::default()
+    };
+    let mut world = World::with_options(Fixture::default(), options).await;
+    world.apply("rbac-service-account-credentials.yaml");
+    let ccm = world.ccm(&[
+        "--use-service-account-credentials",
+        "--node-monitor-period=1s",
+        "--node-deletion-brake=min-age=1s",
+    ]);
+    world.led_by(&ccm).await;
+    for name in ["node-1", "node-2", "node-3"] {
+        world.join(name).await;
+        world.initialised(name).await;
+    }
+    world.cloud().remove_instance("node-1").unwrap();
+    set_ready(&world.client, "node-1", "False").await.unwrap();
+    eventually("node-1 is deleted", SOON, async || {
+        let node = world.nodes().get_opt("node-1").await.unwrap();
+        node.map_or(Ok(()), |_| Err("it is there"))
+    })
+    .await;
+    let services = world.services();
+    let service = LoadBalancerBuilder::new("default", "web").build();
+    services
+        .create(&PostParams::default(), &service)
+        .await
+        .unwrap();
+    world
+        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
+        .await;
+    services
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
+    eventually("web is gone", SOON, async || {
+        let web = services.get_opt("web").await.unwrap();
+        web.map_or(Ok(()), |_| Err("it is there"))
+    })
+    .await;
+
+    let writers = writers(&world);
+    let own = User::Ccm.name().trim_start_matches(ACCOUNT);
+    for (resource, account) in [
+        ("nodes", "node-controller"),
+        ("services", "service-controller"),
+        // What is the process's, and not a controller's.
+        ("leases", own),
+        ("serviceaccounts", own),
+    ] {
+        let expected = BTreeSet::from([account.to_owned()]);
+        assert_eq!(
+            writers.get(resource),
+            Some(&expected),
+            "{resource}: {writers:?}"
+        );
+    }
+    crate::api_server::rights::hold(&world, &["rbac-service-account-credentials.yaml"]);
+}
+
+#[tokio::test]
+async fn b_m5_what_an_account_may_not_is_refused_whatever_the_process_itself_may() {
+    let mut world = World::new(Fixture::default()).await;
+    world.apply("rbac-service-account-credentials.yaml");
+    // The process may patch Nodes still; the account of the node controller may not any more.
+    let taken = world
+        .plane
+        .kubectl()
+        .args([
+            "delete",
+            "clusterrolebinding",
+            "system:controller:node-controller",
+        ])
+        .output()
+        .unwrap();
+    assert!(taken.status.success(), "{taken:?}");
+    let ccm = world.ccm(&["--use-service-account-credentials"]);
+    world.led_by(&ccm).await;
+    world.join("node-1").await;
+    eventually("it is refused", SOON, async || {
+        let log = ccm.log();
+        let refused = log.lines().any(|line| {
+            line.contains("kube-system:node-controller") && line.contains("cannot patch")
+        });
+        if refused { Ok(()) } else { Err(log) }
+    })
+    .await;
+}
