@@ -9,6 +9,7 @@ mod migration;
 mod parse;
 mod serve_config;
 mod serving;
+mod speech;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -345,7 +346,26 @@ impl Args {
     pub fn notices(&self) -> Vec<Notice> {
         let mut notices = self.legacy.given();
         notices.extend(self.serving.notices());
+        notices.extend(self.webhook.notices());
         notices.extend(gates::answers(&self.feature_gates, &mut Vec::new()));
+        let mut idle = |flag: &str, text: &str| {
+            notices.push(Notice {
+                flag: flag.to_owned(),
+                text: text.to_owned(),
+            });
+        };
+        if self.enable_leader_migration && !self.leader_elect {
+            idle(
+                "--enable-leader-migration",
+                "without --leader-elect there is no Lease to migrate by",
+            );
+        }
+        if self.leader_migration_config.is_some() && !self.enable_leader_migration {
+            idle(
+                "--leader-migration-config",
+                "it is read with --enable-leader-migration only",
+            );
+        }
         if self.kube_api_burst.is_some() && self.kube_api_qps.is_none() {
             notices.push(Notice {
                 flag: "--kube-api-burst".to_owned(),

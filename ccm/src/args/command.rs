@@ -81,8 +81,12 @@ impl Args {
     pub fn parse_from_command_line(
         line: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Result<Self, ArgsError> {
-        let line: Vec<OsString> = line.into_iter().map(Into::into).collect();
         let command = command();
+        let line: Vec<OsString> = line
+            .into_iter()
+            .map(Into::into)
+            .filter(|argument: &OsString| !says_nothing(argument.to_str(), &command))
+            .collect();
         let matches = command.clone().try_get_matches_from(line.clone())?;
         let Some(path) = matches.get_one::<std::path::PathBuf>("config").cloned() else {
             return Ok(Self::from_arg_matches(&matches)?);
@@ -100,6 +104,18 @@ impl Args {
         args.origins = origins.into_iter().collect();
         Ok(args)
     }
+}
+
+/// Whether it is a flag for a file, a directory or the cluster's CIDRs with an empty value (`--kubeconfig=`): for a Go CCM that is as if it were not given.
+pub(super) fn says_nothing(argument: Option<&str>, command: &Command) -> bool {
+    let name = argument.and_then(|text| text.strip_prefix("--")?.strip_suffix('='));
+    name.is_some_and(|name| {
+        command.get_arguments().any(|arg| {
+            let value = arg.get_value_names().and_then(|names| names.first());
+            let may = value.is_some_and(|value| matches!(value.as_str(), "FILE" | "DIRECTORY"));
+            arg.get_long() == Some(name) && (may || name == "cluster-cidr")
+        })
+    })
 }
 
 /// Whether a flag may be given more than once, or as a list.

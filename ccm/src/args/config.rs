@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::{LeaderMigrationConfig, ServeConfig, TlsFiles};
+use super::{LeaderMigrationConfig, ServeConfig, TlsConfig};
 
 /// Everything that was asked for, validated.
 #[derive(Clone, Debug, Serialize)]
@@ -294,8 +294,8 @@ pub struct WebhookConfig {
     pub bind_address: IpAddr,
     /// `--webhook-secure-port`; 10260.
     pub port: u16,
-    /// `--webhook-tls-cert-file` and `--webhook-tls-private-key-file`, or what lies in `--webhook-cert-dir`.
-    pub tls: TlsFiles,
+    /// `--webhook-tls-cert-file` and `--webhook-tls-private-key-file`, or what lies in `--webhook-cert-dir`; and how TLS is spoken.
+    pub tls: TlsConfig,
 }
 
 /// The admission webhooks. All are off by default.

@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{Location, Spanned};
 
-use super::command::{takes_a_list, what_is_wrong};
+use super::command::{says_nothing, takes_a_list, what_is_wrong};
 
 /// What a file cannot say: it would name another file, or end the program.
 const COMMAND_LINE_ONLY: [&str; 3] = ["config", "help", "version"];
@@ -109,6 +109,7 @@ fn entry(key: &str, value: &Tree, place: String, command: &Command) -> Result<En
     let arguments: Vec<String> = values
         .iter()
         .map(|value| format!("--{key}={value}"))
+        .filter(|argument| !says_nothing(Some(argument), command))
         .collect();
     // Each value for itself, so that the error is about this line.
     for (argument, value) in arguments.iter().zip(&values) {

@@ -8,8 +8,6 @@ const BATCHES: &str = "Nodes are refreshed in batches: see --concurrent-node-syn
 const RESYNC: &str = "watches are not resynchronised by time here";
 const PROFILING: &str = "there is no Go profiler here";
 const GATES: &str = "there are no feature gates in this version";
-const TLS: &str =
-    "rustls decides on versions and cipher suites (TLS 1.2 and 1.3, forward secret suites only)";
 const LOGS: &str = "logs go to standard error; see -v, --logging-format and RUST_LOG";
 const CONTENT_TYPE: &str = "the API server is spoken to in JSON";
 const LEASES: &str = "only Lease objects are used for leader election";
@@ -79,10 +77,6 @@ const FLAGS: &[Legacy] = &[
     flag("Generic flags", "show-hidden-metrics-for-version", Text, "", "no metric is hidden"),
     flag("Cloud-node-controller flags", "concurrent-node-status-updates", Count, "", BATCHES),
     flag("Webhook serving flags", "webhook-disable-http2-serving", Bool, "true", "the webhooks' port speaks HTTP/1.1"),
-    flag("Webhook serving flags", "webhook-tls-cipher-suites", List, "", TLS),
-    flag("Webhook serving flags", "webhook-tls-curve-preferences", List, "", TLS),
-    flag("Webhook serving flags", "webhook-tls-min-version", Text, "", TLS),
-    flag("Webhook serving flags", "webhook-tls-sni-cert-key", List, "", "one certificate is served: see --webhook-tls-cert-file"),
     flag("Secure serving flags", "disable-http2-serving", Bool, "true", "the HTTPS port speaks HTTP/1.1"),
     flag("Secure serving flags", "http2-max-streams-per-connection", Count, "", "the HTTPS port speaks HTTP/1.1"),
     flag("Secure serving flags", "permit-address-sharing", Bool, "true", "the port is always bound with SO_REUSEADDR"),

@@ -398,3 +398,27 @@ fn the_command_line_is_consistent() {
 }
 
 mod webhooks;
+
+#[test]
+fn b_m6_leader_migration_needs_an_election_and_its_flag() {
+    let migration = |flags: &[&str]| config(flags).unwrap().leader_migration;
+    assert_eq!(migration(&[]), None);
+    let asked = migration(&["--enable-leader-migration"]);
+    assert_eq!(asked, Some(LeaderMigrationConfig::default()));
+    let flags = ["--enable-leader-migration", "--leader-elect=false"];
+    assert_eq!(migration(&flags), None);
+    assert_eq!(answered(&flags), ["--enable-leader-migration"]);
+    let flags = ["--leader-migration-config=/nonexistent"];
+    assert_eq!(migration(&flags), None);
+    assert_eq!(answered(&flags), ["--leader-migration-config"]);
+    refused(
+        &[
+            "--enable-leader-migration",
+            "--leader-migration-config=/nonexistent",
+        ],
+        &[
+            "--leader-migration-config=/nonexistent",
+            "a file that can be read",
+        ],
+    );
+}

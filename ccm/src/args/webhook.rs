@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::{InvalidFlag, TlsFiles, Webhook, WebhookConfig};
+use super::speech::{Speech, SpeechFlags};
+use super::{InvalidFlag, Notice, TlsConfig, TlsFiles, Webhook, WebhookConfig};
 
 /// The name that a Go CCM gives to the files in `--webhook-cert-dir`.
 const PAIR: &str = "cloud-controller-manager-webhook";
@@ -51,12 +52,71 @@ pub(super) struct WebhookArgs {
     /// The key of --webhook-tls-cert-file, PEM.
     #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
     webhook_tls_private_key_file: Option<PathBuf>,
+
+    /// A certificate and its key for some names only, as --tls-sni-cert-key.
+    #[arg(
+        long,
+        value_name = "CERT,KEY[:NAMES]",
+        help_heading = "Webhook serving flags"
+    )]
+    webhook_tls_sni_cert_key: Vec<String>,
+
+    /// The oldest TLS version that is spoken, as --tls-min-version.
+    #[arg(
+        long,
+        value_name = "VERSION",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Webhook serving flags"
+    )]
+    webhook_tls_min_version: String,
+
+    /// The cipher suites of TLS 1.2 that are offered, as --tls-cipher-suites.
+    #[arg(
+        long,
+        value_name = "SUITES",
+        value_delimiter = ',',
+        help_heading = "Webhook serving flags"
+    )]
+    webhook_tls_cipher_suites: Vec<String>,
+
+    /// The key exchange groups that are offered, as --tls-curve-preferences.
+    #[arg(
+        long,
+        value_name = "GROUPS",
+        value_delimiter = ',',
+        help_heading = "Webhook serving flags"
+    )]
+    webhook_tls_curve_preferences: Vec<String>,
 }
 
+const SPEECH: SpeechFlags = SpeechFlags {
+    sni: "--webhook-tls-sni-cert-key",
+    min_version: "--webhook-tls-min-version",
+    cipher_suites: "--webhook-tls-cipher-suites",
+    curves: "--webhook-tls-curve-preferences",
+};
+
 impl WebhookArgs {
+    fn speech(&self) -> Speech<'_> {
+        Speech {
+            flags: &SPEECH,
+            sni: &self.webhook_tls_sni_cert_key,
+            min_version: &self.webhook_tls_min_version,
+            cipher_suites: &self.webhook_tls_cipher_suites,
+            curves: &self.webhook_tls_curve_preferences,
+        }
+    }
+
+    /// What is asked for here and cannot be had.
+    pub(super) fn notices(&self) -> Vec<Notice> {
+        self.speech().notices()
+    }
+
     /// What is to be served; `None`: nothing.
     pub(super) fn config(self, wrong: &mut Vec<InvalidFlag>) -> Option<WebhookConfig> {
         let webhooks = named(&self.webhooks, wrong);
+        let speech = self.speech().config(wrong);
         let given = |path: Option<PathBuf>| path.filter(|path| !path.as_os_str().is_empty());
         let tls = match (
             given(self.webhook_tls_cert_file),
@@ -104,7 +164,10 @@ impl WebhookArgs {
             webhooks,
             bind_address: self.webhook_bind_address,
             port: self.webhook_secure_port,
-            tls,
+            tls: TlsConfig {
+                files: Some(tls),
+                ..speech
+            },
         })
     }
 }

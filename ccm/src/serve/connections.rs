@@ -85,13 +85,9 @@ impl Listener {
     /// The same for the webhooks' port, whose certificate is always one of files: the API server has to trust it.
     pub(crate) async fn bind_webhooks(config: &WebhookConfig) -> Result<Self, BindError> {
         let asked = SocketAddr::new(config.bind_address, config.port);
-        let config = TlsConfig {
-            files: Some(config.tls.clone()),
-            ..TlsConfig::default()
-        };
         // Nobody is asked for a client certificate.
         let nobody = Authorities::read(&AuthenticationConfig::default()).await?;
-        Self::open(asked, false, &config, &tls::WEBHOOKS, nobody).await
+        Self::open(asked, false, &config.tls, &tls::WEBHOOKS, nobody).await
     }
 
     async fn open(

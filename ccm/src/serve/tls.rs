@@ -30,31 +30,38 @@ pub(crate) struct Flags {
     pub(super) address: &'static str,
     certificate: &'static str,
     key: &'static str,
-}
-
-const fn flags(address: &'static str, certificate: &'static str, key: &'static str) -> Flags {
-    Flags {
-        address,
-        certificate,
-        key,
-    }
+    /// That for the certificates of some names, of which each error names one.
+    sni: Option<&'static Flags>,
 }
 
 /// The flags of the port for health and metrics.
-pub(super) static SECURE: Flags = flags(
-    "--bind-address, --secure-port",
-    "--tls-cert-file",
-    "--tls-private-key-file",
-);
+pub(super) static SECURE: Flags = Flags {
+    address: "--bind-address, --secure-port",
+    certificate: "--tls-cert-file",
+    key: "--tls-private-key-file",
+    sni: Some(&SECURE_SNI),
+};
 /// The flags of the webhooks' port.
-pub(super) static WEBHOOKS: Flags = flags(
-    "--webhook-bind-address, --webhook-secure-port",
-    "--webhook-tls-cert-file",
-    "--webhook-tls-private-key-file",
-);
-static CERT_DIR: Flags = flags("", "--cert-dir", "--cert-dir");
-static SNI: Flags = flags("", "--tls-sni-cert-key", "--tls-sni-cert-key");
-static SELF_MADE: Flags = flags("", "self-made", "self-made");
+pub(super) static WEBHOOKS: Flags = Flags {
+    address: "--webhook-bind-address, --webhook-secure-port",
+    certificate: "--webhook-tls-cert-file",
+    key: "--webhook-tls-private-key-file",
+    sni: Some(&WEBHOOKS_SNI),
+};
+static SECURE_SNI: Flags = pair("--tls-sni-cert-key");
+static WEBHOOKS_SNI: Flags = pair("--webhook-tls-sni-cert-key");
+static CERT_DIR: Flags = pair("--cert-dir");
+static SELF_MADE: Flags = pair("self-made");
+
+/// One flag for both files.
+const fn pair(flag: &'static str) -> Flags {
+    Flags {
+        address: "",
+        certificate: flag,
+        key: flag,
+        sni: None,
+    }
+}
 
 /// Why the port cannot be served; each names the flag to change.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +117,7 @@ pub(super) struct Source {
     /// The names that it is for, `None`: for all that no other is for.
     names: Option<Vec<String>>,
     pem: Pem,
+    key: Arc<CertifiedKey>,
 }
 
 /// What the files hold.
@@ -171,13 +179,29 @@ impl Source {
         flags: &'static Flags,
         files: &TlsFiles,
         names: Option<Vec<String>>,
+        provider: &CryptoProvider,
     ) -> Result<Self, BindError> {
+        let pem = Pem::read(flags, files).await?;
         Ok(Self {
             flags,
             files: files.clone(),
             names,
-            pem: Pem::read(flags, files).await?,
+            key: pem.certified(flags, files, provider)?,
+            pem,
         })
+    }
+
+    /// Whether the files hold something new that can be used; it is then in place.
+    async fn again(&mut self, provider: &CryptoProvider) -> Result<bool, BindError> {
+        let pem = Pem::read(self.flags, &self.files).await?;
+        if pem == self.pem {
+            return Ok(false);
+        }
+        self.key = pem.certified(self.flags, &self.files, provider)?;
+        self.pem = pem;
+        let file = &self.files.certificate;
+        tracing::info!(?file, "a certificate of the HTTPS port was replaced");
+        Ok(true)
     }
 }
 
@@ -200,32 +224,25 @@ struct Table {
 }
 
 impl Table {
-    fn of(
-        sources: &[Source],
-        made: Option<&Arc<CertifiedKey>>,
-        provider: &CryptoProvider,
-    ) -> Result<Self, BindError> {
+    fn of(sources: &[Source], made: Option<&Arc<CertifiedKey>>) -> Self {
         let mut table = Self {
             default: made.cloned(),
             ..Self::default()
         };
         let mut implied = Vec::new();
-        for source in sources {
-            let key = source
-                .pem
-                .certified(source.flags, &source.files, provider)?;
-            match &source.names {
-                None => table.default = Some(key),
+        for Source { names, key, .. } in sources {
+            match names {
+                None => table.default = Some(Arc::clone(key)),
                 // What is said counts more than what the certificate says, what comes first more than what comes later.
                 Some(names) if names.is_empty() => implied.push(key),
-                Some(names) => table.insert(names, &key),
+                Some(names) => table.insert(names, key),
             }
         }
         for key in implied {
             let names = key.cert.first().map(server_names).unwrap_or_default();
-            table.insert(&names, &key);
+            table.insert(&names, key);
         }
-        Ok(table)
+        table
     }
 
     fn insert(&mut self, names: &[String], key: &Arc<CertifiedKey>) {
@@ -286,10 +303,10 @@ impl Tls {
         let mut made = None;
         let hostname = gethostname::gethostname();
         if let Some(files) = &config.files {
-            sources.push(Source::open(flags, files, None).await?);
+            sources.push(Source::open(flags, files, None, &provider).await?);
         } else if let Some(directory) = &config.directory {
             let files = kept(directory, &hostname.to_string_lossy())?;
-            sources.push(Source::open(&CERT_DIR, &files, None).await?);
+            sources.push(Source::open(&CERT_DIR, &files, None, &provider).await?);
         } else {
             let (certificate, key) = self_made(&hostname.to_string_lossy())?;
             let files = TlsFiles {
@@ -302,10 +319,12 @@ impl Tls {
             };
             made = Some(pem.certified(&SELF_MADE, &files, &provider)?);
         }
+        let sni = flags.sni.unwrap_or(flags);
         for pair in &config.sni {
-            sources.push(Source::open(&SNI, &pair.files, Some(pair.names.clone())).await?);
+            sources
+                .push(Source::open(sni, &pair.files, Some(pair.names.clone()), &provider).await?);
         }
-        let table = Table::of(&sources, made.as_ref(), &provider)?;
+        let table = Table::of(&sources, made.as_ref());
         let keys = Arc::new(Keys(RwLock::new(table)));
         let versions: &[_] = match config.min_version {
             TlsVersion::V12 => rustls::ALL_VERSIONS,
@@ -336,55 +355,27 @@ impl Tls {
     }
 
     /// Reads the files again every `period`, for ever, and serves what is new. Contents are compared, not times: a mounted Secret is swapped by a link. What
-    /// cannot be used (only one of the two is written yet) leaves the old ones in place.
+    /// cannot be used (only one of the two is written yet) leaves the old one in place, and holds up no other.
     pub(super) async fn renew(mut self, period: Duration) -> Infallible {
         let mut told = String::new();
         loop {
             tokio::time::sleep(period).await;
-            match self.again().await {
-                Ok(()) => told.clear(),
-                Err(error) => {
-                    let error = error.to_string();
-                    if told != error {
-                        tracing::warn!(error, "the old certificate of the HTTPS port stays in use");
-                        told = error;
-                    }
+            let (mut news, mut trouble) = (false, Vec::new());
+            for source in &mut self.sources {
+                match source.again(&self.provider).await {
+                    Ok(new) => news |= new,
+                    Err(error) => trouble.push(error.to_string()),
                 }
             }
-        }
-    }
-
-    async fn again(&mut self) -> Result<(), BindError> {
-        let mut news = Vec::new();
-        for (index, source) in self.sources.iter().enumerate() {
-            let pem = Pem::read(source.flags, &source.files).await?;
-            if pem != source.pem {
-                news.push((index, pem));
-            }
-        }
-        if news.is_empty() {
-            return Ok(());
-        }
-        let mut before = Vec::new();
-        for (index, pem) in news {
-            let source = &mut self.sources[index];
-            before.push((index, std::mem::replace(&mut source.pem, pem)));
-        }
-        match Table::of(&self.sources, self.made.as_ref(), &self.provider) {
-            Ok(table) => {
+            if news {
+                let table = Table::of(&self.sources, self.made.as_ref());
                 *self.keys.0.write().unwrap_or_else(PoisonError::into_inner) = table;
-                for (index, _) in before {
-                    let file = &self.sources[index].files.certificate;
-                    tracing::info!(?file, "a certificate of the HTTPS port was replaced");
-                }
-                Ok(())
             }
-            Err(error) => {
-                for (index, pem) in before {
-                    self.sources[index].pem = pem;
-                }
-                Err(error)
+            let error = trouble.join("; ");
+            if told != error && !error.is_empty() {
+                tracing::warn!(error, "the old certificate of the HTTPS port stays in use");
             }
+            told = error;
         }
     }
 }

@@ -58,6 +58,8 @@ v: 4
     let args = parse(&[&format!("--config={path}")]).unwrap();
     assert_eq!(args.log().0, 4);
     assert_eq!(args.notices()[0].flag, "--feature-gates");
+    let none = with("kubeconfig: ''\ncluster-cidr: ''\n", &[]).unwrap();
+    assert!(none.kubeconfig.is_none() && none.cluster.cidrs.is_empty());
     for empty in ["", "# nothing\n", "---\n", "{}"] {
         assert!(with(empty, &[]).is_ok(), "{empty:?}");
     }

@@ -246,13 +246,7 @@ fn b_m5_upstream_options_without_webhooks() {
     assert_eq!(others, same);
     assert!(none.is_null());
     assert_eq!(webhooks["webhooks"][0], "persistent-volume-label");
-    let answers = answered(&WHOLE);
-    assert!(
-        answers
-            .iter()
-            .any(|flag| flag == "--webhook-tls-min-version"),
-        "{answers:?}"
-    );
+    assert_eq!(webhooks["tls"]["minVersion"], "VersionTLS13");
     let answers = answered(&without);
     assert!(
         !answers.iter().any(|flag| flag.starts_with("--webhook")),
@@ -308,4 +302,26 @@ fn b_m5_upstream_options_node_workers() {
     ] {
         assert_eq!(config(&flags).is_ok(), right, "{flags:?}");
     }
+}
+
+#[test]
+fn b_m5_an_empty_file_name_is_none_as_for_a_go_ccm() {
+    let command = command();
+    let files: Vec<String> = go_flags()
+        .iter()
+        .filter(|flag| flag.default.is_empty() && flag.kind == "string")
+        .filter(|flag| {
+            ["file", "kubeconfig", "dir", "cidr"]
+                .iter()
+                .any(|end| flag.name.ends_with(end))
+        })
+        .map(|flag| format!("--{}=", flag.name))
+        .collect();
+    assert!(files.len() > 8, "{files:?}");
+    assert!(arg(&command, "kubeconfig").is_some());
+    let flags: Vec<&str> = files.iter().map(String::as_str).collect();
+    let shown = |flags: &[&str]| serde_json::to_value(config(flags).unwrap()).unwrap();
+    assert_eq!(shown(&flags), shown(&[]));
+    // A name that must not be empty is told.
+    refused(&["--cluster-name="], &["--cluster-name="]);
 }

@@ -234,6 +234,55 @@ async fn b_m4_a_name_gets_its_own_certificate() {
 }
 
 #[tokio::test]
+async fn b_m4_a_pair_that_cannot_be_read_any_more_holds_up_no_other() {
+    let directory = TempDir::new().unwrap();
+    let (old, new, named) = (pair(), pair(), pair());
+    let mut config = with_files(
+        write(&directory, "tls.crt", &old.certificate_pem),
+        write(&directory, "tls.key", &old.key_pem),
+    );
+    config.serve.tls.sni = vec![crate::args::SniFiles {
+        files: TlsFiles {
+            certificate: write(&directory, "sni.crt", &named.certificate_pem),
+            private_key: write(&directory, "sni.key", &named.key_pem),
+        },
+        names: vec!["a.example".to_owned()],
+    }];
+    let listener = Listener::bind(&config.serve).await.unwrap();
+    let knows_new = Caller::trusting(listener.address(), std::slice::from_ref(&new.certificate));
+    let api_server = ApiServer::default();
+    let site = Site {
+        status: Arc::new(|| "all is well\n".to_owned()),
+        health: Health::default(),
+        registry: Arc::default(),
+        reviewer: Reviewer::new(
+            api_server.client(),
+            api_server.client(),
+            listener.authorities(),
+            &config.serve,
+        ),
+        config: Arc::new(config),
+    };
+    let limits = Limits {
+        reload: Duration::from_millis(5),
+        ..Limits::default()
+    };
+    let shutdown = CancellationToken::new();
+    let serving = serve_within(listener, site, shutdown.clone(), limits);
+    let calls = async {
+        std::fs::remove_file(directory.path().join("sni.key")).unwrap();
+        write(&directory, "tls.crt", &new.certificate_pem);
+        write(&directory, "tls.key", &new.key_pem);
+        eventually("the new certificate is served", async || {
+            knows_new.tls().await.is_ok()
+        })
+        .await;
+        shutdown.cancel();
+    };
+    tokio::join!(serving, calls);
+}
+
+#[tokio::test]
 async fn b_m4_the_self_made_certificate_is_kept_where_it_is_asked_for() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = TempDir::new().unwrap();
