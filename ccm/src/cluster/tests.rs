@@ -142,6 +142,43 @@ fn m8_a_heartbeat_is_no_change_but_its_version_is_kept() {
 }
 
 #[test]
+fn m8_what_nobody_reads_is_not_kept() {
+    let whole = serde_json::json!({
+        "metadata": {
+            "name": "a", "uid": "1", "resourceVersion": "1", "labels": {"l": "1"},
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "kept": "1"},
+            "managedFields": [{"manager": "kubelet", "operation": "Update"}],
+        },
+        "spec": {"providerID": "mock://a", "podCIDRs": ["10.1.0.0/24"]},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+            "images": [{"names": ["image"]}],
+            "volumesInUse": ["volume"],
+            "volumesAttached": [{"name": "volume", "devicePath": "/dev/sda"}],
+            "capacity": {"cpu": "2"},
+            "conditions": [
+                {"type": "Ready", "status": "True", "message": "fine", "lastHeartbeatTime": "2026-01-02T03:04:05Z"},
+                {"type": "DiskPressure", "status": "False"},
+            ],
+        },
+    });
+    let kept = serde_json::json!({
+        "metadata": {
+            "name": "a", "uid": "1", "resourceVersion": "1", "labels": {"l": "1"}, "annotations": {"kept": "1"},
+        },
+        "spec": {"providerID": "mock://a", "podCIDRs": ["10.1.0.0/24"]},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    });
+    let node = |value: &serde_json::Value| serde_json::from_value::<Node>(value.clone()).unwrap();
+    let store = store([]);
+    store.apply(Event::Apply(node(&whole)));
+    assert_eq!(*store.get(&Key::node("a")).unwrap(), node(&kept));
+}
+
+#[test]
 fn a_dropped_reader_is_forgotten_with_what_it_did_not_read() {
     let store = store([node("a", "1", 1)]);
     let held = Arc::downgrade(&store.get(&Key::node("a")).unwrap());

@@ -310,7 +310,7 @@ async fn m11_a_throttle_where_it_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m7_rest_client_metrics() {
+async fn b_m7_requests_are_counted_as_client_go_counts_them() {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let server = Server::playing([Act::Code(429, Some("1")), Act::Ok, Act::Break]);

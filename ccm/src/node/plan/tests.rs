@@ -4,6 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::*;
 
 const NO_SCHEDULE: &str = "NoSchedule";
+// Spelled out: the kubelet sets it.
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 fn fresh() -> Node {
     let mut node = Node::default();

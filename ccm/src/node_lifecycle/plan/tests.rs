@@ -9,6 +9,8 @@ use super::*;
 use crate::args::BrakeConfig;
 use crate::provider::TroubleCode;
 
+// Spelled out: users tolerate it.
+const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const PERIOD: Duration = Duration::from_secs(5);
 
 fn wall() -> Timestamp {

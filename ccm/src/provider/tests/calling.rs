@@ -86,6 +86,7 @@ async fn no_more_calls_run_at_once_than_the_provider_takes() {
     assert_eq!(fake.0.lock().unwrap().running, (0, 2));
 }
 
+/// Shows ▲M7 too.
 #[tokio::test(start_paused = true)]
 async fn m10_a_call_that_hangs_ends_at_its_deadline_and_others_go_on() {
     let fake = Fake::new("1");

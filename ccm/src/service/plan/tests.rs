@@ -10,6 +10,8 @@ use super::*;
 use crate::service::fixtures::service;
 
 const ME: &str = "mock";
+// Spelled out: it is upstream's, on the Services of a Go CCM.
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 fn capability() -> LoadBalancerCapability {
     LoadBalancerCapability {

@@ -9,6 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::*;
 use crate::service::fixtures::node;
 
+// Spelled out: users and other programs write them so.
+const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
 fn view(node: &Node) -> api::NodeView {
     api::NodeView {
         name: node.metadata.name.clone().unwrap(),

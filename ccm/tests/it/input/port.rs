@@ -40,6 +40,7 @@ async fn ask(config: Config, path: &str, token: Option<&str>) -> (u16, String) {
     }
 }
 
+/// Shows B-M7 and ▲M7 too.
 #[tokio::test]
 async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_server_lets_in() {
     let mut world = World::new(Fixture::default()).await;
