@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::VolumeCapability;
 use k8s_openapi::api::core::v1::PersistentVolume;
+use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::cluster::{Change, Store};
@@ -32,6 +33,9 @@ pub(crate) use webhook::Webhook;
 const COMPONENT: &str = "persistent-volume-label-controller";
 /// The label of its `workqueue_*` metrics, as the first cloud controllers had it.
 const QUEUE: &str = "pvLabels";
+
+/// Volumes that are worked on at once: those that are asked about, and those whose write is not over.
+const MOST_JOBS: usize = 64;
 
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(1),
@@ -56,6 +60,8 @@ struct Worker {
     volumes: Store<PersistentVolume>,
     /// Names of PersistentVolumes.
     queue: Queue<String>,
+    /// How many volumes are asked about.
+    asking: watch::Sender<usize>,
     /// How often in a row a volume was BUSY; those of the queue's failures are no measure, as such a volume comes back at a time of its own.
     busy: Mutex<BTreeMap<String, u32>>,
     /// What concerns all volumes (refused credentials, a cloud that is down) was told since it last went well.
@@ -71,6 +77,7 @@ impl Worker {
             context,
             volumes,
             queue,
+            asking: watch::Sender::new(0),
             busy: Mutex::default(),
             told: AtomicBool::new(false),
         }
@@ -170,23 +177,28 @@ impl Worker {
         }
     }
 
-    /// Works on as many volumes at once as the provider allows.
+    /// Asks about as many volumes at once as the provider allows; a write that is not over holds nobody's place.
     async fn dispatch(self: &Arc<Self>) {
         let mut jobs = JoinSet::new();
         let mut names: HashMap<Id, String> = HashMap::new();
+        let mut asking = self.asking.subscribe();
         loop {
             let limit = self
                 .session()
                 .map_or(1, |session| session.volumes_in_flight());
-            let room = limit.saturating_sub(jobs.len());
+            let room = limit
+                .saturating_sub(*asking.borrow_and_update())
+                .min(MOST_JOBS.saturating_sub(jobs.len()));
             tokio::select! {
                 biased;
                 () = self.context.stop.cancelled() => break,
                 Some(ended) = jobs.join_next_with_id(), if !jobs.is_empty() => self.ended(ended, &mut names),
+                Ok(()) = asking.changed() => {}
                 batch = self.queue.next_batch(room, Duration::ZERO), if room > 0 => for name in batch {
                     let worker = Arc::clone(self);
                     let volume = name.clone();
-                    let job = jobs.spawn(async move { worker.sync(&volume).await });
+                    let asking = Asking::begin(&self.asking);
+                    let job = jobs.spawn(async move { worker.sync(&volume, asking).await });
                     names.insert(job.id(), name);
                 },
             }
@@ -212,6 +224,22 @@ impl Worker {
     /// The session, while volumes may be asked about and written.
     fn session(&self) -> Option<Arc<Session>> {
         usable(&self.context.status.borrow())
+    }
+}
+
+/// A volume that is asked about.
+struct Asking(watch::Sender<usize>);
+
+impl Asking {
+    fn begin(asking: &watch::Sender<usize>) -> Self {
+        asking.send_modify(|count| *count += 1);
+        Self(asking.clone())
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use tokio::time::Instant;
 
 use super::plan::{self, Labelling, Task};
-use super::{Worker, source_types};
+use super::{Asking, Worker, source_types};
 use crate::cluster::Key;
 use crate::provider::{Retry, Trouble, TroubleCode};
 use crate::queue::Outcome;
@@ -19,7 +19,7 @@ const REFUSED_AGAIN: Duration = Duration::from_mins(30);
 
 impl Worker {
     /// Works on the volume of this name, as it is now.
-    pub(super) async fn sync(&self, name: &str) -> Outcome {
+    pub(super) async fn sync(&self, name: &str, asking: Asking) -> Outcome {
         let Some(session) = self.session() else {
             return Outcome::RetryTransport;
         };
@@ -51,6 +51,7 @@ impl Worker {
                 }
             }
         };
+        drop(asking);
         self.forget_busy(name);
         self.told.store(false, Ordering::Relaxed);
         match labelling {

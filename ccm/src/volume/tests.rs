@@ -269,6 +269,26 @@ async fn b_v1_as_many_volumes_at_once_as_the_provider_allows() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn b_v1_a_write_that_takes_long_keeps_no_volume_from_being_asked_about() {
+    let bench = Bench::new().await;
+    bench
+        .cloud
+        .set_latency(GET, Duration::from_secs(1))
+        .unwrap();
+    bench.api.delay_patches(Duration::from_secs(10));
+    let started = Instant::now();
+    for number in 0..24 {
+        bench.api.put(disk(&format!("pv-{number}"), "d-1"));
+    }
+    for number in 0..24 {
+        bench.labelled(&format!("pv-{number}")).await;
+    }
+    // Three rounds of 8 lookups, and the last one's writes; 33 s were each write to hold a place.
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn m9_the_loop_stops_at_once_and_begins_no_write() {
     let bench = Bench::new().await;
     bench

@@ -28,6 +28,8 @@ struct State {
     patches: Vec<Value>,
     /// What the next patches are answered, whatever they are.
     instead: VecDeque<u16>,
+    /// How long a patch takes.
+    delay: std::time::Duration,
     /// Who is gone before the next patch is carried out.
     gone: Option<String>,
 }
@@ -77,6 +79,10 @@ impl ApiServer {
         self.state.lock().unwrap().instead.push_back(code);
     }
 
+    pub(super) fn delay_patches(&self, delay: std::time::Duration) {
+        self.state.lock().unwrap().delay = delay;
+    }
+
     pub(super) fn gone_before_next_patch(&self, name: &str) {
         self.state.lock().unwrap().gone = Some(name.to_owned());
     }
@@ -89,6 +95,8 @@ impl ApiServer {
                 let (parts, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap_or_default();
                 let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+                let delay = this.state.lock().unwrap().delay;
+                tokio::time::sleep(delay).await;
                 let (code, answer) = this.handle(&parts.method, parts.uri.path(), &body);
                 let response = Response::builder()
                     .status(code)
