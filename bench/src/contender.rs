@@ -39,6 +39,7 @@ pub(crate) struct Contender {
     provider: Option<Process>,
     ccm: Option<Process>,
     number: usize,
+    routes: bool,
 }
 
 impl Contender {
@@ -49,6 +50,7 @@ impl Contender {
             provider: None,
             ccm: None,
             number,
+            routes: false,
         };
         if kind == Kind::Ours {
             let cloud = plane.directory().join("cloud.yaml");
@@ -88,6 +90,11 @@ impl Contender {
             .join(format!("go-ccm-calls-{}.json", self.number))
     }
 
+    /// From its next start on it makes routes.
+    pub(crate) fn with_routes(&mut self) {
+        self.routes = true;
+    }
+
     /// Starts the controller.
     pub(crate) fn start(&mut self, plane: &ControlPlane, elect: bool) -> Result<()> {
         let mut command = if self.kind == Kind::Ours {
@@ -96,9 +103,14 @@ impl Contender {
             command
         } else {
             let mut command = plane.command("go-ccm");
+            let routes = if self.routes {
+                ",node-route-controller"
+            } else {
+                ""
+            };
             command
                 .args(["--cloud-provider=bench", "--authentication-skip-lookup=true"])
-                .arg("--controllers=cloud-node-controller,cloud-node-lifecycle-controller,service-lb-controller")
+                .arg(format!("--controllers=cloud-node-controller,cloud-node-lifecycle-controller,service-lb-controller{routes}"))
                 .env("GO_CCM_LATENCY", LATENCY)
                 .env("GO_CCM_CALLS", self.calls_file(plane));
             if self.kind == Kind::GoTuned {
@@ -118,6 +130,9 @@ impl Contender {
                 "--secure-port=0".to_owned(),
                 format!("--leader-elect={elect}"),
             ]);
+        if self.routes {
+            command.args(["--allocate-node-cidrs=true", "--cluster-cidr=10.0.0.0/8"]);
+        }
         let log = plane.directory().join(format!("ccm-{}.log", self.number));
         self.ccm = Some(Process::start(command, log)?);
         Ok(())

@@ -1,5 +1,7 @@
 //! What is measured.
 
+mod routes;
+
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -69,6 +71,7 @@ pub(crate) const ALL: &[Scenario] = &[
         contenders: DEFAULTS,
         run: |kind| Box::pin(hand_over(kind)),
     },
+    routes::ROUTES,
 ];
 
 const BALANCERS: usize = 200;

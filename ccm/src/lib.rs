@@ -13,6 +13,7 @@ mod node_lifecycle;
 mod provider;
 mod providers;
 mod queue;
+mod route;
 pub mod run;
 mod serve;
 mod service;

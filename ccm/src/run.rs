@@ -95,6 +95,7 @@ pub(crate) struct LoopMetrics {
     pub(crate) node: crate::node::Metrics,
     pub(crate) node_lifecycle: crate::node_lifecycle::Metrics,
     pub(crate) service: crate::service::Metrics,
+    pub(crate) route: crate::route::Metrics,
     running: Family<RunningLabels, Gauge>,
 }
 
@@ -116,6 +117,7 @@ impl LoopMetrics {
             node: crate::node::Metrics::register(registry),
             node_lifecycle: crate::node_lifecycle::Metrics::register(registry),
             service: crate::service::Metrics::register(registry),
+            route: crate::route::Metrics::register(registry),
             running,
         }
     }

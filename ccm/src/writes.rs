@@ -1,7 +1,8 @@
 //! Every patch and delete of Nodes, Services and PersistentVolumes. Each carries the UID of the object it was decided for.
 //!
-//! All patches are JSON merge patches: labels and annotations merge by key (null removes one), lists are replaced whole. A list that others
-//! write too (taints, finalizers, conditions) is replaced only at the resourceVersion that it was read at.
+//! All patches but one are JSON merge patches: labels and annotations merge by key (null removes one), lists are replaced whole. A list that others
+//! write too (taints, finalizers, conditions) is replaced only at the resourceVersion that it was read at. A Node's condition is the exception: a strategic
+//! merge patch sets the one of its type, since our view of a Node has not all of them.
 
 mod error;
 mod events;
@@ -69,18 +70,29 @@ impl Writes {
     where
         K: Resource + Prune + Clone + DeserializeOwned + Debug,
     {
-        let Some(body) = body else {
-            return Ok(base.clone());
-        };
+        match body {
+            None => Ok(base.clone()),
+            Some(body) => Self::send(api, base, &Patch::Merge(body), part).await,
+        }
+    }
+
+    async fn send<K>(
+        api: &Api<K>,
+        base: &K,
+        patch: &Patch<Value>,
+        part: Part,
+    ) -> Result<K, WriteError>
+    where
+        K: Resource + Prune + Clone + DeserializeOwned + Debug,
+    {
         let name = name_of(base)?;
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let patch = Patch::Merge(&body);
         let patched = match part {
-            Part::Object => api.patch(name, &params, &patch).await,
-            Part::Status => api.patch_status(name, &params, &patch).await,
+            Part::Object => api.patch(name, &params, patch).await,
+            Part::Status => api.patch_status(name, &params, patch).await,
         };
         match patched {
             Ok(mut object) => {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use provider_sdk::{Failure, Ownership};
 use serde::{Deserialize, Serialize};
 
-use crate::instances::Instances;
+use crate::instances::{Address, Instances};
 
 /// A route of the cloud's network.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Route {
     pub next_hop: Option<String>,
     /// The target's addresses, where routes depend on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub node_addresses: Vec<String>,
+    pub node_addresses: Vec<Address>,
     /// The owner ID that it is marked with; none where it was made by hand or by another program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_id: Option<String>,

@@ -21,6 +21,7 @@ type benchCloud struct {
 
 	mu        sync.Mutex
 	balancers map[types.UID]*v1.LoadBalancerStatus
+	routes    map[string]cloudprovider.Route
 }
 
 var (
@@ -31,7 +32,11 @@ var (
 
 // newBenchCloud makes the cloud and registers it under its name, as a vendor's package would.
 func newBenchCloud(calls *callCounter) *benchCloud {
-	cloud := &benchCloud{calls: calls, balancers: map[types.UID]*v1.LoadBalancerStatus{}}
+	cloud := &benchCloud{
+		calls:     calls,
+		balancers: map[types.UID]*v1.LoadBalancerStatus{},
+		routes:    map[string]cloudprovider.Route{},
+	}
 	cloudprovider.RegisterCloudProvider(cloudName, func(io.Reader) (cloudprovider.Interface, error) {
 		return cloud, nil
 	})
@@ -61,9 +66,6 @@ func (b *benchCloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
 // Clusters is not supported.
 func (b *benchCloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
-
-// Routes is not supported.
-func (b *benchCloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
 
 // InstanceExists is true for every node.
 func (b *benchCloud) InstanceExists(ctx context.Context, _ *v1.Node) (bool, error) {

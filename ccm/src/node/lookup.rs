@@ -108,8 +108,8 @@ fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, Trouble>>) -> Vec<Look
         .collect()
 }
 
-/// Whether a call may have failed because of one of its Nodes. Others fail whatever is asked.
-fn because_of_itself(code: TroubleCode) -> bool {
+/// Whether a call may have failed because of one of its items. Others fail whatever is asked.
+pub(crate) fn because_of_itself(code: TroubleCode) -> bool {
     match code {
         TroubleCode::Invalid
         | TroubleCode::NotFound

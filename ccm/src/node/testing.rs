@@ -3,7 +3,7 @@
 
 mod cloud;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
@@ -47,6 +47,10 @@ struct State {
     writes: Vec<String>,
     /// Runs before the next write is carried out: somebody else is faster.
     before: Option<Interference>,
+    /// The next requests are refused so.
+    refusals: VecDeque<StatusCode>,
+    /// Lists of Nodes so far.
+    lists: usize,
 }
 
 impl FakeApi {
@@ -113,6 +117,31 @@ impl FakeApi {
         self.state.lock().unwrap().before = Some(Box::new(act));
     }
 
+    /// The next requests are refused with these codes.
+    pub(crate) fn refuse(&self, codes: impl IntoIterator<Item = u16>) {
+        let codes = codes
+            .into_iter()
+            .map(|code| StatusCode::from_u16(code).unwrap());
+        self.state.lock().unwrap().refusals.extend(codes);
+    }
+
+    /// How often the Nodes were listed.
+    pub(crate) fn lists(&self) -> usize {
+        self.state.lock().unwrap().lists
+    }
+
+    /// Takes a Node away, and no watch tells of it.
+    pub(crate) fn forget(&self, name: &str) {
+        self.state.lock().unwrap().nodes.remove(name);
+    }
+
+    /// Our view of the Nodes loses this one, which is still there.
+    pub(crate) fn hide(&self, name: &str) {
+        if let Some(node) = self.node(name) {
+            self.store.apply(Event::Delete(node));
+        }
+    }
+
     pub(crate) fn client(&self) -> Client {
         let this = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -121,7 +150,11 @@ impl FakeApi {
                 let (parts, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap_or_default();
                 let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-                let (code, answer) = this.handle(&parts.method, parts.uri.path(), &body);
+                let by_type = parts
+                    .headers
+                    .get(http::header::CONTENT_TYPE)
+                    .is_some_and(|kind| kind == "application/strategic-merge-patch+json");
+                let (code, answer) = this.handle(&parts.method, parts.uri.path(), &body, by_type);
                 let response = Response::builder()
                     .status(code)
                     .header("content-type", "application/json")
@@ -137,8 +170,17 @@ impl FakeApi {
         &self,
         status: tokio::sync::watch::Receiver<ProviderStatus>,
     ) -> LoopContext {
+        self.context_with(status, &[])
+    }
+
+    /// The same with these flags.
+    pub(crate) fn context_with(
+        &self,
+        status: tokio::sync::watch::Receiver<ProviderStatus>,
+        flags: &[&str],
+    ) -> LoopContext {
         use clap::Parser as _;
-        let config = crate::args::Args::try_parse_from(["ccm"])
+        let config = crate::args::Args::try_parse_from(std::iter::once(&"ccm").chain(flags))
             .unwrap()
             .into_config()
             .unwrap();
@@ -165,12 +207,31 @@ impl FakeApi {
         }
     }
 
-    fn handle(&self, method: &Method, path: &str, body: &Value) -> (StatusCode, Value) {
+    /// `by_type`: a strategic merge patch, which merges conditions by their type.
+    fn handle(
+        &self,
+        method: &Method,
+        path: &str,
+        body: &Value,
+        by_type: bool,
+    ) -> (StatusCode, Value) {
+        let refusal = self.state.lock().unwrap().refusals.pop_front();
+        if let Some(code) = refusal {
+            return refused(code);
+        }
         if *method != Method::GET {
             let before = self.state.lock().unwrap().before.take();
             if let Some(before) = before {
                 before(self);
             }
+        }
+        if *method == Method::GET && path == "/api/v1/nodes" {
+            let mut state = self.state.lock().unwrap();
+            state.lists += 1;
+            let items: Vec<&Value> = state.nodes.values().collect();
+            let list =
+                json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items});
+            return (StatusCode::OK, list);
         }
         let Some(rest) = path.strip_prefix("/api/v1/nodes/") else {
             return refused(StatusCode::NOT_FOUND);
@@ -208,7 +269,9 @@ impl FakeApi {
             );
         }
         let kept = node["status"].clone();
-        if status {
+        if status && by_type {
+            merge_conditions(&mut node["status"], &body["status"]);
+        } else if status {
             merge(&mut node["status"], &body["status"]);
         } else {
             merge(&mut node, body);
@@ -220,6 +283,17 @@ impl FakeApi {
             serde_json::to_value(self.node(name)).unwrap(),
         )
     }
+}
+
+/// What a strategic merge patch makes of conditions: one of each type.
+fn merge_conditions(status: &mut Value, patch: &Value) {
+    let empty = Vec::new();
+    let mut all = status["conditions"].as_array().unwrap_or(&empty).clone();
+    for condition in patch["conditions"].as_array().unwrap() {
+        all.retain(|old| old["type"] != condition["type"]);
+        all.push(condition.clone());
+    }
+    status["conditions"] = all.into();
 }
 
 /// RFC 7396.
@@ -241,10 +315,10 @@ fn merge(target: &mut Value, patch: &Value) {
 }
 
 fn refused(code: StatusCode) -> (StatusCode, Value) {
-    let reason = if code == StatusCode::CONFLICT {
-        "Conflict"
-    } else {
-        "NotFound"
+    let reason = match code {
+        StatusCode::CONFLICT => "Conflict",
+        StatusCode::NOT_FOUND => "NotFound",
+        _ => "Refused",
     };
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure",

@@ -3,6 +3,7 @@
 mod balancers;
 mod instances;
 mod listing;
+mod routes;
 mod volumes;
 
 use std::future::Future;
@@ -104,6 +105,7 @@ pub(super) struct Lanes {
     pub(super) instances: Lane,
     pub(super) zones: Lane,
     pub(super) load_balancers: Lane,
+    pub(super) routes: Lane,
     pub(super) volumes: Lane,
 }
 

@@ -56,6 +56,7 @@ impl Session {
             .load_balancers
             .as_ref()
             .and_then(|c| c.max_in_flight);
+        let routes = offered.routes.as_ref().and_then(|c| c.max_in_flight);
         let volumes = offered.volumes.as_ref().and_then(|c| c.max_in_flight);
         let max_request_bytes = info.max_request_bytes.unwrap_or(DEFAULT_REQUEST_BYTES);
         Self {
@@ -68,6 +69,7 @@ impl Session {
                 instances: Lane::new(instances),
                 zones: Lane::new(instances),
                 load_balancers: Lane::new(balancers),
+                routes: Lane::new(routes),
                 volumes: Lane::new(volumes),
             },
             max_request_bytes: usize::try_from(max_request_bytes).unwrap_or(usize::MAX),

@@ -46,6 +46,11 @@ impl ProviderStatus {
         self.session.is_some() && self.probe == api::ProbeState::Ready && self.scope_accepted
     }
 
+    /// Whether routes may be removed: as Nodes.
+    pub(crate) fn may_delete_routes(&self) -> bool {
+        self.may_delete_nodes()
+    }
+
     /// For people: what is wrong; empty when all is well.
     pub(crate) fn complaint(&self) -> &str {
         if self.message.is_empty() {

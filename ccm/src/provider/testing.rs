@@ -95,6 +95,14 @@ pub(crate) fn initialize_request() -> Arc<api::InitializeRequest> {
 
 /// Starts `maintain` for a provider `mock`; it leads when `lead` is called.
 pub(crate) fn maintained(connector: impl Connector + 'static) -> Running {
+    maintained_probed(connector, super::PROBE_PERIOD)
+}
+
+/// The same with another probe period: for tests of days.
+pub(crate) fn maintained_probed(
+    connector: impl Connector + 'static,
+    probe_period: Duration,
+) -> Running {
     let (status, watching) = watch::channel(ProviderStatus::default());
     let (leading, led) = watch::channel(None);
     let (annotations, annotated) = watch::channel(BTreeMap::new());
@@ -124,7 +132,7 @@ pub(crate) fn maintained(connector: impl Connector + 'static) -> Running {
         record_scope: Arc::new(record),
         accept_command:
             "kubectl annotate lease -n kube-system ccm --overwrite grpc-ccm.io/cloud-scope".into(),
-        probe_period: super::PROBE_PERIOD,
+        probe_period,
         max_call_deadline: Duration::from_mins(15),
         metrics: Metrics::register(&mut registry),
         seed: 7,

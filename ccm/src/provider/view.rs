@@ -94,7 +94,7 @@ pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
             .and_then(|status| status.addresses.as_deref())
             .unwrap_or_default()
             .iter()
-            .filter_map(address_view)
+            .filter_map(node_address)
             .collect(),
         labels: match &projection.labels {
             Keys::All => node.metadata.labels.clone().unwrap_or_default(),
@@ -288,7 +288,8 @@ fn timestamp(time: &Time) -> prost_types::Timestamp {
 }
 
 /// An address of a type that the contract does not know is left out.
-fn address_view(address: &core::NodeAddress) -> Option<api::NodeAddress> {
+/// One address of a Node; `None` where the contract has no such type.
+pub(crate) fn node_address(address: &core::NodeAddress) -> Option<api::NodeAddress> {
     let kind = match address.type_.as_str() {
         "Hostname" => api::NodeAddressType::Hostname,
         "InternalIP" => api::NodeAddressType::InternalIp,

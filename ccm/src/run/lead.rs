@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{LoopContext, LoopMetrics, announce};
-use crate::args::{Controller, Side};
+use crate::args::{Controller, RouteConfig, Side};
 use crate::lease::{Elector, Lost, Term};
 use crate::provider::ProviderStatus;
-use crate::{node, node_lifecycle, service, volume};
+use crate::{node, node_lifecycle, route, service, volume};
 
 /// How long loops may finish what they are at before their calls are cancelled.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -193,8 +193,12 @@ async fn silent(status: &watch::Receiver<ProviderStatus>, began: Instant, timeou
     }
 }
 
-/// Whether a controller can run on what a provider offers; else why not (B-M2).
-fn obstacle(controller: Controller, capabilities: &Capabilities) -> Option<&'static str> {
+/// Whether a controller can run on what a provider offers; else why not (B-M2, B-R1).
+fn obstacle(
+    controller: Controller,
+    capabilities: &Capabilities,
+    route: &RouteConfig,
+) -> Option<&'static str> {
     match controller {
         Controller::CloudNode | Controller::CloudNodeLifecycle => capabilities
             .instances
@@ -204,7 +208,16 @@ fn obstacle(controller: Controller, capabilities: &Capabilities) -> Option<&'sta
             .load_balancers
             .is_none()
             .then_some("the provider offers no load balancers"),
-        Controller::NodeRoute => Some("this version has no route controller yet"),
+        Controller::NodeRoute if !route.configure_cloud_routes => {
+            Some("--configure-cloud-routes is false")
+        }
+        Controller::NodeRoute if !route.allocate_node_cidrs => {
+            Some("--allocate-node-cidrs is not set")
+        }
+        Controller::NodeRoute => capabilities
+            .routes
+            .is_none()
+            .then_some("the provider offers no routes"),
         Controller::VolumeLabel => capabilities
             .volumes
             .is_none()
@@ -251,7 +264,8 @@ impl Loops {
                     Some("the leader migration gives it to another component"),
                 ),
             };
-            let why = kept_off.or_else(|| obstacle(*controller, capabilities));
+            let why =
+                kept_off.or_else(|| obstacle(*controller, capabilities, &context.config.route));
             match (why, self.running.contains_key(controller)) {
                 (None, true) => {}
                 // One loop of a kind at a time: it starts again when the old one is over.
@@ -308,8 +322,7 @@ impl Loops {
                 }
                 Controller::ServiceLb => service::run(context, loops.service).await,
                 Controller::VolumeLabel => volume::run(context).await,
-                // Never started: see `obstacle`.
-                Controller::NodeRoute => {}
+                Controller::NodeRoute => route::run(context, loops.route).await,
             }
         });
         self.running.insert(controller, (stop, task));
@@ -362,6 +375,13 @@ mod tests {
 
     use super::*;
 
+    const ROUTES: RouteConfig = RouteConfig {
+        allocate_node_cidrs: true,
+        configure_cloud_routes: true,
+        reconciliation_period: Duration::from_secs(10),
+        concurrent_syncs: None,
+    };
+
     #[test]
     fn b_m2_a_controller_without_its_capability_is_skipped() {
         let nothing = Capabilities::default();
@@ -377,6 +397,10 @@ mod tests {
             volumes: Some(api::VolumeCapability::default()),
             ..Capabilities::default()
         };
+        let routes = Capabilities {
+            routes: Some(api::RouteCapability::default()),
+            ..Capabilities::default()
+        };
         for (controller, capabilities, runs) in [
             (Controller::VolumeLabel, &volumes, true),
             (Controller::VolumeLabel, &instances, false),
@@ -386,12 +410,34 @@ mod tests {
             (Controller::CloudNodeLifecycle, &balancers, false),
             (Controller::ServiceLb, &balancers, true),
             (Controller::ServiceLb, &instances, false),
+            (Controller::NodeRoute, &routes, true),
+            (Controller::NodeRoute, &instances, false),
         ] {
             assert_eq!(
-                obstacle(controller, capabilities).is_none(),
+                obstacle(controller, capabilities, &ROUTES).is_none(),
                 runs,
                 "{controller:?}"
             );
+        }
+    }
+
+    #[test]
+    fn b_r1_routes_are_configured_only_where_both_flags_ask_for_it() {
+        let routes = Capabilities {
+            routes: Some(api::RouteCapability::default()),
+            ..Capabilities::default()
+        };
+        for (allocate_node_cidrs, configure_cloud_routes, why) in [
+            (true, true, None),
+            (false, true, Some("--allocate-node-cidrs is not set")),
+            (true, false, Some("--configure-cloud-routes is false")),
+        ] {
+            let config = RouteConfig {
+                allocate_node_cidrs,
+                configure_cloud_routes,
+                ..ROUTES
+            };
+            assert_eq!(obstacle(Controller::NodeRoute, &routes, &config), why);
         }
     }
 }

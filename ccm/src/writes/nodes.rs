@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, Taint};
 use kube::Api;
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::{DeleteParams, Patch, Preconditions};
 use serde_json::{Value, json};
 
 use super::{Part, WriteError, Writes, name_of, patch_metadata, told_apart};
@@ -61,6 +61,11 @@ impl NodeStatusPatch {
     }
 }
 
+pub(super) fn condition_body(base: &Node, condition: &NodeCondition) -> Value {
+    let metadata = patch_metadata(base, true);
+    json!({ "metadata": metadata, "status": { "conditions": [condition] } })
+}
+
 impl Writes {
     fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
@@ -83,6 +88,16 @@ impl Writes {
         patch: &NodeStatusPatch,
     ) -> Result<Node, WriteError> {
         Self::patch(&self.nodes(), base, patch.body(base), Part::Status).await
+    }
+
+    /// Sets this condition among the others, at the resourceVersion that `base` was read at. Returns as `patch_node`.
+    pub(crate) async fn set_node_condition(
+        &self,
+        base: &Node,
+        condition: &NodeCondition,
+    ) -> Result<Node, WriteError> {
+        let patch = Patch::Strategic(condition_body(base, condition));
+        Self::send(&self.nodes(), base, &patch, Part::Status).await
     }
 
     /// Reads the Node from the API server, not from the cache, with all its fields (managed fields too); `None` when there is none.

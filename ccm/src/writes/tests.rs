@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{LoadBalancerStatus, Node, NodeAddress, Service, Taint};
+use k8s_openapi::api::core::v1::{
+    LoadBalancerStatus, Node, NodeAddress, NodeCondition, Service, Taint,
+};
 
 use super::*;
 
@@ -101,5 +103,21 @@ fn b_s5_an_empty_status_clears_the_ingresses() {
             "metadata": { "uid": "u", "resourceVersion": "7" },
             "status": { "loadBalancer": { "ingress": null }, "conditions": [] },
         }))
+    );
+}
+
+#[test]
+fn b_r4_a_condition_is_set_alone_at_the_version_that_was_read() {
+    let condition = NodeCondition {
+        type_: "NetworkUnavailable".to_owned(),
+        status: "False".to_owned(),
+        ..NodeCondition::default()
+    };
+    assert_eq!(
+        nodes::condition_body(&node(), &condition),
+        json!({
+            "metadata": { "uid": "u", "resourceVersion": "7" },
+            "status": { "conditions": [{ "type": "NetworkUnavailable", "status": "False" }] },
+        })
     );
 }

@@ -17,6 +17,7 @@ mod nodes;
 mod process;
 mod provider;
 mod proxy;
+mod routes;
 mod services;
 mod volumes;
 mod world;

@@ -95,7 +95,7 @@ fn shown(found: &cloud::Instance, settings: &Fixture, metadata: bool) -> Instanc
     instance
 }
 
-fn address(address: &Address) -> NodeAddress {
+pub(super) fn address(address: &Address) -> NodeAddress {
     let kind = match address {
         Address::Hostname(_) => AddressKind::Hostname,
         Address::InternalIp(_) => AddressKind::InternalIp,
@@ -104,4 +104,16 @@ fn address(address: &Address) -> NodeAddress {
         Address::ExternalDns(_) => AddressKind::ExternalDns,
     };
     NodeAddress::new(kind, address.text())
+}
+
+/// The same the other way round; `None` for an IP address that is none.
+pub(super) fn address_from(address: &NodeAddress) -> Option<Address> {
+    let text = address.address.clone();
+    Some(match address.kind {
+        AddressKind::Hostname => Address::Hostname(text),
+        AddressKind::InternalIp => Address::InternalIp(text.parse().ok()?),
+        AddressKind::ExternalIp => Address::ExternalIp(text.parse().ok()?),
+        AddressKind::InternalDns => Address::InternalDns(text),
+        AddressKind::ExternalDns => Address::ExternalDns(text),
+    })
 }

@@ -2,6 +2,7 @@
 
 use provider_sdk::{Answers, Call, Failure, Route, RouteOptions, Routes, async_trait};
 
+use super::instances::{address, address_from};
 use super::{MockProvider, not_saved};
 use crate::cloud::State;
 use crate::routes::{self as cloud, RouteWrite};
@@ -18,6 +19,7 @@ impl Routes for MockProvider {
             node_name: route.node_name.clone(),
             provider_id: route.provider_id.clone(),
             next_hop: route.next_hop.clone(),
+            node_addresses: route.node_addresses.iter().map(address).collect(),
             blackhole: route.is_blackhole(instances),
             ownership: Some(route.ownership(|owner| call.owns(owner))),
             ..Route::default()
@@ -129,14 +131,17 @@ fn one(answers: &Answers<()>, route: &Route) -> Result<(), Failure> {
 fn wanted(call: &Call, route: &Route) -> cloud::Route {
     let cluster = call.cluster();
     let destination = route.destination_cidr.replace(['/', ':', '.'], "-");
-    let addresses = route.node_addresses.iter();
     cloud::Route {
         name: format!("{}-{}-{destination}", cluster.name, route.name_hint),
         destination_cidr: route.destination_cidr.clone(),
         node_name: route.node_name.clone(),
         provider_id: route.provider_id.clone(),
         next_hop: route.next_hop.clone(),
-        node_addresses: addresses.map(|address| address.address.clone()).collect(),
+        node_addresses: route
+            .node_addresses
+            .iter()
+            .filter_map(address_from)
+            .collect(),
         owner_id: Some(cluster.owner_id.clone()),
     }
 }

@@ -1,0 +1,306 @@
+//! RouteService.
+
+use std::collections::BTreeMap;
+
+use api::route_service_client::RouteServiceClient;
+use cloud_provider_api::v1alpha1 as api;
+use futures::future::{BoxFuture, join_all};
+use prost::Message;
+
+use super::super::connect::Link;
+use super::super::limits::{self, MAX_ANSWER_BYTES};
+use super::super::{Session, Trouble, TroubleCode};
+use super::listing::{Part, collect};
+use super::{Answered, Rpc, timed};
+use crate::lease::Fence;
+
+fn client(link: Link) -> RouteServiceClient<Link> {
+    RouteServiceClient::with_origin(link, Link::origin())
+        .max_decoding_message_size(MAX_ANSWER_BYTES)
+}
+
+/// What CreateRoutes and DeleteRoutes answer.
+type Answer = Answered<Vec<api::RouteResult>>;
+
+impl Session {
+    /// `RouteCapability.max_batch`, with its default.
+    pub(crate) fn max_route_batch(&self) -> usize {
+        self.route_capability()
+            .and_then(|routes| routes.max_batch)
+            .filter(|batch| *batch > 0)
+            .map_or(100, |batch| batch as usize)
+    }
+
+    /// What the provider says of its RouteService; `None`: it has none.
+    pub(crate) fn route_capability(&self) -> Option<&api::RouteCapability> {
+        self.info.capabilities.as_ref()?.routes.as_ref()
+    }
+
+    fn route_rpc(&self, name: &'static str) -> Result<Rpc<'_>, Trouble> {
+        self.offered("routes", self.route_capability().is_some())?;
+        Ok(Rpc {
+            name,
+            lane: &self.lanes.routes,
+            deadline: self.deadlines.routes,
+        })
+    }
+
+    /// All routes of the cluster's network; `Err` where the listing was not complete. What a single route says is not checked.
+    pub(crate) async fn list_routes(&self) -> Result<Vec<api::Route>, Trouble> {
+        let rpc = Rpc {
+            deadline: self.deadlines.list,
+            ..self.route_rpc("ListRoutes")?
+        };
+        let request = api::ListRoutesRequest {
+            cluster: Some(self.cluster.clone()),
+        };
+        self.call(rpc, None, |link, deadline| async move {
+            use api::list_routes_response::Part as P;
+            let stream = client(link)
+                .list_routes(timed(request, deadline))
+                .await?
+                .into_inner();
+            let list = collect(stream, |message| match message.part {
+                None => Part::Unset,
+                Some(P::Failed(failure)) => Part::Failed(failure),
+                Some(P::Routes(list)) => Part::Items(list.routes),
+                Some(P::End(end)) => Part::End(end),
+            })
+            .await?;
+            Ok(Answered::well(list))
+        })
+        .await
+    }
+
+    /// CreateRoutes. The answers are in the order of `routes`, each matched by its `route_key` (never twice the same), so that a result that is missing,
+    /// doubled or unset is that route's `Fault`. `Err`: the call failed as a whole, and nothing is known of any of them. `routes` is at most
+    /// `max_route_batch` long; it is cut further to `max_request_bytes`.
+    pub(crate) async fn create_routes(
+        &self,
+        fence: &Fence,
+        routes: Vec<api::Route>,
+    ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
+        let rpc = self.route_rpc("CreateRoutes")?;
+        self.write_routes(routes, |routes| {
+            let request = api::CreateRoutesRequest {
+                cluster: Some(self.cluster.clone()),
+                routes,
+            };
+            Box::pin(self.call(rpc, Some(fence), |link, deadline| async move {
+                let answer = client(link)
+                    .create_routes(timed(request, deadline))
+                    .await?
+                    .into_inner();
+                results(answer.failed, answer.results)
+            }))
+        })
+        .await
+    }
+
+    /// DeleteRoutes; as `create_routes`.
+    pub(crate) async fn delete_routes(
+        &self,
+        fence: &Fence,
+        routes: Vec<api::Route>,
+    ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
+        let rpc = self.route_rpc("DeleteRoutes")?;
+        self.write_routes(routes, |routes| {
+            let request = api::DeleteRoutesRequest {
+                cluster: Some(self.cluster.clone()),
+                routes,
+            };
+            Box::pin(self.call(rpc, Some(fence), |link, deadline| async move {
+                let answer = client(link)
+                    .delete_routes(timed(request, deadline))
+                    .await?
+                    .into_inner();
+                results(answer.failed, answer.results)
+            }))
+        })
+        .await
+    }
+
+    /// Cuts the routes into requests that fit, sends them, and gives each route its answer.
+    async fn write_routes<'a>(
+        &'a self,
+        mut routes: Vec<api::Route>,
+        send: impl Fn(Vec<api::Route>) -> BoxFuture<'a, Result<Vec<api::RouteResult>, Trouble>>,
+    ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
+        let cluster = self.cluster.encoded_len();
+        // A field of the request: its tag, its length, itself.
+        let frame = 1 + prost::length_delimiter_len(cluster) + cluster;
+        let cut = limits::cut_batches(
+            routes.iter().map(Message::encoded_len),
+            frame,
+            self.max_route_batch(),
+            self.max_request_bytes,
+        );
+        let keys: Vec<String> = routes.iter().map(|route| route.route_key.clone()).collect();
+        let requests = cut.batches.iter().map(|range| {
+            let batch = routes.get_mut(range.clone()).unwrap_or_default();
+            send(batch.iter_mut().map(std::mem::take).collect())
+        });
+        let requests: Vec<_> = requests.collect();
+        let answers = join_all(requests).await;
+        if cut.too_large.is_empty()
+            && let [Err(only)] = answers.as_slice()
+        {
+            return Err(only.clone());
+        }
+        let mut written: Vec<Option<Result<(), Trouble>>> = keys.iter().map(|_| None).collect();
+        for (index, trouble) in cut.too_large {
+            if let Some(slot) = written.get_mut(index) {
+                *slot = Some(Err(trouble));
+            }
+        }
+        for (range, answer) in cut.batches.iter().zip(answers) {
+            let asked = keys.get(range.clone()).unwrap_or_default();
+            let found = match answer {
+                Ok(results) => self.matched(asked, results),
+                Err(trouble) => asked.iter().map(|_| Err(trouble.clone())).collect(),
+            };
+            for (slot, result) in written.iter_mut().skip(range.start).zip(found) {
+                *slot = Some(result);
+            }
+        }
+        let unsent = || Err(Trouble::fault("the route was in no request"));
+        Ok(written
+            .into_iter()
+            .map(|result| result.unwrap_or_else(unsent))
+            .collect())
+    }
+
+    fn matched(
+        &self,
+        asked: &[String],
+        results: Vec<api::RouteResult>,
+    ) -> Vec<Result<(), Trouble>> {
+        let (matched, strays) = match_results(asked, results);
+        if !strays.is_empty() {
+            tracing::warn!(
+                provider = %self.name,
+                routes = ?strays,
+                "the provider answered for routes that nobody asked about: ignored"
+            );
+        }
+        matched
+    }
+}
+
+/// The results of an answer, unless it failed as a whole. Trouble of one route that concerns all is told.
+fn results(
+    failed: Option<api::Failure>,
+    results: Vec<api::RouteResult>,
+) -> Result<Answer, Trouble> {
+    use api::route_result::Outcome;
+    if let Some(failure) = failed {
+        return Err(failure.into());
+    }
+    let told = results
+        .iter()
+        .filter_map(|result| match &result.outcome {
+            Some(Outcome::Failed(failure)) => Some(Trouble::from(failure.clone())),
+            Some(Outcome::Done(_)) | None => None,
+        })
+        .filter(|trouble| {
+            matches!(
+                trouble.code,
+                TroubleCode::Throttled | TroubleCode::NotInitialized
+            )
+        })
+        .max_by_key(|trouble| (trouble.code, trouble.retry_after));
+    Ok(Answered {
+        answer: results,
+        told,
+    })
+}
+
+/// Gives each result to the route that it names; and names that nobody asked about (cut, at most 10).
+fn match_results(
+    asked: &[String],
+    results: Vec<api::RouteResult>,
+) -> (Vec<Result<(), Trouble>>, Vec<String>) {
+    use api::route_result::Outcome;
+    let index: BTreeMap<&str, usize> = asked
+        .iter()
+        .enumerate()
+        .map(|(position, key)| (key.as_str(), position))
+        .collect();
+    let mut found: Vec<Option<Result<(), Trouble>>> = asked.iter().map(|_| None).collect();
+    let mut strays = Vec::new();
+    for result in results {
+        let key = result.route_key.as_str();
+        let Some(slot) = index.get(key).and_then(|position| found.get_mut(*position)) else {
+            if strays.len() < 10 {
+                strays.push(limits::shown(key).to_owned());
+            }
+            continue;
+        };
+        *slot = Some(match (&slot, result.outcome) {
+            (Some(_), _) => Err(Trouble::fault(format!(
+                "the provider's answer names the route {key:?} more than once"
+            ))),
+            (None, None) => Err(Trouble::fault(format!(
+                "the provider's answer for the route {key:?} has no outcome, or one that this contract minor does not know"
+            ))),
+            (None, Some(Outcome::Failed(failure))) => Err(failure.into()),
+            (None, Some(Outcome::Done(_))) => Ok(()),
+        });
+    }
+    let missing = |key: &String| {
+        Err(Trouble::fault(format!(
+            "the provider's answer has no result for the route {key:?}"
+        )))
+    };
+    let found = found.into_iter().zip(asked);
+    let found = found.map(|(result, key)| result.unwrap_or_else(|| missing(key)));
+    (found.collect(), strays)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(key: &str, outcome: Option<api::route_result::Outcome>) -> api::RouteResult {
+        api::RouteResult {
+            route_key: key.to_owned(),
+            outcome,
+        }
+    }
+
+    #[test]
+    fn b_r2_results_go_by_key_never_by_position() {
+        use api::route_result::Outcome::{Done, Failed};
+        let asked: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
+        let busy = api::Failure {
+            code: api::FailureCode::Busy.into(),
+            ..api::Failure::default()
+        };
+        let (found, strays) = match_results(
+            &asked,
+            vec![
+                result("e", Some(Done(api::Done {}))),
+                result("z", Some(Done(api::Done {}))),
+                result("d", None),
+                result("b", Some(Failed(busy))),
+                result("c", Some(Done(api::Done {}))),
+                result("c", Some(Done(api::Done {}))),
+            ],
+        );
+        let codes: Vec<_> = found
+            .iter()
+            .map(|result| result.as_ref().map_err(|trouble| trouble.code))
+            .collect();
+        assert_eq!(
+            codes,
+            [
+                Err(TroubleCode::Fault),
+                Err(TroubleCode::Busy),
+                Err(TroubleCode::Fault),
+                Err(TroubleCode::Fault),
+                Ok(&()),
+            ]
+        );
+        assert_eq!(strays, ["z"]);
+    }
+}

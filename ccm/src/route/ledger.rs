@@ -1,0 +1,404 @@
+//! What is known of each destination, and when it may be tried again. Pure: `now` is passed in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use ipnet::IpNet;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
+
+use crate::provider::{Retry, Trouble, TroubleCode};
+
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LONGEST_RETRY: Duration = Duration::from_mins(5);
+
+/// What is known of the route that a Node wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing that a condition could be made of.
+    #[default]
+    Unknown,
+    /// It is there.
+    There,
+    /// It is not there, and could not be made.
+    Failed,
+}
+
+/// Who works on a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Touched {
+    Working,
+    Ended(Instant),
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// The UID of the Node that wants it.
+    node: Option<String>,
+    state: State,
+    /// In a row.
+    failures: u32,
+    /// Not before.
+    due: Option<Instant>,
+    /// The last failure was the transport's.
+    transport: bool,
+    /// What was refused as INVALID: something else may be tried at once.
+    refused: Option<api::Route>,
+    /// A call of its own failed as a whole: it is sent alone.
+    alone: bool,
+    touched: Option<Touched>,
+    /// A look passed over it while it was worked on.
+    look_again: bool,
+}
+
+/// What a list says of a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    /// What is there.
+    Something,
+    /// Nothing: somebody worked on it since the list was asked for.
+    LookAgain,
+    /// Nothing: somebody works on it, and [`Ledger::take_look_again`] tells when it is over.
+    LookWhenDone,
+}
+
+/// A Node, by what a reader needs to find it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NodeName {
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+/// What a failure leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    /// When it is tried again.
+    pub(super) again_in: Duration,
+    /// Whether an event tells of it.
+    pub(super) event: bool,
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ended<'a> {
+    /// As asked.
+    Done,
+    /// The provider's answer for this route.
+    Failed(&'a Trouble),
+    /// The call failed as a whole: nothing is known of this route.
+    Unknown(&'a Trouble),
+    /// It was never sent.
+    Unsent,
+}
+
+/// All destinations that a Node wants or that something is going on with. No second copy of Nodes or routes.
+pub(super) struct Ledger {
+    entries: BTreeMap<IpNet, Entry>,
+    /// Nodes that want routes: by UID, name and destinations.
+    nodes: BTreeMap<String, (String, Vec<IpNet>)>,
+    /// Blackholes that the last list showed where a Node wants a route.
+    doubted: BTreeSet<(IpNet, String)>,
+    random: ChaCha8Rng,
+    look_again: bool,
+}
+
+impl Ledger {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            doubted: BTreeSet::new(),
+            random: ChaCha8Rng::seed_from_u64(seed),
+            look_again: false,
+        }
+    }
+
+    /// What a list that was asked for then says of this destination.
+    pub(super) fn says(&mut self, destination: &IpNet, asked_at: Instant) -> Says {
+        let Some(entry) = self.entries.get_mut(destination) else {
+            return Says::Something;
+        };
+        match entry.touched {
+            Some(Touched::Working) => {
+                entry.look_again = true;
+                Says::LookWhenDone
+            }
+            Some(Touched::Ended(at)) if at >= asked_at => Says::LookAgain,
+            Some(Touched::Ended(_)) | None => Says::Something,
+        }
+    }
+
+    /// Whether a look passed over something that is over now.
+    pub(super) fn take_look_again(&mut self) -> bool {
+        std::mem::take(&mut self.look_again)
+    }
+
+    /// When this may be tried; `None`: now.
+    pub(super) fn not_before(
+        &self,
+        destination: &IpNet,
+        create: Option<&api::Route>,
+        now: Instant,
+    ) -> Option<Instant> {
+        let entry = self.entries.get(destination)?;
+        let changed = entry.refused.is_some() && entry.refused.as_ref() != create;
+        entry.due.filter(|due| *due > now && !changed)
+    }
+
+    /// The routes of a pass: what Nodes want, and what is known of them now. Who wants nothing any more is forgotten.
+    pub(super) fn learn(
+        &mut self,
+        nodes: BTreeMap<String, (String, Vec<IpNet>)>,
+        owners: &BTreeMap<IpNet, String>,
+        known: &BTreeMap<IpNet, Known>,
+        listed: &BTreeSet<IpNet>,
+    ) {
+        self.nodes = nodes;
+        self.entries.retain(|destination, entry| {
+            entry.touched == Some(Touched::Working)
+                || owners.contains_key(destination)
+                || entry.due.is_some() && listed.contains(destination)
+        });
+        for (destination, uid) in owners {
+            let entry = self.entries.entry(*destination).or_default();
+            if entry.node.as_ref() != Some(uid) {
+                // Another Node has it now: what was known is of the one before.
+                entry.state = State::Unknown;
+                entry.node = Some(uid.clone());
+            }
+            match known.get(destination) {
+                Some(Known::There) => {
+                    entry.state = State::There;
+                    entry.failures = 0;
+                    entry.due = None;
+                    entry.refused = None;
+                }
+                Some(Known::Crowded) => entry.state = State::There,
+                // It was tried, and the cloud's own list shows that it did not come to be. Where it is just tried again, the first time is forgiven:
+                // nobody knew, and a condition is not to flap.
+                Some(Known::Missing) if entry.failures > 0 => entry.state = State::Failed,
+                Some(Known::Making) if entry.failures > 1 => entry.state = State::Failed,
+                Some(Known::Missing | Known::Making) if entry.state == State::There => {
+                    entry.state = State::Unknown;
+                }
+                Some(Known::Missing | Known::Making | Known::Old | Known::Doubtful) | None => {}
+            }
+        }
+    }
+
+    /// Whether the list before this one said so too; notes that this one does.
+    pub(super) fn doubt(&mut self, blackholes: BTreeSet<(IpNet, String)>) {
+        self.doubted = blackholes;
+    }
+
+    /// Whether the last list called this route a blackhole.
+    pub(super) fn doubted(&self, destination: IpNet, name: &str) -> bool {
+        self.doubted.contains(&(destination, name.to_owned()))
+    }
+
+    /// A call for this destination is about to be made.
+    pub(super) fn begin(&mut self, destination: IpNet) {
+        self.entries.entry(destination).or_default().touched = Some(Touched::Working);
+    }
+
+    /// Whether it is sent alone.
+    pub(super) fn is_alone(&self, destination: &IpNet) -> bool {
+        self.entries
+            .get(destination)
+            .is_some_and(|entry| entry.alone)
+    }
+
+    /// The route was made, or not.
+    pub(super) fn created(
+        &mut self,
+        destination: IpNet,
+        sent: &api::Route,
+        ended: Ended<'_>,
+        now: Instant,
+    ) -> Option<Failed> {
+        let failed = self.ended(destination, ended, now);
+        let entry = self.entries.entry(destination).or_default();
+        entry.refused = None;
+        match ended {
+            Ended::Done => {
+                entry.state = State::There;
+                entry.failures = 0;
+            }
+            Ended::Failed(trouble) if says_something(trouble.code) => {
+                entry.state = State::Failed;
+                if trouble.code == TroubleCode::Invalid {
+                    entry.refused = Some(sent.clone());
+                }
+            }
+            Ended::Failed(_) | Ended::Unknown(_) | Ended::Unsent => entry.state = State::Unknown,
+        }
+        failed
+    }
+
+    /// A route was removed, or not. `in_the_way`: the Node's own route is not there while this one is.
+    pub(super) fn deleted(
+        &mut self,
+        destination: IpNet,
+        in_the_way: bool,
+        ended: Ended<'_>,
+        now: Instant,
+    ) -> Option<Failed> {
+        let failed = self.ended(destination, ended, now);
+        let entry = self.entries.entry(destination).or_default();
+        if let Ended::Failed(trouble) = ended
+            && in_the_way
+            && says_something(trouble.code)
+        {
+            entry.state = State::Failed;
+        }
+        failed
+    }
+
+    fn ended(&mut self, destination: IpNet, ended: Ended<'_>, now: Instant) -> Option<Failed> {
+        let jitter = self.random.random_range(0.0..1.0);
+        let entry = self.entries.entry(destination).or_default();
+        entry.touched = Some(Touched::Ended(now));
+        self.look_again |= std::mem::take(&mut entry.look_again);
+        let trouble = match ended {
+            Ended::Done => {
+                entry.due = None;
+                entry.alone = false;
+                entry.transport = false;
+                return None;
+            }
+            Ended::Unsent => return None,
+            Ended::Failed(trouble) | Ended::Unknown(trouble) => trouble,
+        };
+        if let Ended::Failed(_) = ended {
+            entry.alone = false;
+        }
+        let reaction = trouble.reaction_jittered(entry.failures, jitter);
+        let again_in = match reaction.retry {
+            Retry::WhenChangedElse(wait) | Retry::After(wait) => wait,
+            Retry::Backoff | Retry::TransportBackoff => backoff(entry.failures, jitter),
+        };
+        entry.failures = entry.failures.saturating_add(1);
+        entry.due = Some(now + again_in);
+        entry.transport = reaction.retry == Retry::TransportBackoff;
+        Some(Failed {
+            again_in,
+            event: reaction.event,
+        })
+    }
+
+    /// A call with this route alone failed as a whole.
+    pub(super) fn set_alone(&mut self, destination: IpNet) {
+        self.entries.entry(destination).or_default().alone = true;
+    }
+
+    /// A provider that is back: what the transport failed is due now (▲M9).
+    pub(super) fn reset_transport_backoffs(&mut self, now: Instant) {
+        for entry in self.entries.values_mut().filter(|entry| entry.transport) {
+            entry.transport = false;
+            entry.due = entry.due.map(|due| due.min(now));
+        }
+    }
+
+    /// Nobody knows any more who works on what.
+    pub(super) fn forget_work(&mut self, now: Instant) {
+        for entry in self.entries.values_mut() {
+            if entry.touched == Some(Touched::Working) {
+                entry.touched = Some(Touched::Ended(now));
+                entry.state = State::Unknown;
+            }
+        }
+    }
+
+    /// The Node that wants this destination.
+    pub(super) fn node_of(&self, destination: &IpNet) -> Option<NodeName> {
+        let uid = self.entries.get(destination)?.node.as_ref()?;
+        let (name, _) = self.nodes.get(uid)?;
+        Some(NodeName {
+            name: name.clone(),
+            uid: uid.clone(),
+        })
+    }
+
+    /// Whether all routes of a Node are there (B-R4); `None`: not known, and then its condition is left as it is.
+    pub(super) fn verdict(&self, uid: &str) -> Option<bool> {
+        let (_, destinations) = self.nodes.get(uid)?;
+        let states: Vec<State> = destinations
+            .iter()
+            .map(|destination| match self.entries.get(destination) {
+                Some(entry) if entry.node.as_deref() == Some(uid) => entry.state,
+                // Another Node has the same CIDR, and the route.
+                Some(_) => State::Failed,
+                None => State::Unknown,
+            })
+            .collect();
+        if states.contains(&State::Failed) {
+            Some(false)
+        } else if states.iter().all(|state| *state == State::There) {
+            Some(true)
+        } else {
+            None
+        }
+    }
+
+    /// All Nodes that want routes.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeName> {
+        self.nodes.iter().map(|(uid, (name, _))| NodeName {
+            name: name.clone(),
+            uid: uid.clone(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// What a list says of a route that a Node wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It is there.
+    There,
+    /// It is there, beside others that go.
+    Crowded,
+    /// It is not there, or something else is in its place.
+    Missing,
+    /// It is not there, and is made now.
+    Making,
+    /// It is there with the Node's former addresses.
+    Old,
+    /// It is said to be a blackhole, for the first time.
+    Doubtful,
+}
+
+/// Whether a failure in the body says that the route was not made. What concerns the provider itself says nothing of a route.
+fn says_something(code: TroubleCode) -> bool {
+    match code {
+        TroubleCode::Invalid
+        | TroubleCode::Precondition
+        | TroubleCode::NotFound
+        | TroubleCode::Conflict
+        | TroubleCode::Busy
+        | TroubleCode::Throttled
+        | TroubleCode::Credentials
+        | TroubleCode::Unavailable
+        | TroubleCode::Internal => true,
+        TroubleCode::NotInitialized
+        | TroubleCode::Unknown
+        | TroubleCode::Deadline
+        | TroubleCode::Disconnected
+        | TroubleCode::Fault
+        | TroubleCode::Fenced => false,
+    }
+}
+
+/// `5 s * 2^failures`, at most 5 min, less up to a quarter.
+fn backoff(failures: u32, jitter: f64) -> Duration {
+    let whole = 2_u32
+        .checked_pow(failures)
+        .and_then(|factor| FIRST_RETRY.checked_mul(factor))
+        .map_or(LONGEST_RETRY, |delay| delay.min(LONGEST_RETRY));
+    whole.mul_f64(1.0 - jitter / 4.0)
+}

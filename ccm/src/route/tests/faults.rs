@@ -1,0 +1,430 @@
+//! What can happen to the route controller, and what it does then: the rows of `docs/faults.md`.
+
+use super::*;
+
+const CODES: [FailureCode; 9] = [
+    FailureCode::Invalid,
+    FailureCode::Precondition,
+    FailureCode::Conflict,
+    FailureCode::Busy,
+    FailureCode::Throttled,
+    FailureCode::Credentials,
+    FailureCode::Unavailable,
+    FailureCode::NotInitialized,
+    FailureCode::Internal,
+];
+
+/// Fault: CreateRoutes answers one route with each code of the error table | that route alone waits as its code asks and is then made, its Node is NetworkUnavailable meanwhile, the others are routed at once
+#[tokio::test(start_paused = true)]
+async fn fault_route_a_create_fails_with_each_code() {
+    for code in CODES {
+        let world = World::started(0, |_| {}).await;
+        world.fault(
+            Fault::failure("CreateRoutes", code)
+                .subject(cidr(1))
+                .times(1),
+        );
+        for i in 0..3 {
+            world.join(i);
+        }
+        let took = world
+            .until("the others", |world| {
+                world.condition(0) == "False RouteCreated"
+                    && world.condition(2) == "False RouteCreated"
+            })
+            .await;
+        assert!(took < Duration::from_secs(2), "{code:?} {took:?}");
+        world.until("made", |world| world.all_created(3)).await;
+        assert!(world.routed(3), "{code:?}");
+        assert_eq!(world.cloud.cloud_writes(), 3, "{code:?}");
+        // The contract's table: whom a person can help is told.
+        let told = matches!(
+            code,
+            FailureCode::Invalid
+                | FailureCode::Precondition
+                | FailureCode::Conflict
+                | FailureCode::Internal
+        );
+        assert_eq!(
+            !world.events().is_empty(),
+            told,
+            "{code:?} {:?}",
+            world.events()
+        );
+    }
+}
+
+/// Fault: CreateRoutes fails as a whole with each code of the error table | nothing is concluded of any route; it is listed again, and what is missing is made
+#[tokio::test(start_paused = true)]
+async fn fault_route_a_call_fails_as_a_whole_with_each_code() {
+    for code in CODES {
+        let world = World::started(0, |_| {}).await;
+        world.fault(Fault::failure("CreateRoutes", code).times(1));
+        for i in 0..3 {
+            world.join(i);
+        }
+        world.until("made", |world| world.all_created(3)).await;
+        assert!(world.routed(3), "{code:?}");
+        assert_eq!(world.cloud.cloud_writes(), 3, "{code:?}");
+    }
+}
+
+/// Fault: DeleteRoutes answers a route with each code of the error table | it is tried again as the code asks, and nothing is made beside it meanwhile
+#[tokio::test(start_paused = true)]
+async fn fault_route_a_delete_fails_with_each_code() {
+    for code in CODES {
+        let mut world = World::new(2, |_| {}).await;
+        // It leads to the other Node.
+        let mut wrong = Route::new("wrong", cidr(1));
+        wrong.node_name = Some(name(0));
+        wrong.owner_id = Some("owner".to_owned());
+        world.cloud.plant_route(wrong).unwrap();
+        world.fault(Fault::failure("DeleteRoutes", code).times(1));
+        world.lead().await;
+        world.until("made", |world| world.all_created(2)).await;
+        assert!(world.routed(2), "{code:?}");
+        assert_eq!(
+            world.cloud.cloud_writes(),
+            3,
+            "{code:?}: one removed, two made"
+        );
+    }
+}
+
+/// Fault: ListRoutes fails with each code of the error table, with a gRPC status, breaks off, has no end, another total, or cannot be read | it is no list: nothing is made or removed, no condition changes, and it is asked again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_route_a_list_that_fails_or_is_cut_is_no_list() {
+    let mut faults: Vec<Fault> = CODES.map(|code| Fault::failure("ListRoutes", code)).into();
+    faults.push(Fault::status("ListRoutes", tonic::Code::Unknown));
+    faults.push(Fault::status("ListRoutes", tonic::Code::Unimplemented));
+    for kind in [
+        FaultKind::EndMissing,
+        FaultKind::WrongTotal,
+        FaultKind::FailedMidway,
+        FaultKind::Garbage,
+        FaultKind::NoAnswer,
+        FaultKind::EmptyAnswer,
+        FaultKind::Oversized,
+    ] {
+        faults.push(Fault::new("ListRoutes", kind));
+    }
+    for fault in faults {
+        let mut world = World::new(3, |_| {}).await;
+        world.plant(0..2);
+        world.plant(5..9);
+        let shown = format!("{fault:?}");
+        world.fault(fault.times(3));
+        world.lead().await;
+        world.until("asked", |world| world.lists() == 3).await;
+        assert_eq!((world.creates(), world.deletes()), (0, 0), "{shown}");
+        assert!(world.api.writes().is_empty(), "{shown}");
+        world
+            .until("in the end", |world| {
+                world.routed(3) && world.all_created(3)
+            })
+            .await;
+    }
+}
+
+/// Fault: the list is empty and says that it is complete | every Node's route is made again, which changes nothing where it is there
+#[tokio::test(start_paused = true)]
+async fn fault_route_an_empty_list_removes_nothing() {
+    let mut world = World::new(3, |_| {}).await;
+    world.plant(0..3);
+    world.fault(Fault::new("ListRoutes", FaultKind::ListEmpty).times(1));
+    world.lead().await;
+    world
+        .until("conditions", |world| world.all_created(3))
+        .await;
+    assert!(world.routed(3));
+    assert_eq!(world.cloud.cloud_writes(), 0);
+}
+
+/// Fault: a listing whose routes have no known owner | nothing is removed and nothing is made in their place; when they have one again all goes on
+#[tokio::test(start_paused = true)]
+async fn fault_route_an_unknown_owner_is_left_alone() {
+    let mut world = World::new(3, |_| {}).await;
+    world.plant(1..5);
+    world.fault(Fault::new("ListRoutes", FaultKind::Ownership).times(1));
+    world.lead().await;
+    world
+        .until("the free one is made", |world| {
+            world.condition(0) == "False RouteCreated"
+        })
+        .await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(world.cloud.cloud_writes(), 1);
+    let _ = world.provider.hints.send(Hint::Routes);
+    world
+        .until("all", |world| world.routed(3) && world.all_created(3))
+        .await;
+}
+
+/// Fault: every live Node's route is called a blackhole in one list | nothing is deleted on one answer: the next list decides
+#[tokio::test(start_paused = true)]
+async fn fault_route_one_list_of_blackholes_deletes_nothing() {
+    let mut world = World::new(3, |_| {}).await;
+    world.plant(0..3);
+    // The cloud loses its instances for one list: routes to them are blackholes.
+    for i in 0..3 {
+        world.cloud.remove_instance(&name(i)).unwrap();
+    }
+    world.lead().await;
+    world.until("listed", |world| world.lists() == 1).await;
+    for i in 0..3 {
+        world.cloud.add_instance(instance(i)).unwrap();
+    }
+    world
+        .until("listed again", |world| world.lists() == 2)
+        .await;
+    world
+        .until("conditions", |world| world.all_created(3))
+        .await;
+    assert_eq!((world.deletes(), world.creates()), (0, 0));
+}
+
+/// Fault: CreateRoutes is never answered, before or after its effect | its deadline ends it and nothing is concluded: the next list tells whether the routes came to be
+#[tokio::test(start_paused = true)]
+async fn fault_route_a_create_that_hangs_is_looked_for_in_the_next_list() {
+    for kind in [FaultKind::Hang, FaultKind::HangAfter] {
+        let world = World::started(0, |_| {}).await;
+        world.join(0);
+        world.until("routes", |world| world.all_created(1)).await;
+        // A route that somebody removed, of a Node that says that it is routed.
+        world.fault(Fault::new("CreateRoutes", kind).times(1));
+        let gone = world.cloud.routes().remove(0);
+        world.cloud.remove_route(&gone.name).unwrap();
+        world
+            .until("the call", |world| {
+                world.cloud.in_flight("CreateRoutes") == 1
+            })
+            .await;
+        let patches = world.api.writes().len();
+        sleep(Duration::from_secs(119)).await;
+        assert_eq!(
+            world.api.writes().len(),
+            patches,
+            "{kind}: nobody knows, nothing flaps"
+        );
+        sleep(Duration::from_mins(1)).await;
+        world
+            .until("there", |world| world.routed(1) && world.all_created(1))
+            .await;
+        let again = u64::from(kind == FaultKind::Hang);
+        assert_eq!(
+            world.creates(),
+            2 + again,
+            "{kind}: made again only where the list lacks it"
+        );
+    }
+}
+
+/// Fault: CreateRoutes answers after its deadline | the call was cancelled; what it did all the same is seen in the next list, and nothing is made twice
+#[tokio::test(start_paused = true)]
+async fn fault_route_an_answer_after_the_deadline_makes_nothing_twice() {
+    let world = World::started(0, |_| {}).await;
+    world.fault(Fault::delay("CreateRoutes", Duration::from_secs(130)).times(1));
+    for i in 0..3 {
+        world.join(i);
+    }
+    world
+        .until("made", |world| world.routed(3) && world.all_created(3))
+        .await;
+    assert_eq!(world.cloud.cloud_writes(), 3);
+}
+
+/// Fault: DeleteRoutes is never answered | its deadline ends it, nothing is made beside the old route, and the next list decides
+#[tokio::test(start_paused = true)]
+async fn fault_route_a_delete_that_hangs_is_looked_for_in_the_next_list() {
+    for kind in [FaultKind::Hang, FaultKind::HangAfter] {
+        let mut world = World::new(2, |_| {}).await;
+        let mut wrong = Route::new("wrong", cidr(1));
+        wrong.node_name = Some(name(0));
+        wrong.owner_id = Some("owner".to_owned());
+        world.cloud.plant_route(wrong).unwrap();
+        world.fault(Fault::new("DeleteRoutes", kind).times(1));
+        world.lead().await;
+        world
+            .until("the other Node", |world| {
+                world.condition(0) == "False RouteCreated"
+            })
+            .await;
+        world
+            .until("made", |world| world.routed(2) && world.all_created(2))
+            .await;
+        assert_eq!(world.cloud.cloud_writes(), 3, "{kind}");
+    }
+}
+
+/// Fault: ListRoutes is never answered | its deadline (5 min) ends it, and it is asked again; nothing is made or removed on no list
+#[tokio::test(start_paused = true)]
+async fn fault_route_a_list_that_hangs_is_asked_again() {
+    let mut world = World::new(3, |_| {}).await;
+    world.plant(1..5);
+    world.fault(Fault::new("ListRoutes", FaultKind::Hang).times(1));
+    world.lead().await;
+    sleep(Duration::from_secs(290)).await;
+    assert_eq!(world.cloud.cloud_writes(), 0);
+    let took = world
+        .until("all", |world| world.routed(3) && world.all_created(3))
+        .await;
+    assert!(took < Duration::from_mins(1), "{took:?}");
+}
+
+/// Fault: the provider dies before or after the effect of each call | back again it is initialised, everything is listed anew, and nothing is made twice
+#[tokio::test(start_paused = true)]
+async fn fault_route_the_provider_dies_before_and_after_the_effect() {
+    for rpc in ["ListRoutes", "CreateRoutes", "DeleteRoutes"] {
+        for kind in [
+            FaultKind::Crash,
+            FaultKind::CrashAfter,
+            FaultKind::Disconnect,
+            FaultKind::DisconnectAfter,
+        ] {
+            let mut world = World::new(3, |_| {}).await;
+            world.plant(1..5);
+            world.fault(Fault::new(rpc, kind).times(1));
+            world.lead().await;
+            world
+                .provider
+                .until("dead", |status| status.session.is_none())
+                .await;
+            sleep(Duration::from_secs(3)).await;
+            start(&world.process, &world.cloud).await;
+            world
+                .until("all", |world| world.routed(3) && world.all_created(3))
+                .await;
+            assert_eq!(
+                world.cloud.cloud_writes(),
+                3,
+                "{rpc} {kind}: one made, two removed"
+            );
+        }
+    }
+}
+
+/// Fault: results are missing, doubled, in another order, unset, under another key, or of routes that nobody asked about | each such route is not done, the others are; the next list shows what is
+#[tokio::test(start_paused = true)]
+async fn fault_route_results_that_break_the_contract_are_no_results() {
+    for kind in [
+        FaultKind::ResultsMissing,
+        FaultKind::ResultsDuplicated,
+        FaultKind::ResultsReordered,
+        FaultKind::ResultsUnasked,
+        FaultKind::UnsetOutcome,
+        FaultKind::EmptyAnswer,
+        FaultKind::Garbage,
+        FaultKind::Oversized,
+        FaultKind::StatusAfter,
+        FaultKind::FailureAfter,
+        FaultKind::LongText,
+    ] {
+        let world = World::started(0, |_| {}).await;
+        world.fault(Fault::new("CreateRoutes", kind).times(1));
+        for i in 0..3 {
+            world.join(i);
+        }
+        world
+            .until("made", |world| world.routed(3) && world.all_created(3))
+            .await;
+        assert_eq!(world.cloud.cloud_writes(), 3, "{kind}");
+    }
+}
+
+/// Fault: the API server answers 409, 422, 429 or 500 to the condition | it is read again or repeated with backoff until it is written; the routes do not wait for it
+#[tokio::test(start_paused = true)]
+async fn fault_route_the_api_server_refuses_the_condition() {
+    for codes in [
+        vec![409],
+        vec![409, 500],
+        vec![422],
+        vec![429; 3],
+        vec![500; 5],
+        vec![500; 9],
+    ] {
+        let mut world = World::new(2, |_| {}).await;
+        world.api.refuse(codes.clone());
+        world.lead().await;
+        let took = world.until("routes", |world| world.routed(2)).await;
+        assert!(took < Duration::from_secs(1), "{codes:?} {took:?}");
+        let took = world
+            .until("conditions", |world| world.all_created(2))
+            .await;
+        assert!(took < Duration::from_mins(3), "{codes:?} {took:?}");
+        assert_eq!(world.creates(), 1, "{codes:?}");
+    }
+}
+
+/// Fault: the watch is cut (410 Gone), and Nodes are gone when it is back | the relist shows what is gone, and its routes go
+#[tokio::test(start_paused = true)]
+async fn fault_route_the_watch_is_cut_and_nodes_are_gone_when_it_is_back() {
+    use kube::runtime::watcher::Event;
+    let world = World::started(30, |_| {}).await;
+    world.until("routes", |world| world.all_created(30)).await;
+    sleep(Duration::from_mins(1)).await;
+    let store = &world.context.cluster.nodes;
+    store.apply(Event::Init);
+    for i in 0..3 {
+        world.api.forget(&name(i));
+    }
+    for node in world.api.nodes() {
+        store.apply(Event::InitApply(node));
+    }
+    // Not complete yet: nothing is known to be gone.
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(world.deletes(), 0);
+    store.apply(Event::InitDone);
+    world
+        .until("removed", |world| world.cloud.routes().len() == 27)
+        .await;
+    assert_eq!(world.api.lists(), 0, "three are not many");
+}
+
+/// Fault: the ccm is killed between any two of its calls and writes | the next leader lists, makes what is missing and removes what is too much: nothing stands twice, nothing is lost
+#[tokio::test(start_paused = true)]
+async fn fault_route_the_ccm_is_killed_between_any_two_steps() {
+    let scene = || async {
+        let world = World::new(6, |fixture| {
+            fixture.capabilities.routes.max_batch = 2;
+            fixture.capabilities.routes.max_in_flight = 1;
+        })
+        .await;
+        world.plant(4..8);
+        let mut wrong = Route::new("wrong", cidr(1));
+        wrong.node_name = Some(name(0));
+        wrong.owner_id = Some("owner".to_owned());
+        world.cloud.plant_route(wrong).unwrap();
+        world
+            .cloud
+            .set_latency("*", Duration::from_millis(20))
+            .unwrap();
+        world
+    };
+    let steps = |world: &World| {
+        world.cloud.call_counts().values().sum::<u64>() + world.api.writes().len() as u64
+    };
+    // In the middle of a call (5 ms after it began) and after it.
+    for within in [5, 25] {
+        for step in 1..14 {
+            let mut world = scene().await;
+            world.lead().await;
+            let first = steps(&world);
+            let wait = world.until("the step", |world| {
+                steps(world) >= first + step || world.all_created(6) && world.routed(6)
+            });
+            wait.await;
+            sleep(Duration::from_millis(within)).await;
+            world.kill_ccm().await;
+            sleep(Duration::from_millis(100)).await;
+            world.run();
+            world
+                .until("all", |world| world.routed(6) && world.all_created(6))
+                .await;
+            assert_eq!(
+                world.cloud.cloud_writes(),
+                3 + 4,
+                "{step}: three removed, four made"
+            );
+        }
+    }
+}

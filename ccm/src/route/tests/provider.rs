@@ -1,0 +1,147 @@
+//! A provider that comes and goes, and views that are not whole.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn m9_a_provider_that_is_back_finds_what_is_to_be_done() {
+    let world = World::started(3, |_| {}).await;
+    world.until("routes", |world| world.all_created(3)).await;
+    sleep(Duration::from_mins(1)).await;
+    world.process.kill();
+    world
+        .provider
+        .until("gone", |status| status.working().is_none())
+        .await;
+    world.join(3);
+    sleep(Duration::from_secs(30)).await;
+    start(&world.process, &world.cloud).await;
+    world
+        .provider
+        .until("back", |status| status.working().is_some())
+        .await;
+    let took = world.until("routed", |world| world.routed(4)).await;
+    assert!(took <= Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s20_another_cloud_scope_makes_and_removes_nothing() {
+    let mut world = World::new(3, |_| {}).await;
+    world.plant(3..4);
+    world.provider.annotations.send_replace(
+        [(
+            crate::provider::testing::SCOPE_KEY.to_owned(),
+            "another account".to_owned(),
+        )]
+        .into(),
+    );
+    world.lead().await;
+    world
+        .provider
+        .until("refused", |status| {
+            status.session.is_some() && !status.scope_accepted
+        })
+        .await;
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!((world.lists(), world.creates(), world.deletes()), (0, 0, 0));
+    assert!(
+        (0..3).all(|i| world.condition(i).is_empty()),
+        "and says nothing of Nodes"
+    );
+    let scope = world.provider.status.borrow().cloud_scope.clone().unwrap();
+    world
+        .provider
+        .annotations
+        .send_replace([(crate::provider::testing::SCOPE_KEY.to_owned(), scope)].into());
+    world.until("accepted", |world| world.routed(3)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m9_a_degraded_provider_makes_routes_and_removes_none() {
+    let mut world = World::new(3, |_| {}).await;
+    world.plant(3..4);
+    world.fault(Fault::new("Probe", FaultKind::ProbeState).value("DEGRADED"));
+    world.lead().await;
+    world.until("made", |world| world.all_created(3)).await;
+    let lists = world.lists();
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(world.deletes(), 0);
+    assert_eq!(world.lists(), lists, "nor does it ask again and again");
+    world.cloud.clear_faults();
+    world
+        .provider
+        .until("READY", ProviderStatus::may_delete_routes)
+        .await;
+    let took = world.until("removed", |world| world.routed(3)).await;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r7_a_view_without_nodes_removes_nothing() {
+    let mut world = World::of_days(0).await;
+    world.plant(0..30);
+    world.lead().await;
+    sleep(Duration::from_hours(48)).await;
+    assert!(world.lists() > 0);
+    assert_eq!(world.deletes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r7_before_many_routes_go_the_api_server_is_asked() {
+    let world = World::started(30, |_| {}).await;
+    world.until("routes", |world| world.all_created(30)).await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(world.api.lists(), 0);
+    // Our view loses twenty Nodes, of which the API server still has eighteen.
+    for i in 0..20 {
+        world.api.hide(&name(i));
+    }
+    for i in 0..2 {
+        world.api.delete(&name(i));
+    }
+    world.until("asked", |world| world.api.lists() > 0).await;
+    world
+        .until("removed", |world| world.routes().len() == 28)
+        .await;
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(
+        world.routes().len(),
+        28,
+        "what the API server has keeps its route"
+    );
+    // It cannot be asked: nothing goes.
+    world.api.refuse([500; 1000]);
+    for i in 20..30 {
+        world.api.hide(&name(i));
+    }
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(world.routes().len(), 28);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m3_what_is_in_flight_ends_and_nothing_new_is_begun() {
+    let mut world = World::started(0, |fixture| {
+        fixture.capabilities.routes.max_in_flight = 2;
+        fixture.capabilities.routes.max_batch = 10;
+    })
+    .await;
+    world
+        .cloud
+        .set_latency("CreateRoutes", Duration::from_secs(5))
+        .unwrap();
+    for i in 0..50 {
+        world.join(i);
+    }
+    world
+        .until("in flight", |world| {
+            world.cloud.in_flight("CreateRoutes") == 1
+        })
+        .await;
+    world.stop_ccm().await;
+    assert_eq!(world.cloud.in_flight("CreateRoutes"), 0);
+    assert_eq!(world.creates(), 1);
+    world.run();
+    world
+        .until("the next one goes on", |world| world.all_created(50))
+        .await;
+    assert_eq!(world.cloud.cloud_writes(), 50);
+}
