@@ -6,10 +6,14 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use super::wake::Wake;
 use super::{SOON, Shared, is, params, record};
 
 /// A release that takes longer is given up: the Lease then expires by itself.
 const RELEASE_CAP: Duration = Duration::from_secs(5);
+
+/// Writes that one renewal tries in vain before its last.
+const RENEWAL_WRITES: usize = 2;
 
 /// Why the Lease is not ours any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +44,7 @@ pub(crate) struct Term {
     next: Instant,
     last_error: String,
     lost: Option<Lost>,
+    wake: Wake,
 }
 
 impl Term {
@@ -50,6 +55,7 @@ impl Term {
             next: start,
             last_error: "no answer".to_owned(),
             lost: None,
+            wake: Wake::new(shared.api.clone(), &shared.config.resource_name),
             shared,
             lease,
         };
@@ -83,7 +89,11 @@ impl Term {
                 return lost.clone();
             }
             let deadline = self.deadline();
-            sleep_until(self.next.min(deadline)).await;
+            tokio::select! {
+                () = sleep_until(self.next.min(deadline)) => {}
+                // Whoever finds no Lease may take it at once (client-go does): so it is made again at once.
+                () = self.wake.not_held_by(&self.shared.identity) => {}
+            }
             let start = Instant::now();
             if start >= deadline {
                 self.lose_by_deadline();
@@ -163,24 +173,27 @@ enum Renewal {
     Taken(String),
 }
 
-/// One renewal: a PUT of what we last saw; where that is not what is there, a read and a second PUT.
+/// One renewal: a PUT of what we last saw; where that is not what is there, a read and another.
 async fn renew(shared: &Shared, lease: &Lease, start: Instant) -> kube::Result<Renewal> {
-    match shared.write(lease.clone()).await {
-        Ok(lease) => return Ok(Renewal::Done(Box::new(lease), start)),
-        // Somebody wrote in between (perhaps we: an answer was lost), or it was deleted.
-        Err(error) if is(&error, 409) || is(&error, 404) => {}
-        Err(error) => return Err(error),
-    }
-    let lease = match shared.read().await? {
-        Some(lease) if record::holder(&lease) == shared.identity => lease,
-        Some(lease) => return Ok(Renewal::Taken(record::holder(&lease).to_owned())),
-        None => {
-            tracing::warn!("the Lease was deleted and is made again");
-            shared.absent()
+    let (mut lease, mut start) = (lease.clone(), start);
+    for _ in 0..RENEWAL_WRITES {
+        match shared.write(lease).await {
+            Ok(lease) => return Ok(Renewal::Done(Box::new(lease), start)),
+            // Somebody wrote in between (perhaps we: an answer was lost), or it was deleted, or made again by another.
+            Err(error) if is(&error, 409) || is(&error, 404) => {}
+            Err(error) => return Err(error),
         }
-    };
-    shared.publish(&lease);
-    let start = Instant::now();
+        lease = match shared.read().await? {
+            Some(lease) if record::holder(&lease) == shared.identity => lease,
+            Some(lease) => return Ok(Renewal::Taken(record::holder(&lease).to_owned())),
+            None => {
+                tracing::warn!("the Lease was deleted and is made again");
+                shared.absent()
+            }
+        };
+        shared.publish(&lease);
+        start = Instant::now();
+    }
     let lease = shared.write(lease).await?;
     Ok(Renewal::Done(Box::new(lease), start))
 }

@@ -1,5 +1,5 @@
-//! One watch of the Lease, so that a standby notices a release at once. It only wakes: what is decided is decided
-//! on a fresh read. Where it cannot be had (RBAC, a lost connection), the poll does its work alone.
+//! One watch of the Lease, so that a standby notices a release at once, and a leader that its Lease was deleted or taken. It only
+//! wakes: what is decided is decided on a fresh read. Where it cannot be had (RBAC, a lost connection), the poll does its work alone.
 
 use std::time::Duration;
 
@@ -48,6 +48,16 @@ impl Wake {
 
     /// Returns when the Lease was seen without a holder. May be dropped and called again at any time.
     pub(super) async fn released(&mut self) {
+        while !matches!(self.seen().await.as_deref(), Some("")) {}
+    }
+
+    /// Returns when the Lease was seen gone, or with another holder than this one. May be dropped and called again at any time.
+    pub(super) async fn not_held_by(&mut self, identity: &str) {
+        while self.seen().await.as_deref() == Some(identity) {}
+    }
+
+    /// The holder, as soon as the Lease was seen changed; `None`: it is gone.
+    async fn seen(&mut self) -> Option<String> {
         loop {
             match &mut self.state {
                 State::Waiting(until) => {
@@ -65,11 +75,10 @@ impl Wake {
                 State::Open(events, end) => match timeout_at(*end, events.next()).await {
                     Ok(Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)))) => {
                         self.backoff = BACKOFF.0;
-                        if record::holder(&lease).is_empty() {
-                            return;
-                        }
+                        return Some(record::holder(&lease).to_owned());
                     }
-                    Ok(Some(Ok(WatchEvent::Bookmark(_) | WatchEvent::Deleted(_)))) => {}
+                    Ok(Some(Ok(WatchEvent::Deleted(_)))) => return None,
+                    Ok(Some(Ok(WatchEvent::Bookmark(_)))) => {}
                     Ok(Some(Ok(WatchEvent::Error(_)) | Err(_)) | None) | Err(_) => self.wait(),
                 },
             }
