@@ -22,6 +22,13 @@ test: ## all tests
 	$(CARGO) build --workspace --bins --examples --quiet
 	$(CARGO) test --workspace
 
+.PHONY: lease
+lease: ## contention for the Lease with an upstream Go CCM: three minutes, nearly all of them waiting
+	@.ci/prerequisites cargo go cc
+	@$(MAKE) --no-print-directory control-plane
+	$(CARGO) build -p ccm --bins --quiet
+	$(CARGO) test -p ccm --test lease -- --test-threads=24 --nocapture
+
 .PHONY: check
 check: ## formatting, lints, documentation
 	$(CARGO) fmt --all --check

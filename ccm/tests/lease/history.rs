@@ -1,0 +1,182 @@
+//! What the Lease said, one after the other, and whether what the contenders did and thought fits to it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::runtime::watcher::watch_object;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::contender::{Contender, Kind, View};
+
+/// The renew deadline of all contenders: so long after its last good renewal began a leader writes nothing more.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// So long a suspended process is given to look at the clock when it goes on: one of ours; and upstream's, which goes on for its whole renew
+/// deadline, also where it has seen that another one leads.
+const LOOKS: Duration = Duration::from_secs(1);
+const LOOKS_UPSTREAM: Duration = Duration::from_secs(13);
+
+/// From a contender to our own clock, on a busy machine.
+const ON_THE_WAY: Duration = Duration::from_millis(250);
+
+/// Writes down the holders.
+pub struct History {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    task: JoinHandle<()>,
+}
+
+/// The Lease was seen so.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub at: Instant,
+    /// Empty after a release; `None` where there is no Lease.
+    pub holder: Option<String>,
+}
+
+impl History {
+    pub fn watch(leases: Api<Lease>, name: &'static str) -> Self {
+        let seen = Arc::<Mutex<Vec<Seen>>>::default();
+        let written = Arc::clone(&seen);
+        let task = tokio::spawn(async move {
+            let mut changes = std::pin::pin!(watch_object(leases, name));
+            while let Some(change) = changes.next().await {
+                let Ok(lease) = change else { continue };
+                let holder = lease.map(|lease| {
+                    let spec = lease.spec.unwrap_or_default();
+                    spec.holder_identity.unwrap_or_default()
+                });
+                let at = Instant::now();
+                written.lock().unwrap().push(Seen { at, holder });
+            }
+        });
+        Self { seen, task }
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// Those who led, one after the other.
+    pub fn holders(&self) -> Vec<String> {
+        let mut holders: Vec<String> = self
+            .seen()
+            .into_iter()
+            .filter_map(|seen| seen.holder)
+            .filter(|holder| !holder.is_empty())
+            .collect();
+        holders.dedup();
+        holders
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Everything that two leaders would show.
+pub fn wrong(history: &[Seen], contenders: &[Contender]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for contender in contenders {
+        // A process of upstream that was suspended writes on: it has no fence. That is measured, and not ours to mend.
+        let excused = |at: Instant| {
+            contender.kind == Kind::Go
+                && contender
+                    .woken
+                    .is_some_and(|woken| at < woken + LOOKS_UPSTREAM)
+        };
+        let writes = wrong_writes(history, contender);
+        let writes = writes.into_iter().filter(|(at, _)| !excused(*at));
+        wrong.extend(writes.map(|(_, what)| what));
+    }
+    for (index, one) in contenders.iter().enumerate() {
+        for other in &contenders[index + 1..] {
+            wrong.extend(both_lead(one, other));
+        }
+    }
+    wrong
+}
+
+/// When this one sent its last write beside another leader.
+pub fn last_wrong_write(history: &[Seen], contender: &Contender) -> Option<Instant> {
+    let writes = wrong_writes(history, contender);
+    writes.last().map(|(at, _)| *at)
+}
+
+/// Writes of a contender that was not, or not any more, the one in the Lease.
+fn wrong_writes(history: &[Seen], contender: &Contender) -> Vec<(Instant, String)> {
+    let identity = contender.identity().unwrap_or_default();
+    let claims = contender.link.claims();
+    let mut wrong = Vec::new();
+    for write in contender.link.writes() {
+        let confirmed = claims
+            .iter()
+            .rfind(|claim| claim.holder == identity && claim.answered <= write.sent);
+        let before = history.iter().rfind(|seen| seen.at <= write.sent);
+        // A Lease that somebody deleted is still that of the last holder.
+        let held = history
+            .iter()
+            .rfind(|seen| seen.at <= write.sent && seen.holder.is_some());
+        let held = held.and_then(|seen| seen.holder.as_deref());
+        let newer =
+            confirmed.is_some_and(|claim| before.is_none_or(|seen| claim.answered > seen.at));
+        if held != Some(&identity) && !newer {
+            let text = format!(
+                "{:?} {identity} sent {} while {held:?} held the Lease",
+                contender.kind, write.what
+            );
+            wrong.push((write.sent, text));
+        }
+        // ▲M12: upstream has no such fence.
+        let age = confirmed.map(|claim| write.sent - claim.sent);
+        if contender.kind == Kind::Ours && age.is_none_or(|age| age > RENEW_DEADLINE + ON_THE_WAY) {
+            let text = format!(
+                "{identity} sent {} {age:?} after its last renewal",
+                write.what
+            );
+            wrong.push((write.sent, text));
+        }
+    }
+    wrong
+}
+
+/// Times at which both said that they led.
+fn both_lead(one: &Contender, other: &Contender) -> Vec<String> {
+    let terms = |contender: &Contender| {
+        let looks = match contender.kind {
+            Kind::Ours => LOOKS,
+            Kind::Go => LOOKS_UPSTREAM,
+        };
+        let settled = |view: &View| {
+            contender
+                .woken
+                .is_none_or(|woken| view.answered < woken || view.asked > woken + looks)
+        };
+        let views: Vec<View> = contender.views().into_iter().filter(settled).collect();
+        let runs = views.chunk_by(|a, b| a.leads == b.leads);
+        // Surely from the end of the first such answer to the beginning of the last.
+        let sure = |run: &[View]| {
+            let (first, last) = (run.first()?, run.last()?);
+            (first.leads && first.answered < last.asked).then_some((first.answered, last.asked))
+        };
+        runs.filter_map(sure).collect::<Vec<_>>()
+    };
+    let mut wrong = Vec::new();
+    for (begin, end) in terms(one) {
+        for (other_begin, other_end) in terms(other) {
+            let (from, to) = (begin.max(other_begin), end.min(other_end));
+            if from < to {
+                let both = to - from;
+                wrong.push(format!(
+                    "{:?} and {:?} both said for {both:?} that they led",
+                    one.kind, other.kind
+                ));
+            }
+        }
+    }
+    wrong
+}
