@@ -15,12 +15,13 @@ demo: ## the main job before your eyes, on a real API server (KEEP=1 leaves it r
 	@.ci/prerequisites cargo go cc
 	@KEEP="$(KEEP)" .ci/demo
 
+# Tests wait more than they compute: four at once, also on two cores.
 .PHONY: test
 test: ## all tests
 	@.ci/prerequisites cargo go npm cc
 	@$(MAKE) --no-print-directory lint-proto control-plane
 	$(CARGO) build --workspace --bins --examples --quiet
-	$(CARGO) test --workspace
+	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(CARGO) test --workspace
 
 .PHONY: lease
 lease: ## contention for the Lease with an upstream Go CCM: three minutes, nearly all of them waiting

@@ -32,7 +32,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
         ("precondition", Code::Precondition, 1, true, BACKOFF),
         ("not-found", Code::NotFound, 1, true, BACKOFF),
         ("conflict", Code::Conflict, 1, true, MuchLater),
-        ("busy", Code::Busy, 3, false, Between(1_000, 1_700)),
+        ("busy", Code::Busy, 3, false, Between(1_000, 3_000)),
         ("credentials", Code::Credentials, 1, false, MuchLater),
         ("unavailable", Code::Unavailable, 1, false, BACKOFF),
         ("internal", Code::Internal, 1, true, BACKOFF),
@@ -174,7 +174,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
     world.shows_address("its-own-delay").await;
     let calls = world.asked(ENSURE, "its-own-delay");
     let waited = calls[1].at_ms - calls[0].at_ms;
-    assert!((2_000..2_500).contains(&waited), "{calls:?}");
+    assert!((2_000..3_600).contains(&waited), "{calls:?}");
     let done = world.shows_address("half-made").await;
     assert_eq!(stored_handle(&done), stored_handle(&half_made));
 
