@@ -17,6 +17,7 @@ mod route;
 pub mod run;
 mod serve;
 mod service;
+mod stuck;
 mod volume;
 mod writes;
 

@@ -16,8 +16,8 @@ mod sync;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-mod waiting;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -30,11 +30,11 @@ use crate::cluster::{Change, Key};
 use crate::provider::{ProviderStatus, Session};
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
+use crate::stuck::{self, Answered, Next, Waiting};
 use crate::writes::{EventType, node_reference};
 
 pub(crate) use metrics::Metrics;
 use sync::HandedOut;
-use waiting::Waiting;
 
 /// Writes to the API server that run at once, over all batches.
 const WRITERS: usize = 64;
@@ -66,7 +66,9 @@ struct Worker {
     metrics: Metrics,
     /// Names of Nodes with the taint.
     queue: Queue<String>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Waiting<String>>,
+    /// The Nodes that a lookup is under way for, since when.
+    asked: Mutex<BTreeMap<String, Instant>>,
     loners: lookup::Loners,
     writers: Semaphore,
     load: watch::Sender<Load>,
@@ -98,6 +100,7 @@ impl Worker {
         Self {
             queue,
             waiting: Mutex::default(),
+            asked: Mutex::default(),
             loners: lookup::Loners::default(),
             writers: Semaphore::new(WRITERS),
             load: watch::Sender::new(Load::default()),
@@ -132,7 +135,7 @@ impl Worker {
             (_, Some(node)) => {
                 let name = name(node);
                 if !plan::is_uninitialized(node) {
-                    self.waiting().gone(name);
+                    self.waiting().gone(&name.to_owned());
                 }
                 // One that is left alone, with its taint, is waited for no more, whatever else changes.
                 if plan::wakes(change.old.as_deref(), node) {
@@ -141,8 +144,9 @@ impl Worker {
                 }
             }
             (Some(node), None) => {
-                self.waiting().gone(name(node));
-                self.queue.remove(&name(node).to_owned());
+                let name = name(node).to_owned();
+                self.waiting().gone(&name);
+                self.queue.remove(&name);
             }
             (None, None) => {}
         }
@@ -212,32 +216,75 @@ impl Worker {
             let (overdue, oldest) = {
                 let mut waiting = self.waiting();
                 let oldest = waiting.oldest((self.context.wall)());
-                (waiting.overdue(Instant::now()), oldest)
+                let state = |name: &String, answered: Option<&Answered>| {
+                    let obstacle = self.obstacle(name).map(|obstacle| obstacle.text);
+                    obstacle.or_else(|| answered.map(|answered| answered.words.clone()))
+                };
+                let state = |name: &String, answered: Option<&Answered>| {
+                    state(name, answered).unwrap_or_default()
+                };
+                (waiting.overdue(Instant::now(), state), oldest)
             };
             self.metrics.oldest(&self.context.provider, oldest);
-            for (name, error) in overdue {
-                if let Some(node) = self.node(&name) {
-                    let error = error.unwrap_or_else(|| self.why_nothing_happens());
-                    self.event(&node, EventType::Warning, plan::NOT_INITIALIZED, error);
-                }
+            for (name, answered, attempts) in overdue {
+                let Some(node) = self.node(&name) else {
+                    continue;
+                };
+                let (reason, text) = match (self.obstacle(&name), answered) {
+                    (Some(obstacle), _) => (plan::NOT_INITIALIZED, obstacle.in_full()),
+                    (None, Some(answered)) => {
+                        let text = self.told(&name, &answered, attempts, false);
+                        (answered.reason, text)
+                    }
+                    (None, None) => {
+                        let provider = &self.context.provider;
+                        let text = format!(
+                            "provider {provider} has not been asked about this Node yet: it waits for its turn"
+                        );
+                        (plan::NOT_INITIALIZED, text)
+                    }
+                };
+                self.event(&node, EventType::Warning, reason, text);
             }
         }
         // Whoever leads next reports it.
         self.metrics.oldest(&self.context.provider, Duration::ZERO);
     }
 
-    fn why_nothing_happens(&self) -> String {
-        let status = self.context.status.borrow();
+    /// Why nothing is tried for this Node now.
+    fn obstacle(&self, name: &str) -> Option<stuck::Obstacle> {
         let provider = &self.context.provider;
-        if status.working().is_some() && !status.scope_accepted {
-            format!(
-                "the cloud scope of provider {provider} is not the accepted one; no Node is initialised"
-            )
-        } else if status.message.is_empty() {
-            format!("provider {provider} has not answered for this Node yet")
-        } else {
-            format!("provider {provider} cannot be asked: {}", status.message)
+        let status = self.context.status.borrow();
+        if let Some(obstacle) = stuck::Obstacle::of_provider(provider, &status) {
+            return Some(obstacle);
         }
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *asked.get(name)?;
+        let wall = self.wall_time(since);
+        Some(stuck::Obstacle::unanswered(
+            provider,
+            "LookupInstances",
+            wall,
+        ))
+    }
+
+    /// What is told of the last attempt. `changes`: it is tried again as soon as the Node changes.
+    fn told(&self, name: &str, answered: &Answered, attempt: u32, changes: bool) -> String {
+        let provider = &self.context.provider;
+        let next = self.queue.due(&name.to_owned()).map(|at| {
+            if self.session().is_none() {
+                Next::WhenBack
+            } else if changes {
+                Next::WhenChangedOr(self.wall_time(at))
+            } else {
+                Next::At(self.wall_time(at))
+            }
+        });
+        stuck::told(answered, provider, attempt, next)
+    }
+
+    fn wall_time(&self, at: Instant) -> jiff::Timestamp {
+        stuck::wall_time(at, Instant::now(), (self.context.wall)())
     }
 
     /// Takes batches while there is room for them.
@@ -298,6 +345,7 @@ impl Worker {
                 handed.done(&name, Outcome::Forget);
             }
         }
+        let _asked = Asked::about(self, &nodes);
         self.sync(&session, nodes, Duration::ZERO, asking, &handed)
             .await;
     }
@@ -332,7 +380,7 @@ impl Worker {
         Asking(self.load.clone())
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting<String>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -340,7 +388,7 @@ impl Worker {
         let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let uid = node.metadata.uid.as_deref();
         self.waiting()
-            .seen(name(node), uid, created, Instant::now());
+            .seen(&name(node).to_owned(), uid, created, Instant::now());
     }
 
     fn node(&self, name: &str) -> Option<Arc<Node>> {
@@ -353,6 +401,36 @@ impl Worker {
             .writes
             .events
             .record(&reference, kind, reason, message);
+    }
+}
+
+/// Nodes that a lookup is under way for; each until it is answered, all of them no longer than this.
+struct Asked<'a> {
+    worker: &'a Worker,
+    names: Vec<String>,
+}
+
+impl<'a> Asked<'a> {
+    fn about(worker: &'a Worker, nodes: &[Arc<Node>]) -> Self {
+        let names: Vec<String> = nodes.iter().map(|node| name(node).to_owned()).collect();
+        let now = Instant::now();
+        let mut asked = worker.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.extend(names.iter().map(|name| (name.clone(), now)));
+        drop(asked);
+        Self { worker, names }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let mut asked = self
+            .worker
+            .asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for name in &self.names {
+            asked.remove(name);
+        }
     }
 }
 

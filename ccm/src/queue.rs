@@ -133,6 +133,21 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.lock().failures(key)
     }
 
+    /// When this key is worked on next; `None`: it does not wait. Says nothing of a pause.
+    pub(crate) fn due(&self, key: &K) -> Option<Instant> {
+        self.shared.lock().due(key)
+    }
+
+    /// The keys that are due or worked on.
+    pub(crate) fn busy(&self) -> Vec<K> {
+        self.shared.lock().busy(Instant::now())
+    }
+
+    /// Whether the key waits or is worked on.
+    pub(crate) fn holds(&self, key: &K) -> bool {
+        self.shared.lock().holds(key)
+    }
+
     /// Drops the key and its failures (its object is gone). Where it is worked on just now, the outcome of that is ignored.
     pub(crate) fn remove(&self, key: &K) {
         self.shared.lock().remove(key);

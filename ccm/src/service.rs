@@ -37,7 +37,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::run::{Hint, LoopContext};
 pub(crate) use memory::Memory;
-use work::Work;
+use work::{HOUSEKEEPING, Work};
 
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
 pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
@@ -55,6 +55,8 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     let mut nodes = context.cluster.nodes.subscribe();
     let mut hints = context.hints.subscribe();
     let mut hinted = true;
+    let mut ticks = tokio::time::interval(HOUSEKEEPING);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut status = context.status.clone();
     let mut work = Work::new(context, metrics);
     work.provider_changed();
@@ -83,6 +85,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
                 Err(broadcast::error::RecvError::Lagged(_)) => work.hinted(&Hint::Resync),
                 Err(broadcast::error::RecvError::Closed) => hinted = false,
             },
+            _ = ticks.tick() => work.housekeep(),
             () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => work.nodes_settled(),
             () = sleep_until(doubt.unwrap_or_else(Instant::now)), if doubt.is_some() => work.doubt(),
             () = sleep_until(search.unwrap_or_else(Instant::now)), if search.is_some() => work.search(),

@@ -14,6 +14,7 @@ use super::plan::{self, Known, NodePlan, Then};
 use super::{Asking, WRITERS, Worker, labels, name};
 use crate::provider::{Retry, Session, Trouble, TroubleCode};
 use crate::queue::{Outcome, Queue};
+use crate::stuck::Answered;
 use crate::writes::{EventType, FIELD_MANAGER, WriteError};
 
 /// What is asked for the node controller.
@@ -21,6 +22,8 @@ const FACETS: [api::InstanceFacet; 2] =
     [api::InstanceFacet::Existence, api::InstanceFacet::Metadata];
 /// How often a Node is planned anew because somebody else wrote to it in between.
 const ATTEMPTS: usize = 5;
+/// What asks about a Node.
+const RPC: &str = "LookupInstances";
 
 impl Worker {
     /// Looks these Nodes up and writes what follows; the keys of those with the taint are done then.
@@ -159,11 +162,50 @@ impl Worker {
         handed: &HandedOut<'_>,
     ) {
         let key = name(&lookup.node).to_owned();
-        let outcome = match self.write(prefixes, &lookup.node, &lookup.answer).await {
-            Ok((node, plan)) => self.conclude(&node, plan, lookup.whole),
-            Err(error) => self.excuse(&lookup.node, &error),
-        };
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&key);
+        let (node, (outcome, report)) =
+            match self.write(prefixes, &lookup.node, &lookup.answer).await {
+                Ok((node, plan)) => {
+                    let concluded = self.conclude(&node, plan);
+                    (node, concluded)
+                }
+                Err(error) => (Arc::clone(&lookup.node), Self::excuse(&error)),
+            };
         handed.done(&key, outcome);
+        if let Some(report) = report {
+            self.report(&node, &report, lookup.whole);
+        }
+    }
+
+    /// Says what an attempt brought, in the log and, where it is time, to the user (▲N13).
+    fn report(&self, node: &Node, report: &Report, logged: bool) {
+        let key = name(node).to_owned();
+        let answered = &report.answered;
+        let now = Instant::now();
+        let (tell, attempt) = {
+            let mut waiting = self.waiting();
+            let tell = waiting.answered(&key, answered, report.at_once, now);
+            (tell, waiting.attempts(&key))
+        };
+        let told = self.told(&key, answered, attempt, report.when_changed);
+        let (provider, error) = (&self.context.provider, answered.words.as_str());
+        let next = self
+            .queue
+            .due(&key)
+            .map(|at| at.saturating_duration_since(now));
+        let (code, rpc) = (answered.code, answered.rpc);
+        // One warning for the first failure; a call that failed as a whole was logged already.
+        if logged || report.quiet || attempt > 1 {
+            tracing::debug!(node = key, %provider, rpc, code, error, attempt, ?next, "Node not synced");
+        } else {
+            tracing::warn!(node = key, %provider, rpc, code, error, attempt, ?next, "Node not synced");
+        }
+        if tell {
+            self.event(node, answered.kind, answered.reason, told);
+        }
     }
 
     /// Plans and writes, and plans anew from the fresh Node where somebody else wrote in between. Returns the Node as it was last seen, and
@@ -238,11 +280,29 @@ impl Worker {
     }
 
     /// The writes are done.
-    fn conclude(&self, node: &Node, plan: NodePlan, whole: bool) -> Outcome {
-        let (key, provider) = (name(node), &self.context.provider);
+    fn conclude(&self, node: &Node, plan: NodePlan) -> (Outcome, Option<Report>) {
+        let (key, provider) = (name(node).to_owned(), &self.context.provider);
+        let mut lasting = false;
         for event in plan.events {
-            self.event(node, event.kind, event.reason, event.message);
+            // That is told with the attempt and the next one.
+            if event.reason == plan::NOT_INITIALIZED {
+                lasting = true;
+            } else {
+                self.event(node, event.kind, event.reason, event.message);
+            }
         }
+        let report = |words: String, code| Report {
+            answered: Answered {
+                kind: EventType::Warning,
+                reason: plan::NOT_INITIALIZED,
+                words,
+                code,
+                rpc: Some(RPC),
+            },
+            at_once: lasting,
+            when_changed: false,
+            quiet: false,
+        };
         match plan.then {
             Then::Initialized => {
                 let created = node.metadata.creation_timestamp.as_ref();
@@ -251,47 +311,50 @@ impl Worker {
                     self.metrics
                         .initialized(Duration::try_from(age).unwrap_or_default());
                 }
-                tracing::info!(node = key, %provider, "Node initialised");
-                self.waiting().gone(key);
-                Outcome::Forget
+                let attempt = {
+                    let mut waiting = self.waiting();
+                    let before = waiting.attempts(&key);
+                    waiting.gone(&key);
+                    before + 1
+                };
+                tracing::info!(node = key, %provider, rpc = RPC, attempt, "Node initialised");
+                (Outcome::Forget, None)
             }
             Then::Done | Then::LeftAlone => {
-                self.waiting().gone(key);
-                Outcome::Forget
+                self.waiting().gone(&key);
+                (Outcome::Forget, None)
             }
             Then::After(delay, why) => {
-                tracing::debug!(node = key, %provider, why, "Node waits");
-                self.waiting().failed(key, &why);
-                Outcome::At(Instant::now() + delay)
+                let report = Report {
+                    quiet: true,
+                    ..report(why, Some("PENDING"))
+                };
+                (Outcome::At(Instant::now() + delay), Some(report))
             }
-            Then::Retry(why) => {
-                self.say(key, &why, whole);
-                self.waiting().failed(key, &why);
-                Outcome::Retry
-            }
+            Then::Retry(why) => (Outcome::Retry, Some(report(why, None))),
             Then::Trouble(trouble) => {
-                let why = describe(&trouble);
-                self.say(key, &why, whole);
-                self.waiting().failed(key, &why);
                 // `Outcome::At` leaves the failures of the queue as they are.
                 let is_busy = trouble.code == TroubleCode::Busy;
-                let busy = self.waiting().busy(key, is_busy);
+                let busy = self.waiting().busy(&key, is_busy);
                 let failures = if is_busy {
                     busy
                 } else {
-                    self.queue.failures(&key.to_owned())
+                    self.queue.failures(&key)
                 };
-                let reaction = trouble.reaction_jittered(failures, self.jitter(key, failures));
-                if reaction.event {
-                    self.event(node, EventType::Warning, plan::NOT_INITIALIZED, why);
-                }
-                match reaction.retry {
+                let reaction = trouble.reaction_jittered(failures, self.jitter(&key, failures));
+                let report = Report {
+                    at_once: reaction.event,
+                    when_changed: matches!(reaction.retry, Retry::WhenChangedElse(_)),
+                    ..report(describe(&trouble), Some(trouble.code.name()))
+                };
+                let outcome = match reaction.retry {
                     Retry::WhenChangedElse(delay) | Retry::After(delay) => {
                         Outcome::At(Instant::now() + delay)
                     }
                     Retry::Backoff => Outcome::Retry,
                     Retry::TransportBackoff => Outcome::RetryTransport,
-                }
+                };
+                (outcome, Some(report))
             }
         }
     }
@@ -305,39 +368,40 @@ impl Worker {
     }
 
     /// A write did not happen.
-    fn excuse(&self, node: &Node, error: &WriteError) -> Outcome {
-        let key = name(node);
-        match error {
+    fn excuse(error: &WriteError) -> (Outcome, Option<Report>) {
+        let (reason, at_once) = match error {
             // Another Node of this name has its own change, and so is asked about anew.
-            WriteError::Gone => Outcome::Forget,
+            WriteError::Gone => return (Outcome::Forget, None),
             WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_) => {
-                self.say(key, &error.to_string(), false);
-                self.waiting().failed(key, &error.to_string());
-                Outcome::Retry
+                (plan::NOT_INITIALIZED, false)
             }
-            WriteError::Refused(_) => {
-                self.say(key, &error.to_string(), false);
-                self.event(
-                    node,
-                    EventType::Warning,
-                    "NodeWriteRefused",
-                    error.to_string(),
-                );
-                self.waiting().failed(key, &error.to_string());
-                Outcome::Retry
-            }
-        }
+            WriteError::Refused(_) => ("NodeWriteRefused", true),
+        };
+        let report = Report {
+            answered: Answered {
+                kind: EventType::Warning,
+                reason,
+                words: error.to_string(),
+                code: None,
+                rpc: None,
+            },
+            at_once,
+            when_changed: false,
+            quiet: false,
+        };
+        (Outcome::Retry, Some(report))
     }
+}
 
-    /// One warning for the first failure; a call that failed as a whole was logged already.
-    fn say(&self, key: &str, error: &str, logged: bool) {
-        let provider = &self.context.provider;
-        if logged || self.queue.failures(&key.to_owned()) > 0 {
-            tracing::debug!(node = key, %provider, error, "Node not synced");
-        } else {
-            tracing::warn!(node = key, %provider, error, "Node not synced");
-        }
-    }
+/// What an attempt brought that did not succeed.
+struct Report {
+    answered: Answered,
+    /// It does not pass by itself: the user is told at once.
+    at_once: bool,
+    /// Another try comes as soon as the Node changes.
+    when_changed: bool,
+    /// It is no failure.
+    quiet: bool,
 }
 
 /// The keys that a batch took from the queue. Those that it did not settle, because it ended early, come again: else nobody would ever work on them.

@@ -79,6 +79,29 @@ impl TroubleCode {
     }
 }
 
+impl TroubleCode {
+    /// For people: as the contract names it, or what became of the call.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "INVALID",
+            Self::Precondition => "PRECONDITION",
+            Self::NotFound => "NOT_FOUND",
+            Self::Conflict => "CONFLICT",
+            Self::Busy => "BUSY",
+            Self::Throttled => "THROTTLED",
+            Self::Credentials => "CREDENTIALS",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::NotInitialized => "NOT_INITIALIZED",
+            Self::Internal => "INTERNAL",
+            Self::Unknown => "no answer",
+            Self::Deadline => "no answer in time",
+            Self::Disconnected => "connection lost",
+            Self::Fault => "an answer that breaks the contract",
+            Self::Fenced => "not sent",
+        }
+    }
+}
+
 /// What the controller does about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reaction {

@@ -172,6 +172,26 @@ impl<K: Clone + Ord> State<K> {
         self.entries.get(key).map_or(0, |entry| entry.failures)
     }
 
+    pub(super) fn due(&self, key: &K) -> Option<Instant> {
+        match self.entries.get(key)?.place {
+            Place::Waits(at) => Some(at),
+            Place::Works { again, .. } => again,
+        }
+    }
+
+    /// O(n), of those that wait for later too.
+    pub(super) fn busy(&self, now: Instant) -> Vec<K> {
+        let busy = self.entries.iter().filter(|(_, entry)| match entry.place {
+            Place::Waits(at) => at <= now,
+            Place::Works { .. } => true,
+        });
+        busy.map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(super) fn holds(&self, key: &K) -> bool {
+        self.entries.contains_key(key)
+    }
+
     pub(super) fn remove(&mut self, key: &K) {
         self.transport.remove(key);
         let Some(entry) = self.entries.get_mut(key) else {

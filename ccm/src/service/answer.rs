@@ -57,8 +57,8 @@ pub(super) enum Verdict {
     Gone { retained: bool },
     /// Delete: somebody else would do it, but something of this provider's is stored (B-S8).
     Orphaned,
-    /// Again after exactly this.
-    Pending(Duration),
+    /// Again after exactly this; what the provider is at.
+    Pending(Duration, String),
     /// It did not succeed; nothing is known.
     Failed(Trouble),
 }
@@ -153,7 +153,7 @@ pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerRes
     let verdict = match response.outcome {
         None => unset("EnsureLoadBalancer"),
         Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Some(Outcome::Pending(pending)) => Verdict::Pending(pending_after(&pending)),
+        Some(Outcome::Pending(pending)) => waits(pending),
         Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
         Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(load_balancer_status) {
             // Absent is not empty: it is not stated where the load balancer is, so it is not written that it is nowhere.
@@ -181,7 +181,7 @@ pub(super) fn after_update(sent: &Sent<'_>, response: api::UpdateLoadBalancerRes
             Verdict::Missing
         }
         Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Some(Outcome::Pending(pending)) => Verdict::Pending(pending_after(&pending)),
+        Some(Outcome::Pending(pending)) => waits(pending),
         Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
         Some(Outcome::Done(_)) => Verdict::Updated(Troubled::of(response.target_errors)),
     };
@@ -201,10 +201,7 @@ pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerRes
     let verdict = match response.outcome {
         None => unset("DeleteLoadBalancer"),
         Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Some(Outcome::Pending(pending)) => {
-            more.push(notes::still_deleting(&pending.message));
-            Verdict::Pending(pending_after(&pending))
-        }
+        Some(Outcome::Pending(pending)) => waits(pending),
         Some(Outcome::Retained(retained)) => {
             more.push(notes::retained(&retained.reason));
             Verdict::Gone { retained: true }
@@ -224,6 +221,10 @@ pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerRes
     let mut answer = answer(sent, extras, verdict);
     answer.notes.append(&mut more);
     answer
+}
+
+fn waits(pending: api::Pending) -> Verdict {
+    Verdict::Pending(pending_after(&pending), pending.message)
 }
 
 fn unset(rpc: &str) -> Verdict {

@@ -40,8 +40,20 @@ pub(super) struct Next {
     pub(super) outcome: Option<Outcome>,
     /// All calls of this provider's load balancers wait so long.
     pub(super) throttle: Option<Duration>,
-    /// To be told.
-    pub(super) notes: Vec<Note>,
+    /// What a user is told who asks why it is not done.
+    pub(super) told: Option<Told>,
+}
+
+/// Why it is not done.
+#[derive(Debug, PartialEq)]
+pub(super) struct Told {
+    pub(super) note: Note,
+    /// As the contract names it, or what became of the call.
+    pub(super) code: Option<&'static str>,
+    /// Told at once; else when it was told before, or has waited for half a minute.
+    pub(super) at_once: bool,
+    /// Another try comes as soon as the Service changes.
+    pub(super) when_changed: bool,
 }
 
 impl Next {
@@ -49,7 +61,7 @@ impl Next {
         Self {
             outcome: None,
             throttle: None,
-            notes: Vec::new(),
+            told: None,
         }
     }
 
@@ -122,8 +134,12 @@ pub(super) fn conclude(
                     .retry_after
                     .map_or(Outcome::Retry, |after| Outcome::At(now + after)),
             );
-            next.notes
-                .push(notes::targets_failed(&troubled.nodes, &troubled.message));
+            next.told = Some(Told {
+                note: notes::targets_failed(&troubled.nodes, &troubled.message),
+                code: None,
+                at_once: true,
+                when_changed: false,
+            });
             next
         }
         Verdict::Missing => {
@@ -157,9 +173,16 @@ pub(super) fn conclude(
             applied.failures = applied.failures.saturating_add(1);
             Next::with(Outcome::At(now + SLOW))
         }
-        Verdict::Pending(after) => {
+        Verdict::Pending(after, what) => {
             applied.pending = true;
-            Next::with(Outcome::At(now + *after))
+            let mut next = Next::with(Outcome::At(now + *after));
+            next.told = Some(Told {
+                note: notes::pending(made.op, what),
+                code: Some("PENDING"),
+                at_once: true,
+                when_changed: false,
+            });
+            next
         }
         Verdict::Failed(trouble) => failed(applied, trouble, made, now),
     }
@@ -181,17 +204,14 @@ fn failed(applied: &mut Applied, trouble: &Trouble, made: &Made<'_>, now: Instan
     if trouble.code == TroubleCode::Throttled {
         next.throttle = Some(trouble.retry_after.unwrap_or(THROTTLE));
     }
-    let stuck = made.op == Op::Delete
-        && applied.failures >= DELETES_TOLD
-        && trouble.code != TroubleCode::Fenced;
-    if reaction.event || stuck {
-        next.notes.push(notes::failed(
-            made.op,
-            made.departed,
-            made.targets,
-            &notes::why(trouble),
-        ));
-    }
+    let stuck = made.op == Op::Delete && applied.failures >= DELETES_TOLD;
+    // Who leads no more tells nothing.
+    next.told = (trouble.code != TroubleCode::Fenced).then(|| Told {
+        note: notes::failed(made.op, made.departed, made.targets, &notes::why(trouble)),
+        code: Some(trouble.code.name()),
+        at_once: reaction.event || stuck,
+        when_changed: applied.wrong,
+    });
     next
 }
 

@@ -142,6 +142,12 @@ impl Ledger {
         self.selectors.values().collect()
     }
 
+    /// What is left of a Service that is gone.
+    pub(super) fn latest(&self, task: &Task) -> Option<Arc<Service>> {
+        let applied = self.entries.get(task)?;
+        Some(Arc::clone(&applied.latest))
+    }
+
     /// Whether what the watch shows is a reason to look at the Service.
     pub(super) fn is_news(&self, key: &Key, now: Option<&Service>) -> bool {
         let applied = self.entries.get(&Task::Service(key.clone()));

@@ -1,5 +1,7 @@
 //! The events on a Service (B-S3): reasons and texts as users know them. Pure.
 
+use std::borrow::Cow;
+
 use cloud_provider_api::v1alpha1 as api;
 
 use super::targets::TargetSet;
@@ -10,7 +12,7 @@ use crate::writes::EventType;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) kind: EventType,
-    pub(super) reason: String,
+    pub(super) reason: Cow<'static, str>,
     pub(super) message: String,
 }
 
@@ -27,18 +29,33 @@ pub(super) enum Op {
     Delete,
 }
 
-fn normal(reason: &str, message: impl Into<String>) -> Note {
+impl Op {
+    /// The call.
+    pub(super) fn rpc(self) -> &'static str {
+        match self {
+            Self::Get => "GetLoadBalancer",
+            Self::Ensure => "EnsureLoadBalancer",
+            Self::Update => "UpdateLoadBalancer",
+            Self::Delete => "DeleteLoadBalancer",
+        }
+    }
+}
+
+/// Of an event on a Service that waits.
+pub(super) const PENDING: &str = "LoadBalancerPending";
+
+fn normal(reason: &'static str, message: impl Into<String>) -> Note {
     Note {
         kind: EventType::Normal,
-        reason: reason.to_owned(),
+        reason: reason.into(),
         message: message.into(),
     }
 }
 
-fn warning(reason: &str, message: impl Into<String>) -> Note {
+fn warning(reason: &'static str, message: impl Into<String>) -> Note {
     Note {
         kind: EventType::Warning,
-        reason: reason.to_owned(),
+        reason: reason.into(),
         message: message.into(),
     }
 }
@@ -66,15 +83,18 @@ pub(super) fn deleting() -> Note {
     normal("DeletingLoadBalancer", "Deleting load balancer")
 }
 
-/// Delete is pending (▲S18).
-pub(super) fn still_deleting(what: &str) -> Note {
-    if what.is_empty() {
-        return deleting();
-    }
-    normal(
-        "DeletingLoadBalancer",
-        format!("Deleting load balancer: {what}"),
-    )
+/// The provider is at it: not ready, or (▲S18) not gone.
+pub(super) fn pending(op: Op, what: &str) -> Note {
+    let (reason, doing) = match op {
+        Op::Delete => ("DeletingLoadBalancer", "Deleting load balancer"),
+        Op::Get | Op::Ensure => (PENDING, "The load balancer is not ready yet"),
+        Op::Update => (PENDING, "The load balancer's new hosts are not ready yet"),
+    };
+    let message = match what {
+        "" => doing.to_owned(),
+        what => format!("{doing}: {what}"),
+    };
+    normal(reason, message)
 }
 
 /// After Delete and its writes.
@@ -188,7 +208,7 @@ pub(super) fn targets_failed(nodes: &[String], why: &str) -> Note {
 
 /// A call failed. `departed`: the Service is gone from the API server.
 pub(super) fn failed(op: Op, departed: bool, targets: Option<&TargetSet>, why: &str) -> Note {
-    const SHOWN: usize = 10;
+    const SHOWN: usize = 20;
     match op {
         Op::Get => sync_failed(&format!("failed to get load balancer: {why}")),
         Op::Ensure => sync_failed(&format!("failed to ensure load balancer: {why}")),
@@ -199,15 +219,18 @@ pub(super) fn failed(op: Op, departed: bool, targets: Option<&TargetSet>, why: &
         Op::Delete => sync_failed(&format!("failed to delete load balancer: {why}")),
         Op::Update => {
             let nodes = targets.map_or(&[][..], |targets| &targets.nodes);
-            let names: Vec<_> = nodes
+            let mut names: Vec<_> = nodes
                 .iter()
                 .take(SHOWN)
-                .map(|node| node.name.as_str())
+                .map(|node| node.name.clone())
                 .collect();
+            if nodes.len() > SHOWN {
+                names.push(format!("<{} more>", nodes.len() - SHOWN));
+            }
             warning(
                 "UpdateLoadBalancerFailed",
                 format!(
-                    "Error updating load balancer with new hosts [{}, {} in all]: {why}",
+                    "Error updating load balancer with new hosts [{}] [node names limited, total number of nodes: {}], error: {why}",
                     names.join(" "),
                     nodes.len()
                 ),
@@ -261,9 +284,9 @@ pub(super) fn of_provider(events: Vec<api::Event>) -> Vec<Note> {
             Note {
                 kind,
                 reason: if word {
-                    event.reason
+                    event.reason.into()
                 } else {
-                    "ProviderEvent".to_owned()
+                    "ProviderEvent".into()
                 },
                 message: event.message,
             }

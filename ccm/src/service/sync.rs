@@ -1,6 +1,6 @@
 //! One Service, step by step until nothing is left to do or something has to be waited for. The decisions are `plan`'s.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 mod call;
 
-use super::conclude::SLOW;
+use super::conclude::{SLOW, Told};
 use super::handle::Stored;
 use super::notes::{self, Note, Op};
 use super::plan::{Applied, Facts, Seen, Step, asks, next_step, uid};
@@ -53,6 +53,36 @@ pub(super) struct Job {
     /// `None` where none are needed.
     pub(super) targets: Option<Arc<TargetSet>>,
     pub(super) jitter: f64,
+    /// How often it was tried in vain before, and this time.
+    pub(super) attempt: u32,
+    pub(super) under_way: Arc<UnderWay>,
+}
+
+/// The call that is under way, for who watches from outside.
+#[derive(Default)]
+pub(super) struct UnderWay(Mutex<Option<(Op, Instant)>>);
+
+impl UnderWay {
+    fn begin(&self, op: Op, at: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((op, at));
+    }
+
+    fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Which, and since when.
+    pub(super) fn call(&self) -> Option<(Op, Instant)> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why it is not done yet.
+pub(super) struct Report {
+    pub(super) told: Told,
+    /// `None`: it is the API server.
+    pub(super) rpc: Option<&'static str>,
+    pub(super) took: Option<Duration>,
 }
 
 /// What came of it.
@@ -60,6 +90,10 @@ pub(super) struct Finished {
     pub(super) applied: Option<Applied>,
     pub(super) outcome: Outcome,
     pub(super) throttle: Option<Duration>,
+    /// Why it is not done, if it is not: of one attempt.
+    pub(super) reports: Vec<Report>,
+    /// The Service as it was seen last; `None`: the work broke off.
+    pub(super) service: Option<Arc<Service>>,
 }
 
 /// Works on one Service.
@@ -82,6 +116,9 @@ pub(super) async fn sync(job: Job, tools: Arc<Tools>) -> Finished {
         base: job.service,
         applied: job.applied,
         throttle: None,
+        attempt: job.attempt,
+        under_way: &job.under_way,
+        reports: Vec::new(),
     };
     let outcome = run.steps(&job.selector).await;
     if let (Some(applied), Some(targets)) = (&mut run.applied, run.targets) {
@@ -90,6 +127,8 @@ pub(super) async fn sync(job: Job, tools: Arc<Tools>) -> Finished {
     Finished {
         outcome,
         throttle: run.throttle,
+        reports: run.reports,
+        service: Some(run.base),
         // Nothing is left to remember of what is gone for good.
         applied: run
             .applied
@@ -117,6 +156,9 @@ struct Run<'a> {
     base: Arc<Service>,
     applied: Option<Applied>,
     throttle: Option<Duration>,
+    attempt: u32,
+    under_way: &'a UnderWay,
+    reports: Vec<Report>,
 }
 
 impl Run<'_> {
@@ -134,7 +176,7 @@ impl Run<'_> {
                     return Outcome::At(Instant::now());
                 }
                 if let Err(why) = selector {
-                    self.tell(notes::invalid(why));
+                    self.report_invalid(notes::invalid(why));
                     self.applied();
                     return Outcome::At(Instant::now() + SLOW);
                 }
@@ -158,7 +200,7 @@ impl Run<'_> {
                     return Outcome::Forget;
                 }
                 Step::Blocked { by } => {
-                    self.tell(notes::blocked(&by, self.me));
+                    self.report_invalid(notes::blocked(&by, self.me));
                     self.applied();
                     return Outcome::At(Instant::now() + SLOW);
                 }
@@ -212,9 +254,23 @@ impl Run<'_> {
         );
     }
 
+    /// Only a change of the Service can help.
+    fn report_invalid(&mut self, note: Note) {
+        self.reports.push(Report {
+            told: Told {
+                note,
+                code: None,
+                at_once: true,
+                when_changed: true,
+            },
+            rpc: None,
+            took: None,
+        });
+    }
+
     fn tell_deleted(&self) {
         self.tell(notes::deleted());
-        info!(service = %display_name(&self.base), provider = %self.tools.provider, "deleted load balancer");
+        info!(service = %display_name(&self.base), provider = %self.tools.provider, rpc = Op::Delete.rpc(), attempt = self.attempt, "deleted load balancer");
     }
 
     async fn add_finalizer(&mut self, patch: &ServicePatch) -> Result<(), Stop> {
@@ -306,8 +362,16 @@ impl Run<'_> {
                 }
             }
             WriteError::Refused(_) | WriteError::Unavailable(_) => {
-                warn!(service = %display_name(&self.base), %error, "{what}");
-                self.tell(notes::sync_failed(&format!("{what}: {error}")));
+                self.reports.push(Report {
+                    told: Told {
+                        note: notes::sync_failed(&format!("{what}: {error}")),
+                        code: None,
+                        at_once: true,
+                        when_changed: false,
+                    },
+                    rpc: None,
+                    took: None,
+                });
             }
         }
         Stop::With(Outcome::Retry)

@@ -5,6 +5,7 @@ mod cloud;
 mod faults;
 mod orphans;
 mod retries;
+mod stuck;
 mod trouble;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The state of one provider's loop, and what each thing that happens does to it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,17 +13,21 @@ use tracing::{error, info, warn};
 
 mod nodes;
 mod orphans;
+mod told;
+
+pub(super) use told::HOUSEKEEPING;
 
 use super::Metrics;
 use super::ledger::{Ledger, Task};
 use super::orphans::Orphans;
 use super::plan::{Applied, asks};
-use super::sync::{Finished, Job, Tools, sync};
+use super::sync::{Finished, Job, Tools, UnderWay, sync};
 use super::targets::{Candidates, NodeSelector, Sets, Settle};
 use crate::cluster::{Change, Key};
 use crate::provider::Session;
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::{Hint, LoopContext};
+use crate::stuck::Waiting;
 use crate::writes::Writes;
 
 const BACKOFF: Backoff = Backoff {
@@ -52,7 +56,9 @@ pub(super) struct Work {
     orphans: Orphans,
     /// What each job works on, and what was known before.
     ids: HashMap<Id, (Task, Option<Applied>)>,
-    in_flight: BTreeSet<Task>,
+    in_flight: BTreeMap<Task, Arc<UnderWay>>,
+    /// Who is not done, and what they were told.
+    waiting: Waiting<Task>,
     /// Changed while it was worked on.
     dirty: BTreeSet<Task>,
     /// Hinted at while it was worked on.
@@ -110,7 +116,8 @@ impl Work {
             search_due,
             orphans: Orphans::default(),
             ids: HashMap::new(),
-            in_flight: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
+            waiting: Waiting::default(),
             dirty: BTreeSet::new(),
             looked_for: BTreeSet::new(),
             ledger,
@@ -215,7 +222,7 @@ impl Work {
                 continue;
             };
             let task = Task::Service(key.clone());
-            if self.in_flight.contains(&task) {
+            if self.in_flight.contains_key(&task) {
                 self.dirty.insert(task);
             } else if self.ledger.is_news(&key, change.new.as_deref()) {
                 self.queue.add(task);
@@ -241,7 +248,7 @@ impl Work {
             Hint::Resync | Hint::Instance { .. } | Hint::Routes => Vec::new(),
         };
         for task in tasks {
-            if self.in_flight.contains(&task) {
+            if self.in_flight.contains_key(&task) {
                 self.looked_for.insert(task);
             } else if self.ledger.look(&task) {
                 self.queue.add(task);
@@ -303,7 +310,12 @@ impl Work {
         if let (Some(kept), Some(targets)) = (&mut kept, &targets) {
             kept.tried = Some(targets.fingerprint);
         }
+        let uid = service.metadata.uid.as_deref();
+        self.waiting.seen(&task, uid, None, Instant::now());
+        let under_way = Arc::new(UnderWay::default());
         let job = Job {
+            attempt: self.waiting.attempts(&task) + 1,
+            under_way: Arc::clone(&under_way),
             service,
             applied: taken.applied,
             departed,
@@ -314,7 +326,7 @@ impl Work {
         };
         let handle = self.jobs.spawn(sync(job, Arc::clone(&self.tools)));
         self.ids.insert(handle.id(), (task.clone(), kept));
-        self.in_flight.insert(task);
+        self.in_flight.insert(task, under_way);
     }
 
     /// A job is over.
@@ -338,6 +350,8 @@ impl Work {
                 }),
                 outcome: Outcome::Retry,
                 throttle: None,
+                reports: Vec::new(),
+                service: None,
             }
         });
         if let Some(wait) = finished.throttle {
@@ -363,6 +377,13 @@ impl Work {
         again |= !ignores && self.ledger.wants_targets(&task, &self.sets);
         if again {
             self.queue.add(task.clone());
+        }
+        match finished.service {
+            Some(service) if !finished.reports.is_empty() => {
+                self.report(&task, &service, finished.reports);
+            }
+            _ if !self.queue.holds(&task) => self.waiting.gone(&task),
+            _ => {}
         }
         self.tried(&task);
     }

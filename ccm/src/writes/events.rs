@@ -1,13 +1,14 @@
 //! Our event sink: bounded, one task, keyed by object and reason; the newest text wins.
 //!
 //! [`EventSink::record`] puts a draft into a bounded queue, where a later one of the same key only changes text and count. [`EventWriter::run`]
-//! writes one after the other, so that 5,000 `Synced` events do not stand in the way of the patches.
+//! writes one after the other, a repeat as a patch of the Event that there is and not more often than its series and all series together may, so that 5,000 `Synced` events do not stand in the way of the patches.
 
 mod pending;
 mod series;
 mod writer;
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ struct Shared {
     pending: Mutex<Pending>,
     changed: Notify,
     idle: Notify,
+    /// Who waits until all is written: then nothing is held back.
+    flushing: AtomicUsize,
     wall: WallClock,
     metrics: EventMetrics,
 }
@@ -81,6 +84,7 @@ impl EventSink {
             pending: Mutex::new(Pending::new(BOUND)),
             changed: Notify::new(),
             idle: Notify::new(),
+            flushing: AtomicUsize::new(0),
             wall,
             metrics,
         });
@@ -145,8 +149,11 @@ impl EventSink {
                 notified.await;
             }
         };
+        self.shared.flushing.fetch_add(1, Ordering::Relaxed);
+        self.shared.changed.notify_one();
         // What is left is dropped with a warning by the writer: it is only events.
         let _ = timeout(cap, idle).await;
+        self.shared.flushing.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// What waits to be written, as `Type Reason namespace/name: message` (`(xN)` for repeats) in the order in which it was recorded: for tests of loops, whose writer
@@ -165,6 +172,7 @@ impl EventSink {
                 pending: Mutex::new(pending),
                 changed: Notify::new(),
                 idle: Notify::new(),
+                flushing: AtomicUsize::new(0),
                 wall: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
                 metrics: EventMetrics::register(&mut Registry::default()),
             }),

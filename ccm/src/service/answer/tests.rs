@@ -74,11 +74,11 @@ fn b_s8_outcomes_of_ensure() {
     );
     let pending = api::Pending {
         retry_after: Some(seconds(7)),
-        message: String::new(),
+        message: "soon".into(),
     };
     assert_eq!(
         ensured(Some(Ensured::Pending(pending))).verdict,
-        Verdict::Pending(Duration::from_secs(7))
+        Verdict::Pending(Duration::from_secs(7), "soon".into())
     );
     assert_eq!(
         code(
@@ -177,8 +177,11 @@ fn s18_only_done_and_retained_let_a_service_go() {
             message: "draining".into(),
         })),
     );
-    assert_eq!(pending.verdict, Verdict::Pending(Duration::from_secs(5)));
-    assert_eq!(pending.notes[0].reason, "DeletingLoadBalancer");
+    assert_eq!(
+        pending.verdict,
+        Verdict::Pending(Duration::from_secs(5), "draining".into())
+    );
+    assert_eq!(pending.notes.len(), 0, "told with the next try");
     // A "not found" from Delete is no "done".
     for outcome in [
         None,
@@ -359,7 +362,7 @@ fn b_s3_the_providers_own_events() {
     ]);
     let shown: Vec<_> = notes
         .iter()
-        .map(|note| (note.kind, note.reason.as_str()))
+        .map(|note| (note.kind, &*note.reason))
         .collect();
     assert_eq!(
         shown,

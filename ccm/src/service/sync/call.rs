@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{Run, Stop, display_name};
+use super::{Report, Run, Stop, display_name};
 use crate::provider::{Trouble, TroubleCode, service_view};
 use crate::queue::Outcome;
 use crate::service::answer::{self, Answer, Sent, Verdict};
@@ -44,10 +44,14 @@ impl Run<'_> {
             me: self.me,
             prefixes: &prefixes.service.annotation_prefixes,
         };
+        let started = Instant::now();
+        self.under_way.begin(op, started);
         let answer = match self.ask(op, &sent).await {
             Ok(answer) => answer,
             Err(trouble) => Answer::failed(trouble),
         };
+        self.under_way.end();
+        let took = started.elapsed();
         let Answer {
             new_handle,
             metadata,
@@ -77,7 +81,7 @@ impl Run<'_> {
         }
         // What was not written cannot have been seen: it would look like a user's change that came in between.
         let written = metadata.as_ref().filter(|_| unwritten.is_none());
-        let next = self.after(&verdict, &base, written, op);
+        let next = self.after(&verdict, &base, written, op, took);
         match (next, unwritten) {
             // Its refusal must not be asked for at the pace of a quick retry.
             (Err(Stop::With(Outcome::At(at))), Some(Stop::With(outcome)))
@@ -269,6 +273,7 @@ impl Run<'_> {
         sent: &Service,
         metadata: Option<&ServicePatch>,
         op: Op,
+        took: Duration,
     ) -> Result<(), Stop> {
         // What was asked for, and what the provider itself wrote: a user's change in between is news.
         let expected = metadata.map(|patch| with_annotations(sent, patch));
@@ -286,17 +291,20 @@ impl Run<'_> {
         applied.seen = seen;
         applied.latest = base;
         let next = conclude(applied, verdict, &made, Instant::now());
-        let failures = applied.failures;
         self.throttle = self.throttle.max(next.throttle);
-        for note in next.notes {
-            self.tell(note);
-        }
+        self.reports.extend(next.told.map(|told| Report {
+            told,
+            rpc: Some(op.rpc()),
+            took: Some(took),
+        }));
+        let (rpc, attempt) = (op.rpc(), self.attempt);
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let service = display_name(&self.base);
         let provider = &self.tools.provider;
         match verdict {
             Verdict::Ready(..) => {
                 self.tell(notes::ensured());
-                info!(%service, %provider, "ensured load balancer");
+                info!(%service, %provider, rpc, took_ms, attempt, "ensured load balancer");
             }
             Verdict::Updated(_) => {
                 let targets = self.targets.map_or(0, |targets| targets.nodes.len());
@@ -305,7 +313,7 @@ impl Run<'_> {
                 } else {
                     notes::updated()
                 });
-                info!(%service, %provider, targets, "updated load balancer");
+                info!(%service, %provider, rpc, took_ms, attempt, targets, "updated load balancer");
             }
             Verdict::Failed(trouble) => {
                 if op == Op::Update {
@@ -317,10 +325,9 @@ impl Run<'_> {
                     self.tell(notes::credentials(provider, &notes::why(trouble)));
                     warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: its load balancers wait");
                 }
-                warn!(%service, %provider, ?op, error = %trouble, attempt = failures, next = next.outcome.map(shown), "load balancer call failed");
             }
             Verdict::Gone { retained: true } => {
-                info!(%service, %provider, "the provider keeps the load balancer");
+                info!(%service, %provider, rpc, took_ms, attempt, "the provider keeps the load balancer");
             }
             _ => {}
         }
@@ -342,17 +349,4 @@ fn with_annotations(service: &Service, patch: &ServicePatch) -> Service {
         };
     }
     service
-}
-
-/// When a Service is looked at again, for the log.
-fn shown(outcome: Outcome) -> String {
-    match outcome {
-        Outcome::At(at) => {
-            let wait = at.saturating_duration_since(Instant::now());
-            format!("in {:.1}s", wait.as_secs_f64())
-        }
-        Outcome::Retry => "after the backoff".to_owned(),
-        Outcome::RetryTransport => "after the backoff, or when the provider is back".to_owned(),
-        Outcome::Forget => "when it changes".to_owned(),
-    }
 }

@@ -56,6 +56,8 @@ pub(super) struct Call {
 pub(super) struct State {
     /// What goes wrong with the next calls of an RPC for `web`.
     pub(super) faults: BTreeMap<&'static str, VecDeque<Fault>>,
+    /// So many Ensures of whatever Service hang.
+    pub(super) hang: usize,
     /// All calls, with what went wrong.
     pub(super) log: Vec<Call>,
     /// How many load balancers were ever made.
@@ -131,9 +133,13 @@ impl Cloud {
             );
             let sent = handle.map_or("-", String::as_str);
             state.calls.push(format!("{rpc} {name} {sent}"));
-            let fault = (name == "web")
+            let mut fault = (name == "web")
                 .then(|| state.faults.get_mut(rpc)?.pop_front())
                 .flatten();
+            if rpc == "Ensure" && state.hang > 0 {
+                state.hang -= 1;
+                fault = Some(Fault::Hangs);
+            }
             state.log.push(Call {
                 rpc,
                 name,

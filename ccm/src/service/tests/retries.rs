@@ -165,7 +165,8 @@ async fn s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_s9_refused_credentials_are_told_once_and_not_on_each_service() {
+async fn b_s9_n13_refused_credentials_are_told_at_once_on_one_service_and_later_on_each_that_waits()
+{
     use api::ensure_load_balancer_response::Outcome;
     let world = World::new(1).await;
     let refused = Outcome::Failed(failure(api::FailureCode::Credentials, "token expired"));
@@ -174,8 +175,7 @@ async fn b_s9_refused_credentials_are_told_once_and_not_on_each_service() {
     for i in 0..20 {
         world.server.put(&named(i));
     }
-    sleep(Duration::from_mins(9)).await;
-    assert!(world.cloud.called("Ensure") >= 20);
+    sleep(Duration::from_secs(25)).await;
     let told = || {
         let events = world.events.recorded();
         events
@@ -184,4 +184,9 @@ async fn b_s9_refused_credentials_are_told_once_and_not_on_each_service() {
             .count()
     };
     assert_eq!(told(), 1);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(told(), 1 + 20, "within a minute");
+    sleep(Duration::from_mins(9)).await;
+    assert!(world.cloud.called("Ensure") >= 40);
+    assert_eq!(told(), 1 + 20, "the same Events");
 }

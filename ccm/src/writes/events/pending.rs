@@ -1,10 +1,11 @@
 //! Events that wait to be written: in order, one per key, bounded.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
+use tokio::time::Instant;
 
 use super::EventType;
 
@@ -32,6 +33,8 @@ pub(super) struct Draft {
 
 pub(super) struct Pending {
     order: VecDeque<Arc<EventKey>>,
+    /// Repeats, each not to be written before this.
+    held: BTreeSet<(Instant, Arc<EventKey>)>,
     drafts: BTreeMap<Arc<EventKey>, Draft>,
     bound: usize,
     /// One that was popped is being written.
@@ -42,6 +45,7 @@ impl Pending {
     pub(super) fn new(bound: usize) -> Self {
         Self {
             order: VecDeque::new(),
+            held: BTreeSet::new(),
             drafts: BTreeMap::new(),
             bound,
             writing: false,
@@ -73,6 +77,31 @@ impl Pending {
         Some((key, draft))
     }
 
+    /// Puts back what was popped, until then; what was added meanwhile is its newer text.
+    pub(super) fn hold(&mut self, key: Arc<EventKey>, draft: Draft, until: Instant) {
+        self.writing = false;
+        if let Some(newer) = self.drafts.get_mut(&key) {
+            newer.count = newer.count.saturating_add(draft.count);
+            newer.first = draft.first;
+            return;
+        }
+        self.drafts.insert(Arc::clone(&key), draft);
+        self.held.insert((until, key));
+    }
+
+    /// When the next of those that are held may be written.
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        self.held.first().map(|(until, _)| *until)
+    }
+
+    /// The next of those that are held.
+    pub(super) fn pop_held(&mut self) -> Option<(Arc<EventKey>, Draft)> {
+        let (_, key) = self.held.pop_first()?;
+        let draft = self.drafts.remove(&key)?;
+        self.writing = true;
+        Some((key, draft))
+    }
+
     /// The one that was popped is written, or given up. Whether none is left.
     pub(super) fn written(&mut self) -> bool {
         self.writing = false;
@@ -80,11 +109,11 @@ impl Pending {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.order.is_empty() && !self.writing
+        self.drafts.is_empty() && !self.writing
     }
 
     pub(super) fn len(&self) -> usize {
-        self.order.len()
+        self.drafts.len()
     }
 
     #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::pending::EventKey;
 
 /// Events remembered at most; the one written longest ago goes first.
-const BOUND: usize = 4_096;
+const BOUND: usize = 10_000;
 /// For so long after its last write an Event is written on; then a new one is begun. The API server keeps events for an hour.
 const WINDOW: Duration = Duration::from_mins(55);
 
@@ -20,6 +20,19 @@ pub(super) struct Written {
     pub(super) name: String,
     /// `count`.
     pub(super) count: i32,
+    /// How often it was written.
+    pub(super) writes: u32,
+}
+
+impl Written {
+    /// For so long the next repeat waits: what says something else each few seconds is written each few seconds for a while, then each minute.
+    fn gap(&self) -> Duration {
+        Duration::from_secs(match self.writes {
+            0..=5 => 10,
+            6..=10 => 30,
+            _ => 60,
+        })
+    }
 }
 
 /// The Events written lately.
@@ -32,6 +45,12 @@ pub(super) struct Series {
 }
 
 impl Series {
+    /// Not before this a repeat of that Event may be written; `None`: it would be the first.
+    pub(super) fn not_before(&self, key: &EventKey, now: Instant) -> Option<Instant> {
+        let (_, at, written) = self.written.get(key)?;
+        (now.saturating_duration_since(*at) < WINDOW).then(|| *at + written.gap())
+    }
+
     /// Takes the Event out that a repeat is to be written to.
     pub(super) fn take(&mut self, key: &EventKey, now: Instant) -> Option<Written> {
         let (turn, at, written) = self.written.remove(key)?;

@@ -61,20 +61,21 @@ async fn what_was_written_is_remembered_for_a_while_and_not_without_bound() {
     let written = |count| Written {
         name: "e".to_owned(),
         count,
+        writes: 1,
     };
     let mut series = Series::default();
     let now = Instant::now();
-    for number in 0..5_000 {
+    for number in 0..11_000 {
         series.put(Arc::new(key(number)), written(1), now);
     }
-    series.put(Arc::new(key(4_999)), written(2), now);
-    assert_eq!(series.len(), 4_096);
+    series.put(Arc::new(key(10_999)), written(2), now);
+    assert_eq!(series.len(), 10_000);
     assert_eq!(series.take(&key(0), now), None);
-    assert_eq!(series.take(&key(4_999), now), Some(written(2)));
-    assert_eq!(series.take(&key(4_999), now), None);
+    assert_eq!(series.take(&key(10_999), now), Some(written(2)));
+    assert_eq!(series.take(&key(10_999), now), None);
     let later = now + std::time::Duration::from_hours(1);
-    assert_eq!(series.take(&key(4_998), later), None);
-    assert_eq!(series.len(), 4_094);
+    assert_eq!(series.take(&key(10_998), later), None);
+    assert_eq!(series.len(), 9_998);
 }
 
 /// A writer over an API server that answers every request with `code`; the number of requests, and how often an event was dropped for `why`.
@@ -122,4 +123,137 @@ async fn answered(code: u16, events: usize, why: &'static str) -> (usize, u64) {
 async fn m10_an_event_is_tried_four_times_and_what_is_refused_once() {
     assert_eq!(answered(503, 2, "unavailable").await, (8, 2));
     assert_eq!(answered(403, 2, "refused").await, (2, 2));
+}
+
+/// An API server that takes every event; what it was asked, with the seconds since the beginning.
+type Requests = Arc<std::sync::Mutex<Vec<(u64, http::Method, serde_json::Value)>>>;
+
+fn taking() -> (EventSink, EventWriter, Requests) {
+    use http::{Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+
+    let requests = Requests::default();
+    let (seen, began) = (Arc::clone(&requests), Instant::now());
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let value: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            let at = began.elapsed().as_secs();
+            seen.lock().unwrap().push((at, head.method, value));
+            let event =
+                r#"{"apiVersion":"v1","kind":"Event","metadata":{"name":"e"},"involvedObject":{}}"#;
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(event.as_bytes().to_vec())))
+        }
+    });
+    let metrics = EventMetrics::register(&mut Registry::default());
+    let wall: WallClock = Arc::new(|| jiff::Timestamp::UNIX_EPOCH);
+    let (sink, writer) = EventSink::new(
+        Client::new(server, "default"),
+        "test".to_owned(),
+        wall,
+        metrics,
+    );
+    (sink, writer, requests)
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_text_that_changes_each_second_is_one_event_that_is_patched_ever_less_often() {
+    use std::time::Duration;
+
+    let (sink, writer, requests) = taking();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let attempts = async {
+        for attempt in 1..=300 {
+            sink.record(
+                &node("a"),
+                EventType::Warning,
+                "Failed",
+                format!("attempt {attempt}"),
+            );
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        stop.cancel();
+    };
+    tokio::join!(writer.run(stop.clone()), attempts);
+    let requests = requests.lock().unwrap();
+    let made = requests
+        .iter()
+        .filter(|(_, method, _)| method == http::Method::POST);
+    assert_eq!(made.count(), 1, "one Event");
+    let at: Vec<u64> = requests.iter().map(|(at, ..)| *at).collect();
+    assert!((9..=14).contains(&at.len()), "{at:?}");
+    assert!(
+        at.windows(2).all(|pair| pair[1] - pair[0] <= 61),
+        "never older than a minute: {at:?}"
+    );
+    let (_, _, last) = requests.last().unwrap();
+    assert_eq!(
+        (&last["message"], &last["count"]),
+        (&"attempt 300".into(), &300.into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_repeats_on_a_thousand_objects_are_no_flood_and_nothing_new_waits_for_them() {
+    use std::time::Duration;
+
+    let (sink, writer, requests) = taking();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let attempts = async {
+        for round in 0..30 {
+            for number in 0..1_000 {
+                let text = format!("round {round}");
+                sink.record(
+                    &node(&number.to_string()),
+                    EventType::Warning,
+                    "Failed",
+                    text,
+                );
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        sink.record(&node("new"), EventType::Normal, "Synced", "done".to_owned());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let told = |words: &str| {
+            let requests = requests.lock().unwrap();
+            let last = requests.iter().rev().take(3);
+            last.clone().any(|(.., event)| event["message"] == words)
+        };
+        assert!(told("done"));
+        stop.cancel();
+    };
+    let count = async {
+        attempts.await;
+        requests.lock().unwrap().len()
+    };
+    let (_, before_the_end) = tokio::join!(writer.run(stop.clone()), count);
+    let patches = before_the_end - 1_001;
+    assert!((2_800..=3_010).contains(&patches), "{patches} in 300 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_m3_a_flush_holds_nothing_back() {
+    use std::time::Duration;
+
+    let (sink, writer, requests) = taking();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let all = async {
+        for text in ["one", "two"] {
+            sink.record(&node("a"), EventType::Warning, "Failed", text.to_owned());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let began = Instant::now();
+        sink.flush(Duration::from_millis(300)).await;
+        assert!(
+            began.elapsed() < Duration::from_millis(50),
+            "{:?}",
+            began.elapsed()
+        );
+        assert_eq!(requests.lock().unwrap().last().unwrap().2["message"], "two");
+        stop.cancel();
+    };
+    tokio::join!(writer.run(stop.clone()), all);
 }

@@ -1,6 +1,7 @@
 //! Writes the events of a sink, one after the other.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, EventSource};
@@ -24,6 +25,8 @@ const DELAYS: [Duration; 3] = [
     Duration::from_secs(2),
     Duration::from_secs(8),
 ];
+/// Between two repeats, of whatever Events: those of 1,000 objects that are stuck are no load for the API server.
+const REPEATS: Duration = Duration::from_millis(100);
 /// Bytes of an Event's name before its suffix: with `.` and 16 hex digits it has at most 253.
 const NAME_BYTES: usize = 236;
 
@@ -33,6 +36,8 @@ pub(crate) struct EventWriter {
     client: Client,
     instance: String,
     series: Series,
+    /// No repeat is written before this.
+    repeat_at: Instant,
     /// Makes names unlike where the wall clock stands still.
     named: u64,
 }
@@ -44,6 +49,7 @@ impl EventWriter {
             client,
             instance,
             series: Series::default(),
+            repeat_at: Instant::now(),
             named: 0,
         }
     }
@@ -75,17 +81,40 @@ impl EventWriter {
     }
 
     /// `None` after the stop, when nothing waits any more.
-    async fn next(&self, stop: &CancellationToken) -> Option<(Arc<EventKey>, Draft)> {
+    async fn next(&mut self, stop: &CancellationToken) -> Option<(Arc<EventKey>, Draft)> {
         loop {
-            if let Some(next) = self.shared.pending().pop() {
-                return Some(next);
-            }
+            let hurry = stop.is_cancelled() || self.shared.flushing.load(Ordering::Relaxed) > 0;
+            let wake = {
+                let mut pending = self.shared.pending();
+                while let Some((key, draft)) = pending.pop() {
+                    match self.series.not_before(&key, Instant::now()) {
+                        Some(until) if !hurry => pending.hold(key, draft, until),
+                        _ => return Some((key, draft)),
+                    }
+                }
+                let until = pending.held_until();
+                let until = until.map(|until| until.max(self.repeat_at));
+                if until.is_some_and(|until| hurry || until <= Instant::now()) {
+                    self.repeat_at = Instant::now() + REPEATS;
+                    if let Some(next) = pending.pop_held() {
+                        return Some(next);
+                    }
+                }
+                until
+            };
             if stop.is_cancelled() {
                 return None;
             }
+            let due = async {
+                match wake {
+                    Some(wake) => tokio::time::sleep_until(wake).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = self.shared.changed.notified() => {}
                 () = stop.cancelled() => {}
+                () = due => {}
             }
         }
     }
@@ -123,7 +152,11 @@ impl EventWriter {
         let events = Api::<Event>::namespaced(self.client.clone(), namespace);
         if let Some(before) = self.series.take(key, Instant::now()) {
             let count = before.count.saturating_add(draft.count);
-            let written = Written { count, ..before };
+            let written = Written {
+                count,
+                writes: before.writes.saturating_add(1),
+                ..before
+            };
             match repeat(&events, &written, draft).await {
                 // Expired or deleted: a new one.
                 Err(WriteError::Gone) => {}
@@ -142,6 +175,7 @@ impl EventWriter {
         Ok(Written {
             name: event.metadata.name.unwrap_or_default(),
             count: draft.count,
+            writes: 1,
         })
     }
 

@@ -310,7 +310,7 @@ async fn s14_b_s10_s10_updates_in_trouble() {
     world.old_node("d").await;
     world.targeted("web", &["a", "b", "c", "d"]).await;
     world
-        .event("web", "Warning UpdateLoadBalancerFailed Error updating load balancer with new hosts [a b c d, 4 in all]: scripted by the mock")
+        .event("web", "Warning UpdateLoadBalancerFailed Error updating load balancer with new hosts [a b c d] [node names limited, total number of nodes: 4], error: scripted by the mock")
         .await;
     let events = world.events("gone").await;
     assert!(

@@ -1,0 +1,227 @@
+//! What `kubectl describe` tells a user whose Node or Service is stuck, within a minute (▲N13, ▲S18).
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, PostParams};
+use provider_mock::fixture::FailureSpec;
+use provider_mock::{Fault, FaultKind, Fixture};
+use provider_sdk::FailureCode;
+use testenv::eventually;
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
+use tokio::time::Instant;
+
+use crate::world::{SOON, World, ingress};
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// The lines under `Events:`.
+fn describe(world: &World, kind: &str, name: &str) -> Result<String, String> {
+    let output = world
+        .plane
+        .kubectl()
+        .args(["describe", kind, name])
+        .output()
+        .map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, events) = text.split_once("Events:").ok_or(text.clone())?;
+    Ok(events.to_owned())
+}
+
+/// Waits until one line of the description's events has all these words; no longer than a minute after `began`.
+async fn tells(world: &World, began: Instant, kind: &str, name: &str, words: &[&str]) {
+    let left = MINUTE.saturating_sub(began.elapsed());
+    eventually(
+        &format!("{kind} {name} tells {words:?}"),
+        left,
+        async || {
+            let events = describe(world, kind, name)?;
+            let told = events
+                .lines()
+                .any(|line| words.iter().all(|word| line.contains(word)));
+            told.then_some(()).ok_or(events)
+        },
+    )
+    .await;
+}
+
+fn failure(rpc: &str, code: FailureCode, subject: &str, message: &str) -> Fault {
+    let spec = FailureSpec {
+        message: Some(message.to_owned()),
+        ..FailureSpec::new(code)
+    };
+    let fault = Fault::new(rpc, FaultKind::Failure);
+    fault.subject(subject).with_failure(spec)
+}
+
+async fn make(world: &World, name: &str) {
+    let service = LoadBalancerBuilder::new("default", name).build();
+    world
+        .services()
+        .create(&PostParams::default(), &service)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn n13_s18_kubectl_describe_tells_what_was_answered_and_when_the_next_try_is() {
+    use FailureCode::{Precondition, Unavailable};
+    let mut world = World::new(Fixture::default()).await;
+    let _ccm = world.ccm(&[]);
+    world.leader().await;
+    make(&world, "deleted").await;
+    world
+        .service_becomes("deleted", "has an address", |it| ingress(it).is_some())
+        .await;
+    for fault in [
+        failure(
+            "LookupInstances",
+            Precondition,
+            "quota",
+            "no quota left in zone-1",
+        ),
+        failure(
+            "LookupInstances",
+            Unavailable,
+            "down",
+            "the cloud is on fire",
+        ),
+        failure(
+            "EnsureLoadBalancer",
+            Precondition,
+            "default/no-subnet",
+            "there is no subnet in zone-1",
+        ),
+        failure(
+            "EnsureLoadBalancer",
+            Unavailable,
+            "default/down",
+            "the cloud is on fire",
+        ),
+        failure(
+            "DeleteLoadBalancer",
+            Unavailable,
+            "default/deleted",
+            "it is still in use",
+        ),
+        Fault::new("EnsureLoadBalancer", FaultKind::Hang).subject("default/hangs"),
+    ] {
+        world.cloud().set_fault(fault).unwrap();
+    }
+    let began = Instant::now();
+    for name in ["quota", "down"] {
+        world.join(name).await;
+    }
+    for name in ["no-subnet", "down", "hangs"] {
+        make(&world, name).await;
+    }
+    let deleted = world.services();
+    deleted
+        .delete("deleted", &DeleteParams::default())
+        .await
+        .unwrap();
+    let next = "next try at 20";
+    let lookup = "from LookupInstances of provider mock, attempt ";
+    let ensure = "from EnsureLoadBalancer of provider mock, attempt ";
+    for (kind, name, words) in [
+        (
+            "node",
+            "quota",
+            [
+                "Warning  NodeNotInitialized",
+                "no quota left in zone-1 (PRECONDITION",
+                lookup,
+                next,
+            ],
+        ),
+        (
+            "service",
+            "no-subnet",
+            [
+                "Warning  SyncLoadBalancerFailed",
+                "failed to ensure load balancer: there is no subnet in zone-1 (PRECONDITION",
+                ensure,
+                next,
+            ],
+        ),
+        (
+            "node",
+            "down",
+            [
+                "Warning  NodeNotInitialized",
+                "the cloud is on fire (UNAVAILABLE",
+                lookup,
+                next,
+            ],
+        ),
+        (
+            "service",
+            "down",
+            [
+                "Warning  SyncLoadBalancerFailed",
+                "the cloud is on fire (UNAVAILABLE",
+                ensure,
+                next,
+            ],
+        ),
+        (
+            "service",
+            "hangs",
+            [
+                "Warning  LoadBalancerPending",
+                "provider mock has not answered EnsureLoadBalancer yet",
+                "it was asked at 20",
+                "",
+            ],
+        ),
+        (
+            "service",
+            "deleted",
+            [
+                "Warning  SyncLoadBalancerFailed",
+                "failed to delete load balancer: it is still in use (UNAVAILABLE",
+                "from DeleteLoadBalancer of provider mock, attempt ",
+                next,
+            ],
+        ),
+    ] {
+        tells(&world, began, kind, name, &words).await;
+    }
+    // One line each, however often it was tried: the Events are counted up.
+    for (kind, name, reason) in [
+        ("node", "quota", "NodeNotInitialized"),
+        ("service", "no-subnet", "SyncLoadBalancerFailed"),
+    ] {
+        let events = describe(&world, kind, name).unwrap();
+        let lines = events.lines().filter(|line| line.contains(reason));
+        assert_eq!(lines.count(), 1, "{events}");
+    }
+}
+
+#[tokio::test]
+async fn n13_kubectl_describe_tells_that_the_provider_is_away() {
+    let mut world = World::new(Fixture::default()).await;
+    let _ccm = world.ccm(&[]);
+    world.leader().await;
+    make(&world, "before").await;
+    world
+        .service_becomes("before", "has an address", |it| ingress(it).is_some())
+        .await;
+    world.mock.shutdown().await;
+    let began = Instant::now();
+    world
+        .register(NodeBuilder::new("late").uninitialized())
+        .await;
+    make(&world, "late").await;
+    for (kind, reason) in [
+        ("node", "Warning  NodeNotInitialized"),
+        ("service", "Warning  LoadBalancerPending"),
+    ] {
+        let words = [
+            reason,
+            "provider mock cannot be asked: ",
+            "next try as soon as the provider can be asked again",
+        ];
+        tells(&world, began, kind, "late", &words).await;
+    }
+    assert!(began.elapsed() < MINUTE.max(SOON));
+}
