@@ -66,6 +66,11 @@ impl Metrics {
         metrics
     }
 
+    /// A candidate for this Lease, which does not lead yet.
+    pub(crate) fn stands(&self, name: &str) {
+        self.set(name, false);
+    }
+
     fn set(&self, name: &str, leads: bool) {
         let label = NameLabel {
             name: name.to_owned(),
@@ -118,7 +123,7 @@ impl Elector {
         seed: u64,
         metrics: Metrics,
     ) -> Self {
-        metrics.set(&config.resource_name, false);
+        metrics.stands(&config.resource_name);
         let shared = Shared {
             api: Api::namespaced(client, &config.resource_namespace),
             config,

@@ -95,7 +95,7 @@ struct Lookups {
 
 impl Worker {
     fn new(context: LoopContext, metrics: Metrics) -> Self {
-        let queue = Queue::new("cloud-node", BACKOFF, context.seed, &context.queue_metrics);
+        let queue = Queue::new("Nodes", BACKOFF, context.seed, &context.queue_metrics);
         queue.pause();
         Self {
             queue,

@@ -6,6 +6,8 @@ mod lead;
 mod scope;
 mod status;
 mod system;
+#[cfg(test)]
+mod upstream_metrics;
 mod webhooks;
 
 use std::collections::BTreeMap;
@@ -131,6 +133,32 @@ impl LoopMetrics {
     }
 }
 
+/// All that `/metrics` shows.
+struct Metrics {
+    queues: crate::queue::Metrics,
+    loops: LoopMetrics,
+    events: EventMetrics,
+    provider: provider::Metrics,
+    lease: lease::Metrics,
+    kube: kube_client::Metrics,
+    webhooks: serve::WebhookMetrics,
+}
+
+impl Metrics {
+    fn register(registry: &mut Registry) -> Self {
+        serve::register_process(registry);
+        Self {
+            queues: crate::queue::Metrics::register(registry),
+            loops: LoopMetrics::register(registry),
+            events: EventMetrics::register(registry),
+            provider: provider::Metrics::register(registry),
+            lease: lease::Metrics::register(registry),
+            kube: kube_client::Metrics::register(registry),
+            webhooks: serve::WebhookMetrics::register(registry),
+        }
+    }
+}
+
 /// Runs until `shutdown`, or until the Lease is lost.
 pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
     let config = Arc::new(config);
@@ -141,13 +169,15 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         .clone();
     let provider: Arc<str> = endpoint.name.as_str().into();
     let mut registry = Registry::default();
-    let queue_metrics = crate::queue::Metrics::register(&mut registry);
-    let loop_metrics = LoopMetrics::register(&mut registry);
-    let event_metrics = EventMetrics::register(&mut registry);
-    let provider_metrics = provider::Metrics::register(&mut registry);
-    let lease_metrics = lease::Metrics::register(&mut registry);
-    let kube_metrics = kube_client::Metrics::register(&mut registry);
-    let webhook_metrics = serve::WebhookMetrics::register(&mut registry);
+    let Metrics {
+        queues: queue_metrics,
+        loops: loop_metrics,
+        events: event_metrics,
+        provider: provider_metrics,
+        lease: lease_metrics,
+        kube: kube_metrics,
+        webhooks: webhook_metrics,
+    } = Metrics::register(&mut registry);
     let seed = |salt: u64| {
         deps.seed
             .wrapping_add(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))

@@ -8,7 +8,9 @@ mod auth;
 mod authorities;
 mod cache;
 mod connections;
+mod exposition;
 mod health;
+mod process;
 mod reviews;
 #[cfg(test)]
 mod tests;
@@ -21,7 +23,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -32,14 +34,15 @@ use crate::args::{Config, version};
 
 pub(crate) use auth::Reviewer;
 pub(crate) use connections::Listener;
+#[cfg(test)]
+pub(crate) use exposition::encode as exposition;
 pub(crate) use health::{Health, Probe};
+pub(crate) use process::register as register_process;
 pub(crate) use webhook::{Review, WebhookMetrics, WebhookSite, serve_webhooks};
 
 use auth::Refusal;
 use connections::Limits;
 
-/// The media type of what prometheus-client encodes.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// What every answer carries: it holds for now only, and is what it says it is.
 const EVERY_ANSWER: [(HeaderName, &str); 2] = [
     (header::CACHE_CONTROL, "no-cache, private"),
@@ -80,6 +83,9 @@ fn router(site: Site, request_timeout: Duration) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
+        .route("/healthz/{name}", get(health::one_of_healthz))
+        .route("/livez/{name}", get(health::one_of_livez))
+        .route("/readyz/{name}", get(health::one_of_readyz))
         .route("/metrics", get(metrics))
         .route("/configz", get(configz))
         .route("/statusz", get(statusz))
@@ -130,10 +136,11 @@ fn refused(refusal: &Refusal) -> Response {
     }
 }
 
-async fn metrics(State(site): State<Arc<Site>>) -> Response {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &site.registry) {
-        Ok(()) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
+async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    match exposition::encode(&site.registry, accept) {
+        Ok((kind, text)) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
         Err(_) => plain(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the metrics cannot be written as text\n",

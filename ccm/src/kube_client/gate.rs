@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::accounts::Account;
 use super::bucket::Bucket;
-use super::metrics::Metrics;
+use super::metrics::{Attempt, Metrics};
 use super::retry::{Outcome, again};
 use crate::lease::Fence;
 
@@ -127,7 +127,10 @@ impl Gate {
                 parts.headers.insert(header::AUTHORIZATION, bearer);
             }
             if let Some(bucket) = &self.bucket {
+                let asked = Instant::now();
                 bucket.take().await;
+                self.metrics
+                    .throttled(&parts.method, &self.host, asked.elapsed());
             }
             if let (Role::Fenced(fence), true) = (&self.role, parts.method != Method::GET) {
                 fence.check().map_err(refused)?;
@@ -142,8 +145,16 @@ impl Gate {
                 error => error,
             });
             let status = result.as_ref().ok().map(Response::status);
-            self.metrics
-                .done(status, &parts.method, &self.host, start.elapsed());
+            let attempt_over = Attempt {
+                status,
+                took: start.elapsed(),
+                sent: body.len(),
+                received: result
+                    .as_ref()
+                    .ok()
+                    .and_then(|answer| http_body::Body::size_hint(answer.body()).exact()),
+            };
+            self.metrics.done(attempt_over, &parts.method, &self.host);
             let outcome = match &result {
                 Ok(response) => Outcome::Answer(response.status(), response.headers()),
                 Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Outcome::Broken,
@@ -176,6 +187,7 @@ impl Gate {
                 "sent to the API server again"
             );
             drop(result);
+            self.metrics.again(status, &parts.method, &self.host);
             sleep(wait).await;
             attempt += 1;
         }

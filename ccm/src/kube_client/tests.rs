@@ -328,6 +328,9 @@ async fn b_m7_requests_are_counted_as_client_go_counts_them() {
         r#"rest_client_requests_total{code="200",method="PATCH",host="api:6443"} 1"#,
         r#"rest_client_requests_total{code="<error>",method="PATCH",host="api:6443"} 1"#,
         r#"rest_client_request_duration_seconds_count{verb="PATCH",host="api:6443"} 3"#,
+        r#"rest_client_request_retries_total{code="429",verb="PATCH",host="api:6443"} 1"#,
+        r#"rest_client_request_size_bytes_count{verb="PATCH",host="api:6443"} 3"#,
+        r#"rest_client_response_size_bytes_count{verb="PATCH",host="api:6443"} 2"#,
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
@@ -83,9 +83,10 @@ impl Metrics {
     }
 }
 
-/// client-go's buckets: 10 ns to 1,000 s.
+/// client-go's buckets: 10 ns to 10 s.
 fn seconds() -> Histogram {
-    Histogram::new(exponential_buckets(1e-8, 10.0, 12))
+    // Multiplied as Go does it: with powers the bounds come out as other numbers.
+    Histogram::new(std::iter::successors(Some(1e-8), |bound| Some(bound * 10.0)).take(10))
 }
 
 /// The metrics of one queue.

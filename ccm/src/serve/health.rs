@@ -1,10 +1,10 @@
 //! `/healthz`, `/livez`, `/readyz`: named checks, and the text that upstream's components answer with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use axum::extract::{RawQuery, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
@@ -12,6 +12,9 @@ use super::{Site, plain};
 
 /// Reasons are cut here: the endpoints are open to everybody, and probes keep the text in events.
 const REASON_CHARS: usize = 256;
+
+/// The check that always passes.
+const PING: &str = "ping";
 
 /// Which endpoint a check counts for. `/livez` has no checks: the kubelet restarts what fails it, and a restart brings back neither a
 /// cloud nor an API server.
@@ -67,32 +70,66 @@ impl Health {
     }
 }
 
-pub(super) async fn healthz(State(site): State<Arc<Site>>, RawQuery(query): RawQuery) -> Response {
-    let results = site.health.results(Probe::Health);
-    answer("healthz", &results, query.as_deref())
+type Asked = Query<Vec<(String, String)>>;
+
+pub(super) async fn healthz(State(site): State<Arc<Site>>, query: Asked) -> Response {
+    answer("healthz", &site.health.results(Probe::Health), &query)
 }
 
-pub(super) async fn readyz(State(site): State<Arc<Site>>, RawQuery(query): RawQuery) -> Response {
-    let results = site.health.results(Probe::Ready);
-    answer("readyz", &results, query.as_deref())
+pub(super) async fn readyz(State(site): State<Arc<Site>>, query: Asked) -> Response {
+    answer("readyz", &site.health.results(Probe::Ready), &query)
 }
 
 /// Says that this process serves, and nothing else.
-pub(super) async fn livez(RawQuery(query): RawQuery) -> Response {
-    answer("livez", &[], query.as_deref())
+pub(super) async fn livez(query: Asked) -> Response {
+    answer("livez", &[], &query)
 }
 
-fn answer(
-    endpoint: &str,
-    results: &[(Arc<str>, Result<(), String>)],
-    query: Option<&str>,
+pub(super) async fn one_of_healthz(
+    State(site): State<Arc<Site>>,
+    Path(name): Path<String>,
 ) -> Response {
-    let verbose = query.is_some_and(|query| {
-        query
-            .split('&')
-            .any(|pair| pair.split('=').next() == Some("verbose"))
-    });
-    let (passed, text) = report(endpoint, results, verbose);
+    one(&site.health.results(Probe::Health), &name)
+}
+
+pub(super) async fn one_of_readyz(
+    State(site): State<Arc<Site>>,
+    Path(name): Path<String>,
+) -> Response {
+    one(&site.health.results(Probe::Ready), &name)
+}
+
+pub(super) async fn one_of_livez(Path(name): Path<String>) -> Response {
+    one(&[], &name)
+}
+
+type Results = [(Arc<str>, Result<(), String>)];
+
+/// One check alone.
+fn one(results: &Results, name: &str) -> Response {
+    let found = results.iter().find(|(known, _)| &**known == name);
+    match found.map(|(_, result)| result) {
+        Some(Ok(())) => plain(StatusCode::OK, "ok"),
+        None if name == PING => plain(StatusCode::OK, "ok"),
+        Some(Err(reason)) => plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("internal server error: {}\n", one_line(reason)),
+        ),
+        None => plain(
+            StatusCode::NOT_FOUND,
+            format!("there is no check {name:?} here\n"),
+        ),
+    }
+}
+
+fn answer(endpoint: &str, results: &Results, query: &[(String, String)]) -> Response {
+    let verbose = query.iter().any(|(key, _)| key == "verbose");
+    let excluded: BTreeSet<&str> = query
+        .iter()
+        .filter(|(key, _)| key == "exclude")
+        .map(|(_, name)| name.as_str())
+        .collect();
+    let (passed, text) = report(endpoint, results, verbose, &excluded);
     let status = if passed {
         StatusCode::OK
     } else {
@@ -101,23 +138,37 @@ fn answer(
     plain(status, text)
 }
 
-/// Whether all passed, and the answer's text: the list where it is asked for or something failed.
+/// Whether all passed but for what is excluded, and the answer's text: the list where it is asked for or something failed.
 fn report(
     endpoint: &str,
-    results: &[(Arc<str>, Result<(), String>)],
+    results: &Results,
     verbose: bool,
+    excluded: &BTreeSet<&str>,
 ) -> (bool, String) {
-    let passed = results.iter().all(|(_, result)| result.is_ok());
+    let passed = results
+        .iter()
+        .all(|(name, result)| result.is_ok() || excluded.contains(&**name));
     if passed && !verbose {
         return (true, "ok".to_owned());
     }
-    let mut text = "[+]ping ok\n".to_owned();
-    for (name, result) in results {
+    let mut text = String::new();
+    let mut unknown = excluded.clone();
+    let ping = (Arc::from(PING), Ok(()));
+    for (name, result) in std::iter::once(&ping).chain(results) {
         // Writing to a String does not fail.
         let _ = match result {
+            _ if unknown.remove(&**name) => writeln!(text, "[+]{name} excluded: ok"),
             Ok(()) => writeln!(text, "[+]{name} ok"),
             Err(reason) => writeln!(text, "[-]{name} failed: {}", one_line(reason)),
         };
+    }
+    if !unknown.is_empty() {
+        let names: Vec<String> = unknown.iter().map(|name| format!("{name:?}")).collect();
+        let _ = writeln!(
+            text,
+            "warn: some health checks cannot be excluded: no matches for {}",
+            names.join(",")
+        );
     }
     let verdict = if passed { "passed" } else { "failed" };
     let _ = writeln!(text, "{endpoint} check {verdict}");
@@ -169,19 +220,19 @@ mod tests {
                 ),
             ),
         ] {
-            let (passed, text) = report("healthz", of, verbose);
+            let (passed, text) = report("healthz", of, verbose, &BTreeSet::new());
             assert_eq!((passed, text.as_str()), expected);
         }
         assert_eq!(
-            report("healthz", &bad, true),
-            report("healthz", &bad, false)
+            report("healthz", &bad, true, &BTreeSet::new()),
+            report("healthz", &bad, false, &BTreeSet::new())
         );
     }
 
     #[test]
     fn a_long_reason_is_cut_between_characters() {
         let results = results(&[("a", Err("é".repeat(1000).as_str()))]);
-        let (_, text) = report("readyz", &results, false);
+        let (_, text) = report("readyz", &results, false, &BTreeSet::new());
         assert!(text.contains(&format!("failed: {}\n", "é".repeat(REASON_CHARS))));
     }
 

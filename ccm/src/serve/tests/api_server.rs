@@ -24,7 +24,7 @@ pub(super) enum Mood {
     Hangs,
 }
 
-/// Tokens: `alice`'s is valid, every other is not. Alice may get `/metrics` and what does not exist, everybody may get `/version`.
+/// Tokens: `alice`'s is valid, every other is not. Alice may get `/metrics`, single checks and what does not exist, everybody may get `/version`.
 #[derive(Clone)]
 pub(super) struct ApiServer(Arc<Mutex<State>>);
 
@@ -132,6 +132,7 @@ impl ApiServer {
         let attributes = &spec["nonResourceAttributes"];
         let allowed = match (attributes["verb"].as_str(), attributes["path"].as_str()) {
             (Some("get" | "head"), Some("/version")) => true,
+            (Some("get"), Some(path)) if path.matches('/').count() == 2 => spec["user"] == "alice",
             (Some("get" | "head"), Some("/metrics" | "/configz" | "/statusz" | "/nothing")) => {
                 spec["user"] == "alice"
             }

@@ -64,6 +64,66 @@ async fn b_m4_a_failing_check_is_500_with_the_list_and_livez_does_not_care() {
 }
 
 #[tokio::test]
+async fn b_m4_checks_can_be_excluded_and_asked_for_one_by_one() {
+    let port = Port::open().await;
+    port.health.check(Probe::Ready, "provider-mock", || {
+        Err("not connected".to_owned())
+    });
+    port.health.check(Probe::Ready, "nodes", || Ok(()));
+    for (query, status, text) in [
+        ("exclude=provider-mock", 200, "ok"),
+        (
+            "exclude=provider-mock&verbose",
+            200,
+            "[+]ping ok\n[+]provider-mock excluded: ok\n[+]nodes ok\nreadyz check passed\n",
+        ),
+        (
+            "verbose&exclude=provider%2Dmock&exclude=a&exclude=b",
+            200,
+            "[+]ping ok\n[+]provider-mock excluded: ok\n[+]nodes ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nreadyz check passed\n",
+        ),
+        (
+            "exclude=nodes",
+            500,
+            "[+]ping ok\n[-]provider-mock failed: not connected\n[+]nodes excluded: ok\nreadyz check failed\n",
+        ),
+    ] {
+        let answer = port.caller.get(&format!("/readyz?{query}"), None).await;
+        assert_eq!(
+            (answer.status, answer.text.as_str()),
+            (status, text),
+            "{query}"
+        );
+    }
+    for (path, token, status, text) in [
+        ("/readyz/nodes", Some("alice"), 200, "ok"),
+        ("/readyz/ping", Some("alice"), 200, "ok"),
+        ("/livez/ping", Some("alice"), 200, "ok"),
+        (
+            "/readyz/provider-mock",
+            Some("alice"),
+            500,
+            "internal server error: not connected\n",
+        ),
+        (
+            "/healthz/nodes",
+            Some("alice"),
+            404,
+            "there is no check \"nodes\" here\n",
+        ),
+    ] {
+        let answer = port.caller.get(path, token).await;
+        assert_eq!(
+            (answer.status, answer.text.as_str()),
+            (status, text),
+            "{path}"
+        );
+    }
+    // Only the whole is open to everybody, as flags say.
+    assert_eq!(port.status("/readyz/nodes", None).await, 403);
+}
+
+#[tokio::test]
 async fn b_m4_a_check_that_panics_disturbs_nobody_else() {
     let port = Port::open().await;
     port.health
@@ -77,17 +137,17 @@ async fn b_m4_a_check_that_panics_disturbs_nobody_else() {
 }
 
 #[tokio::test]
-async fn b_m4_metrics_are_openmetrics_text() {
+async fn b_m4_b_m7_metrics_are_prometheus_text() {
     let port = Port::open().await;
     let answer = port.caller.get("/metrics", Some("alice")).await;
     assert_eq!(answer.status, 200);
     assert_eq!(
         answer.headers["content-type"],
-        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        "text/plain; version=0.0.4; charset=utf-8"
     );
     assert_eq!(
         answer.text,
-        "# HELP things_made Things.\n# TYPE things_made counter\nthings_made_total 1\n# EOF\n"
+        "# HELP things_made_total Things.\n# TYPE things_made_total counter\nthings_made_total 1\n"
     );
 }
 

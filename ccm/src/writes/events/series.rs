@@ -25,11 +25,12 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// For so long the next repeat waits: what says something else each few seconds is written each few seconds for a while, then each minute.
+    /// For so long the next repeat waits: the first few do not, and what goes on and on is written once a minute in the end.
     fn gap(&self) -> Duration {
         Duration::from_secs(match self.writes {
-            0..=5 => 10,
-            6..=10 => 30,
+            0..=3 => 0,
+            4..=8 => 10,
+            9..=12 => 30,
             _ => 60,
         })
     }

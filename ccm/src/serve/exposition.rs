@@ -1,0 +1,170 @@
+//! The metrics as a scraper of a Go component gets them: Prometheus' text format 0.0.4, made from the OpenMetrics text that prometheus-client writes.
+//!
+//! The two differ in what a dashboard can see: the family's name of a counter, `le="1.0"` for `le="1"`, the types `info` and `unknown`. Prometheus prefers
+//! OpenMetrics where it is offered, so a Go component, which does not offer it, is matched by answering 0.0.4 to whoever takes it.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use prometheus_client::registry::Registry;
+
+/// The media type of what prometheus-client encodes.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// That of Go's components.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Media type and text for a request that accepts this.
+pub(crate) fn encode(
+    registry: &Registry,
+    accept: Option<&str>,
+) -> Result<(&'static str, String), std::fmt::Error> {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry)?;
+    if wants_openmetrics(accept.unwrap_or_default()) {
+        Ok((OPENMETRICS, text))
+    } else {
+        Ok((PROMETHEUS, prometheus(&text)))
+    }
+}
+
+/// Whether OpenMetrics is taken, and nothing else that we have.
+fn wants_openmetrics(accept: &str) -> bool {
+    let mut types = accept
+        .split(',')
+        .map(|range| range.split(';').next().unwrap_or_default().trim());
+    let takes = |wanted: &[&str]| {
+        types
+            .clone()
+            .any(|given| wanted.iter().any(|it| given.eq_ignore_ascii_case(it)))
+    };
+    let openmetrics = takes(&["application/openmetrics-text"]);
+    openmetrics && !types.any(|given| matches!(given, "text/plain" | "text/*" | "*/*"))
+}
+
+/// OpenMetrics text as Prometheus text.
+fn prometheus(openmetrics: &str) -> String {
+    let mut text = String::with_capacity(openmetrics.len());
+    let mut help: Option<(&str, &str)> = None;
+    for line in openmetrics.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            // Written with its type, which says the name.
+            help = rest.split_once(' ');
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap_or((rest, "unknown"));
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", kind),
+                "info" => ("_info", "gauge"),
+                "unknown" => ("", "untyped"),
+                "stateset" => ("", "gauge"),
+                kind => ("", kind),
+            };
+            if let Some((_, words)) = help.take().filter(|(of, _)| *of == name) {
+                // Writing to a String does not fail.
+                let _ = writeln!(text, "# HELP {name}{suffix} {words}");
+            }
+            let _ = writeln!(text, "# TYPE {name}{suffix} {kind}");
+        } else if !line.starts_with('#') {
+            text.push_str(&with_go_bounds(line));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The sample with the bound of its bucket as Go writes it.
+fn with_go_bounds(sample: &str) -> Cow<'_, str> {
+    // Quotes in a label's value are escaped: this is no part of one.
+    let Some(start) = sample
+        .find("{le=\"")
+        .or_else(|| sample.find(",le=\""))
+        .map(|at| at + "{le=\"".len())
+    else {
+        return Cow::Borrowed(sample);
+    };
+    let Some(end) = sample[start..].find('"').map(|length| start + length) else {
+        return Cow::Borrowed(sample);
+    };
+    match sample[start..end].parse::<f64>() {
+        Ok(bound) if bound.is_finite() => {
+            let bound = go_float(bound);
+            Cow::Owned(format!("{}{bound}{}", &sample[..start], &sample[end..]))
+        }
+        _ => Cow::Borrowed(sample),
+    }
+}
+
+/// As Go's `strconv.FormatFloat(value, 'g', -1, 64)`: the shortest digits, with an exponent below 1e-4 and from 1e+06 on.
+fn go_float(value: f64) -> String {
+    let scientific = format!("{value:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if (-4..6).contains(&exponent) {
+        return format!("{value}");
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::counter::Counter;
+    use prometheus_client::metrics::family::Family;
+    use prometheus_client::metrics::histogram::Histogram;
+    use prometheus_client::metrics::info::Info;
+
+    use super::*;
+
+    #[test]
+    fn b_m7_the_text_is_that_of_a_go_component() {
+        let mut registry = Registry::default();
+        let adds = Family::<[(&str, &str); 1], Counter>::default();
+        adds.get_or_create(&[("name", r#"odd,le="0.5""#)]).inc_by(3);
+        registry.register("workqueue_adds", "Keys added", adds);
+        let seconds = Histogram::new([1e-8, 0.0001, 0.5, 1.0, 60.0, 1_048_576.0]);
+        seconds.observe(0.75);
+        registry.register("wait_seconds", "How long", seconds);
+        registry.register("build", "Which", Info::new([("version", "1.2")]));
+        let (kind, text) = encode(&registry, None).unwrap();
+        assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+        let expected = [
+            "# HELP workqueue_adds_total Keys added.",
+            "# TYPE workqueue_adds_total counter",
+            r#"workqueue_adds_total{name="odd,le=\"0.5\""} 3"#,
+            "# HELP wait_seconds How long.",
+            "# TYPE wait_seconds histogram",
+            "wait_seconds_sum 0.75",
+            "wait_seconds_count 1",
+            r#"wait_seconds_bucket{le="1e-08"} 0"#,
+            r#"wait_seconds_bucket{le="0.0001"} 0"#,
+            r#"wait_seconds_bucket{le="0.5"} 0"#,
+            r#"wait_seconds_bucket{le="1"} 1"#,
+            r#"wait_seconds_bucket{le="60"} 1"#,
+            r#"wait_seconds_bucket{le="1.048576e+06"} 1"#,
+            r#"wait_seconds_bucket{le="+Inf"} 1"#,
+            "# HELP build_info Which.",
+            "# TYPE build_info gauge",
+            r#"build_info{version="1.2"} 1"#,
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn who_takes_nothing_but_openmetrics_gets_it() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        for (accept, openmetrics) in [
+            ("", false),
+            ("*/*", false),
+            (prometheus, false),
+            ("text/plain", false),
+            ("application/openmetrics-text; version=1.0.0", true),
+            ("application/json", false),
+        ] {
+            assert_eq!(wants_openmetrics(accept), openmetrics, "{accept}");
+        }
+        let (kind, text) =
+            encode(&Registry::default(), Some("application/openmetrics-text")).unwrap();
+        assert_eq!((kind, text.as_str()), (OPENMETRICS, "# EOF\n"));
+    }
+}

@@ -1,0 +1,161 @@
+//! `process_*` as every Prometheus client library names them, and `kubernetes_build_info`: what operators watch of a component, whatever it is written in.
+
+use std::fmt;
+
+use procfs::process::Process;
+use procfs::{CurrentSI as _, KernelStats};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+
+use crate::args::version;
+
+/// Registers both.
+pub(crate) fn register(registry: &mut Registry) {
+    registry.register_collector(Box::new(ThisProcess));
+    let build = Family::<[(&str, String); 9], Gauge>::default();
+    let platform = version::platform();
+    let labels = [
+        ("major", env!("CARGO_PKG_VERSION_MAJOR")),
+        ("minor", env!("CARGO_PKG_VERSION_MINOR")),
+        ("git_version", version::GIT_VERSION),
+        ("git_commit", ""),
+        ("git_tree_state", ""),
+        ("build_date", ""),
+        ("go_version", ""),
+        ("compiler", "rustc"),
+        ("platform", platform.as_str()),
+    ];
+    build
+        .get_or_create(&labels.map(|(name, value)| (name, value.to_owned())))
+        .set(1);
+    registry.register(
+        "kubernetes_build_info",
+        "1, with the version of this component as labels",
+        build,
+    );
+}
+
+/// Read from `/proc` at each scrape; what cannot be read is left out.
+#[derive(Debug)]
+struct ThisProcess;
+
+/// What is shown.
+struct Facts {
+    cpu_seconds: f64,
+    start_time: f64,
+    resident: f64,
+    virtual_memory: f64,
+    open_fds: Option<f64>,
+    max_fds: Option<f64>,
+}
+
+impl Facts {
+    fn read() -> procfs::ProcResult<Self> {
+        let process = Process::myself()?;
+        let stat = process.stat()?;
+        let ticks = procfs::ticks_per_second() as f64;
+        let booted = KernelStats::current()?.btime as f64;
+        let limit = process.limits().ok().map(|limits| limits.max_open_files);
+        let max_fds = limit.and_then(|limit| match limit.soft_limit {
+            procfs::process::LimitValue::Value(most) => Some(most as f64),
+            procfs::process::LimitValue::Unlimited => None,
+        });
+        Ok(Self {
+            cpu_seconds: (stat.utime + stat.stime) as f64 / ticks,
+            start_time: booted + stat.starttime as f64 / ticks,
+            resident: stat.rss as f64 * procfs::page_size() as f64,
+            virtual_memory: stat.vsize as f64,
+            open_fds: process.fd_count().ok().map(|count| count as f64),
+            max_fds,
+        })
+    }
+}
+
+impl Collector for ThisProcess {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let facts = match Facts::read() {
+            Ok(facts) => facts,
+            Err(error) => {
+                tracing::debug!(%error, "/proc cannot be read");
+                return Ok(());
+            }
+        };
+        let cpu = encoder.encode_descriptor(
+            "process_cpu_seconds",
+            "User and system CPU time of this process, in seconds",
+            None,
+            MetricType::Counter,
+        )?;
+        ConstCounter::new(facts.cpu_seconds).encode(cpu)?;
+        for (name, help, value) in [
+            (
+                "process_start_time_seconds",
+                "When this process started, in seconds since the epoch",
+                Some(facts.start_time),
+            ),
+            (
+                "process_resident_memory_bytes",
+                "Resident memory of this process",
+                Some(facts.resident),
+            ),
+            (
+                "process_virtual_memory_bytes",
+                "Virtual memory of this process",
+                Some(facts.virtual_memory),
+            ),
+            ("process_open_fds", "Open file descriptors", facts.open_fds),
+            (
+                "process_max_fds",
+                "File descriptors that may be open",
+                facts.max_fds,
+            ),
+        ] {
+            let Some(value) = value else { continue };
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(metric)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b_m7_what_operators_watch_of_a_process() {
+        let mut registry = Registry::default();
+        register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let value = |name: &str| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|value| value.parse::<f64>().ok())
+                .unwrap_or_else(|| panic!("{name} in {text}"))
+        };
+        assert!(value("process_cpu_seconds_total") < 100_000.0);
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let age = now.as_secs_f64() - value("process_start_time_seconds");
+        assert!((-2.0..36_000.0).contains(&age), "{age}");
+        let resident = value("process_resident_memory_bytes");
+        assert!((1e6..1e11).contains(&resident));
+        assert!(value("process_virtual_memory_bytes") >= resident);
+        assert!(value("process_open_fds") >= 3.0);
+        assert!(value("process_max_fds") >= value("process_open_fds"));
+        let build = text
+            .lines()
+            .find(|line| line.starts_with("kubernetes_build_info{"))
+            .unwrap();
+        assert!(
+            build.contains(r#"git_version="v"#) && build.ends_with(" 1"),
+            "{build}"
+        );
+    }
+}
