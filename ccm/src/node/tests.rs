@@ -252,7 +252,10 @@ async fn n13_who_waits_is_told_why_even_without_a_provider() {
     tokio::join!(watching, within_a_minute);
     let events = bench.events();
     assert!(
-        events.len() == 1 && events[0].contains("NodeNotInitialized"),
+        events.len() == 1
+            && events[0].contains("NodeNotInitialized")
+            && events[0].contains("cannot be asked")
+            && events[0].contains("next try as soon as the provider can be asked again"),
         "{events:?}"
     );
 }
@@ -295,4 +298,41 @@ async fn b_n8_busy_comes_again_five_times_and_then_backs_off() {
         let failures = bench.worker.queue.failures(&"n".to_owned());
         assert_eq!(failures, round.saturating_sub(5), "round {round}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    bench.worker.wait_for(&bench.stored("n"));
+    let trouble = |code, message: &str| Trouble {
+        code,
+        reason: "NoQuota".to_owned(),
+        message: message.to_owned(),
+        retry_after: None,
+    };
+    // What passes by itself is no event at once.
+    let down = trouble(TroubleCode::Unavailable, "on fire");
+    bench.settle(bench.stored("n"), Err(down)).await;
+    assert_eq!(bench.events(), [""; 0]);
+    let quota = trouble(TroubleCode::Precondition, "no quota left");
+    bench.settle(bench.stored("n"), Err(quota)).await;
+    let events = bench.events();
+    assert_eq!(events.len(), 1, "{events:?}");
+    for words in [
+        "NodeNotInitialized",
+        "NoQuota: no quota left (PRECONDITION from LookupInstances of provider ",
+        ", attempt 2, next try ",
+    ] {
+        assert!(events[0].contains(words), "{words} in {events:?}");
+    }
+    // From then on each attempt is told, whatever it brings: what stands there is never old.
+    let down = trouble(TroubleCode::Unavailable, "on fire");
+    bench.settle(bench.stored("n"), Err(down)).await;
+    let events = bench.events();
+    let last = "NoQuota: on fire (UNAVAILABLE from LookupInstances of provider ";
+    assert!(
+        events[0].contains(last) && events[0].contains("attempt 3"),
+        "{events:?}"
+    );
 }

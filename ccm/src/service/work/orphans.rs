@@ -122,7 +122,7 @@ impl Work {
             // Whatever is being done for a Service of that name has its own end.
             if self
                 .in_flight
-                .contains(&Task::Service(orphan.service.clone()))
+                .contains_key(&Task::Service(orphan.service.clone()))
             {
                 continue;
             }

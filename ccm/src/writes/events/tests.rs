@@ -229,7 +229,7 @@ async fn n13_repeats_on_a_thousand_objects_are_no_flood_and_nothing_new_waits_fo
         attempts.await;
         requests.lock().unwrap().len()
     };
-    let (_, before_the_end) = tokio::join!(writer.run(stop.clone()), count);
+    let ((), before_the_end) = tokio::join!(writer.run(stop.clone()), count);
     let patches = before_the_end - 1_001;
     assert!((2_800..=3_010).contains(&patches), "{patches} in 300 s");
 }
