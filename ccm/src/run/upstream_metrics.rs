@@ -82,6 +82,7 @@ const UPSTREAM: &[(&str, &str, &[&str], &[&str])] = &[
         &[],
         SYNCS,
     ),
+    ("route_controller_route_sync_total", "counter", &[], &[]),
     (
         "running_managed_controllers",
         "gauge",
@@ -268,6 +269,9 @@ async fn b_m7_names_types_labels_and_buckets_are_those_of_a_go_ccm() {
             "ccm_",
             "node_lifecycle_controller_",
             "node_controller_oldest_",
+            "service_controller_orphaned_",
+            // Upstream's too, where it serves webhooks.
+            "cloud_provider_webhook_",
         ];
         assert!(ours.iter().any(|prefix| name.starts_with(prefix)), "{name}");
     }
