@@ -127,7 +127,7 @@ impl LoopMetrics {
     fn running(&self, controller: Controller, runs: bool) {
         let labels = RunningLabels {
             manager: "cloud-controller-manager",
-            name: controller.name(),
+            name: controller.alias(),
         };
         self.running.get_or_create(&labels).set(i64::from(runs));
     }

@@ -174,7 +174,7 @@ async fn b_m7_the_metrics_have_upstreams_names() {
     for line in [
         "route_controller_route_sync_total ",
         "workqueue_adds_total{name=\"Routes\"}",
-        "running_managed_controllers{manager=\"cloud-controller-manager\",name=\"node-route-controller\"} 1",
+        "running_managed_controllers{manager=\"cloud-controller-manager\",name=\"route\"} 1",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
