@@ -30,11 +30,24 @@ lease: ## contention for the Lease with an upstream Go CCM: three minutes, nearl
 	$(CARGO) build -p ccm --bins --quiet
 	$(CARGO) test -p ccm --test lease -- --test-threads=24 --nocapture
 
+.PHONY: compat
+compat: ## side by side with an upstream Go CCM, through the same scenarios: equal, or different as documented (UPDATE_DOCS=1 writes the table in docs/parity.md)
+	@.ci/prerequisites cargo go cc
+	@$(MAKE) --no-print-directory control-plane
+	$(CARGO) build -p ccm --bins --quiet
+	UPDATE_DOCS="$(UPDATE_DOCS)" $(CARGO) test -p ccm --test compat -- --nocapture
+
+.PHONY: generate
+generate: ## the Go code of the contract anew, after a change of proto/
+	@.ci/prerequisites go npm
+	@.ci/generate-go
+
 .PHONY: check
 check: ## formatting, lints, documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	@.ci/generate-go --check
 	@unformatted=$$(gofmt -l testenv/control-plane) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
 
 .PHONY: docs

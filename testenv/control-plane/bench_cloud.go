@@ -30,8 +30,8 @@ var (
 	_ cloudprovider.LoadBalancer = (*benchCloud)(nil)
 )
 
-// newBenchCloud makes the cloud and registers it under its name, as a vendor's package would.
-func newBenchCloud(calls *callCounter) *benchCloud {
+// registerBenchCloud makes the cloud known under its name, as a vendor's package would.
+func registerBenchCloud(calls *callCounter) {
 	cloud := &benchCloud{
 		calls:     calls,
 		balancers: map[types.UID]*v1.LoadBalancerStatus{},
@@ -40,7 +40,6 @@ func newBenchCloud(calls *callCounter) *benchCloud {
 	cloudprovider.RegisterCloudProvider(cloudName, func(io.Reader) (cloudprovider.Interface, error) {
 		return cloud, nil
 	})
-	return cloud
 }
 
 // Initialize needs nothing.

@@ -13,6 +13,9 @@ import (
 	"k8s.io/cloud-provider/options"
 	"k8s.io/component-base/cli"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/klog/v2"
+
+	"example.invalid/testenv/control-plane/adapter"
 
 	// Logging and metrics as every upstream cloud-controller-manager links them.
 	_ "k8s.io/component-base/logs/json/register"
@@ -20,9 +23,10 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
-// runGoCCM runs upstream's cloud-controller-manager as any Go vendor builds it, on the cloud in bench_cloud.go.
+// runGoCCM runs upstream's cloud-controller-manager as any Go vendor builds it: with --cloud-provider=bench on the cloud in bench_cloud.go, with
+// --cloud-provider=grpc-ccm on a provider of the contract (package adapter).
 //
-// GO_CCM_LATENCY is how long each call of the cloud takes (default 50ms); GO_CCM_CALLS names a file that receives
+// GO_CCM_LATENCY is how long each call of the bench cloud takes (default 50ms); GO_CCM_CALLS names a file that receives
 // the number of calls by method, as JSON, once a second and at the end.
 func runGoCCM() int {
 	latency := 50 * time.Millisecond
@@ -39,7 +43,8 @@ func runGoCCM() int {
 		stop := calls.writeTo(path)
 		defer stop()
 	}
-	cloud := newBenchCloud(calls)
+	registerBenchCloud(calls)
+	adapter.Register()
 
 	ccmOptions, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
@@ -49,11 +54,21 @@ func runGoCCM() int {
 	ccmOptions.KubeCloudShared.CloudProvider.Name = cloudName
 	command := app.NewCloudControllerManagerCommand(
 		ccmOptions,
-		func(*config.CompletedConfig) cloudprovider.Interface { return cloud },
+		initCloud,
 		app.DefaultInitFuncConstructors,
 		names.CCMControllerAliases(),
 		cliflag.NamedFlagSets{},
 		wait.NeverStop,
 	)
 	return cli.Run(command)
+}
+
+// initCloud makes the cloud that --cloud-provider and --cloud-config name.
+func initCloud(completed *config.CompletedConfig) cloudprovider.Interface {
+	wanted := completed.ComponentConfig.KubeCloudShared.CloudProvider
+	cloud, err := cloudprovider.InitCloudProvider(wanted.Name, wanted.CloudConfigFile)
+	if err != nil {
+		klog.Fatalf("the cloud cannot be used: %v", err)
+	}
+	return cloud
 }

@@ -1,6 +1,6 @@
 // Command control-plane is a Kubernetes control plane for tests, in one binary: etcd, kube-apiserver,
-// kubectl, and upstream's Go cloud-controller-manager with a cloud in memory (the yardstick of the
-// benchmarks). Nothing of Kubernetes is changed, only linked together.
+// kubectl, and upstream's Go cloud-controller-manager, with a cloud in memory (the yardstick of the
+// benchmarks) or with a provider of the contract (the yardstick of `make compat`). Nothing of Kubernetes is changed, only linked together.
 package main
 
 import (

@@ -76,19 +76,15 @@ struct Module {
 
 impl Module {
     fn read(directory: PathBuf) -> Result<Self, Error> {
-        let mut sources = Vec::new();
-        let list = |directory: &Path| -> io::Result<Vec<PathBuf>> {
-            fs::read_dir(directory)?
-                .map(|entry| entry.map(|entry| entry.path()))
-                .collect()
-        };
-        let mut files =
-            list(&directory).while_doing(|| format!("cannot list {}", directory.display()))?;
+        let mut files = Vec::new();
+        list(&directory, &mut files)
+            .while_doing(|| format!("cannot list {}", directory.display()))?;
         files.sort();
+        let mut sources = Vec::new();
         for file in files {
-            let name = file.file_name().unwrap_or_default().to_os_string();
+            let name = file.strip_prefix(&directory).unwrap_or(&file).to_owned();
             let is_go = file.extension().is_some_and(|extension| extension == "go");
-            if is_go || name == "go.mod" || name == "go.sum" {
+            if is_go || name == Path::new("go.mod") || name == Path::new("go.sum") {
                 let text =
                     fs::read(&file).while_doing(|| format!("cannot read {}", file.display()))?;
                 sources.push((name, text));
@@ -96,7 +92,7 @@ impl Module {
         }
         let go_mod = sources
             .iter()
-            .find(|(name, _)| name == "go.mod")
+            .find(|(name, _)| name == Path::new("go.mod"))
             .map(|(_, text)| String::from_utf8_lossy(text).into_owned())
             .unwrap_or_default();
         let go = word_after(&go_mod, "go").unwrap_or_default();
@@ -180,6 +176,19 @@ impl Module {
         go.current_dir(&self.directory).env("GOWORK", "off");
         go
     }
+}
+
+/// All files below a directory.
+fn list(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            list(&entry.path(), files)?;
+        } else {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
 }
 
 /// The version is linked in: clients parse the one that the server tells.

@@ -1,0 +1,189 @@
+package adapter
+
+import (
+	"context"
+	"sort"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+
+	"example.invalid/testenv/control-plane/adapter/contract"
+)
+
+var _ cloudprovider.LoadBalancer = (*Cloud)(nil)
+
+func (c *Cloud) balancerCalls() kind {
+	return kind{c.balancers, balancerDeadline, (*contract.DeadlineHints).GetLoadBalancer}
+}
+
+// GetLoadBalancerName is upstream's default name; the contract leaves names to the provider.
+func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
+	return cloudprovider.DefaultLoadBalancerName(service)
+}
+
+// GetLoadBalancer says that there is one unless the provider says ABSENT: the framework takes the finalizer off without a delete where there is none.
+func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+	client := contract.NewLoadBalancerServiceClient(c.session.connection)
+	answer, err := call(ctx, c.session, c.balancerCalls(),
+		func(ctx context.Context, cluster *contract.ClusterRef, options ...grpc.CallOption) (*contract.GetLoadBalancerResponse, error) {
+			return client.GetLoadBalancer(ctx, &contract.GetLoadBalancerRequest{
+				Cluster: cluster, Service: serviceView(service), Handle: c.handle(service),
+			}, options...)
+		},
+		told(c, service, (*contract.GetLoadBalancerResponse).GetFailed))
+	if err != nil {
+		return nil, false, err
+	}
+	switch found := answer.GetFound(); found.GetPresence() {
+	case contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT:
+		return nil, false, nil
+	case contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT, contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_REMNANTS:
+		status, err := loadBalancerStatus(found.GetStatus())
+		return status, true, err
+	default:
+		return nil, false, errUnset
+	}
+}
+
+// EnsureLoadBalancer makes the load balancer as the Service asks.
+func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	done, err := c.turns.wait(ctx, service.UID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	client := contract.NewLoadBalancerServiceClient(c.session.connection)
+	answer, err := call(ctx, c.session, c.balancerCalls(),
+		func(ctx context.Context, cluster *contract.ClusterRef, options ...grpc.CallOption) (*contract.EnsureLoadBalancerResponse, error) {
+			return client.EnsureLoadBalancer(ctx, &contract.EnsureLoadBalancerRequest{
+				Cluster: cluster, Service: serviceView(service), Handle: c.handle(service),
+				Targets: c.targets(nodes), AdoptUnmarked: c.config.AdoptUnmarked,
+			}, options...)
+		},
+		told(c, service, (*contract.EnsureLoadBalancerResponse).GetFailed))
+	if err != nil {
+		return nil, err
+	}
+	switch outcome := answer.GetOutcome().(type) {
+	case *contract.EnsureLoadBalancerResponse_Ready:
+		return loadBalancerStatus(outcome.Ready.GetStatus())
+	case *contract.EnsureLoadBalancerResponse_Pending:
+		return nil, pending(outcome.Pending)
+	case *contract.EnsureLoadBalancerResponse_HandledElsewhere:
+		return nil, cloudprovider.ImplementedElsewhere
+	default:
+		return nil, errUnset
+	}
+}
+
+// UpdateLoadBalancer makes the targets of the load balancer those that are given.
+func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) error {
+	if c.info.GetCapabilities().GetLoadBalancers().GetIgnoresNodes() {
+		return nil
+	}
+	done, err := c.turns.wait(ctx, service.UID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	client := contract.NewLoadBalancerServiceClient(c.session.connection)
+	answer, err := call(ctx, c.session, c.balancerCalls(),
+		func(ctx context.Context, cluster *contract.ClusterRef, options ...grpc.CallOption) (*contract.UpdateLoadBalancerResponse, error) {
+			return client.UpdateLoadBalancer(ctx, &contract.UpdateLoadBalancerRequest{
+				Cluster: cluster, Service: serviceView(service), Handle: c.handle(service), Targets: c.targets(nodes),
+			}, options...)
+		},
+		told(c, service, (*contract.UpdateLoadBalancerResponse).GetFailed))
+	if err != nil {
+		return err
+	}
+	switch outcome := answer.GetOutcome().(type) {
+	case *contract.UpdateLoadBalancerResponse_Done:
+		return nil
+	case *contract.UpdateLoadBalancerResponse_Pending:
+		return pending(outcome.Pending)
+	case *contract.UpdateLoadBalancerResponse_HandledElsewhere:
+		return cloudprovider.ImplementedElsewhere
+	default:
+		return errUnset
+	}
+}
+
+// EnsureLoadBalancerDeleted removes what was made for the Service. What the provider keeps on purpose is told in an event, and the Service may go.
+func (c *Cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
+	done, err := c.turns.wait(ctx, service.UID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	client := contract.NewLoadBalancerServiceClient(c.session.connection)
+	answer, err := call(ctx, c.session, c.balancerCalls(),
+		func(ctx context.Context, cluster *contract.ClusterRef, options ...grpc.CallOption) (*contract.DeleteLoadBalancerResponse, error) {
+			return client.DeleteLoadBalancer(ctx, &contract.DeleteLoadBalancerRequest{
+				Cluster: cluster, Service: serviceView(service), Handle: c.handle(service),
+			}, options...)
+		},
+		told(c, service, (*contract.DeleteLoadBalancerResponse).GetFailed))
+	if err != nil {
+		return err
+	}
+	switch outcome := answer.GetOutcome().(type) {
+	case *contract.DeleteLoadBalancerResponse_Done:
+		return nil
+	case *contract.DeleteLoadBalancerResponse_Retained:
+		c.events.Eventf(service, v1.EventTypeWarning, "RetainedLoadBalancer", "The provider keeps the load balancer in the cloud: %s", outcome.Retained.GetReason())
+		return nil
+	case *contract.DeleteLoadBalancerResponse_Pending:
+		return pending(outcome.Pending)
+	case *contract.DeleteLoadBalancerResponse_HandledElsewhere:
+		return cloudprovider.ImplementedElsewhere
+	default:
+		return errUnset
+	}
+}
+
+// remarks is what every answer about a load balancer carries beside its outcome.
+type remarks interface {
+	GetEvents() []*contract.Event
+	GetAnnotations() *contract.AnnotationChanges
+	GetTargetErrors() []*contract.TargetError
+}
+
+// told gives the failure of an answer, once its remarks are recorded on the Service. Its handle and annotations are not stored: see docs/migration.md.
+func told[Answer remarks](c *Cloud, service *v1.Service, failed func(Answer) *contract.Failure) func(Answer) *contract.Failure {
+	return func(answer Answer) *contract.Failure {
+		for _, event := range answer.GetEvents() {
+			severity := v1.EventTypeNormal
+			if event.GetSeverity() == contract.EventSeverity_EVENT_SEVERITY_WARNING {
+				severity = v1.EventTypeWarning
+			}
+			c.events.Event(service, severity, event.GetReason(), event.GetMessage())
+		}
+		for _, target := range answer.GetTargetErrors() {
+			c.events.Eventf(service, v1.EventTypeWarning, "UpdateLoadBalancerFailed", "Error updating load balancer with new hosts [%s]: %v",
+				target.GetNodeName(), failure(target.GetFailure()))
+		}
+		if changes := answer.GetAnnotations(); len(changes.GetSet())+len(changes.GetRemove()) > 0 {
+			klog.V(2).InfoS("The provider's annotations are not written", "service", klog.KObj(service))
+		}
+		return failed(answer)
+	}
+}
+
+// targets are the Nodes that this provider balances to, in the order of their names, and no more than it takes.
+func (c *Cloud) targets(nodes []*v1.Node) *contract.TargetSet {
+	offered := c.info.GetCapabilities().GetLoadBalancers()
+	views := make([]*contract.NodeView, 0, len(nodes))
+	for _, node := range nodes {
+		if offered.GetTargetScope() == contract.TargetScope_TARGET_SCOPE_ALL || c.owns(node) {
+			views = append(views, c.nodeView(node))
+		}
+	}
+	sort.Slice(views, func(i, j int) bool { return views[i].GetName() < views[j].GetName() })
+	if most := int(offered.GetMaxTargets()); most > 0 && len(views) > most {
+		views = views[:most]
+	}
+	return &contract.TargetSet{Set: &contract.TargetSet_Inline{Inline: &contract.TargetList{Nodes: views}}}
+}

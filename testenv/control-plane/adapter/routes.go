@@ -1,0 +1,227 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"example.invalid/testenv/control-plane/adapter/contract"
+)
+
+var _ cloudprovider.Routes = (*Cloud)(nil)
+
+// routeKey names the one route of a request.
+const routeKey = "route"
+
+// ListRoutes lists the routes that this cluster may change: those that are marked for somebody else are not shown to the framework, which would delete them.
+func (c *Cloud) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
+	client := contract.NewRouteServiceClient(c.session.connection)
+	found, err := listed(ctx, c.session, kind{c.routes, listDeadline, (*contract.DeadlineHints).GetList},
+		func(ctx context.Context, cluster *contract.ClusterRef, options ...grpc.CallOption) (stream[*contract.ListRoutesResponse], error) {
+			return client.ListRoutes(ctx, &contract.ListRoutesRequest{Cluster: cluster}, options...)
+		},
+		func(part *contract.ListRoutesResponse) []*contract.Route { return part.GetRoutes().GetRoutes() })
+	if err != nil {
+		return nil, err
+	}
+	names, err := c.nodeNames()
+	if err != nil {
+		return nil, err
+	}
+	c.listed.Clear()
+	var routes []*cloudprovider.Route
+	for _, route := range found {
+		switch route.GetOwnership() {
+		case contract.Ownership_OWNERSHIP_FOREIGN:
+			continue
+		case contract.Ownership_OWNERSHIP_OURS, contract.Ownership_OWNERSHIP_UNMARKED:
+		default:
+			return nil, fmt.Errorf("route %q: %w", route.GetName(), errUnset)
+		}
+		addresses, err := nodeAddresses(route.GetNodeAddresses())
+		if err != nil {
+			return nil, fmt.Errorf("route %q: %w", route.GetName(), err)
+		}
+		shown := &cloudprovider.Route{
+			Name:                route.GetName(),
+			TargetNode:          names.of(route),
+			EnableNodeAddresses: c.info.GetCapabilities().GetRoutes().GetTracksNodeAddresses(),
+			TargetNodeAddresses: addresses,
+			DestinationCIDR:     route.GetDestinationCidr(),
+			Blackhole:           route.GetBlackhole(),
+		}
+		c.listed.Store(listedKey(shown), route)
+		routes = append(routes, shown)
+	}
+	return routes, nil
+}
+
+func listedKey(route *cloudprovider.Route) string {
+	return route.Name + " " + route.DestinationCIDR
+}
+
+// CreateRoute makes one route.
+func (c *Cloud) CreateRoute(ctx context.Context, _ string, nameHint string, route *cloudprovider.Route) error {
+	wanted := &contract.Route{
+		RouteKey:        routeKey,
+		NameHint:        nameHint,
+		DestinationCidr: route.DestinationCIDR,
+		NodeName:        new(string(route.TargetNode)),
+		NodeAddresses:   addressViews(route.TargetNodeAddresses),
+	}
+	if node, err := c.nodes.Get(string(route.TargetNode)); err == nil && node.Spec.ProviderID != "" {
+		wanted.ProviderId = new(node.Spec.ProviderID)
+	}
+	client := contract.NewRouteServiceClient(c.session.connection)
+	answer, err := call(ctx, c.session, c.routeCalls(),
+		func(ctx context.Context, cluster *contract.ClusterRef, options ...grpc.CallOption) (*contract.CreateRoutesResponse, error) {
+			return client.CreateRoutes(ctx, &contract.CreateRoutesRequest{Cluster: cluster, Routes: []*contract.Route{wanted}}, options...)
+		},
+		func(answer *contract.CreateRoutesResponse) *contract.Failure {
+			return routeFailure(answer.GetFailed(), answer.GetResults())
+		})
+	if err != nil {
+		return err
+	}
+	return routeDone(answer.GetResults())
+}
+
+// DeleteRoute removes one route, as it was listed.
+func (c *Cloud) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
+	kept, ok := c.listed.Load(listedKey(route))
+	if !ok {
+		return fmt.Errorf("route %q to %s was not in the last listing", route.Name, route.DestinationCIDR)
+	}
+	unwanted := cloneRoute(kept.(*contract.Route))
+	unwanted.RouteKey = routeKey
+	client := contract.NewRouteServiceClient(c.session.connection)
+	answer, err := call(ctx, c.session, c.routeCalls(),
+		func(ctx context.Context, cluster *contract.ClusterRef, options ...grpc.CallOption) (*contract.DeleteRoutesResponse, error) {
+			return client.DeleteRoutes(ctx, &contract.DeleteRoutesRequest{Cluster: cluster, Routes: []*contract.Route{unwanted}}, options...)
+		},
+		func(answer *contract.DeleteRoutesResponse) *contract.Failure {
+			return routeFailure(answer.GetFailed(), answer.GetResults())
+		})
+	if err != nil {
+		return err
+	}
+	return routeDone(answer.GetResults())
+}
+
+func (c *Cloud) routeCalls() kind {
+	return kind{c.routes, routesDeadline, (*contract.DeadlineHints).GetRoutes}
+}
+
+func routeFailure(whole *contract.Failure, results []*contract.RouteResult) *contract.Failure {
+	if whole != nil || len(results) != 1 || results[0].GetRouteKey() != routeKey {
+		return whole
+	}
+	return results[0].GetFailed()
+}
+
+func routeDone(results []*contract.RouteResult) error {
+	if len(results) != 1 || results[0].GetRouteKey() != routeKey || results[0].GetDone() == nil {
+		return errUnset
+	}
+	return nil
+}
+
+// names finds the Node that a route goes to.
+type names struct {
+	byProviderID, byAddress map[string]types.NodeName
+}
+
+func (c *Cloud) nodeNames() (names, error) {
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return names{}, err
+	}
+	found := names{map[string]types.NodeName{}, map[string]types.NodeName{}}
+	for _, node := range nodes {
+		if node.Spec.ProviderID != "" {
+			found.byProviderID[node.Spec.ProviderID] = types.NodeName(node.Name)
+		}
+		for _, address := range node.Status.Addresses {
+			if address.Type == v1.NodeInternalIP || address.Type == v1.NodeExternalIP {
+				found.byAddress[address.Address] = types.NodeName(node.Name)
+			}
+		}
+	}
+	return found, nil
+}
+
+// of is the Node by name, provider ID or address, in this order. The framework keeps no route whose Node it does not know: one that cannot be resolved is
+// shown with what is known of its target, never with nothing.
+func (n names) of(route *contract.Route) types.NodeName {
+	if route.GetNodeName() != "" {
+		return types.NodeName(route.GetNodeName())
+	}
+	if name, ok := n.byProviderID[route.GetProviderId()]; ok {
+		return name
+	}
+	if name, ok := n.byAddress[route.GetNextHop()]; ok {
+		return name
+	}
+	return types.NodeName(route.GetProviderId() + route.GetNextHop())
+}
+
+// part is one message of a listing.
+type part interface {
+	GetFailed() *contract.Failure
+	GetEnd() *contract.ListEnd
+}
+
+// listed reads a listing to its end. Without that end, or with another total, it is none.
+func listed[Part part, Item any](
+	ctx context.Context,
+	s *session,
+	kind kind,
+	open func(context.Context, *contract.ClusterRef, ...grpc.CallOption) (stream[Part], error),
+	items func(Part) []Item,
+) ([]Item, error) {
+	whole, err := call(ctx, s, kind,
+		func(ctx context.Context, cluster *contract.ClusterRef, options ...grpc.CallOption) (listing[Item], error) {
+			var read listing[Item]
+			messages, err := open(ctx, cluster, options...)
+			if err != nil {
+				return read, err
+			}
+			for {
+				message, err := messages.Recv()
+				if errors.Is(err, io.EOF) {
+					return read, errors.New("the listing has no end")
+				}
+				if err != nil {
+					return read, err
+				}
+				read.items = append(read.items, items(message)...)
+				if read.failed = message.GetFailed(); read.failed != nil {
+					return read, nil
+				}
+				if end := message.GetEnd(); end != nil {
+					if end.GetTotal() != uint64(len(read.items)) {
+						return read, fmt.Errorf("the listing has %d items and says that it has %d", len(read.items), end.GetTotal())
+					}
+					return read, nil
+				}
+			}
+		},
+		func(read listing[Item]) *contract.Failure { return read.failed })
+	return whole.items, err
+}
+
+type listing[Item any] struct {
+	items  []Item
+	failed *contract.Failure
+}
+
+type stream[Part any] interface {
+	Recv() (Part, error)
+}

@@ -1,0 +1,52 @@
+package adapter
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// turns lets one call at a time be made for each Service: the framework updates targets beside an Ensure of the same Service, which the contract forbids.
+type turns struct {
+	mu   sync.Mutex
+	held map[types.UID]*turn
+}
+
+// turn is one Service's; it goes when nobody waits for it any more.
+type turn struct {
+	place   chan struct{}
+	waiting int
+}
+
+// wait takes the Service's turn, or gives up with the context. The returned function passes it on.
+func (t *turns) wait(ctx context.Context, service types.UID) (func(), error) {
+	t.mu.Lock()
+	if t.held == nil {
+		t.held = map[types.UID]*turn{}
+	}
+	mine := t.held[service]
+	if mine == nil {
+		mine = &turn{place: make(chan struct{}, 1)}
+		t.held[service] = mine
+	}
+	mine.waiting++
+	t.mu.Unlock()
+
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if mine.waiting--; mine.waiting == 0 {
+			delete(t.held, service)
+		}
+	}
+	passOn, err := limited(ctx, mine.place)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return func() {
+		passOn()
+		leave()
+	}, nil
+}
