@@ -1,0 +1,167 @@
+//! Plays a group of scenarios on both sides and holds what they leave behind against what is expected.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::join_all;
+use tokio::time::{Instant, sleep};
+
+use crate::scenario::{Facts, Scenario, fact};
+use crate::side::Side;
+use crate::snapshot::{Lines, Snapshot};
+
+/// How long the two may take to become as expected once everything was done: events come late.
+const SETTLE: Duration = Duration::from_secs(40);
+
+/// A row of the table.
+pub struct Row {
+    pub name: &'static str,
+    pub what: &'static str,
+    pub ids: &'static [&'static str],
+    pub cited: Vec<(&'static str, &'static str)>,
+}
+
+/// What came of it.
+pub struct Report {
+    only: Option<String>,
+    pub rows: Vec<Row>,
+    pub failures: Vec<String>,
+}
+
+impl Report {
+    pub fn new(only: Option<String>) -> Self {
+        Self {
+            only,
+            rows: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    pub fn text(&self) -> String {
+        self.failures.join("\n")
+    }
+
+    /// Plays these at once on both sides, and compares.
+    pub async fn play(&mut self, sides: &[Side; 2], scenarios: Vec<Scenario>) {
+        let wanted = |scenario: &Scenario| {
+            let only = self.only.as_ref();
+            only.is_none_or(|only| scenario.name.contains(only.as_str()))
+        };
+        let scenarios: Vec<Scenario> = scenarios.into_iter().filter(wanted).collect();
+        if scenarios.is_empty() {
+            return;
+        }
+        let began = Instant::now();
+        let play = |side: &Side| {
+            let played = scenarios.iter().map(|it| (it.play)(side.clone()));
+            // One that waits in vain is not the others' end: what it left behind is compared too.
+            join_all(played.map(|played| AssertUnwindSafe(played).catch_unwind()))
+        };
+        let (go, ours) = tokio::join!(play(&sides[0]), play(&sides[1]));
+        let facts = |played: Vec<std::thread::Result<Facts>>| -> Vec<Facts> {
+            played
+                .into_iter()
+                .map(|it| it.unwrap_or_else(|why| fact("in vain", message(&why))))
+                .collect()
+        };
+        let (go, ours) = (facts(go), facts(ours));
+        let played = began.elapsed();
+        let deadline = Instant::now() + SETTLE;
+        while !self.wrong(sides, &scenarios, &go, &ours).await.is_empty() {
+            if Instant::now() > deadline {
+                break;
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+        let settled = began.elapsed();
+        // Nothing more may happen: both controllers live on, and the comparison holds again.
+        tokio::join!(sides[0].renewals(4), sides[1].renewals(4));
+        let wrong = self.wrong(sides, &scenarios, &go, &ours).await;
+        eprintln!(
+            "{} scenarios, {} wrong; played in {played:?}, settled by {settled:?}, compared again at {:?}",
+            scenarios.len(),
+            wrong.len(),
+            began.elapsed()
+        );
+        for wrong in &wrong {
+            eprintln!("{wrong}");
+        }
+        self.failures.extend(wrong);
+        self.rows.extend(scenarios.into_iter().map(|scenario| Row {
+            name: scenario.name,
+            what: scenario.what,
+            ids: scenario.ids,
+            cited: scenario.cited(),
+        }));
+    }
+
+    /// What is not as expected, a text for each scenario.
+    async fn wrong(
+        &self,
+        sides: &[Side; 2],
+        scenarios: &[Scenario],
+        go: &[Facts],
+        ours: &[Facts],
+    ) -> Vec<String> {
+        let (left, right) = tokio::join!(Snapshot::take(&sides[0]), Snapshot::take(&sides[1]));
+        let mut wrong = Vec::new();
+        for (number, scenario) in scenarios.iter().enumerate() {
+            let mut left = left.of(scenario.name);
+            left.extend(go[number].clone());
+            let mut right = right.of(scenario.name);
+            right.extend(ours[number].clone());
+            let mut text = unexpected(scenario, &left, &right);
+            for (who, lines) in [("go", &left), ("ours", &right)] {
+                if let Some(why) = lines.get("fact: in vain") {
+                    let _ = writeln!(text, "  {who} waited in vain: {why}");
+                }
+            }
+            if !text.is_empty() {
+                wrong.push(format!("== {}: {}\n{text}", scenario.name, scenario.what));
+            }
+        }
+        wrong
+    }
+}
+
+/// What a panic said.
+fn message(why: &Box<dyn std::any::Any + Send>) -> String {
+    let text = why.downcast_ref::<String>();
+    text.cloned().unwrap_or_else(|| "it panicked".to_owned())
+}
+
+/// The differences that nobody asked for, and those that were asked for and are not there.
+fn unexpected(scenario: &Scenario, go: &Lines, ours: &Lines) -> String {
+    let mut text = String::new();
+    let mut met = vec![false; scenario.differences.len()];
+    let lines: BTreeSet<&String> = go.keys().chain(ours.keys()).collect();
+    for line in lines {
+        let (left, right) = (go.get(line), ours.get(line));
+        let place = scenario
+            .differences
+            .iter()
+            .position(|it| it.what.covers(line));
+        let good = place.map_or(left == right, |place| {
+            met[place] = true;
+            scenario.differences[place].what.holds(left, right)
+        });
+        if !good {
+            let _ = writeln!(
+                text,
+                "  {line}\n      go:   {left:?}\n      ours: {right:?}"
+            );
+            if let Some(place) = place {
+                let _ = writeln!(text, "      expected: {:?}", scenario.differences[place]);
+            }
+        }
+    }
+    for (it, met) in scenario.differences.iter().zip(met) {
+        if !met {
+            let _ = writeln!(text, "  in neither, but expected: {it:?}");
+        }
+    }
+    text
+}

@@ -1,0 +1,76 @@
+//! The Lease goes from one to the other, in both directions: on each side the other controller takes over, and then the first one again.
+
+use serde_json::json;
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
+
+use crate::nodes::instance;
+use crate::scenario::{Scenario, fact};
+use crate::side::{Side, Who};
+
+const ENSURE: &str = "EnsureLoadBalancer";
+
+async fn joins(side: &Side, name: &str) {
+    side.cloud().add_instance(instance(name)).unwrap();
+    side.create_node(NodeBuilder::new(name).uninitialized())
+        .await;
+    side.initialised(name).await;
+}
+
+/// What was made under one leader is as it was under the next, and what is new is seen to.
+fn hand_over(name: &'static str, what: &'static str, to: fn(&Side) -> Who) -> Scenario {
+    Scenario::new(
+        name,
+        what,
+        &["B-M3", "▲S13"],
+        move |side: Side, name| async move {
+            let subject = format!("{name}/web");
+            side.namespace(name).await;
+            joins(&side, &format!("{name}--old")).await;
+            side.create_service(LoadBalancerBuilder::new(name, "web"))
+                .await;
+            side.balanced(name).await;
+
+            let next = to(&side);
+            let (before, _) = side.lease().await.unwrap();
+            side.start(next);
+            side.stop_first().await;
+            side.led(&before).await;
+            // The new leader has seen to what was there when it has seen to what came later.
+            joins(&side, &format!("{name}--new")).await;
+            match next {
+                Who::Go => side.asked_times(ENSURE, &subject, 2).await,
+                Who::Ours => side.asked_times("GetLoadBalancer", &subject, 1).await,
+            }
+            side.renewals(4).await;
+            let calls = side.asked(ENSURE, &subject);
+            let ranges = json!({"spec": {"loadBalancerSourceRanges": ["198.51.100.0/24"]}});
+            side.edit_service(name, ranges).await;
+            side.asked_times(ENSURE, &subject, calls + 1).await;
+            fact("calls of Ensure until the hand-over was over", calls)
+        },
+    )
+}
+
+pub fn over() -> Vec<Scenario> {
+    vec![
+        // On the Go CCM's side ours leads now.
+        hand_over("hand-over", "the other controller takes over", |side| {
+            side.who().other()
+        })
+        .differs("▲S13", CALM, UNTIL, Some("1"), Some("2")),
+    ]
+}
+
+pub fn back() -> Vec<Scenario> {
+    vec![
+        hand_over(
+            "hand-back",
+            "the first controller takes over again",
+            Side::who,
+        )
+        .differs("▲S13", CALM, UNTIL, Some("2"), Some("1")),
+    ]
+}
+
+const CALM: &str = "ours takes over without a call that could change the cloud";
+const UNTIL: &str = "fact: calls of Ensure until the hand-over was over";

@@ -1,0 +1,142 @@
+//! `/metrics` of both: the names, types and labels that dashboards and alerts know (B-M7).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::{Client, Config};
+
+use crate::scenario::{Facts, Scenario};
+use crate::side::Side;
+
+/// What the families begin with that are compared; our own begin otherwise.
+const COMPARED: [&str; 5] = [
+    "node_controller_",
+    "service_controller_",
+    "running_managed_controllers",
+    "workqueue_",
+    "leader_election_master_status",
+];
+
+pub fn scenarios() -> Vec<Scenario> {
+    let mut scenario = Scenario::new(
+        "metrics",
+        "the metrics of both are scraped: names, types, labels, buckets, and which queues and controllers there are",
+        &["B-M7"],
+        async |side: Side, _| families(&scrape(side.port()).await),
+    )
+    .differs(
+        "▲N13",
+        "the age of the oldest Node that waits",
+        "metric node_controller_oldest_uninitialized_node_age_seconds",
+        None,
+        Some("gauge {provider} []"),
+    );
+    for family in [
+        "adds_total",
+        "depth",
+        "longest_running_processor_seconds",
+        "queue_duration_seconds",
+        "retries_total",
+        "unfinished_work_seconds",
+        "work_duration_seconds",
+    ] {
+        scenario = scenario.differs(
+            "▲S12",
+            "changes of Nodes are coalesced, not queued",
+            &format!("metric workqueue_{family} name=node"),
+            Some("there"),
+            None,
+        );
+    }
+    vec![scenario]
+}
+
+async fn scrape(port: u16) -> String {
+    let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
+    config.accept_invalid_certs = true;
+    let client = Client::try_from(config).unwrap();
+    let request = http::Request::get("/metrics").body(Body::empty()).unwrap();
+    let answer = client.send(request).await.unwrap();
+    assert_eq!(answer.status().as_u16(), 200);
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+/// A line for each family: its type and labels; and one for each queue and controller that is named.
+fn families(text: &str) -> Facts {
+    let mut types = BTreeMap::new();
+    let mut labels: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut buckets: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut named = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            if let Some((family, kind)) = rest.split_once(' ') {
+                types.insert(family, kind);
+            }
+            continue;
+        }
+        let Some((sample, _)) = line.rsplit_once(' ').filter(|_| !line.starts_with('#')) else {
+            continue;
+        };
+        let (name, pairs) = sample.split_once('{').unwrap_or((sample, ""));
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .filter_map(|end| name.strip_suffix(end))
+            .find(|family| types.get(family) == Some(&"histogram"))
+            .unwrap_or(name);
+        let keys = labels.entry(family).or_default();
+        for pair in pairs
+            .trim_end_matches('}')
+            .split(',')
+            .filter(|pair| !pair.is_empty())
+        {
+            let (key, value) = pair.split_once('=').unwrap();
+            keys.insert(key.to_owned());
+            match key {
+                "le" => {
+                    let bounds = buckets.entry(family).or_default();
+                    let bound: f64 = value.trim_matches('"').parse().unwrap();
+                    bounds.insert(format!("{bound:.3e}"));
+                }
+                "name" | "manager" => {
+                    named.insert((family, format!("{key}={}", value.trim_matches('"'))));
+                }
+                _ => {}
+            }
+        }
+    }
+    // OpenMetrics names a counter without the `_total` of its samples.
+    let samples = |family: &str, kind: &str| match kind {
+        "counter" if !family.ends_with("_total") => format!("{family}_total"),
+        _ => family.to_owned(),
+    };
+    let compared = |family: &str| COMPARED.iter().any(|begin| family.starts_with(begin));
+    let mut facts = Facts::new();
+    for (family, kind) in types.iter().filter(|(family, _)| compared(family)) {
+        let shown = samples(family, kind);
+        let keys = labels.remove(shown.as_str()).unwrap_or_default();
+        let keys: Vec<String> = keys.into_iter().collect();
+        let mut bounds: Vec<String> = buckets
+            .remove(family)
+            .unwrap_or_default()
+            .into_iter()
+            .collect();
+        bounds.sort_unstable();
+        let text = format!("{kind} {{{}}} [{}]", keys.join(","), bounds.join(" "));
+        facts.insert(format!("metric {shown}"), text);
+    }
+    // Queues of the HTTPS port, which upstream's libraries name too, are no controller's. Routes are not compared yet.
+    let left_out = |name: &str| {
+        ["Certificate", "ConfigMap", "CA", "=route"]
+            .iter()
+            .any(|word| name.contains(word))
+    };
+    let named = named
+        .iter()
+        .filter(|(family, name)| compared(family) && !left_out(name));
+    for (family, name) in named {
+        facts.insert(format!("metric {family} {name}"), "there".to_owned());
+    }
+    facts
+}

@@ -1,0 +1,341 @@
+//! Load balancers for Services.
+
+use kube::api::{DeleteParams, Patch};
+use serde_json::{Value, json};
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
+
+use crate::scenario::{Facts, Scenario, fact, nothing};
+use crate::side::Side;
+
+mod life;
+mod targets;
+
+use life::life;
+pub use targets::steps;
+
+const ENSURE: &str = "EnsureLoadBalancer";
+const DELETE: &str = "DeleteLoadBalancer";
+
+/// The Nodes that all load balancers balance to.
+const TARGETS: [&str; 3] = ["target-1", "target-2", "target-3"];
+
+impl Scenario {
+    /// Our controller stores the handle on the Service.
+    fn stored(self) -> Self {
+        let stored = format!(
+            r#"{{"provider":"mock","uid":"<uid of {}>","handle":"<handle>"}}"#,
+            self.name
+        );
+        self.differs(
+            "▲S19",
+            "the provider's handle is stored on the Service",
+            "service metadata annotations grpc-ccm.io/load-balancer",
+            None,
+            Some(&stored),
+        )
+    }
+}
+
+/// Before there is any Node.
+pub fn before_nodes() -> Vec<Scenario> {
+    vec![
+        Scenario::new(
+            "no-nodes",
+            "a Service is created while there is no Node",
+            &["B-S1", "B-S3"],
+            async |side: Side, name| {
+                side.namespace(name).await;
+                side.create_service(balancer(name)).await;
+                side.balanced(name).await;
+                nothing()
+            },
+        )
+        .stored(),
+    ]
+}
+
+/// The Nodes of this group join, with their instances.
+pub async fn targets_join(side: &Side) {
+    for name in TARGETS {
+        let zone = if name == "target-3" {
+            "zone-2"
+        } else {
+            "zone-1"
+        };
+        let instance = crate::nodes::instance(name).place(zone, "region-1");
+        side.cloud().add_instance(instance).unwrap();
+        side.create_node(NodeBuilder::new(name).uninitialized())
+            .await;
+    }
+    for name in TARGETS {
+        side.initialised(name).await;
+    }
+    // Ours lets changes of Nodes settle before they are targets.
+    side.cloud_is("the new targets are targets", |cloud| {
+        let balancers = cloud.load_balancers();
+        balancers.iter().all(|balancer| balancer.targets == TARGETS)
+    })
+    .await;
+}
+
+/// All Services that are left are deleted, as their owners would.
+pub async fn all_go(side: &Side) {
+    let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::all(side.client());
+    let all = services.list(&Default::default()).await.unwrap();
+    for service in all {
+        let namespace = service.metadata.namespace.unwrap_or_default();
+        if namespace != "default" {
+            side.services(&namespace)
+                .delete("web", &DeleteParams::default())
+                .await
+                .unwrap();
+        }
+    }
+}
+
+fn balancer(namespace: &str) -> LoadBalancerBuilder {
+    LoadBalancerBuilder::new(namespace, "web")
+}
+
+fn subject(namespace: &str) -> String {
+    format!("{namespace}/web")
+}
+
+async fn made(side: &Side, namespace: &str, service: LoadBalancerBuilder) {
+    side.namespace(namespace).await;
+    side.create_service(service).await;
+    side.balanced(namespace).await;
+}
+
+/// A field is changed that matters: Ensure is called once more.
+fn matters(name: &'static str, what: &'static str, patch: Value) -> Scenario {
+    Scenario::new(name, what, &["B-S4"], move |side: Side, name| {
+        let patch = patch.clone();
+        async move {
+            made(&side, name, balancer(name)).await;
+            side.edit_service(name, patch).await;
+            side.asked_times(ENSURE, &subject(name), 2).await;
+            ensured(&side, name).await
+        }
+    })
+    .stored()
+}
+
+/// A field is changed that does not matter: no call.
+fn no_matter(name: &'static str, what: &'static str, patch: Value) -> Scenario {
+    Scenario::new(name, what, &["B-S4"], move |side: Side, name| {
+        let patch = patch.clone();
+        async move {
+            made(&side, name, balancer(name)).await;
+            side.edit_service(name, patch).await;
+            side.renewals(4).await;
+            ensured(&side, name).await
+        }
+    })
+    .stored()
+}
+
+/// How often Ensure was called.
+async fn ensured(side: &Side, namespace: &str) -> Facts {
+    fact("calls of Ensure", side.asked(ENSURE, &subject(namespace)))
+}
+
+/// The one port, with this change.
+fn port(change: Value) -> Value {
+    let mut port = json!({"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080});
+    for (key, value) in change.as_object().unwrap() {
+        port[key] = value.clone();
+    }
+    json!({"spec": {"ports": [port]}})
+}
+
+fn spec(change: Value) -> Value {
+    json!({"spec": change})
+}
+
+/// With the Nodes of this group there.
+pub fn scenarios() -> Vec<Scenario> {
+    let mut all = life();
+    all.extend(matter());
+    all.extend(do_not_matter());
+    all
+}
+
+/// Every field that matters (B-S4).
+fn matter() -> Vec<Scenario> {
+    let later = json!({"metadata": {"annotations": {"example.com/later": "yes"}}});
+    let two = json!([
+        {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080},
+        {"name": "https", "port": 443, "protocol": "TCP", "targetPort": 8443}
+    ]);
+    let ranges = spec(json!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}));
+    let affinity = spec(json!({"sessionAffinity": "ClientIP"}));
+    let local = json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 30_012});
+    let dual = json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"]});
+    vec![
+        matters("source-ranges", "source ranges are set", ranges),
+        matters(
+            "port-number",
+            "a port gets another number",
+            port(json!({"port": 81})),
+        ),
+        matters(
+            "port-name",
+            "a port gets another name",
+            port(json!({"name": "web"})),
+        ),
+        matters(
+            "port-protocol",
+            "a port becomes UDP",
+            port(json!({"protocol": "UDP"})),
+        ),
+        matters(
+            "target-port",
+            "a port gets another target port",
+            port(json!({"targetPort": 9090})),
+        ),
+        matters(
+            "node-port",
+            "a port gets another node port",
+            port(json!({"nodePort": 30_011})),
+        ),
+        matters(
+            "app-protocol",
+            "a port gets an app protocol",
+            port(json!({"appProtocol": "http"})),
+        ),
+        matters("port-added", "a port is added", spec(json!({"ports": two}))),
+        matters("affinity", "session affinity is set", affinity),
+        matters(
+            "external-ips",
+            "external IPs are set",
+            spec(json!({"externalIPs": ["198.51.100.7"]})),
+        ),
+        matters("annotation", "an annotation is set", later),
+        matters(
+            "traffic-local",
+            "the traffic policy becomes Local",
+            spec(json!({"externalTrafficPolicy": "Local"})),
+        ),
+        matters(
+            "health-port",
+            "the traffic policy becomes Local with a health check port",
+            spec(local),
+        ),
+        matters("dual-stack", "a second IP family is added", spec(dual)),
+        matters(
+            "load-balancer-ip",
+            "loadBalancerIP is set",
+            spec(json!({"loadBalancerIP": "192.0.2.200"})),
+        ),
+        Scenario::new(
+            "ranges-cleared",
+            "source ranges are set, then cleared",
+            &["B-S4"],
+            async |side: Side, name| {
+                made(&side, name, balancer(name)).await;
+                let ranges = spec(json!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}));
+                side.edit_service(name, ranges).await;
+                side.asked_times(ENSURE, &subject(name), 2).await;
+                side.edit_service(name, spec(json!({"loadBalancerSourceRanges": null})))
+                    .await;
+                side.asked_times(ENSURE, &subject(name), 3).await;
+                ensured(&side, name).await
+            },
+        )
+        .stored(),
+        Scenario::new(
+            "affinity-timeout",
+            "the timeout of session affinity is changed",
+            &["B-S4"],
+            async |side: Side, name| {
+                made(&side, name, balancer(name)).await;
+                side.edit_service(name, spec(json!({"sessionAffinity": "ClientIP"})))
+                    .await;
+                side.asked_times(ENSURE, &subject(name), 2).await;
+                let timeout =
+                    json!({"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 100}}});
+                side.edit_service(name, spec(timeout)).await;
+                side.asked_times(ENSURE, &subject(name), 3).await;
+                ensured(&side, name).await
+            },
+        )
+        .stored(),
+    ]
+}
+
+/// Fields that do not (B-S4): no call.
+fn do_not_matter() -> Vec<Scenario> {
+    let labels = json!({"metadata": {"labels": {"team": "blue"}}});
+    let finalizers = [
+        "service.kubernetes.io/load-balancer-cleanup",
+        "example.com/keep",
+    ];
+    let finalizers = json!({"metadata": {"finalizers": finalizers}});
+    vec![
+        no_matter("labels", "labels are changed", labels),
+        no_matter(
+            "selector",
+            "the selector is changed",
+            spec(json!({"selector": {"app": "other"}})),
+        ),
+        no_matter(
+            "not-ready-too",
+            "not ready addresses are published",
+            spec(json!({"publishNotReadyAddresses": true})),
+        ),
+        no_matter(
+            "internal-policy",
+            "the internal traffic policy is changed",
+            spec(json!({"internalTrafficPolicy": "Local"})),
+        ),
+        no_matter(
+            "other-finalizer",
+            "somebody else adds a finalizer",
+            finalizers,
+        ),
+        Scenario::new(
+            "status-edited",
+            "a user edits the status",
+            &["B-S4"],
+            async |side: Side, name| {
+                made(&side, name, balancer(name)).await;
+                let status =
+                    json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}}});
+                let services = side.services(name);
+                services
+                    .patch_status("web", &Default::default(), &Patch::Merge(status))
+                    .await
+                    .unwrap();
+                side.renewals(4).await;
+                ensured(&side, name).await
+            },
+        )
+        .stored(),
+        Scenario::new(
+            "cluster-ip",
+            "a Service of type ClusterIP is created",
+            &["B-S1"],
+            async |side: Side, name| {
+                side.namespace(name).await;
+                let mut service = balancer(name).build();
+                service.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
+                side.create_raw_service(service).await;
+                side.renewals(4).await;
+                ensured(&side, name).await
+            },
+        ),
+        Scenario::new(
+            "class",
+            "a Service with another's load balancer class is created",
+            &["B-S1"],
+            async |side: Side, name| {
+                side.namespace(name).await;
+                side.create_service(balancer(name).class("example.com/other"))
+                    .await;
+                side.renewals(4).await;
+                ensured(&side, name).await
+            },
+        ),
+    ]
+}

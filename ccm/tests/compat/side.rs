@@ -1,0 +1,392 @@
+//! One of the two: a control plane, a cloud, and the controller between them. Everything that a scenario does to it.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use provider_mock::{Cloud, Fault, Fixture, Mock};
+use serde_json::{Value, json};
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED};
+use testenv::{ControlPlane, Options, Process, User, eventually};
+
+/// Long enough for anything that should happen soon, on a slow machine, also where the Go CCM's backoff has to pass.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// What both are started with: periods as short as scenarios need, leader election as fast as whole seconds allow, metrics for everybody.
+const COMMON: [&str; 12] = [
+    "--leader-elect=true",
+    "--leader-elect-lease-duration=4s",
+    "--leader-elect-renew-deadline=3s",
+    "--leader-elect-retry-period=500ms",
+    "--node-monitor-period=1s",
+    "--node-status-update-frequency=1s",
+    "--concurrent-node-syncs=8",
+    "--concurrent-service-syncs=8",
+    "--bind-address=127.0.0.1",
+    "--cluster-cidr=10.244.0.0/16,fd00:10:244::/64",
+    "--authentication-skip-lookup=true",
+    "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+];
+
+/// Which controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// Upstream's, with the adapter.
+    Go,
+    /// The one of this crate.
+    Ours,
+}
+
+impl Who {
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Go => Self::Ours,
+            Self::Ours => Self::Go,
+        }
+    }
+}
+
+/// A control plane and a cloud, which one of the controllers sees to. Clones are the same.
+#[derive(Clone)]
+pub struct Side(Arc<Inner>);
+
+struct Inner {
+    who: Who,
+    plane: ControlPlane,
+    client: Client,
+    mock: Mock,
+    controllers: Mutex<Vec<Running>>,
+}
+
+struct Running {
+    who: Who,
+    port: u16,
+    process: Process,
+    log: PathBuf,
+}
+
+impl Side {
+    /// Without a controller yet.
+    pub async fn new(who: Who, fixture: Fixture) -> Self {
+        let options = Options {
+            // Services of two IP families; of a flag that is given twice the last one counts.
+            api_server_flags: vec![
+                "--service-cluster-ip-range=10.0.0.0/16,fd00:10::/108".to_owned(),
+            ],
+            ..Options::default()
+        };
+        let plane = ControlPlane::start_with(options).await.unwrap();
+        let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
+        let applied = plane.kubectl().args(["apply", "-f", rbac]).output();
+        assert!(applied.unwrap().status.success());
+        let socket = plane.directory().join("socket/provider.sock");
+        let mock = Mock::start(fixture, &socket, None).await.unwrap();
+        Self(Arc::new(Inner {
+            who,
+            client: plane.client(),
+            plane,
+            mock,
+            controllers: Mutex::new(Vec::new()),
+        }))
+    }
+
+    pub fn who(&self) -> Who {
+        self.0.who
+    }
+
+    pub fn cloud(&self) -> &Cloud {
+        self.0.mock.cloud()
+    }
+
+    pub fn client(&self) -> Client {
+        self.0.client.clone()
+    }
+
+    /// Starts one of the controllers beside those that run.
+    pub fn start(&self, who: Who) {
+        let mut controllers = self.0.controllers.lock().unwrap();
+        let port = free_port();
+        let directory = self.0.plane.directory();
+        let endpoint = self.0.mock.endpoint();
+        let mut command = match who {
+            Who::Ours => {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+                command
+                    .arg("--kubeconfig")
+                    .arg(self.0.plane.kubeconfig(User::Ccm))
+                    .arg(format!("--provider=mock={endpoint}"))
+                    .arg("--node-deletion-brake=min-age=1s,floor=20");
+                command
+            }
+            Who::Go => {
+                let config = directory.join("cloud-config.yaml");
+                std::fs::write(&config, format!("endpoint: {endpoint}\n")).unwrap();
+                let mut command = self.0.plane.command("go-ccm");
+                command
+                    .arg("--kubeconfig")
+                    .arg(self.0.plane.kubeconfig(User::Admin))
+                    .args(["--cloud-provider=grpc-ccm", "--cloud-config"])
+                    .arg(config)
+                    .args(["--kube-api-qps=1000", "--kube-api-burst=1000", "-v=2"]);
+                command
+            }
+        };
+        command
+            .args(COMMON)
+            .arg(controllers_flag())
+            .arg(format!("--secure-port={port}"));
+        let log = directory.join(format!("controller-{port}.log"));
+        let process = Process::start(command, log.clone()).unwrap();
+        controllers.push(Running {
+            who,
+            port,
+            process,
+            log,
+        });
+    }
+
+    /// Asks the controller that was started first to end.
+    pub async fn stop_first(&self) {
+        let mut first = self.0.controllers.lock().unwrap().remove(0);
+        first.process.terminate();
+        // How it ends is not compared: upstream's own end on SIGTERM releases nothing.
+        first.process.wait(SOON).await.unwrap();
+    }
+
+    /// The HTTPS port of the one that was started last.
+    pub fn port(&self) -> u16 {
+        self.0.controllers.lock().unwrap().last().unwrap().port
+    }
+
+    /// The end of what all controllers of this side logged.
+    pub fn logs(&self) -> String {
+        let controllers = self.0.controllers.lock().unwrap();
+        let tails = controllers.iter().map(|running| {
+            let log = std::fs::read_to_string(&running.log).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(60)..];
+            format!("--- {:?}: {}\n", running.who, last.join("\n"))
+        });
+        tails.collect()
+    }
+
+    /// Who stands in the Lease, and when it was last renewed.
+    pub async fn lease(&self) -> Result<(String, String), String> {
+        let leases: Api<Lease> = Api::namespaced(self.client(), "kube-system");
+        let lease = leases.get("cloud-controller-manager").await;
+        let spec = lease.map_err(|error| error.to_string())?.spec;
+        let spec = spec.unwrap_or_default();
+        let renewed = format!("{:?}", spec.renew_time);
+        Ok((spec.holder_identity.unwrap_or_default(), renewed))
+    }
+
+    /// Waits until somebody other than this one leads; who it is.
+    pub async fn led(&self, before: &str) -> String {
+        eventually("somebody else leads", SOON, async || {
+            let (holder, _) = self.lease().await?;
+            if holder.is_empty() || holder == before {
+                Err(format!("{holder:?}"))
+            } else {
+                Ok(holder)
+            }
+        })
+        .await
+    }
+
+    /// Waits until the Lease was renewed so many times: a measure of time that a controller which hangs does not pass.
+    pub async fn renewals(&self, times: usize) {
+        let mut seen = self.lease().await.unwrap().1;
+        for _ in 0..times {
+            seen = eventually("the Lease is renewed", SOON, async || {
+                let (_, renewed) = self.lease().await?;
+                if renewed == seen {
+                    Err(renewed)
+                } else {
+                    Ok(renewed)
+                }
+            })
+            .await;
+        }
+    }
+
+    pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.client())
+    }
+
+    /// The Services of a namespace: each scenario has its own.
+    pub fn services(&self, namespace: &str) -> Api<Service> {
+        Api::namespaced(self.client(), namespace)
+    }
+
+    pub async fn namespace(&self, name: &str) {
+        let namespace = json!({"metadata": {"name": name}});
+        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+    }
+
+    pub async fn create_node(&self, node: NodeBuilder) -> Node {
+        let (nodes, node) = (self.nodes(), node.build());
+        nodes.create(&PostParams::default(), &node).await.unwrap()
+    }
+
+    pub async fn create_service(&self, service: LoadBalancerBuilder) -> Service {
+        self.create_raw_service(service.build()).await
+    }
+
+    pub async fn create_raw_service(&self, service: Service) -> Service {
+        let services = self.services(&service.namespace().unwrap());
+        services
+            .create(&PostParams::default(), &service)
+            .await
+            .unwrap()
+    }
+
+    /// A merge patch of a Service, as a user does it.
+    pub async fn edit_service(&self, namespace: &str, patch: Value) {
+        let patch = Patch::Merge(patch);
+        let services = self.services(namespace);
+        services
+            .patch("web", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    pub async fn edit_node(&self, name: &str, patch: Value) {
+        let patch = Patch::Merge(patch);
+        let nodes = self.nodes();
+        nodes
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    pub async fn delete_service(&self, namespace: &str) {
+        let services = self.services(namespace);
+        services
+            .delete("web", &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    pub async fn delete_node(&self, name: &str) {
+        let gone = self.nodes().delete(name, &DeleteParams::default()).await;
+        gone.unwrap();
+    }
+
+    /// Waits until the Node, or its absence, is as wanted.
+    pub async fn node_is(&self, name: &str, what: &str, good: impl Fn(Option<&Node>) -> bool) {
+        let what = format!("{:?}: node {name} {what}", self.who());
+        eventually(&what, SOON, async || {
+            let node = self
+                .nodes()
+                .get_opt(name)
+                .await
+                .map_err(|e| e.to_string())?;
+            if good(node.as_ref()) {
+                Ok(())
+            } else {
+                Err(format!("{node:?}"))
+            }
+        })
+        .await;
+    }
+
+    /// Waits until the Service `web` of the namespace, or its absence, is as wanted.
+    pub async fn service_is(
+        &self,
+        namespace: &str,
+        what: &str,
+        good: impl Fn(Option<&Service>) -> bool,
+    ) {
+        let what = format!("{:?}: service {namespace}/web {what}", self.who());
+        eventually(&what, SOON, async || {
+            let services = self.services(namespace);
+            let service = services.get_opt("web").await.map_err(|e| e.to_string())?;
+            if good(service.as_ref()) {
+                Ok(())
+            } else {
+                Err(format!("{service:?}"))
+            }
+        })
+        .await;
+    }
+
+    pub async fn initialised(&self, name: &str) {
+        self.node_is(name, "is initialised", |node| {
+            let spec = node.and_then(|node| node.spec.as_ref());
+            spec.is_some_and(|spec| {
+                let mut taints = spec.taints.iter().flatten();
+                spec.provider_id.is_some() && taints.all(|taint| taint.key != UNINITIALIZED)
+            })
+        })
+        .await;
+    }
+
+    pub async fn balanced(&self, namespace: &str) {
+        self.service_is(namespace, "has an address", |service| {
+            service.is_some_and(|service| !ingress(service).is_empty())
+        })
+        .await;
+    }
+
+    /// Waits until the cloud is as wanted.
+    pub async fn cloud_is(&self, what: &str, good: impl Fn(&Cloud) -> bool) {
+        let became = self.cloud().wait_until(SOON, good).await;
+        assert!(became, "{:?}: not in time: {what}", self.who());
+    }
+
+    /// How many calls of this RPC about this Service or Node have ended.
+    pub fn asked(&self, rpc: &str, subject: &str) -> usize {
+        let calls = self.cloud().calls(Some(rpc));
+        let about = |names: &[String]| names.iter().any(|name| name == subject);
+        calls.iter().filter(|call| about(&call.names)).count()
+    }
+
+    /// Waits until so many have.
+    pub async fn asked_times(&self, rpc: &str, subject: &str, times: usize) {
+        let what = format!("{times} {rpc} for {subject}");
+        self.cloud_is(&what, |_| self.asked(rpc, subject) >= times)
+            .await;
+    }
+
+    pub fn fault(&self, fault: Fault) -> u64 {
+        self.cloud().set_fault(fault).unwrap()
+    }
+}
+
+/// Routes are one of the scenarios' groups, so all controllers run.
+fn controllers_flag() -> &'static str {
+    "--controllers=*"
+}
+
+/// A port of the loopback that nothing listens on, below those that systems give to outgoing connections.
+fn free_port() -> u16 {
+    use std::sync::atomic::{AtomicU16, Ordering};
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 19_000 + (std::process::id() % 5_000) as u16;
+    (0..1_000)
+        .map(|_| first + NEXT.fetch_add(1, Ordering::Relaxed) % 1_000)
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a port is free")
+}
+
+/// Where the Service's load balancer can be reached.
+pub fn ingress(service: &Service) -> Vec<String> {
+    let status = service.status.as_ref();
+    let balancer = status.and_then(|status| status.load_balancer.as_ref());
+    let points = balancer.and_then(|balancer| balancer.ingress.as_ref());
+    let address = |point: &k8s_openapi::api::core::v1::LoadBalancerIngress| {
+        point.ip.clone().or_else(|| point.hostname.clone())
+    };
+    points.into_iter().flatten().filter_map(address).collect()
+}
