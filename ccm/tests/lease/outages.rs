@@ -13,12 +13,14 @@ async fn stopped_for(seconds: u64) {
     let mut arenas = Vec::new();
     for (name, kinds) in [("ours", [Ours, Go]), ("go", [Go, Ours])] {
         let name = format!("stopped-{seconds}-{name}");
-        let mut arena = Arena::new(&plane, &name).await;
-        for kind in kinds {
+        arenas.push((Arena::new(&plane, &name).await, kinds));
+    }
+    // Not before both are made: that blocks this thread, and with it the links.
+    for (arena, kinds) in &mut arenas {
+        for kind in *kinds {
             arena.start(&plane, kind).await;
             arena.led_by(0).await;
         }
-        arenas.push((arena, kinds[0]));
     }
     for (arena, _) in &arenas {
         arena.renewals(0, 2).await;
@@ -28,8 +30,8 @@ async fn stopped_for(seconds: u64) {
     sleep_until(stopped + Duration::from_secs(seconds)).await;
     plane.resume_api_server();
     let resumed = Instant::now();
-    for (arena, leader) in &mut arenas {
-        if goes_on(arena, *leader, seconds).await {
+    for (arena, kinds) in &mut arenas {
+        if goes_on(arena, kinds[0], seconds).await {
             arena.verdict(&[0]);
             continue;
         }
