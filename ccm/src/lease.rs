@@ -26,7 +26,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -101,6 +101,8 @@ struct Shared {
     /// The annotations of the Lease as last read or written.
     annotations: watch::Sender<BTreeMap<String, String>>,
     wanted: Mutex<BTreeMap<String, Wanted>>,
+    /// Told when something is wanted: the next renewal is due now.
+    hurry: Notify,
     /// Start of the last good renewal while a term lasts.
     renewed: watch::Sender<Option<Instant>>,
 }
@@ -134,6 +136,7 @@ impl Elector {
             metrics,
             annotations: watch::Sender::default(),
             wanted: Mutex::default(),
+            hurry: Notify::new(),
             renewed: watch::Sender::default(),
         };
         Self {
@@ -162,12 +165,13 @@ impl Elector {
         self.shared.annotations.subscribe()
     }
 
-    /// Writes an annotation with the next renewal, unless somebody changes it before: then theirs stays, and
+    /// Writes an annotation at once where the Lease is held, else with the next renewal, unless somebody changes it before: then theirs stays, and
     /// [`Self::annotations`] shows it.
     pub(crate) fn set_annotation(&self, key: &str, value: &str) {
         let over = self.shared.annotations.borrow().get(key).cloned();
         let value = value.to_owned();
         lock(&self.shared.wanted).insert(key.to_owned(), Wanted { value, over });
+        self.shared.hurry.notify_one();
     }
 
     /// Whether a leader renews as it should (B-M4). A standby is well.

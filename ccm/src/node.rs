@@ -75,6 +75,8 @@ struct Worker {
     lookups: Mutex<Lookups>,
     /// The cloud said slow down: no lookup before this (THROTTLED).
     not_before: Mutex<Instant>,
+    /// When it was last told that the cloud refuses the provider's credentials.
+    credentials_told: Mutex<Option<Instant>>,
 }
 
 /// What is under way.
@@ -110,6 +112,7 @@ impl Worker {
                 permits: Arc::new(Semaphore::new(1)),
             }),
             not_before: Mutex::new(Instant::now()),
+            credentials_told: Mutex::default(),
             context,
             metrics,
         }

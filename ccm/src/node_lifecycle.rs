@@ -34,6 +34,8 @@ use plan::{Findings, Ledger, Pass, Questions};
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Passes begin at least so far apart, whatever is hinted: two ABSENT answers must be two answers.
 const LEAST_GAP: Duration = Duration::from_secs(1);
+/// The next pass where the cloud refuses the provider's credentials.
+const CREDENTIALS_AGAIN: Duration = Duration::from_mins(1);
 /// A brake that holds is told about again.
 const TOLD_AGAIN: Duration = Duration::from_mins(15);
 
@@ -243,6 +245,12 @@ impl Lifecycle {
     }
 
     fn note_troubles(&mut self, questions: &Questions, answers: &Answers) {
+        let troubles = || answers.by_uid.values().filter_map(|it| it.as_ref().err());
+        let refused = |trouble: &Trouble| trouble.code == TroubleCode::Credentials;
+        // Who refuses to speak with us is not asked every few seconds.
+        if troubles().count() == answers.by_uid.len() && troubles().any(refused) {
+            self.not_before = self.not_before.max(Instant::now() + CREDENTIALS_AGAIN);
+        }
         for node in questions.witnesses.iter().chain(&questions.suspects) {
             if let Some(Err(trouble)) = answers.by_uid.get(plan::uid(node)) {
                 self.note_trouble(node, trouble);

@@ -93,6 +93,7 @@ impl Term {
                 () = sleep_until(self.next.min(deadline)) => {}
                 // Whoever finds no Lease may take it at once (client-go does): so it is made again at once.
                 () = self.wake.not_held_by(&self.shared.identity) => {}
+                () = hurried(&self.shared, self.renewed) => {}
             }
             let start = Instant::now();
             if start >= deadline {
@@ -196,6 +197,12 @@ async fn renew(shared: &Shared, lease: &Lease, start: Instant) -> kube::Result<R
     }
     let lease = shared.write(lease).await?;
     Ok(Renewal::Done(Box::new(lease), start))
+}
+
+/// Something is wanted of the next renewal: it is due now, but never at once after the one before.
+async fn hurried(shared: &Shared, renewed: Instant) {
+    shared.hurry.notified().await;
+    sleep_until(renewed + SOON).await;
 }
 
 async fn give_back(shared: &Shared, mut lease: Lease) -> kube::Result<()> {

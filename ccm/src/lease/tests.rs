@@ -352,6 +352,41 @@ async fn s20_foreign_fields_and_edits_stay() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s20_what_is_to_be_remembered_is_written_at_once_and_not_with_the_next_renewal() {
+    let sim = Sim::new();
+    let a = candidate(&sim, "a", NEAR, 1);
+    let term = a.lead_within(1.0).await;
+    let held = keep(term, a.stop.clone());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut seen = a.elector.annotations();
+    let start = Instant::now();
+    a.elector.set_annotation("k", "scope");
+    let written = seen.wait_for(|now| now.get("k").is_some_and(|value| value == "scope"));
+    timeout(Duration::from_secs(5), written)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        start.elapsed() < Duration::from_millis(100),
+        "{:?}",
+        start.elapsed()
+    );
+    // The API server does not answer for a while: it is written as soon as it does.
+    a.wire.set(UNANSWERED);
+    a.elector.set_annotation("k", "another");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    a.wire.set(NEAR);
+    let written = seen.wait_for(|now| now.get("k").is_some_and(|value| value == "another"));
+    timeout(Duration::from_secs(5), written)
+        .await
+        .unwrap()
+        .unwrap();
+    a.stop.cancel();
+    let (_, lost) = held.await.unwrap();
+    assert_eq!(lost, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn b_m3_stands_only_while_allowed() {
     let sim = Sim::new();
     let a = candidate(&sim, "a", NEAR, 5);

@@ -20,6 +20,8 @@ use crate::writes::{EventType, FIELD_MANAGER, WriteError};
 /// What is asked for the node controller.
 const FACETS: [api::InstanceFacet; 2] =
     [api::InstanceFacet::Existence, api::InstanceFacet::Metadata];
+/// That the cloud refuses the provider's credentials is told no more often.
+const CREDENTIALS_AGAIN: Duration = Duration::from_mins(10);
 /// How often a Node is planned anew because somebody else wrote to it in between.
 const ATTEMPTS: usize = 5;
 /// What asks about a Node.
@@ -342,8 +344,9 @@ impl Worker {
                     self.queue.failures(&key)
                 };
                 let reaction = trouble.reaction_jittered(failures, self.jitter(&key, failures));
+                let refused = trouble.code == TroubleCode::Credentials;
                 let report = Report {
-                    at_once: reaction.event,
+                    at_once: reaction.event || refused && self.tells_credentials(),
                     when_changed: matches!(reaction.retry, Retry::WhenChangedElse(_)),
                     ..report(describe(&trouble), Some(trouble.code.name()))
                 };
@@ -357,6 +360,19 @@ impl Worker {
                 (outcome, Some(report))
             }
         }
+    }
+
+    /// Whether it is to be told now that the cloud refuses the provider's credentials: on one Node for all of them.
+    fn tells_credentials(&self) -> bool {
+        let told = &mut *self
+            .credentials_told
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let due = told.is_none_or(|at| at.elapsed() >= CREDENTIALS_AGAIN);
+        if due {
+            *told = Some(Instant::now());
+        }
+        due
     }
 
     /// 0.0 to 1.0: Nodes that were BUSY together do not come back together.

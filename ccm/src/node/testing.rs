@@ -2,6 +2,7 @@
 //! patch merges, the status is written by itself, and every change reaches the store.
 
 mod cloud;
+mod faults;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -20,13 +21,16 @@ use crate::provider::ProviderStatus;
 use crate::run::LoopContext;
 use crate::writes::{EventSink, Writes};
 
-pub(crate) use cloud::Cloud;
+pub(crate) use cloud::{Cloud, Instead};
+pub(crate) use faults::{Fault, Faults};
 
 /// The Nodes of a cluster.
 #[derive(Clone)]
 pub(crate) struct FakeApi {
     state: Arc<Mutex<State>>,
     store: Store<Node>,
+    /// What goes wrong with the requests of the loops.
+    pub(crate) faults: Faults,
 }
 
 impl Default for FakeApi {
@@ -34,6 +38,7 @@ impl Default for FakeApi {
         Self {
             state: Arc::default(),
             store: std::iter::empty().collect(),
+            faults: Faults::default(),
         }
     }
 }
@@ -66,8 +71,7 @@ impl FakeApi {
         node["metadata"]["resourceVersion"] = state.version.to_string().into();
         state.nodes.insert(name, node.clone());
         drop(state);
-        self.store
-            .apply(Event::Apply(serde_json::from_value(node).unwrap()));
+        self.tell(Event::Apply(serde_json::from_value(node).unwrap()));
     }
 
     /// Changes a Node as somebody else.
@@ -81,9 +85,24 @@ impl FakeApi {
     pub(crate) fn delete(&self, name: &str) {
         let gone = self.state.lock().unwrap().nodes.remove(name);
         if let Some(gone) = gone {
-            self.store
-                .apply(Event::Delete(serde_json::from_value(gone).unwrap()));
+            self.tell(Event::Delete(serde_json::from_value(gone).unwrap()));
         }
+    }
+
+    fn tell(&self, event: Event<Node>) {
+        if !self.faults.watch_is_cut() {
+            self.store.apply(event);
+        }
+    }
+
+    /// The watch begins anew with a list, as it does when it was cut or answered 410 Gone.
+    pub(crate) fn relist(&self) {
+        self.faults.cut_watch(false);
+        self.store.apply(Event::Init);
+        for node in self.nodes() {
+            self.store.apply(Event::InitApply(node));
+        }
+        self.store.apply(Event::InitDone);
     }
 
     /// The Node as it is.
@@ -165,6 +184,15 @@ impl FakeApi {
         Client::new(service, "default")
     }
 
+    /// With the faults, behind the layer that is under every client.
+    fn gated(&self) -> Client {
+        let metrics = crate::kube_client::Metrics::register(
+            &mut prometheus_client::registry::Registry::default(),
+        );
+        let faulty = self.faults.around(self.client());
+        crate::kube_client::clients(faulty, Fence::open(), &metrics, None, 1).write
+    }
+
     /// What a loop of provider `mock` is given.
     pub(crate) fn context(
         &self,
@@ -192,7 +220,7 @@ impl FakeApi {
                 ..Cluster::default()
             },
             watch_client: self.client(),
-            writes: Writes::new(self.client(), EventSink::unwritten()),
+            writes: Writes::new(self.gated(), EventSink::unwritten()),
             status,
             fence: Fence::open(),
             wall: Arc::new(|| jiff::Timestamp::from_second(1_000_000).unwrap()),

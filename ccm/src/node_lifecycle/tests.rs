@@ -1,5 +1,7 @@
 //! The whole loop, with a session of a provider in memory.
 
+mod faults;
+
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;

@@ -26,6 +26,8 @@ pub(super) struct Lane {
 
 /// A call waits in its lane for so long at most when its cloud said slow down; else it fails at once and its key waits.
 const LONGEST_SLOWING: Duration = Duration::from_secs(30);
+/// A refusal that nobody met again for so long is not shown any more: what it was about may be gone.
+const REFUSED_SHOWN: Duration = Duration::from_mins(15);
 /// How long a service is slowed where THROTTLED comes without `retry_after`.
 const SLOWED: Duration = Duration::from_secs(5);
 
@@ -189,6 +191,7 @@ impl Session {
                 self.uninitialized.cancel();
             }
         }
+        self.note_credentials(rpc.name, told);
         let took = start.elapsed();
         let outcome = told.map_or("ok", |trouble| trouble.code.label());
         self.metrics.observe(&self.name, rpc.name, outcome, took);
@@ -201,6 +204,40 @@ impl Session {
             "called the provider"
         );
         result.map(|answered| answered.answer)
+    }
+
+    /// Remembers whether the cloud refuses the provider's credentials, and says so once.
+    fn note_credentials(&self, rpc: &'static str, told: Option<&Trouble>) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        match told {
+            Some(trouble) if trouble.code == TroubleCode::Credentials => {
+                if refused
+                    .insert(rpc, (Instant::now(), trouble.message.clone()))
+                    .is_none()
+                {
+                    tracing::warn!(provider = %self.name, rpc, error = %trouble, "the cloud refuses the provider's credentials");
+                }
+            }
+            None => {
+                if refused.remove(rpc).is_some() {
+                    tracing::info!(provider = %self.name, rpc, "the cloud takes the provider's credentials again");
+                }
+            }
+            // Says nothing about them.
+            Some(_) => {}
+        }
+    }
+
+    /// For people: that the cloud refuses the provider's credentials, and where.
+    pub(crate) fn refused_credentials(&self) -> Option<String> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let lately = refused
+            .iter()
+            .filter(|(_, (at, _))| at.elapsed() < REFUSED_SHOWN);
+        let (rpc, (_, message)) = lately.max_by_key(|(_, (at, _))| *at)?;
+        Some(format!(
+            "the cloud refuses its credentials ({rpc}): {message}"
+        ))
     }
 
     /// Fault where the provider does not offer what is asked: a mistake of ours, and no call is made.

@@ -1,8 +1,10 @@
 //! What the controllers hold of a provider: who it is, and the way to call it (the calls are in `calls`).
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use cloud_provider_api::v1alpha1 as api;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::calls::{Lane, Lanes};
@@ -29,6 +31,8 @@ pub(crate) struct Session {
     pub(super) lanes: Lanes,
     pub(super) max_request_bytes: usize,
     pub(super) metrics: Metrics,
+    /// RPCs whose last answer was that the cloud refuses the provider's credentials: when, and its words.
+    pub(super) refused: Mutex<BTreeMap<&'static str, (Instant, String)>>,
     /// Cancelled when the session is over.
     pub(super) over: CancellationToken,
     /// Cancelled when the provider says that it was not initialised.
@@ -80,6 +84,7 @@ impl Session {
             link: parts.link,
             deadlines: parts.deadlines,
             metrics: parts.metrics,
+            refused: Mutex::default(),
             over: CancellationToken::new(),
             uninitialized: CancellationToken::new(),
         }

@@ -1,6 +1,7 @@
 //! For tests: a provider process in memory, which can be started, killed and started again, and a `maintain` that works with it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -77,6 +78,8 @@ pub(crate) struct Running {
     pub(crate) annotations: watch::Sender<BTreeMap<String, String>>,
     /// What `record_scope` was called with.
     pub(crate) recorded: Arc<Mutex<Vec<String>>>,
+    /// The Lease cannot be written.
+    pub(crate) unwritable: Arc<AtomicBool>,
     pub(crate) hints: broadcast::Sender<Hint>,
     pub(crate) metrics: prometheus_client::registry::Registry,
     _tasks: JoinSet<()>,
@@ -109,10 +112,15 @@ pub(crate) fn maintained_probed(
     let (hints, _) = broadcast::channel(64);
     let recorded = Arc::new(Mutex::new(Vec::new()));
     let mut registry = prometheus_client::registry::Registry::default();
+    let unwritable = Arc::new(AtomicBool::new(false));
     let record = {
         let (recorded, annotations) = (Arc::clone(&recorded), annotations.clone());
+        let unwritable = Arc::clone(&unwritable);
         move |scope: String| {
             recorded.lock().unwrap().push(scope.clone());
+            if unwritable.load(Ordering::SeqCst) {
+                return;
+            }
             annotations.send_replace([(SCOPE_KEY.to_owned(), scope)].into());
         }
     };
@@ -146,6 +154,7 @@ pub(crate) fn maintained_probed(
         leading,
         annotations,
         recorded,
+        unwritable,
         hints,
         metrics: registry,
         _tasks: tasks,

@@ -9,6 +9,9 @@ use crate::provider::ProviderStatus;
 use crate::serve::{Health, Probe};
 
 /// B-M4: ready is who has its caches and its provider; healthy is who, leading, renews the Lease.
+///
+/// Who was ready stays so when the API server goes away later, as upstream's components do: all replicas would turn at once, nobody is
+/// routed to one of them, and the caches are as good as before. That a leader cannot renew, `/healthz` tells; it ends by itself then.
 pub(super) fn checks(
     cluster: &Cluster,
     status: &watch::Receiver<ProviderStatus>,

@@ -62,6 +62,10 @@ fn provider(name: &str, status: &ProviderStatus) -> String {
     if !status.complaint().is_empty() {
         let _ = write!(text, ": {}", status.complaint());
     }
+    let refused = status.session.as_ref();
+    if let Some(refused) = refused.and_then(|session| session.refused_credentials()) {
+        let _ = write!(text, ": {refused}");
+    }
     text.push('\n');
     text
 }

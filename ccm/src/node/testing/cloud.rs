@@ -1,6 +1,6 @@
 //! A provider process in memory with instances: one for each Node that is asked about, unless a test says otherwise.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -28,6 +28,12 @@ pub(crate) struct State {
     pub(crate) hang: BTreeSet<String>,
     /// A call that asks about one of these Nodes takes so long.
     pub(crate) slow: BTreeMap<String, Duration>,
+    /// What is answered for a Node instead, once each.
+    pub(crate) instead: BTreeMap<String, VecDeque<Instead>>,
+    /// The next calls fail as a whole with these.
+    pub(crate) failures: VecDeque<api::FailureCode>,
+    /// The listing has no end.
+    pub(crate) listing_fails: bool,
     /// Provider IDs of the listing.
     pub(crate) listed: Vec<String>,
     /// The first bytes of each InternalIP.
@@ -38,6 +44,8 @@ pub(crate) struct State {
     pub(crate) offered: api::InstanceCapability,
     /// The Nodes of each LookupInstances, by name.
     pub(crate) lookups: Vec<Vec<String>>,
+    /// When each of them came.
+    pub(crate) times: Vec<tokio::time::Instant>,
     boot: u32,
 }
 
@@ -48,6 +56,9 @@ impl Cloud {
             poison: BTreeSet::new(),
             hang: BTreeSet::new(),
             slow: BTreeMap::new(),
+            instead: BTreeMap::new(),
+            failures: VecDeque::new(),
+            listing_fails: false,
             listed: Vec::new(),
             network: "10.0".to_owned(),
             delay: Duration::from_millis(50),
@@ -59,6 +70,7 @@ impl Cloud {
                 max_in_flight: Some(8),
             },
             lookups: Vec::new(),
+            times: Vec::new(),
             boot: 0,
         })))
     }
@@ -78,9 +90,42 @@ impl Cloud {
     }
 }
 
+/// What is answered for a Node in place of an instance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Instead {
+    /// A failure with this code.
+    Failed(i32),
+    /// A result without an outcome.
+    Nothing,
+}
+
+fn failure(code: i32) -> api::Failure {
+    api::Failure {
+        code,
+        message: "on purpose".to_owned(),
+        ..api::Failure::default()
+    }
+}
+
 impl State {
     fn boot_id(&self) -> String {
         format!("boot-{}", self.boot)
+    }
+
+    fn result(&mut self, node: &api::NodeView) -> api::LookupInstanceResult {
+        let instead = self.instead.get_mut(&node.name);
+        let outcome = match instead.and_then(VecDeque::pop_front) {
+            None => return self.found(node),
+            Some(Instead::Nothing) => None,
+            Some(Instead::Failed(code)) => {
+                Some(api::lookup_instance_result::Outcome::Failed(failure(code)))
+            }
+        };
+        api::LookupInstanceResult {
+            node_name: node.name.clone(),
+            node_uid: node.uid.clone(),
+            outcome,
+        }
     }
 
     fn found(&self, node: &api::NodeView) -> api::LookupInstanceResult {
@@ -168,6 +213,7 @@ impl InstanceService for Cloud {
             let mut state = self.state();
             let names = nodes.iter().map(|node| node.name.clone()).collect();
             state.lookups.push(names);
+            state.times.push(tokio::time::Instant::now());
             let slow = nodes.iter().filter_map(|node| state.slow.get(&node.name));
             slow.max().copied().unwrap_or(state.delay)
         };
@@ -178,13 +224,19 @@ impl InstanceService for Cloud {
         if hangs {
             std::future::pending::<()>().await;
         }
-        let state = self.state();
+        let mut state = self.state();
         if nodes.iter().any(|node| state.poison.contains(&node.name)) {
             return Err(Status::unknown("a handler died"));
         }
+        if let Some(code) = state.failures.pop_front() {
+            return Ok(Response::new(api::LookupInstancesResponse {
+                failed: Some(failure(code.into())),
+                results: Vec::new(),
+            }));
+        }
         Ok(Response::new(api::LookupInstancesResponse {
             failed: None,
-            results: nodes.iter().map(|node| state.found(node)).collect(),
+            results: nodes.iter().map(|node| state.result(node)).collect(),
         }))
     }
 
@@ -207,8 +259,15 @@ impl InstanceService for Cloud {
         let instances = api::InstanceList {
             instances: instances.collect(),
         };
-        let parts = [Part::Instances(instances), Part::End(end)];
-        let parts = parts.map(|part| Ok(api::ListInstancesResponse { part: Some(part) }));
+        let whole = !self.state().listing_fails;
+        let parts = [Part::Instances(instances)];
+        let parts = parts
+            .into_iter()
+            .chain(whole.then_some(Part::End(end)))
+            .collect::<Vec<_>>();
+        let parts = parts
+            .into_iter()
+            .map(|part| Ok(api::ListInstancesResponse { part: Some(part) }));
         Ok(Response::new(iter(parts).boxed()))
     }
 }

@@ -1,5 +1,7 @@
 //! The whole loop, with a session of a provider in memory.
 
+mod faults;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ struct Looping {
     cloud: Cloud,
     process: InMemory,
     provider: Running,
+    context: LoopContext,
     stop: CancellationToken,
     tasks: JoinSet<()>,
 }
@@ -47,12 +50,13 @@ impl Looping {
         let stop = context.stop.clone();
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(run(context, metrics));
+        tasks.spawn(run(context.clone(), metrics));
         Self {
             api,
             cloud,
             process,
             provider,
+            context,
             stop,
             tasks,
         }

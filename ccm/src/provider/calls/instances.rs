@@ -246,7 +246,7 @@ fn named<R, T>(
         .filter(|trouble| {
             matches!(
                 trouble.code,
-                TroubleCode::Throttled | TroubleCode::NotInitialized
+                TroubleCode::Throttled | TroubleCode::Credentials | TroubleCode::NotInitialized
             )
         })
         .max_by_key(|trouble| (trouble.code, trouble.retry_after))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use cloud_provider_api::v1alpha1::watch_changes_response::Change;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::super::connect::Link;
 use super::super::handshake::{Deadlines, check_initialized};
@@ -20,6 +20,8 @@ use crate::run::Hint;
 const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A scope is written to the Lease at once: if it is not there after this, it is said.
+const REMEMBERED: Duration = Duration::from_secs(3);
 /// A session or a stream that lasted so long was a good one: its end is no failure.
 const LASTED: Duration = Duration::from_secs(30);
 
@@ -82,6 +84,12 @@ impl Keeper {
                     continue;
                 }
             };
+            // Who leads next must find it, also if we die with our first call.
+            tokio::select! {
+                biased;
+                () = changed(&mut leading) => continue,
+                () = self.remember(&initialized.cloud_scope) => {}
+            }
             let session = Arc::new(Session::new(Parts {
                 info: info.as_ref().clone(),
                 ownership: Arc::clone(&ownership),
@@ -174,6 +182,27 @@ impl Keeper {
             status.cloud_scope = Some(scope.to_owned());
             status.message = message;
         });
+    }
+
+    /// Returns when the Lease remembers this scope, or the one that is accepted in its place: before that nothing is called. It can take as long as the Lease
+    /// cannot be written; then it is lost, and with it our lead.
+    async fn remember(&self, scope: &str) {
+        let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
+        let mut seen = self.with.annotations.clone();
+        loop {
+            seen.mark_unchanged();
+            let last = self.scope_seen();
+            if scope_verdict(last.as_deref(), scope, operator) != Verdict::AcceptedAndNew {
+                return;
+            }
+            (self.with.record_scope)(scope.to_owned());
+            self.tell(&format!(
+                "nothing is called before the Lease remembers the cloud scope {scope:?}"
+            ));
+            if timeout(REMEMBERED, changed(&mut seen)).await.is_err() {
+                tracing::warn!(provider = %self.name, cloud_scope = scope, "the Lease could not be written yet: nothing is called before it remembers the cloud scope");
+            }
+        }
     }
 
     /// What the Lease remembers. What it remembered once and does not any more (it was deleted, or the annotation was) is remembered

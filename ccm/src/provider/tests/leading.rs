@@ -134,6 +134,45 @@ async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s20_nothing_is_called_before_the_first_scope_is_remembered() {
+    use std::sync::atomic::Ordering;
+
+    let fake = Fake::new("1");
+    let running = maintained(InMemory::running(fake.service()));
+    running.unwritable.store(true, Ordering::SeqCst);
+    running.lead();
+    running
+        .until("a reason", |s| {
+            s.message.contains("before the Lease remembers")
+        })
+        .await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let status = running.status.borrow().clone();
+    assert!(status.session.is_none() && status.reachable());
+    assert_eq!(fake.called("Initialize"), 1);
+    // Another leader's scope is found there instead: ours is another than the accepted one.
+    running
+        .annotations
+        .send_replace([(SCOPE_KEY.into(), "account 2".into())].into());
+    let status = running.until("a session", |s| s.session.is_some()).await;
+    assert!(!status.scope_accepted);
+
+    // It can be written after a while.
+    let running = maintained(InMemory::running(Fake::new("2").service()));
+    running.unwritable.store(true, Ordering::SeqCst);
+    running.lead();
+    running
+        .until("a reason", |s| {
+            s.message.contains("before the Lease remembers")
+        })
+        .await;
+    running.unwritable.store(false, Ordering::SeqCst);
+    let status = running.until("a session", |s| s.session.is_some()).await;
+    assert!(status.scope_accepted);
+    assert_eq!(running.annotations.borrow()[SCOPE_KEY], "account 1");
+}
+
+#[tokio::test(start_paused = true)]
 async fn prov_5_hints_are_passed_on_and_the_stream_is_resumed() {
     let fake = Fake::new("1");
     let change = |token: &str, change| api::WatchChangesResponse {
