@@ -114,7 +114,7 @@ impl Faults {
                 }
                 let answer = client.send(request).await;
                 if fate == Some(Fault::Lost) {
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
                 answer
             }

@@ -42,10 +42,10 @@ async fn instead(instead: Instead, times: usize) {
     looping.down([3], api::InstanceState::Absent);
     // One answer, and then trouble in place of the second.
     looping.until("asked", |this| this.lookups() == 1).await;
+    tokio::time::sleep(SOON).await;
     let many = std::iter::repeat_n(instead, times);
-    let mut state = looping.cloud.state();
-    state.instead.insert(NODE.to_owned(), many.collect());
-    drop(state);
+    let trouble = (NODE.to_owned(), many.collect());
+    looping.cloud.state().instead.extend([trouble]);
     let over = |this: &Looping| this.cloud.state().instead[NODE].is_empty();
     looping.until("over", over).await;
     assert_eq!(looping.left(), 20, "{instead:?}");
@@ -149,6 +149,7 @@ async fn fault_lifecycle_provider_fails_a_whole_call() {
         let looping = Looping::start(20).await;
         looping.down([3], api::InstanceState::Absent);
         looping.until("asked", |this| this.lookups() == 1).await;
+        tokio::time::sleep(SOON).await;
         looping.cloud.state().failures = std::iter::repeat_n(code, 3).collect();
         looping
             .until("failed", |this| this.cloud.state().failures.is_empty())
