@@ -123,7 +123,7 @@ impl Snapshot {
                     if kind == "Node" { name } else { "the service" },
                     text(&event.type_),
                     text(&event.reason),
-                    text(&event.message),
+                    without_attempt(&text(&event.message)),
                     source.unwrap_or_default(),
                 );
                 lines.insert(line, "seen".to_owned());
@@ -142,6 +142,16 @@ impl Snapshot {
             }
         }
         handles(&text)
+    }
+}
+
+/// An event's text without which call of the provider it is about, the attempt and the next try, which ours add in the end (▲N13); the ITs that
+/// `kubectl describe` what is stuck look at those.
+fn without_attempt(text: &str) -> &str {
+    let of_a_call = |rest: &str| rest.contains(" of provider ") && rest.contains(", attempt ");
+    match text.rfind(" (") {
+        Some(at) if of_a_call(&text[at..]) => &text[..at],
+        _ => text,
     }
 }
 

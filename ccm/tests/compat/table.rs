@@ -10,6 +10,13 @@ const END: &str = "<!-- compat:end -->";
 /// Set to 1, the table is written; else it must stand there already.
 const UPDATE: &str = "UPDATE_DOCS";
 
+const HEAD: &str = "## Side by side
+
+What `make compat` saw: an upstream Go CCM, whose cloud is an adapter to our contract, and the `ccm` on equal API servers and equal mock clouds. All Nodes,
+Services, events and load balancers are compared. That our events of what is stuck end in the call, the attempt and the next try (▲N13) is left out.
+
+";
+
 /// Writes the table, or holds the written one against the results.
 pub fn check(rows: &[Row]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/parity.md");
@@ -30,7 +37,7 @@ pub fn check(rows: &[Row]) {
 
 fn table(rows: &[Row]) -> String {
     let mut text =
-        String::from("| scenario | what happens | about | result |\n|---|---|---|---|\n");
+        format!("{HEAD}| scenario | what happens | about | result |\n|---|---|---|---|\n");
     for row in rows {
         let result = if row.cited.is_empty() {
             "equal".to_owned()

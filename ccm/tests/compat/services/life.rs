@@ -211,7 +211,9 @@ fn answers() -> Vec<Scenario> {
         )
         .stored()
         .only("B-S9", "pending is no failure", Who::Go,
-            "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: scripted by the mock [service-controller]"),
+            "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: scripted by the mock [service-controller]")
+        .only("▲N13", "an event says what is waited for", Who::Ours,
+            "event on the service: Normal LoadBalancerPending: The load balancer is not ready yet: scripted by the mock [service-controller]"),
         Scenario::new(
             "ensure-fails-once",
             "Ensure fails once",
