@@ -180,15 +180,23 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_process_that_was_told_of_a_directory_counts_until_it_ends() {
+    #[tokio::test]
+    async fn a_process_that_was_told_of_a_directory_counts_until_it_ends() {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command
             .args(["-c", "sleep 60; :"])
             .arg(directory.path().join("kubeconfig"));
         let mut process = Process::start(command, directory.path().join("log")).unwrap();
-        assert!(is_known(directory.path(), &[]));
+        // The kernel lets us go on a moment before its command line can be read.
+        crate::eventually("it is known", Duration::from_secs(10), async || {
+            if is_known(directory.path(), &[]) {
+                Ok(())
+            } else {
+                Err("not yet")
+            }
+        })
+        .await;
         assert!(!is_known(directory.path(), &[process.pid()]));
         process.kill();
         assert!(!is_known(directory.path(), &[]));
