@@ -119,7 +119,7 @@ pub struct LoadBalancer {
     pub name: String,
     /// Where it can be reached.
     pub status: Option<LoadBalancerStatus>,
-    /// Whether ensure with the same service, targets and handle would write nothing and answer ready (LB-14); with [`LoadBalancerOptions::in_sync`].
+    /// Whether ensure with the same service, targets and handle would write nothing and answer ready (LB-14); with [`LoadBalancerOptions::in_sync`](super::LoadBalancerOptions::in_sync).
     pub in_sync: Option<bool>,
 }
 
