@@ -3,6 +3,7 @@ module example.invalid/testenv/control-plane
 go 1.26.0
 
 require (
+	example.invalid/providers/go/contract v0.0.0
 	go.etcd.io/etcd/server/v3 v3.6.8
 	google.golang.org/grpc v1.79.3
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
@@ -166,3 +167,5 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 )
+
+replace example.invalid/providers/go/contract => ../../providers/go/contract

@@ -77,14 +77,18 @@ struct Module {
 impl Module {
     fn read(directory: PathBuf) -> Result<Self, Error> {
         let mut files = Vec::new();
-        list(&directory, &mut files)
-            .while_doing(|| format!("cannot list {}", directory.display()))?;
+        // Its go.mod replaces the contract's module by the folder in which the generated code stands.
+        for source in [&directory, &directory.join("../../providers/go/contract")] {
+            list(source, &mut files)
+                .while_doing(|| format!("cannot list {}", source.display()))?;
+        }
         files.sort();
         let mut sources = Vec::new();
         for file in files {
             let name = file.strip_prefix(&directory).unwrap_or(&file).to_owned();
             let is_go = file.extension().is_some_and(|extension| extension == "go");
-            if is_go || name == Path::new("go.mod") || name == Path::new("go.sum") {
+            let is_module = name.ends_with("go.mod") || name.ends_with("go.sum");
+            if is_go || is_module {
                 let text =
                     fs::read(&file).while_doing(|| format!("cannot read {}", file.display()))?;
                 sources.push((name, text));

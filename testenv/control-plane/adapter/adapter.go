@@ -23,7 +23,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
-	"example.invalid/testenv/control-plane/adapter/contract"
+	"example.invalid/providers/go/contract"
 )
 
 // Name is what --cloud-provider takes.

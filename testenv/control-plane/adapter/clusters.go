@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"example.invalid/testenv/control-plane/adapter/contract"
+	"example.invalid/providers/go/contract"
 )
 
 var _ cloudprovider.Clusters = (*Cloud)(nil)

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"example.invalid/testenv/control-plane/adapter/contract"
+	"example.invalid/providers/go/contract"
 )
 
 var _ cloudprovider.InstancesV2 = (*Cloud)(nil)

@@ -9,7 +9,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
-	"example.invalid/testenv/control-plane/adapter/contract"
+	"example.invalid/providers/go/contract"
 )
 
 var _ cloudprovider.LoadBalancer = (*Cloud)(nil)

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/klog/v2"
 
-	"example.invalid/testenv/control-plane/adapter/contract"
+	"example.invalid/providers/go/contract"
 )
 
 const (
