@@ -79,8 +79,7 @@ impl Module {
         let mut files = Vec::new();
         // Its go.mod replaces the contract's module by the folder in which the generated code stands.
         for source in [&directory, &directory.join("../../providers/go/contract")] {
-            list(source, &mut files)
-                .while_doing(|| format!("cannot list {}", source.display()))?;
+            list(source, &mut files).while_doing(|| format!("cannot list {}", source.display()))?;
         }
         files.sort();
         let mut sources = Vec::new();
