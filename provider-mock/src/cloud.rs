@@ -21,6 +21,7 @@ use crate::fixture::Fixture;
 use crate::load_balancers::LoadBalancer;
 use crate::routes::Route;
 use crate::store::{LOOK, Lock, NEIGHBOUR, Objects, SECTIONS, Section, Store};
+use crate::weather::Weather;
 
 /// How many hints are kept for a controller that comes back.
 const KEPT_HINTS: usize = 1_024;
@@ -57,10 +58,13 @@ pub(crate) struct State {
     pub(crate) faults: Faults,
     pub(crate) calls: CallLog,
     pub(crate) health: Health,
+    pub(crate) weather: Weather,
     /// Answer NOT_INITIALIZED until the next Initialize.
     pub(crate) forgot_initialize: bool,
     hints: VecDeque<(u64, Change)>,
     cloud_writes: u64,
+    /// The same, never reset; of the state file's cloud also what was written before this object was made.
+    all_writes: u64,
     writes: VecDeque<String>,
     store: Option<Store>,
 }
@@ -79,13 +83,7 @@ impl Cloud {
         let Some(state) = state else {
             return Self::open_locked(fixture, None);
         };
-        let since = std::time::Instant::now();
-        let lock = loop {
-            match try_lock(state, since.elapsed())? {
-                Some(lock) => break lock,
-                None => std::thread::sleep(LOOK),
-            }
-        };
+        let lock = Lock::take(state, LOOK).map_err(StartError::State)?;
         Self::open_locked(fixture, Some((state, lock)))
     }
 
@@ -143,9 +141,11 @@ impl Cloud {
                     faults,
                     calls: CallLog::default(),
                     health: Health::ready(),
+                    weather: Weather::default(),
                     forgot_initialize: false,
                     hints: VecDeque::new(),
                     cloud_writes: 0,
+                    all_writes: store.as_ref().map_or(0, Store::noted),
                     writes: VecDeque::new(),
                     store,
                 }),
@@ -214,6 +214,7 @@ impl Cloud {
             }
             state.calls.reset();
             state.health = Health::ready();
+            state.weather = Weather::default();
             state.forgot_initialize = false;
             state.cloud_writes = 0;
             state.writes.clear();
@@ -354,6 +355,10 @@ impl State {
     /// Counts a write of the provider to the cloud.
     pub(crate) fn wrote(&mut self, what: String) {
         self.cloud_writes += 1;
+        self.all_writes += 1;
+        if let Some(store) = &self.store {
+            store.note(&what);
+        }
         if self.writes.len() == KEPT_WRITES {
             self.writes.pop_front();
         }

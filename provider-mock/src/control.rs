@@ -12,10 +12,11 @@ use crate::cloud::Cloud;
 use crate::duration::HumanDuration;
 use crate::error::CloudError;
 use crate::faults::{Fault, RPCS};
-use crate::fixture::{FailureSpec, ServiceBehaviour};
+use crate::fixture::{FailureSpec, ServiceBehaviour, failure_code};
 use crate::instances::{Instance, Power};
 use crate::load_balancers::LoadBalancer;
 use crate::routes::Route;
+use crate::weather::Weather;
 
 /// The generated control service, `mock.v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
@@ -130,6 +131,18 @@ pub enum Command {
         #[serde(default)]
         message: String,
     },
+    /// Every operation of the cloud fails with this code, until it is said that none does.
+    CloudFail {
+        /// For example `THROTTLED`; nothing fails where there is none.
+        code: Option<String>,
+    },
+    /// Every operation of the cloud takes this long first.
+    CloudSlow {
+        /// Milliseconds; 0 heals.
+        ms: u64,
+    },
+    /// Shows how many writes ever reached the cloud.
+    CloudWrites,
     /// Says which scope Initialize answers.
     ScopeSet {
         /// The scope.
@@ -267,6 +280,19 @@ impl Cloud {
                 self.set_health(state.because(message));
                 Value::Null
             }
+            Command::CloudFail { code } => {
+                let fail = code.map(|code| failure_code(&code)).transpose();
+                let fail = fail.map_err(CloudError::Invalid)?;
+                let weather = self.weather();
+                self.set_weather(Weather { fail, ..weather });
+                Value::Null
+            }
+            Command::CloudSlow { ms: slow_ms } => {
+                let weather = self.weather();
+                self.set_weather(Weather { slow_ms, ..weather });
+                Value::Null
+            }
+            Command::CloudWrites => json!(self.all_writes()),
             Command::ScopeSet { scope } => nothing(self.set_cloud_scope(&scope)?),
             Command::ForgetInitialize => {
                 self.forget_initialize();

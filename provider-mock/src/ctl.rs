@@ -1,7 +1,8 @@
-//! The command line: `serve` and `ctl`.
+//! The command line: `serve`, `ctl` and `file`.
 
 mod args;
 mod commands;
+mod file;
 mod tables;
 
 use std::io::Write;
@@ -50,6 +51,7 @@ pub async fn main() -> ExitCode {
             json,
             command,
         } => ctl(&endpoint, json, *command).await,
+        Verb::File(args) => file::run(*args).and_then(|text| print(&text)),
         Verb::Faults => print(&tables::kinds()),
     };
     match result {
@@ -92,12 +94,7 @@ async fn ctl(endpoint: &str, json: bool, verb: args::Ctl) -> Result<(), String> 
     let command = verb.command()?;
     let mut channel = dial(endpoint).await?;
     let result = run(&mut channel, &command).await?;
-    let text = if json {
-        serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?
-    } else {
-        tables::show(shows, &result)
-    };
-    print(&text)
+    print(&tables::print(shows, json, &result)?)
 }
 
 /// Prints a text that is not empty; who reads only its beginning (`| head`) is no error.

@@ -20,6 +20,7 @@ mod provider;
 mod routes;
 mod server;
 mod store;
+mod weather;
 
 pub use calls::{CallEntry, KEPT_ENTRIES, KEPT_NAMES};
 pub use cloud::Cloud;
@@ -34,6 +35,7 @@ pub use pool::Pool;
 pub use provider::MockProvider;
 pub use routes::Route;
 pub use server::{Mock, serve, service};
+pub use weather::Weather;
 
 /// What the mock's own annotations on Services begin with: `mock.grpc-ccm.io/retain: "true"` and `mock.grpc-ccm.io/handled-elsewhere: "true"`.
 pub const ANNOTATION_PREFIX: &str = "mock.grpc-ccm.io/";

@@ -7,12 +7,12 @@ mod routes;
 use std::collections::BTreeMap;
 
 use provider_sdk::{
-    Call, Change, Changes, Clusters, Failure, Health, Hints, InitializeRequest, Initialized,
-    Instances, LoadBalancers, Node, NodeFieldGroup, NodeProjection, Provider, ProviderInfo, Routes,
-    Volume, VolumeOptions, Volumes, Zone, Zones, async_trait,
+    Answers, Call, Change, Changes, Clusters, Failure, Health, Hints, InitializeRequest,
+    Initialized, Instances, LoadBalancers, Node, NodeFieldGroup, NodeProjection, Provider,
+    ProviderInfo, Routes, Volume, VolumeOptions, Volumes, Zone, Zones, async_trait,
 };
 
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, State};
 use crate::error::CloudError;
 use crate::instances::Found;
 
@@ -26,6 +26,21 @@ impl MockProvider {
     /// A provider of this cloud.
     pub fn new(cloud: Cloud) -> Self {
         Self { cloud }
+    }
+}
+
+impl MockProvider {
+    /// One operation of the cloud, as its weather lets it.
+    pub(crate) async fn reach(&self, call: &Call) -> Result<(), Failure> {
+        let weather = self.cloud.weather();
+        if weather.slow_ms > 0 {
+            tokio::time::sleep(weather.delay()).await;
+        }
+        if let Some(failure) = weather.failure() {
+            return Err(failure);
+        }
+        call.cloud_answered();
+        Ok(())
     }
 }
 
@@ -60,7 +75,7 @@ impl Provider for MockProvider {
         call: &Call,
         _request: &InitializeRequest,
     ) -> Result<Initialized, Failure> {
-        call.cloud_answered();
+        self.reach(call).await?;
         let settings = self.cloud.settings();
         let mut initialized = Initialized::new(&settings.provider.cloud_scope);
         initialized
@@ -70,7 +85,11 @@ impl Provider for MockProvider {
     }
 
     fn health(&self) -> Health {
-        self.cloud.state().health.clone()
+        let state = self.cloud.state();
+        match state.weather.failure() {
+            Some(failure) if state.health == Health::ready() => Health::degraded(failure.message()),
+            _ => state.health.clone(),
+        }
     }
 
     fn instances(&self) -> Option<&dyn Instances> {
@@ -112,30 +131,45 @@ impl Provider for MockProvider {
 #[async_trait]
 impl Zones for MockProvider {
     async fn zone(&self, call: &Call, node: &Node) -> Result<Zone, Failure> {
-        call.cloud_answered();
+        self.reach(call).await?;
+        Ok(place_of(&self.cloud.state(), node))
+    }
+
+    /// One operation of the cloud for all.
+    async fn zone_batch(&self, call: &Call, nodes: &[Node]) -> Result<Answers<Zone>, Failure> {
+        self.reach(call).await?;
         let state = self.cloud.state();
-        if let Some(place) = state.settings.zones.get(&node.name) {
-            return Ok(Zone {
-                zone: place.zone.clone(),
-                region: place.region.clone(),
-            });
+        let mut answers = Answers::new();
+        for node in nodes {
+            answers.set(&node.name, Ok(place_of(&state, node)));
         }
-        let prefixes = &state.settings.provider.provider_id_prefixes;
-        let instances = &state.objects.instances;
-        match instances.look_up(&node.name, node.provider_id.as_deref(), prefixes) {
-            Found::Instance(instance) => Ok(Zone {
-                zone: instance.zone.clone(),
-                region: instance.region.clone(),
-            }),
-            Found::Absent | Found::Pending | Found::Unmanaged => Ok(Zone::default()),
-        }
+        Ok(answers)
+    }
+}
+
+/// Where a Node is: where it was put, else where its instance is.
+fn place_of(state: &State, node: &Node) -> Zone {
+    if let Some(place) = state.settings.zones.get(&node.name) {
+        return Zone {
+            zone: place.zone.clone(),
+            region: place.region.clone(),
+        };
+    }
+    let prefixes = &state.settings.provider.provider_id_prefixes;
+    let instances = &state.objects.instances;
+    match instances.look_up(&node.name, node.provider_id.as_deref(), prefixes) {
+        Found::Instance(instance) => Zone {
+            zone: instance.zone.clone(),
+            region: instance.region.clone(),
+        },
+        Found::Absent | Found::Pending | Found::Unmanaged => Zone::default(),
     }
 }
 
 #[async_trait]
 impl Clusters for MockProvider {
     async fn list(&self, call: &Call) -> Result<Vec<String>, Failure> {
-        call.cloud_answered();
+        self.reach(call).await?;
         Ok(self.cloud.settings().clusters.keys().cloned().collect())
     }
 
@@ -144,7 +178,7 @@ impl Clusters for MockProvider {
         call: &Call,
         cluster_name: &str,
     ) -> Result<String, Failure> {
-        call.cloud_answered();
+        self.reach(call).await?;
         let settings = self.cloud.settings();
         settings.clusters.get(cluster_name).cloned().ok_or_else(|| {
             Failure::not_found(format!("the cloud knows no cluster {cluster_name:?}"))
@@ -159,7 +193,7 @@ impl Volumes for MockProvider {
         call: &Call,
         volume: &Volume,
     ) -> Result<BTreeMap<String, String>, Failure> {
-        call.cloud_answered();
+        self.reach(call).await?;
         let settings = self.cloud.settings();
         let ours = &settings.capabilities.volumes.source_types;
         if !ours.is_empty() && !ours.contains(&volume.source_name()) {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::TryLockError;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +50,7 @@ const FORMAT: u32 = 1;
 /// How long another process that holds the state file may take to end: one that drains its last calls, or that was just killed.
 pub(crate) const NEIGHBOUR: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has ended.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// The right to write one state file: a lock on a file beside it (the state file itself is replaced at each save). The system frees it with the process.
 #[derive(Debug)]
@@ -80,6 +81,18 @@ impl Lock {
         }
     }
 
+    /// Takes it, waiting for whoever holds it at most as long as a neighbour may take to end; looks so often.
+    pub(crate) fn take(state: &Path, look: Duration) -> Result<Self, String> {
+        let since = Instant::now();
+        loop {
+            match Self::try_take(state)? {
+                Some(lock) => return Ok(lock),
+                None if since.elapsed() >= NEIGHBOUR => return Err(Self::refusal(state)),
+                None => std::thread::sleep(look),
+            }
+        }
+    }
+
     /// What is said when it was not free in time.
     pub(crate) fn refusal(state: &Path) -> String {
         format!(
@@ -91,9 +104,36 @@ impl Lock {
 }
 
 fn lock_path(state: &Path) -> PathBuf {
+    beside(state, ".lock")
+}
+
+/// The file beside the state file whose name ends like this.
+pub(crate) fn beside(state: &Path, suffix: &str) -> PathBuf {
     let mut path = state.to_owned().into_os_string();
-    path.push(".lock");
+    path.push(suffix);
     path.into()
+}
+
+/// Where one line stands for each write that ever reached the cloud.
+pub(crate) fn writes_path(state: &Path) -> PathBuf {
+    beside(state, ".writes")
+}
+
+/// How many writes ever reached the cloud of this state file.
+pub(crate) fn writes_noted(state: &Path) -> Result<u64, String> {
+    let path = writes_path(state);
+    match std::fs::read(&path) {
+        Ok(bytes) => Ok(bytes.iter().filter(|byte| **byte == b'\n').count() as u64),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(format!("{}: cannot be read: {error}", path.display())),
+    }
+}
+
+/// Puts a file in its place as a whole: whoever kills us, or reads it meanwhile, finds the old one or the new one.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), (&'static str, std::io::Error)> {
+    let new = beside(path, ".new");
+    std::fs::write(&new, text).map_err(|error| ("written", error))?;
+    std::fs::rename(&new, path).map_err(|error| ("put in its place", error))
 }
 
 /// The state file.
@@ -151,6 +191,28 @@ impl Store {
         Ok((store, Some((objects, file.now_ms + away))))
     }
 
+    /// How many writes ever reached this cloud.
+    pub(crate) fn noted(&self) -> u64 {
+        writes_noted(&self.path).unwrap_or_else(|error| {
+            tracing::error!(error, "the writes of before are not counted");
+            0
+        })
+    }
+
+    /// Notes a write that reached the cloud. It has happened, whether or not the note can be made.
+    pub(crate) fn note(&self, what: &str) {
+        let path = writes_path(&self.path);
+        let mut options = std::fs::File::options();
+        let noted = options
+            .append(true)
+            .create(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(format!("{what}\n").as_bytes()));
+        if let Err(error) = noted {
+            tracing::error!(path = %path.display(), %error, "a write to the cloud was not noted");
+        }
+    }
+
     /// Writes everything down; only the sections that changed are made anew. What could not be written is not in the file at the next save either.
     pub(crate) fn save(
         &mut self,
@@ -199,11 +261,7 @@ impl Store {
             json(Section::LoadBalancers),
             json(Section::Routes),
         );
-        // A file beside it and a rename: whoever kills us finds the old file or the new one, whole.
-        let mut new = self.path.clone().into_os_string();
-        new.push(".new");
-        std::fs::write(&new, text).map_err(|error| fault("written", &error))?;
-        std::fs::rename(&new, &self.path).map_err(|error| fault("put in its place", &error))?;
+        replace(&self.path, &text).map_err(|(what, error)| fault(what, &error))?;
         self.sections.extend(made);
         Ok(())
     }

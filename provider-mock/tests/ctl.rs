@@ -162,6 +162,18 @@ fn a_person_changes_the_cloud_and_a_kill_forgets_nothing() {
         (&calls["cloud_writes"], &calls["mutating_calls"]),
         (&0.into(), &0.into())
     );
+    // What hooks of a conformance run ask for.
+    assert_eq!(served.text(&["instance", "add", "hook"]), "mock://hook\n");
+    let handle = served.text(&["lb", "add", "unmarked"]);
+    assert!(
+        handle.starts_with("lb-") && handle.lines().count() == 1,
+        "{handle}"
+    );
+    assert_eq!(served.text(&["writes"]), "0\n");
+    served.text(&["fail", "CREDENTIALS"]);
+    served.text(&["slow", "1"]);
+    served.text(&["fail", "NONE"]);
+    served.text(&["slow", "0"]);
     for (args, part) in [
         (&["instance", "stop", "nobody"][..], "nobody"),
         (

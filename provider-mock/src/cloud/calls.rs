@@ -60,6 +60,11 @@ impl Cloud {
         self.state().cloud_writes
     }
 
+    /// How many times a provider ever wrote to the cloud: no reset forgets one, and with a state file neither does the end of the process.
+    pub fn all_writes(&self) -> u64 {
+        self.state().all_writes
+    }
+
     /// The last writes, oldest first, one line for each.
     pub fn writes(&self) -> Vec<String> {
         self.state().writes.iter().cloned().collect()

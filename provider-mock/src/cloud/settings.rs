@@ -9,6 +9,7 @@ use super::Cloud;
 use crate::error::CloudError;
 use crate::faults::{ALL_RPCS, Fault, RPCS};
 use crate::fixture::{FailureSpec, Fixture, ServiceBehaviour};
+use crate::weather::Weather;
 
 impl Cloud {
     /// Sets a fault; answers its number. A fault that makes no sense is refused.
@@ -123,6 +124,17 @@ impl Cloud {
     pub fn set_health(&self, health: Health) {
         self.state().health = health;
         self.changed();
+    }
+
+    /// How every operation of the cloud goes from now on.
+    pub fn set_weather(&self, weather: Weather) {
+        self.state().weather = weather;
+        self.changed();
+    }
+
+    /// How every operation of the cloud goes at present.
+    pub fn weather(&self) -> Weather {
+        self.state().weather
     }
 
     /// Forgets that it was initialised: NOT_INITIALIZED until the next Initialize.

@@ -49,6 +49,8 @@ pub enum Verb {
         #[command(subcommand)]
         command: Box<Ctl>,
     },
+    /// Change or show a cloud in its state file, offline: for the hooks of providers that share it.
+    File(Box<super::file::FileArgs>),
     /// Print the table of all kinds of faults.
     Faults,
 }
@@ -126,6 +128,18 @@ pub enum Ctl {
         #[arg(default_value = "")]
         message: String,
     },
+    /// Let every operation of the cloud fail with a code, such as THROTTLED; NONE heals.
+    Fail {
+        /// The code, or NONE.
+        code: WeatherCode,
+    },
+    /// Let every operation of the cloud take so long first.
+    Slow {
+        /// Milliseconds; 0 heals.
+        ms: u64,
+    },
+    /// Print how many writes ever reached the cloud.
+    Writes,
     /// Say which cloud scope Initialize answers.
     Scope {
         /// The scope.
@@ -160,7 +174,7 @@ pub enum Ctl {
 pub enum InstanceVerb {
     /// Show all.
     List,
-    /// Add one.
+    /// Add one and print its provider ID.
     Add(InstanceArgs),
     /// Put this one in the place of the one with its name; identity stays unless given.
     Set(InstanceArgs),
@@ -232,7 +246,7 @@ pub struct InstanceArgs {
 pub enum LbVerb {
     /// Show all, with targets and owners.
     List,
-    /// Plant one; without an owner it is unmarked.
+    /// Plant one and print its handle; without an owner it is unmarked.
     Add {
         /// Its native name.
         name: String,
@@ -337,6 +351,22 @@ pub enum FaultVerb {
         /// Its number.
         id: Option<u64>,
     },
+}
+
+/// How every operation of the cloud fails; `NONE` where none does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeatherCode(pub(super) Option<FailureCode>);
+
+impl std::str::FromStr for WeatherCode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "NONE" {
+            return Ok(Self(None));
+        }
+        let code = failure_code(text).map_err(|error| format!("{error}, or NONE"))?;
+        Ok(Self(Some(code)))
+    }
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

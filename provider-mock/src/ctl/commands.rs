@@ -18,11 +18,16 @@ pub(crate) enum Shows {
     Routes,
     Faults,
     Calls,
+    /// The provider ID of an instance.
+    ProviderId,
+    /// The handle of a load balancer.
+    Handle,
+    Nothing,
     Json,
 }
 
 impl InstanceArgs {
-    fn instance(self) -> Instance {
+    pub(super) fn instance(self) -> Instance {
         let mut instance = Instance::new(self.name).power(self.power);
         instance.id = self.id;
         instance.provider_id = self.provider_id;
@@ -39,6 +44,8 @@ impl Ctl {
     pub(crate) fn shows(&self) -> Shows {
         match self {
             Self::Instance(InstanceVerb::List) => Shows::Instances,
+            Self::Instance(InstanceVerb::Add(_)) => Shows::ProviderId,
+            Self::Lb(LbVerb::Add { .. }) => Shows::Handle,
             Self::Lb(LbVerb::List) => Shows::LoadBalancers,
             Self::Route(RouteVerb::List) => Shows::Routes,
             Self::Fault(FaultVerb::List) => Shows::Faults,
@@ -85,6 +92,11 @@ impl Ctl {
                 failure: code.map(|code| FailureSpec { message, ..FailureSpec::new(code) }),
             },
             Self::Health { state, message } => Command::HealthSet { state, message },
+            Self::Fail { code } => Command::CloudFail {
+                code: code.0.map(|code| code.as_str().into()),
+            },
+            Self::Slow { ms } => Command::CloudSlow { ms },
+            Self::Writes => Command::CloudWrites,
             Self::Scope { scope } => Command::ScopeSet { scope },
             Self::ForgetInitialize => Command::ForgetInitialize,
             Self::Resync => Command::Resync,

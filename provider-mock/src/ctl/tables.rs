@@ -14,14 +14,26 @@ use crate::routes::Route;
 /// How many targets of a load balancer are named.
 const SHOWN_TARGETS: usize = 5;
 
+/// What is printed of a result: JSON where it is asked for.
+pub(crate) fn print(shows: Shows, json: bool, result: &Value) -> Result<String, String> {
+    if json {
+        serde_json::to_string_pretty(result).map_err(|error| error.to_string())
+    } else {
+        Ok(show(shows, result))
+    }
+}
+
 /// The result of a command as text; what has no table is shown as JSON, nothing as nothing.
-pub(crate) fn show(shows: Shows, result: &Value) -> String {
+fn show(shows: Shows, result: &Value) -> String {
     let shown = match shows {
         Shows::Instances => read::<Vec<_>>(result).map(|list| instances(&list)),
         Shows::LoadBalancers => read::<Vec<_>>(result).map(|list| load_balancers(&list)),
         Shows::Routes => read::<Vec<_>>(result).map(|list| routes(&list)),
         Shows::Faults => read::<Vec<_>>(result).map(|list| faults(&list)),
         Shows::Calls => read(result).map(|report| calls(&report)),
+        Shows::ProviderId => result["provider_id"].as_str().map(Into::into),
+        Shows::Handle => result["handle"].as_str().map(Into::into),
+        Shows::Nothing => Some(String::new()),
         Shows::Json => None,
     };
     shown.unwrap_or_else(|| {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use provider_sdk::{
-    AddressKind, Call, Failure, Instance, InstanceFacet, InstanceOptions, InstanceQuery, Instances,
-    ListInstances, Node, NodeAddress, async_trait,
+    AddressKind, Answers, Call, Failure, Instance, InstanceFacet, InstanceOptions, InstanceQuery,
+    Instances, ListInstances, Node, NodeAddress, async_trait,
 };
 
 use super::MockProvider;
+use crate::cloud::State;
 use crate::fixture::Fixture;
 use crate::instances::{self as cloud, Address, Found, Power};
 
@@ -22,21 +23,24 @@ impl Instances for MockProvider {
         node: &Node,
         query: &InstanceQuery,
     ) -> Result<Instance, Failure> {
-        call.cloud_answered();
+        self.reach(call).await?;
+        Ok(looked_up(&self.cloud.state(), node, query))
+    }
+
+    /// One operation of the cloud for all.
+    async fn lookup_batch(
+        &self,
+        call: &Call,
+        nodes: &[Node],
+        query: &InstanceQuery,
+    ) -> Result<Answers<Instance>, Failure> {
+        self.reach(call).await?;
         let state = self.cloud.state();
-        let prefixes = &state.settings.provider.provider_id_prefixes;
-        let instances = &state.objects.instances;
-        Ok(
-            match instances.look_up(&node.name, node.provider_id.as_deref(), prefixes) {
-                Found::Absent => Instance::absent(),
-                Found::Pending => Instance::pending(PENDING_RETRY),
-                Found::Unmanaged => Instance::unmanaged(),
-                Found::Instance(found) => {
-                    let metadata = query.wants(InstanceFacet::Metadata);
-                    shown(found, &state.settings, metadata)
-                }
-            },
-        )
+        let mut answers = Answers::new();
+        for node in nodes {
+            answers.set(&node.name, Ok(looked_up(&state, node, query)));
+        }
+        Ok(answers)
     }
 
     fn options(&self) -> InstanceOptions {
@@ -59,7 +63,7 @@ impl Instances for MockProvider {
 #[async_trait]
 impl ListInstances for MockProvider {
     async fn list(&self, call: &Call, facets: &[InstanceFacet]) -> Result<Vec<Instance>, Failure> {
-        call.cloud_answered();
+        self.reach(call).await?;
         let metadata = facets.contains(&InstanceFacet::Metadata);
         let state = self.cloud.state();
         let seen = state
@@ -70,6 +74,21 @@ impl ListInstances for MockProvider {
         Ok(seen
             .map(|instance| shown(instance, &state.settings, metadata))
             .collect())
+    }
+}
+
+/// What the cloud says of a Node.
+fn looked_up(state: &State, node: &Node, query: &InstanceQuery) -> Instance {
+    let prefixes = &state.settings.provider.provider_id_prefixes;
+    let instances = &state.objects.instances;
+    match instances.look_up(&node.name, node.provider_id.as_deref(), prefixes) {
+        Found::Absent => Instance::absent(),
+        Found::Pending => Instance::pending(PENDING_RETRY),
+        Found::Unmanaged => Instance::unmanaged(),
+        Found::Instance(found) => {
+            let metadata = query.wants(InstanceFacet::Metadata);
+            shown(found, &state.settings, metadata)
+        }
     }
 }
 

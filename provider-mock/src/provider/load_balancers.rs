@@ -30,8 +30,8 @@ struct Begun<'a> {
 impl MockProvider {
     /// How such a call begins: what is due by now has happened.
     async fn begin(&self, call: &Call) -> Result<Begun<'_>, Failure> {
+        self.reach(call).await?;
         call.before_write().await?;
-        call.cloud_answered();
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
         state.objects.load_balancers.settle(now_ms);
@@ -51,7 +51,7 @@ impl LoadBalancers for MockProvider {
         call: &Call,
         request: &GetLoadBalancer,
     ) -> LoadBalancerResult<LoadBalancer> {
-        call.cloud_answered();
+        self.reach(call).await?;
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
         state.objects.load_balancers.settle(now_ms);
@@ -277,7 +277,7 @@ impl LoadBalancers for MockProvider {
 #[async_trait]
 impl ListLoadBalancers for MockProvider {
     async fn list(&self, call: &Call) -> Result<Vec<ListedLoadBalancer>, Failure> {
-        call.cloud_answered();
+        self.reach(call).await?;
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
         state.objects.load_balancers.settle(now_ms);

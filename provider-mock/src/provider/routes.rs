@@ -10,7 +10,7 @@ use crate::routes::{self as cloud, RouteWrite};
 #[async_trait]
 impl Routes for MockProvider {
     async fn list(&self, call: &Call) -> Result<Vec<Route>, Failure> {
-        call.cloud_answered();
+        self.reach(call).await?;
         let state = self.cloud.state();
         let instances = &state.objects.instances;
         let shown = state.objects.routes.by_name.values().map(|route| Route {
@@ -84,8 +84,8 @@ impl MockProvider {
         routes: &[Route],
         plan: impl Fn(&State, &Route) -> Result<RouteWrite, Failure>,
     ) -> Result<Answers<()>, Failure> {
+        self.reach(call).await?;
         call.before_write().await?;
-        call.cloud_answered();
         let now_ms = self.cloud.now_ms();
         let mut answers = Answers::new();
         let mut lines = Vec::new();

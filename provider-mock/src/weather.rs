@@ -1,0 +1,60 @@
+//! The cloud's weather: how all of its operations go, until it changes.
+
+use std::time::Duration;
+
+use provider_sdk::{Failure, FailureCode};
+use serde::{Deserialize, Serialize};
+
+/// What every operation of the cloud meets: whatever reaches it, reads and writes. What a provider answers from memory is not touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Weather {
+    /// It fails with this code.
+    #[serde(with = "code")]
+    pub fail: Option<FailureCode>,
+    /// It takes this long first, in milliseconds.
+    pub slow_ms: u64,
+}
+
+impl Weather {
+    /// How long an operation takes first.
+    pub(crate) fn delay(self) -> Duration {
+        Duration::from_millis(self.slow_ms)
+    }
+
+    /// How an operation then fails, where it does.
+    pub(crate) fn failure(self) -> Option<Failure> {
+        let code = self.fail?;
+        let failure = Failure::new(
+            code,
+            format!("the cloud answers {code} to every operation until its weather changes"),
+        );
+        Some(match code {
+            FailureCode::Throttled => failure.retry_after(Duration::from_secs(1)),
+            _ => failure,
+        })
+    }
+}
+
+mod code {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    use crate::fixture::failure_code;
+    use provider_sdk::FailureCode;
+
+    #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
+    pub(super) fn serialize<S: Serializer>(
+        code: &Option<FailureCode>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        code.map(FailureCode::as_str).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<FailureCode>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| failure_code(&text).map_err(de::Error::custom))
+            .transpose()
+    }
+}
