@@ -1,0 +1,220 @@
+"""The cloud: a state file that several providers, in whatever language, can use in turn (../README.md describes it).
+
+In a provider of your own this module is the client of your cloud's API. It knows nothing of gRPC or of the contract: it offers
+operations that can be slow and can fail, and a copy of what it learned last.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, AsyncIterator, Callable, TypeVar
+
+FORMAT = 1
+#: How long somebody else may hold the state file.
+PATIENCE = 5.0
+T = TypeVar("T")
+
+
+class CloudError(Exception):
+    """The cloud, not the request, is the trouble. `code` is a code of the contract."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class State:
+    """The cloud at one moment. Never changed: a write makes a new one."""
+
+    instances: list[dict[str, Any]] = field(default_factory=list)
+    load_balancers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    routes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    last_number: int = 0
+    #: The cloud's time less the system's, in milliseconds.
+    clock_offset: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {i["name"]: i for i in self.instances})
+        object.__setattr__(self, "by_provider_id", {i["provider_id"]: i for i in self.instances if i.get("provider_id")})
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.clock_offset
+
+    def living(self) -> dict[str, dict[str, Any]]:
+        """The load balancers, without those whose deletion is over."""
+        now = self.now_ms()
+        return {handle: lb for handle, lb in self.load_balancers.items() if lb.get("gone_at_ms", now + 1) > now}
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write: objects by handle or name, None for those that go."""
+
+    line: str
+    load_balancers: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    routes: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    last_number: int = 0
+
+
+class Cloud:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        #: When an operation last succeeded (seconds since 1970), and what was wrong with the last one.
+        self.last_success: float | None = None
+        self.trouble: str | None = None
+        #: Told of every change that somebody else made: (before, after).
+        self.on_foreign_change: Callable[[State, State], None] = lambda before, after: None
+        self._state = State()
+        self._learned_at = float("-inf")
+        self._file: tuple[int, int, int] | None = None
+        self._instances_text = "[]"
+        self._turn = asyncio.Lock()
+
+    def create_if_missing(self) -> None:
+        """A new cloud, with nothing in it. Only at the start: a file that is missing later says nothing about what exists (INST-1)."""
+        if not self.path.exists():
+            self._save(State(), Write(""))
+
+    def _beside(self, suffix: str) -> Path:
+        return self.path.with_name(self.path.name + suffix)
+
+    async def read(self, max_age: float = 0.0) -> State:
+        """One operation that asks the cloud, unless it was asked no longer than `max_age` seconds ago."""
+        if time.monotonic() - self._learned_at <= max_age and max_age > 0:
+            return self._state
+        async with self._operation():
+            return self.look()
+
+    async def write(self, decide: Callable[[State], tuple[T, Write | None]]) -> T:
+        """One operation that may write: `decide` gets the cloud as it is and gives back its answer and what is to be written, if anything."""
+        async with self._operation(), self._locked():
+            state = self.look()
+            answer, write = decide(state)
+            if write is not None:
+                self._save(state, write)
+            return answer
+
+    async def catalogue(self) -> dict[str, dict[str, Any]]:
+        """One operation: the clusters and disks that the cloud knows; no provider writes them."""
+        async with self._operation():
+            return {"clusters": {}, "volumes": {}, **self._json(".catalogue.json")}
+
+    @asynccontextmanager
+    async def _operation(self) -> AsyncIterator[None]:
+        """What every operation meets: the weather. It is slow outside of all locks: nobody else waits."""
+        try:
+            weather = self._json(".weather.json")
+            if slow_ms := weather.get("slow_ms"):
+                await asyncio.sleep(slow_ms / 1000)
+            if code := weather.get("fail"):
+                raise CloudError(code, f"the cloud answers {code} to every operation until its weather changes")
+            yield
+        except CloudError as error:
+            self.trouble = str(error)
+            raise
+        self.last_success, self.trouble = time.time(), None
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
+        """The only writer, in this process and among all. The wait is bounded for each caller, not for all of them in a row."""
+        lock = None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                async with self._turn:
+                    lock = os.open(self._beside(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                    while True:
+                        try:
+                            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                            break
+                        except BlockingIOError:
+                            await asyncio.sleep(0.01)
+                    # A call that was cancelled meanwhile ends here, at the last moment before its write (CORE-8).
+                    await asyncio.sleep(0)
+        except TimeoutError:
+            self._unlock(lock)
+            raise CloudError("UNAVAILABLE", f"another process holds {self._beside('.lock')} for longer than {PATIENCE:.0f} s") from None
+        except BaseException:
+            self._unlock(lock)
+            raise
+        try:
+            yield
+        finally:
+            self._unlock(lock)
+
+    @staticmethod
+    def _unlock(lock: int | None) -> None:
+        if lock is not None:
+            os.close(lock)
+
+    def look(self) -> State:
+        """The file as it is now; read anew only when it was replaced. What others changed since is told to `on_foreign_change`."""
+        try:
+            stat = os.stat(self.path)
+            file = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            if file != self._file:
+                self._parse(json.loads(self.path.read_bytes()), file)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CloudError("UNAVAILABLE", f"{self.path}: the state file cannot be read: {error!r}") from error
+        self._learned_at = time.monotonic()
+        return self._state
+
+    def _parse(self, content: dict[str, Any], file: tuple[int, int, int]) -> None:
+        if content["format"] != FORMAT:
+            raise CloudError("UNAVAILABLE", f"{self.path}: format {content['format']} is not {FORMAT}")
+        before = self._state
+        self._state = State(
+            instances=content["instances"],
+            load_balancers={lb["handle"]: lb for lb in content["load_balancers"]},
+            routes={route["name"]: route for route in content["routes"]},
+            last_number=content["last_number"],
+            clock_offset=content["now_ms"] - content["saved_at_unix_ms"],
+        )
+        self._instances_text = json.dumps(content["instances"], separators=(",", ":"))
+        first, self._file = self._file is None, file
+        if not first:
+            self.on_foreign_change(before, self._state)
+
+    def _save(self, state: State, write: Write) -> None:
+        """Puts a new file in the place of the old one: whoever kills us leaves one of the two, whole."""
+        after = replace(
+            state,
+            load_balancers=_changed(state.living(), write.load_balancers),
+            routes=_changed(state.routes, write.routes),
+            last_number=max(state.last_number, write.last_number),
+        )
+        now = time.time_ns() // 1_000_000
+        head = {"format": FORMAT, "now_ms": max(0, now + state.clock_offset), "saved_at_unix_ms": now, "last_number": after.last_number}
+        rest = {"load_balancers": list(after.load_balancers.values()), "routes": list(after.routes.values())}
+        text = f'{json.dumps(head)[:-1]},\n"instances":{self._instances_text},\n{json.dumps(rest)[1:]}\n'
+        new = self._beside(".new")
+        try:
+            with open(new, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                stat = os.fstat(file.fileno())
+            os.rename(new, self.path)
+            if write.line:
+                with open(self._beside(".writes"), "a", encoding="utf-8") as file:
+                    file.write(f"{write.line}\n")
+        except OSError as error:
+            self._file = None  # Whatever is there now is read anew.
+            raise CloudError("UNAVAILABLE", f"{self.path}: the state file cannot be written: {error}") from error
+        self._state, self._file = after, (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+
+    def _json(self, suffix: str) -> dict[str, Any]:
+        try:
+            return json.loads(self._beside(suffix).read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise CloudError("UNAVAILABLE", f"{self._beside(suffix)} cannot be read: {error}") from error
+
+
+def _changed(objects: dict[str, Any], changes: dict[str, Any | None]) -> dict[str, Any]:
+    return {key: value for key, value in {**objects, **changes}.items() if value is not None}

@@ -1,0 +1,173 @@
+"""A provider of the cloud provider contract in Python: ProviderService, and the program that serves it all.
+
+    python provider.py --state cloud.json --endpoint unix:///tmp/cloud/provider.sock
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+try:
+    from cloudprovider.v1alpha1 import provider_pb2 as pb
+except ModuleNotFoundError:
+    sys.exit("the code of the contract has not been generated yet: run `python generate.py` once")
+from cloudprovider.v1alpha1 import cluster_pb2_grpc, instance_pb2_grpc, load_balancer_pb2_grpc, provider_pb2_grpc
+from cloudprovider.v1alpha1 import route_pb2_grpc, volume_pb2_grpc, zone_pb2_grpc
+from changes import Changes
+from cloud import Cloud, CloudError
+from clusters_volumes import Clusters, Volumes
+from instances import Instances
+from load_balancers import LoadBalancers
+from routes import Routes
+from service import MAX_BATCH, NAME_BYTES, Fail, Owner, Provider, Settings, failure_of, log, shortened
+from socket_file import DEFAULT_ENDPOINT, SocketError, SocketFile
+
+VERSION = "1.0.0"
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+#: How long calls in flight may take after SIGTERM, in seconds.
+DRAIN = 20
+OPTIONS = [
+    # Room for the frame around a message of that size.
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # No HTTP/2 pings (CORE-1): neither for keepalive nor to measure bandwidth.
+    ("grpc.keepalive_time_ms", 2**31 - 1),
+    ("grpc.http2.bdp_probe", 0),
+    # Another process must never take the socket beside us.
+    ("grpc.so_reuseport", 0),
+]
+
+
+class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.changes = Changes(provider.cloud, provider.boot_id, provider.closing)
+
+    async def GetProviderInfo(self, request: pb.GetProviderInfoRequest, context: Any) -> pb.GetProviderInfoResponse:
+        log.info("a controller asks who we are: version %s, minor %d", request.controller_version, request.contract_minor)
+        settings = self.provider.settings
+        features = [number for name, number in pb.ServiceFeature.items() if number != pb.SERVICE_FEATURE_UNSPECIFIED]
+        return pb.GetProviderInfoResponse(
+            provider_name=settings.name,
+            provider_version=VERSION,
+            boot_id=self.provider.boot_id,
+            provider_id_prefixes=[settings.prefix],
+            max_request_bytes=MAX_MESSAGE_BYTES,
+            # A block that is missing here means that the service behind it is not served (CORE-5): leave out what your cloud has not.
+            capabilities=pb.Capabilities(
+                instances=pb.InstanceCapability(max_batch=MAX_BATCH, listing=True, power_state=True, max_in_flight=8),
+                zones=pb.ZoneCapability(),
+                load_balancers=pb.LoadBalancerCapability(
+                    default_class=True,
+                    listing=True,
+                    in_sync=True,
+                    target_scope=pb.TARGET_SCOPE_OWNED,
+                    features=features,
+                    max_in_flight=16,
+                ),
+                routes=pb.RouteCapability(max_batch=MAX_BATCH, max_in_flight=4),
+                clusters=pb.ClusterCapability(),
+                volumes=pb.VolumeCapability(source_types=settings.source_types, max_in_flight=8),
+                changes=pb.ChangeCapability(),
+            ),
+            # Empty: of each Node we want to see nothing beyond its name, UID, provider ID and addresses.
+            node_projection={},
+        )
+
+    async def Initialize(self, request: pb.InitializeRequest, context: Any) -> pb.InitializeResponse:
+        try:
+            cluster = request.cluster
+            if not 0 < len(cluster.owner_id.encode()) <= NAME_BYTES:
+                raise Fail("INVALID", f"cluster.owner_id has {len(cluster.owner_id.encode())} bytes; right would be 1 to {NAME_BYTES}")
+            await self.provider.cloud.read()  # Finds out whether the credentials are good (PROV-3).
+            self.provider.owner = Owner(cluster.name, cluster.owner_id, frozenset(request.previous_owner_ids))
+            log.info("initialised for cluster %s, owner %s", cluster.name, cluster.owner_id)
+            return pb.InitializeResponse(initialized=pb.Initialized(cloud_scope=self.provider.settings.cloud_scope))
+        except Exception as error:
+            return pb.InitializeResponse(failed=failure_of("Initialize", error))
+
+    async def Probe(self, request: pb.ProbeRequest, context: Any) -> pb.ProbeResponse:
+        """From memory (PROV-4): how the last operation of the cloud went."""
+        cloud = self.provider.cloud
+        response = pb.ProbeResponse(state=pb.PROBE_STATE_READY, boot_id=self.provider.boot_id)
+        if cloud.trouble is not None:
+            response.state, response.message = pb.PROBE_STATE_DEGRADED, shortened(cloud.trouble)
+        if cloud.last_success is not None:
+            response.last_cloud_success.FromNanoseconds(int(cloud.last_success * 1e9))
+        return response
+
+    async def WatchChanges(self, request: pb.WatchChangesRequest, context: Any) -> AsyncIterator[pb.WatchChangesResponse]:
+        try:
+            self.provider.admit(request.cluster)
+        except Fail as failure:
+            yield pb.WatchChangesResponse(failed=failure.to_proto())
+            return
+        # Ends with status OK when the provider shuts down (PROV-6).
+        async for hint in self.changes.after(request.resume_token):
+            yield hint
+
+
+async def serve(provider: Provider, endpoint: str, stop: asyncio.Event) -> None:
+    """Serves until `stop`, then drains: hints end, calls in flight may finish, whatever then still runs is cancelled."""
+    socket = SocketFile(endpoint)
+    await socket.claim()
+    server = grpc.aio.server(options=OPTIONS)
+    provider_pb2_grpc.add_ProviderServiceServicer_to_server(ProviderService(provider), server)
+    instances = Instances(provider)
+    instance_pb2_grpc.add_InstanceServiceServicer_to_server(instances, server)
+    zone_pb2_grpc.add_ZoneServiceServicer_to_server(instances, server)
+    load_balancer_pb2_grpc.add_LoadBalancerServiceServicer_to_server(LoadBalancers(provider), server)
+    route_pb2_grpc.add_RouteServiceServicer_to_server(Routes(provider), server)
+    cluster_pb2_grpc.add_ClusterServiceServicer_to_server(Clusters(provider), server)
+    volume_pb2_grpc.add_VolumeServiceServicer_to_server(Volumes(provider), server)
+    try:
+        server.add_insecure_port(f"unix://{socket.private}")
+        await server.start()
+        socket.publish()
+        log.info("serving at %s", endpoint)
+        await stop.wait()
+        log.info("shutting down")
+        provider.closing.set()
+        socket.remove()
+        await server.stop(DRAIN)
+    finally:
+        socket.remove()
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    default = Settings()
+    parser = argparse.ArgumentParser(description="A provider of the cloud provider contract; its cloud is a file.")
+    parser.add_argument("--state", type=Path, required=True, help="the cloud: a state file (see providers/README.md); made where there is none")
+    parser.add_argument("--endpoint", default=DEFAULT_ENDPOINT, help="where to serve (default: %(default)s)")
+    parser.add_argument("--name", default=default.name, help="the provider's name (default: %(default)s)")
+    parser.add_argument("--prefix", default=default.prefix, help="what provider IDs begin with (default: %(default)s)")
+    parser.add_argument("--cloud-scope", default=default.cloud_scope, help="account, project and region (default: %(default)s)")
+    parser.add_argument("--pool", action="append", help=f"addresses of load balancers, a CIDR; may repeat (default: {' '.join(default.pools)})")
+    parser.add_argument("--provisioning-ms", type=int, default=0, help="how long a load balancer takes to be made and to go (default: 0)")
+    return parser.parse_args(argv)
+
+
+async def main(argv: list[str]) -> None:
+    args = arguments(argv)
+    settings = Settings(args.name, args.prefix, args.cloud_scope, tuple(args.pool or Settings.pools), provisioning_ms=args.provisioning_ms)
+    cloud = Cloud(args.state)
+    cloud.create_if_missing()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await serve(Provider(cloud, settings), args.endpoint, stop)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        asyncio.run(main(sys.argv[1:]))
+    except (SocketError, CloudError) as error:
+        sys.exit(str(error))

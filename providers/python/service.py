@@ -1,0 +1,175 @@
+"""What all services share: for whom the provider works, how a failure is said, who works on what."""
+
+import asyncio
+import functools
+import logging
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Callable, Iterable, Iterator
+
+import grpc
+
+from cloud import Cloud, CloudError
+from cloudprovider.v1alpha1 import types_pb2 as types
+
+log = logging.getLogger("provider")
+
+NAME_BYTES = 253
+ID_BYTES = 1024
+TEXT_BYTES = 1024
+MAX_BATCH = 500
+#: How many items stand in one message of a listing.
+CHUNK = 500
+
+
+class Fail(Exception):
+    """What the provider means by a failure (CORE-4): it stands in the body, never in the gRPC status. `code` is a name of FailureCode without its prefix."""
+
+    def __init__(self, code: str, message: str, reason: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.retry_after = code, reason or code.title().replace("_", ""), retry_after
+
+    def to_proto(self) -> types.Failure:
+        failure = types.Failure(
+            code=types.FailureCode.Value(f"FAILURE_CODE_{self.code}"), reason=self.reason, message=shortened(str(self))
+        )
+        if self.retry_after is not None:
+            failure.retry_after.FromTimedelta(timedelta(seconds=self.retry_after))
+        return failure
+
+
+def shortened(text: str) -> str:
+    """At most 1,024 bytes (CORE-11), cut between characters."""
+    return text.encode()[:TEXT_BYTES].decode(errors="ignore")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The cluster that a call is for."""
+
+    cluster_name: str
+    owner_id: str
+    previous: frozenset[str] = frozenset()
+
+    def owns(self, owner_id: str) -> bool:
+        return owner_id == self.owner_id or owner_id in self.previous
+
+
+@dataclass
+class Settings:
+    """Who the provider is. All providers of one cloud must agree on these."""
+
+    name: str = "mock"
+    prefix: str = "mock://"
+    cloud_scope: str = "mock account, mock region"
+    pools: tuple[str, ...] = ("192.0.2.0/24", "2001:db8::/112")
+    source_types: tuple[str, ...] = ("csi/disk.mock.grpc-ccm.io",)
+    #: How long a load balancer takes to be made and to go, in milliseconds.
+    provisioning_ms: int = 0
+
+
+@dataclass
+class Provider:
+    """One provider process."""
+
+    cloud: Cloud
+    settings: Settings = field(default_factory=Settings)
+    #: New for every process (PROV-7).
+    boot_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    #: For whom it works, once Initialize has succeeded.
+    owner: Owner | None = None
+    #: Set when the provider shuts down.
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    _held: set[tuple[str, str]] = field(default_factory=set)
+
+    def admit(self, cluster: types.ClusterRef) -> Owner:
+        """Who asks, if they may (CORE-10)."""
+        if not cluster.owner_id or len(cluster.owner_id.encode()) > NAME_BYTES:
+            raise Fail("INVALID", f"cluster.owner_id has {len(cluster.owner_id.encode())} bytes; right would be 1 to {NAME_BYTES}")
+        if self.owner is None:
+            raise Fail("NOT_INITIALIZED", "this provider process has not seen a successful Initialize")
+        if self.owner.owner_id != cluster.owner_id:
+            raise Fail("NOT_INITIALIZED", f"this provider is initialised for {self.owner.owner_id!r}, not for {cluster.owner_id!r}")
+        return Owner(cluster.name, self.owner.owner_id, self.owner.previous)
+
+    @contextmanager
+    def hold(self, owner: Owner, what: str) -> Iterator[None]:
+        """One mutating call at a time for each object; the other one is BUSY (CORE-7)."""
+        key = (owner.owner_id, what)
+        if key in self._held:
+            raise Fail("BUSY", f"another call is working on {what}; ask again in a second", retry_after=1)
+        self._held.add(key)
+        try:
+            yield
+        finally:
+            self._held.discard(key)
+
+
+def failure_of(rpc: str, error: Exception) -> types.Failure:
+    """Every exception as the contract says it; a bug of ours is INTERNAL, and its details go to the log only (CORE-12)."""
+    match error:
+        case Fail():
+            return error.to_proto()
+        case CloudError(code=code):
+            return Fail(code, str(error), retry_after=1 if code == "THROTTLED" else None).to_proto()
+        case _:
+            log.error("%s failed", rpc, exc_info=error)
+            return Fail("INTERNAL", f"a fault of the provider in {rpc}: {type(error).__name__}; its log says more").to_proto()
+
+
+def unary(answer: Callable[[types.Failure], Any]) -> Callable:
+    """For a method that gets (request, owner, context): admits the call, and says failures by `answer`."""
+
+    def decorate(method: Callable) -> Callable:
+        @functools.wraps(method)
+        async def call(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
+            try:
+                return await method(self, request, self.provider.admit(request.cluster), context)
+            except Exception as error:  # Not CancelledError: a call that was cancelled ends.
+                return answer(failure_of(method.__name__, error))
+
+        return call
+
+    return decorate
+
+
+def listing(response: type, part: Callable[[list], Any] | None) -> Callable:
+    """For a method that gives all items: sends them in parts, then the end with their number (CORE-16). Without `part` each item is a part itself."""
+
+    def decorate(method: Callable) -> Callable:
+        @functools.wraps(method)
+        async def call(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
+            try:
+                # All of it first: a failure in the middle is then never a listing that looks complete.
+                items = list(await method(self, request, self.provider.admit(request.cluster)))
+            except Exception as error:
+                yield response(failed=failure_of(method.__name__, error))
+                return
+            if part is None:
+                for item in items:
+                    yield item
+            else:
+                for begin in range(0, len(items), CHUNK):
+                    yield part(items[begin : begin + CHUNK])
+            yield response(end=types.ListEnd(total=len(items)))
+
+        return call
+
+    return decorate
+
+
+def within_batch(what: str, keys: Iterable[str]) -> None:
+    keys = list(keys)
+    if len(keys) > MAX_BATCH:
+        raise Fail("INVALID", f"the request has {len(keys)} {what}, more than max_batch {MAX_BATCH}")
+    if len(set(keys)) != len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Fail("INVALID", f"the request has {twice!r} twice among its {what}; each may stand there once")
+
+
+def pending(message: str, left_ms: int) -> types.Pending:
+    pending = types.Pending(message=message)
+    pending.retry_after.FromMilliseconds(max(left_ms, 1000))
+    return pending
