@@ -122,8 +122,8 @@ pub(crate) fn writes_path(state: &Path) -> PathBuf {
 /// How many writes ever reached the cloud of this state file.
 pub(crate) fn writes_noted(state: &Path) -> Result<u64, String> {
     let path = writes_path(state);
-    match std::fs::read(&path) {
-        Ok(bytes) => Ok(bytes.iter().filter(|byte| **byte == b'\n').count() as u64),
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(text.matches('\n').count() as u64),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
         Err(error) => Err(format!("{}: cannot be read: {error}", path.display())),
     }

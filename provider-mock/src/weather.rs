@@ -42,7 +42,7 @@ mod code {
     use crate::fixture::failure_code;
     use provider_sdk::FailureCode;
 
-    #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
+    #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
     pub(super) fn serialize<S: Serializer>(
         code: &Option<FailureCode>,
         to: S,
