@@ -261,3 +261,33 @@ fn serve_once(cloud: &Path) -> Output {
         .output()
         .unwrap()
 }
+
+#[test]
+fn the_cloud_for_a_conformance_run_has_what_its_suite_file_says() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let fixture = provider_mock::Fixture::load(&examples.join("conformance.yaml")).unwrap();
+    let suite = std::fs::read_to_string(examples.join("suite.yaml")).unwrap();
+    let suite: Value = serde_yaml::from_str(&suite).unwrap();
+    let cloud = provider_mock::Cloud::new(fixture.clone()).unwrap();
+    let instances = cloud.instances();
+    let known = suite["instances"].as_array().unwrap();
+    assert!(known.len() > 2);
+    for known in known {
+        let found = instances
+            .iter()
+            .find(|found| known["name"] == found.name.as_str());
+        let found = found.unwrap();
+        assert_eq!(known["provider_id"], found.provider_id);
+        assert_eq!(known["state"], found.power.to_string().to_uppercase());
+    }
+    let disk = suite["volumes"][0]["source"]["volumeHandle"]
+        .as_str()
+        .unwrap();
+    let labels = serde_json::to_value(&fixture.volumes[disk]).unwrap();
+    assert_eq!(suite["volumes"][0]["labels"], labels);
+    let cluster = &suite["clusters"][0];
+    assert_eq!(
+        cluster["address"],
+        fixture.clusters[cluster["name"].as_str().unwrap()]
+    );
+}

@@ -82,6 +82,17 @@ fn what_is_done_to_the_file_is_there_when_a_mock_opens_it() {
             "us",
         ],
     );
+    for (what, name) in [("load-balancer", "more"), ("route", "more")] {
+        let mut add = vec![what, "add-unmarked", name];
+        add.extend((what == "route").then_some("10.0.3.0/24"));
+        let printed = text(&state, &add);
+        let handle = if what == "route" {
+            name
+        } else {
+            printed.trim()
+        };
+        text(&state, &[what, "remove", handle]);
+    }
     let cloud = Cloud::open(Fixture::default(), Some(&state)).unwrap();
     let seen: Vec<_> = cloud
         .instances()
@@ -92,8 +103,10 @@ fn what_is_done_to_the_file_is_there_when_a_mock_opens_it() {
         seen,
         [("a".into(), Power::Stopped), ("b".into(), Power::Running)]
     );
-    assert_eq!(cloud.load_balancers()[0].owner, None);
+    let load_balancers = cloud.load_balancers();
+    assert_eq!((load_balancers.len(), &load_balancers[0].owner), (1, &None));
     let routes = cloud.routes();
+    assert_eq!(routes.len(), 2);
     assert_eq!(routes[0].owner_id.as_deref(), Some("us"));
     assert_eq!(routes[0].provider_id.as_deref(), Some("mock://gone/b"));
     assert_eq!((routes[1].name.as_str(), &routes[1].owner_id), ("r", &None));

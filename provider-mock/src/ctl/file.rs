@@ -96,6 +96,11 @@ pub(super) enum FileLoadBalancer {
         #[arg(long)]
         address: Vec<std::net::IpAddr>,
     },
+    /// Remove one.
+    Remove {
+        /// Its handle.
+        handle: String,
+    },
 }
 
 /// The verbs of routes.
@@ -122,6 +127,11 @@ pub(super) enum FileRoute {
         /// Whom it is marked for.
         #[arg(long)]
         owner_id: String,
+    },
+    /// Remove one.
+    Remove {
+        /// Its name.
+        name: String,
     },
 }
 
@@ -199,6 +209,7 @@ impl FileLoadBalancer {
                 };
                 (Shows::Handle, Command::LoadBalancerAdd { load_balancer })
             }
+            Self::Remove { handle } => (Shows::Nothing, Command::LoadBalancerRemove { handle }),
         }
     }
 }
@@ -230,6 +241,7 @@ impl FileRoute {
                 };
                 (Shows::Nothing, Command::RouteAdd { route })
             }
+            Self::Remove { name } => (Shows::Nothing, Command::RouteRemove { name }),
         }
     }
 }
