@@ -1,5 +1,7 @@
 //! The load balancers of the cloud: pure state and the decisions about it.
 
+mod valid;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -7,6 +9,8 @@ use provider_sdk::{Failure, Ownership, Service};
 use serde::{Deserialize, Serialize};
 
 use crate::fixture::{AddressMode, Addressing};
+
+pub(crate) use valid::check;
 
 /// A load balancer of the cloud.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

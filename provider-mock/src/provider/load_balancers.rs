@@ -8,7 +8,8 @@ use provider_sdk::{
     Answer, Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Event, Failure,
     GetLoadBalancer, Ingress, IpMode, ListLoadBalancers, ListedLoadBalancer, LoadBalancer,
     LoadBalancerOptions, LoadBalancerResult, LoadBalancerStatus, LoadBalancers, Node, Notes,
-    Ownership, Pending, Service, ServiceRef, TargetScope, UpdateLoadBalancer, Updated, async_trait,
+    Ownership, Pending, Service, ServiceFeature, ServiceRef, TargetScope, UpdateLoadBalancer,
+    Updated, async_trait,
 };
 
 use super::{MockProvider, not_saved};
@@ -75,6 +76,11 @@ impl LoadBalancers for MockProvider {
                 });
                 let in_sync = found.ready_at_ms <= now_ms
                     && matches!(plan, Ok((EnsurePlan::AsAsked(_), true)))
+                    && cloud::check(
+                        &request.service,
+                        &state.settings.capabilities.load_balancers,
+                    )
+                    .is_ok()
                     && !behaviour(&state.settings, &request.service).handled_elsewhere;
                 shown = shown.in_sync(in_sync);
             }
@@ -98,6 +104,8 @@ impl LoadBalancers for MockProvider {
         if behaviour(&settings, service).handled_elsewhere {
             return Ok(answer(Ensured::HandledElsewhere, &settings, service, None));
         }
+        cloud::check(service, &settings.capabilities.load_balancers)
+            .map_err(|failure| answer(failure, &settings, service, None))?;
         let (targets, errors) = targets(&settings, request.targets.as_deref())?;
         let asker = asker(call, service, request.handle.as_deref());
         let adopt = request.adopt_unmarked;
@@ -263,6 +271,10 @@ impl LoadBalancers for MockProvider {
                 .features
                 .iter()
                 .map(|feature| feature.0)
+                // Only where it is set does the mock set it.
+                .filter(|feature| {
+                    *feature != ServiceFeature::IpMode || settings.addressing.ip_mode.is_some()
+                })
                 .collect(),
             max_in_flight: capability.max_in_flight,
         }
