@@ -93,6 +93,8 @@ mod tests {
 
     use super::*;
 
+    type Change<'a> = &'a dyn Fn(&mut Service);
+
     fn port(protocol: &str, port: i32) -> ServicePort {
         let mut of = ServicePort::default();
         of.protocol = protocol.into();
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_service_that_cannot_be_served_is_invalid_and_the_field_is_named() {
-        let changed = |change: &dyn Fn(&mut Service)| {
+        let changed = |change: Change<'_>| {
             let mut service = Service::new("default", "web", "uid");
             service.ports = vec![port("TCP", 80), port("UDP", 80)];
             change(&mut service);
@@ -112,7 +114,7 @@ mod tests {
             })
         };
         assert_eq!(changed(&|_| {}), Ok(()));
-        let wrong: [(&dyn Fn(&mut Service), &str); 10] = [
+        let wrong: [(Change<'_>, &str); 10] = [
             (&|service| service.ports.clear(), "spec.ports is empty"),
             (&|service| service.ports[0].protocol = "ICMP".into(), "ICMP"),
             (&|service| service.ports[0].port = 0, "port 0"),
