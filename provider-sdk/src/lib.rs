@@ -9,6 +9,8 @@
 mod call;
 mod changes;
 mod clusters;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod failure;
 mod instances;
 mod load_balancers;

@@ -1,0 +1,112 @@
+//! The mock passes the conformance suite: a process of its own, on a real socket, killed and started again by the suite.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use provider_sdk::conformance::{Config, Hook, Options, Outcome, Provider, Selection, run};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
+
+/// The cloud: enough instances for every check, and what volumes and clusters need.
+const CLOUD: &str = "
+instance_templates:
+- {count: 12, name: node-%d, id: i-node-%d, type: mock.small, zones: [zone-a, zone-b], region: region-1, internal_pools: [10.1.0.0/16]}
+clusters: {kubernetes: 203.0.113.10}
+volumes:
+  disk-1: {topology.kubernetes.io/zone: zone-a, topology.kubernetes.io/region: region-1}
+capabilities:
+  volumes: {source_types: [csi/disk.mock.grpc-ccm.io]}
+";
+
+fn hook(hook: Hook) -> &'static str {
+    match hook {
+        Hook::InstanceAdd => {
+            "instance add \"$NAME\" --zone zone-a --region region-1 --type mock.small"
+        }
+        Hook::InstanceRemove => "instance remove \"$NAME\"",
+        Hook::InstanceStop => "instance stop \"$NAME\"",
+        Hook::InstanceStart => "instance start \"$NAME\"",
+        Hook::CloudWrites => "writes",
+        Hook::CloudFail => "fail \"$CODE\"",
+        Hook::CloudSlow => "slow \"$MS\"",
+        Hook::LoadBalancerUnmarked => "lb add \"$NAME\" --address 192.0.2.222",
+        Hook::LoadBalancerRemove => "lb remove \"$HANDLE\"",
+        Hook::RouteUnmarked => "route add \"$NAME\" \"$CIDR\" --provider-id \"$PROVIDER_ID\"",
+        Hook::RouteBlackhole => {
+            "route add \"$NAME\" \"$CIDR\" --owner-id \"$OWNER_ID\" --provider-id mock://zone-a/gone"
+        }
+        Hook::RouteRemove => "route remove \"$NAME\"",
+    }
+}
+
+fn config() -> Config {
+    let mut text = String::from(
+        "
+instances:
+- {name: node-0, provider_id: 'mock://zone-a/i-node-0', state: RUNNING}
+- {name: node-1, provider_id: 'mock://zone-b/i-node-1', state: RUNNING}
+- {name: node-2, provider_id: 'mock://zone-a/i-node-2', state: RUNNING}
+volumes:
+- {source: {driver: disk.mock.grpc-ccm.io, volumeHandle: disk-1}, labels: {topology.kubernetes.io/zone: zone-a, topology.kubernetes.io/region: region-1}}
+clusters:
+- {name: kubernetes, address: 203.0.113.10}
+hooks:
+",
+    );
+    for of in Hook::ALL {
+        let line = format!("exec '{BINARY}' ctl --endpoint '{{endpoint}}' {}", hook(of));
+        writeln!(
+            text,
+            "  {}: {}",
+            of.key(),
+            serde_json::to_string(&line).unwrap()
+        )
+        .unwrap();
+    }
+    Config::parse(&text, "suite.yaml").unwrap()
+}
+
+fn mock(directory: &Path) -> Provider {
+    let cloud = directory.join("cloud.yaml");
+    std::fs::write(&cloud, CLOUD).unwrap();
+    let state = directory.join("state.json");
+    Provider::Command(format!(
+        "exec '{BINARY}' serve --endpoint {{endpoint}} --cloud '{}' --state '{}'",
+        cloud.display(),
+        state.display()
+    ))
+}
+
+/// CONFORMANCE_ONLY runs only the checks whose IDs match.
+fn selection() -> Selection {
+    let only: Vec<String> = std::env::var("CONFORMANCE_ONLY").into_iter().collect();
+    Selection::new(&only, &[]).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_mock_passes_every_check_and_nothing_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        provider: mock(directory.path()),
+        config: config(),
+        selection: selection(),
+        soak: Duration::from_secs(2),
+    };
+    let report = run(options, std::future::pending(), |_| {}).await.unwrap();
+    let wrong: Vec<_> = report
+        .entries
+        .iter()
+        .filter(|entry| !matches!(entry.outcome, Outcome::Passed))
+        .map(|entry| format!("{}: {:#?}", entry.id, entry.outcome))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(report.left, Vec::<String>::new());
+
+    let state = std::fs::read_to_string(directory.path().join("state.json")).unwrap();
+    assert!(
+        !state.contains("conformance-"),
+        "something is left in the cloud: {state}"
+    );
+}

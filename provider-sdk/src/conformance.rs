@@ -1,0 +1,48 @@
+//! The conformance suite: every rule of the contract that can be seen from outside, checked on a provider that is served, in whatever language it is written.
+//!
+//! ```text
+//! check     what a check is; how it passes, fails and is skipped
+//! call      one call: what was sent, what came
+//! session   a connection and the owner that it speaks for
+//! run       what a check has in hand
+//! target    the provider: an endpoint, or a command that is started, killed and started again
+//! hooks     shell commands that change the cloud behind the provider's back
+//! config    suite.yaml
+//! ledger    what the suite made, and how it goes again
+//! suite     all checks; which of them run, in which order
+//! report    what came of it: text, JSON, JUnit
+//! cli       the command line
+//! ```
+//!
+//! The checks stand in one file or folder for each service.
+
+#![allow(dead_code, reason = "what the checks have in hand")]
+
+mod call;
+mod check;
+mod cleanup;
+pub mod cli;
+mod config;
+mod hooks;
+mod ledger;
+mod report;
+mod run;
+mod session;
+mod suite;
+mod target;
+
+mod clusters;
+mod core;
+mod instances;
+mod load_balancers;
+mod provider;
+mod routes;
+mod volumes;
+mod zones;
+
+pub use check::{Check, Failed, Lack, Need, Skipped, Stop, Verdict};
+pub use config::{Config, ConfigError, KnownCluster, KnownInstance, KnownVolume};
+pub use hooks::Hook;
+pub use report::{Entry, Format, Outcome, Report};
+pub use suite::{Options, Progress, Selection, StartError, checks, run};
+pub use target::Provider;

@@ -1,0 +1,209 @@
+//! What a check is, and how it ends.
+
+use std::fmt::{self, Write as _};
+
+use futures::future::BoxFuture;
+
+use super::hooks::Hook;
+use super::run::Run;
+
+/// How a check ended; what is not `Ok` has not passed.
+pub type Verdict<T = ()> = Result<T, Stop>;
+
+/// One check.
+pub struct Check {
+    /// `<service>/<kebab-name>`.
+    pub id: &'static str,
+    /// The rules that it shows, by the IDs in the comments of the contract's `.proto` files.
+    pub rules: &'static [&'static str],
+    /// What it shows, in one sentence.
+    pub title: &'static str,
+    /// Without these it is skipped.
+    pub needs: &'static [Need],
+    pub(super) run: for<'a> fn(&'a Run) -> BoxFuture<'a, Verdict>,
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Check")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A check in one line or five: ID, rules, title, what it needs, the async function.
+macro_rules! check {
+    ($id:literal, [$($rule:literal),+ $(,)?], $title:literal, $run:path) => {
+        check!($id, [$($rule),+], $title, [], $run)
+    };
+    ($id:literal, [$($rule:literal),+ $(,)?], $title:literal, [$($need:expr),* $(,)?], $run:path) => {
+        $crate::conformance::check::Check {
+            id: $id,
+            rules: &[$($rule),+],
+            title: $title,
+            needs: &[$($need),*],
+            run: |run| Box::pin($run(run)),
+        }
+    };
+}
+pub(super) use check;
+
+/// What a check needs beyond a provider that answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// `Capabilities.instances`.
+    Instances,
+    /// ListInstances.
+    InstanceListing,
+    /// RUNNING and STOPPED are told apart.
+    PowerState,
+    /// `Capabilities.zones`.
+    Zones,
+    /// `Capabilities.load_balancers`.
+    LoadBalancers,
+    /// ListLoadBalancers.
+    LoadBalancerListing,
+    /// `in_sync` in GetLoadBalancer.
+    InSync,
+    /// `Capabilities.routes`.
+    Routes,
+    /// `Capabilities.clusters`.
+    Clusters,
+    /// `Capabilities.volumes`.
+    Volumes,
+    /// WatchChanges.
+    Changes,
+    /// A line in suite.yaml under `hooks`.
+    Hook(Hook),
+    /// The suite starts the provider itself (`--command`).
+    Command,
+}
+
+/// Why a check did not pass.
+#[derive(Debug)]
+pub enum Stop {
+    /// The provider broke a rule.
+    Failed(Box<Failed>),
+    /// It cannot be shown here.
+    Skipped(Skipped),
+}
+
+/// A broken rule.
+#[derive(Debug, Clone)]
+pub struct Failed {
+    /// Its ID.
+    pub rule: String,
+    /// What was sent, or done.
+    pub sent: String,
+    /// What the rule asks for.
+    pub expected: String,
+    /// What came instead.
+    pub came: String,
+}
+
+/// Why a check was skipped.
+#[derive(Debug, Clone)]
+pub struct Skipped {
+    /// In words.
+    pub reason: String,
+    /// What lacks.
+    pub lack: Lack,
+}
+
+/// What lacks for a check that was skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// The provider does not offer it: as good as passed.
+    Capability,
+    /// The suite was not told how (a hook, an object in suite.yaml, `--command`): not shown.
+    Setup,
+}
+
+impl Stop {
+    /// The provider broke this rule. What is shown is cut to what a person reads.
+    pub fn failed(
+        rule: impl Into<String>,
+        sent: impl fmt::Display,
+        expected: impl fmt::Display,
+        came: impl fmt::Display,
+    ) -> Self {
+        Self::Failed(Box::new(Failed {
+            rule: rule.into(),
+            sent: cut(&sent),
+            expected: cut(&expected),
+            came: cut(&came),
+        }))
+    }
+
+    /// The provider does not offer it.
+    pub fn not_offered(reason: impl Into<String>) -> Self {
+        Self::Skipped(Skipped {
+            reason: reason.into(),
+            lack: Lack::Capability,
+        })
+    }
+
+    /// The suite was not told how.
+    pub fn not_set_up(reason: impl Into<String>) -> Self {
+        Self::Skipped(Skipped {
+            reason: reason.into(),
+            lack: Lack::Setup,
+        })
+    }
+}
+
+/// Fails with this rule unless it holds. For what is seen of more than one call, or of no call; a single one has `Exchange::must`.
+pub(super) fn must(
+    holds: bool,
+    rule: &str,
+    sent: impl fmt::Display,
+    expected: impl fmt::Display,
+    came: impl fmt::Display,
+) -> Verdict {
+    if holds {
+        Ok(())
+    } else {
+        Err(Stop::failed(rule, sent, expected, came))
+    }
+}
+
+/// Two values that must be equal by this rule.
+pub(super) fn must_equal<T: PartialEq + fmt::Debug + ?Sized>(
+    came: &T,
+    expected: &T,
+    rule: &str,
+    sent: impl fmt::Display,
+) -> Verdict {
+    must(
+        came == expected,
+        rule,
+        sent,
+        format_args!("{expected:?}"),
+        format_args!("{came:?}"),
+    )
+}
+
+/// As much of a text as a person reads.
+const SHOWN_BYTES: usize = 1_500;
+
+pub(super) fn cut(what: &dyn fmt::Display) -> String {
+    struct Cut(String);
+    impl fmt::Write for Cut {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let left = SHOWN_BYTES - self.0.len();
+            let end = text.floor_char_boundary(left.min(text.len()));
+            self.0.push_str(&text[..end]);
+            // An error ends the formatting: a request of 16 MiB is not written out to be thrown away.
+            if end < text.len() {
+                Err(fmt::Error)
+            } else {
+                Ok(())
+            }
+        }
+    }
+    let mut shown = Cut(String::new());
+    if write!(shown, "{what}").is_err() {
+        shown.0.push_str(" …");
+    }
+    shown.0
+}

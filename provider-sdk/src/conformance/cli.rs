@@ -1,0 +1,216 @@
+//! The command line of `provider-conformance`.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use jiff::SignedDuration;
+
+use super::config::Config;
+use super::report::{Format, Report, text_of};
+use super::suite::{Options, Progress, Selection, checks, run};
+use super::target::Provider;
+
+/// Some check failed, or was not shown.
+const FAILED: u8 = 1;
+/// The command line is wrong, or there is no provider.
+const USAGE: u8 = 2;
+/// As a shell reports SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// Checks a provider against every rule of the contract cloudprovider.v1alpha1.
+///
+/// It works as controllers of its own that nobody else uses and removes what it made; but it initialises the provider again and again, so point it at none that a controller uses.
+///
+/// Exit codes: 0 all passed (or are about what the provider does not offer), 1 a check failed or was not shown, 2 wrong usage or no provider, 130 interrupted.
+#[derive(Debug, Parser)]
+#[command(name = "provider-conformance", version)]
+pub struct Args {
+    /// A provider that serves: unix:// and an absolute path.
+    #[arg(long, value_name = "ENDPOINT", conflicts_with = "command")]
+    endpoint: Option<String>,
+    /// A shell command that serves the provider at {endpoint}, which also stands in CLOUD_PROVIDER_ENDPOINT: the suite starts it, kills it and starts it again.
+    #[arg(long, value_name = "COMMAND")]
+    command: Option<String>,
+    /// What the suite cannot know of the cloud (suite.yaml).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Only the checks whose IDs match, such as 'instances/*'; may be repeated.
+    #[arg(long, value_name = "GLOB")]
+    only: Vec<String>,
+    /// Not the checks whose IDs match; may be repeated.
+    #[arg(long, value_name = "GLOB")]
+    skip: Vec<String>,
+    /// How the report is written.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+    /// Print each check's ID, its rules and what it shows.
+    #[arg(long)]
+    list: bool,
+    /// How long the checks that look for growth run, each: 90s, 1h.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    soak: Duration,
+    /// Checks that the suite was not told how to make (a hook, an object of suite.yaml, --command) are no failure.
+    #[arg(long)]
+    allow_skipped: bool,
+}
+
+/// Runs what the command line says.
+pub async fn main() -> ExitCode {
+    let args = Args::parse();
+    match execute(args).await {
+        Ok(code) => code.into(),
+        Err(error) => {
+            eprintln!("provider-conformance: {error}");
+            USAGE.into()
+        }
+    }
+}
+
+async fn execute(args: Args) -> Result<u8, String> {
+    let selection = Selection::new(&args.only, &args.skip)?;
+    if args.list {
+        return list(&selection).map(|()| 0);
+    }
+    let provider = match (args.endpoint, args.command) {
+        (Some(endpoint), _) => Provider::Endpoint(endpoint),
+        (None, Some(command)) => Provider::Command(command),
+        (None, None) => return Err("give --endpoint unix:///... of a provider that serves, or --command '...' that serves one".into()),
+    };
+    let config = match &args.config {
+        Some(path) => Config::load(path).map_err(|error| format!("--config {error}"))?,
+        None => Config::default(),
+    };
+    let options = Options {
+        provider,
+        config,
+        selection,
+        soak: args.soak,
+    };
+    let interrupted = signals()?;
+    let report = run(options, interrupted, |progress| {
+        show(args.format, &progress);
+    })
+    .await
+    .map_err(|error| error.to_string())?;
+    print(&report.write(args.format)?)?;
+    Ok(code(&report, args.allow_skipped))
+}
+
+fn code(report: &Report, allow_skipped: bool) -> u8 {
+    if report.interrupted {
+        return INTERRUPTED;
+    }
+    let shown = allow_skipped || report.not_set_up() == 0;
+    if report.failed() == 0 && report.left.is_empty() && shown {
+        0
+    } else {
+        FAILED
+    }
+}
+
+fn list(selection: &Selection) -> Result<(), String> {
+    let lines: Vec<_> = checks()
+        .into_iter()
+        .filter(|check| selection.takes(check.id))
+        .map(|check| format!("{}\t{}\t{}", check.id, check.rules.join(","), check.title))
+        .collect();
+    print(&lines.join("\n"))
+}
+
+/// The progress line goes to a terminal on standard error, the text of each check to standard output as soon as it has ended.
+fn show(format: Format, progress: &Progress<'_>) {
+    let terminal = std::io::stderr().is_terminal();
+    match progress {
+        Progress::Begins { id, number, of } if terminal => {
+            eprint!("\r\x1b[K{number}/{of} {id}");
+        }
+        Progress::Begins { .. } => {}
+        Progress::Ended(entry) => {
+            if terminal {
+                eprint!("\r\x1b[K");
+            }
+            if format == Format::Text {
+                // Who reads only the beginning still wants the clean-up.
+                let _ = print(&text_of(entry));
+            }
+        }
+    }
+    let _ = std::io::stderr().flush();
+}
+
+/// Who reads only the beginning (`| head`) is no error.
+fn print(text: &str) -> Result<(), String> {
+    match writeln!(std::io::stdout(), "{}", text.trim_end_matches('\n')) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot print: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Resolves at SIGINT or SIGTERM; a second one while the suite cleans up ends the process as usual.
+fn signals() -> Result<impl Future<Output = ()>, String> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let on = |kind| signal(kind).map_err(|error| format!("signals cannot be waited for: {error}"));
+    let mut interrupt = on(SignalKind::interrupt())?;
+    let mut terminate = on(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        eprintln!("\ninterrupted: what was made is removed; interrupt again to leave it");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            std::process::exit(INTERRUPTED.into());
+        });
+    })
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no duration; write for example 90s, 10m or 1h");
+    let parsed: SignedDuration = text.parse().map_err(|_| wrong())?;
+    Duration::try_from(parsed).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Outcome;
+    use super::super::report::tests::example;
+    use super::*;
+
+    #[test]
+    fn the_exit_code_says_what_came_of_it() {
+        let mut report = example();
+        assert_eq!(code(&report, true), 1, "one failed");
+        report
+            .entries
+            .retain(|entry| !matches!(entry.outcome, Outcome::Failed(_)));
+        assert_eq!(code(&report, true), 1, "something was left behind");
+        report.left.clear();
+        assert_eq!(code(&report, true), 0);
+        assert_eq!(code(&report, false), 1, "one was not shown");
+        report.entries.pop();
+        assert_eq!(code(&report, false), 0, "what is not offered is no failure");
+        report.interrupted = true;
+        assert_eq!(code(&report, true), 130);
+    }
+
+    #[test]
+    fn durations_are_read_and_wrong_ones_named() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1h"), Ok(Duration::from_hours(1)));
+        for wrong in ["", "soon", "-5s", "5"] {
+            assert!(
+                duration(wrong).unwrap_err().contains("no duration"),
+                "{wrong}"
+            );
+        }
+    }
+}

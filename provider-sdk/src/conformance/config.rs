@@ -1,0 +1,184 @@
+//! suite.yaml: what the suite cannot know of a cloud.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::hooks::Hook;
+
+/// What stands in suite.yaml. All of it is optional.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Instances that the cloud knows; taken from ListInstances where there are none.
+    pub instances: Vec<KnownInstance>,
+    /// Volumes that the cloud knows.
+    pub volumes: Vec<KnownVolume>,
+    /// Clusters that the cloud knows.
+    pub clusters: Vec<KnownCluster>,
+    /// Annotations without which this cloud makes no load balancer.
+    pub service_annotations: BTreeMap<String, String>,
+    /// Shell commands that change the cloud behind the provider's back.
+    pub hooks: BTreeMap<Hook, String>,
+}
+
+/// An instance of the cloud.
+#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct KnownInstance {
+    /// The name of its Node.
+    pub name: String,
+    /// Its provider ID.
+    #[serde(default)]
+    pub provider_id: Option<String>,
+    /// PRESENT, RUNNING or STOPPED, where it is known.
+    #[serde(default)]
+    pub state: Option<String>,
+}
+
+/// A volume of the cloud.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KnownVolume {
+    /// The field of `spec` that holds the source.
+    #[serde(default = "csi")]
+    pub source_type: String,
+    /// The fields of the source.
+    pub source: BTreeMap<String, String>,
+    /// The labels that it has.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A cluster of the cloud.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KnownCluster {
+    /// Its name.
+    pub name: String,
+    /// Where its control plane can be reached.
+    #[serde(default)]
+    pub address: Option<String>,
+}
+
+fn csi() -> String {
+    "csi".into()
+}
+
+/// Something is wrong in suite.yaml.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {what}")]
+pub struct ConfigError {
+    place: String,
+    what: String,
+}
+
+impl Config {
+    /// Reads a file.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let place = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+            place: place.clone(),
+            what: format!("the file cannot be read: {error}"),
+        })?;
+        Self::parse(&text, &place)
+    }
+
+    /// Reads a text; `place` names it in errors.
+    pub fn parse(text: &str, place: &str) -> Result<Self, ConfigError> {
+        let config: Option<Self> = serde_yaml::from_str(text).map_err(|error| {
+            let at = error.location().map_or_else(
+                || place.to_owned(),
+                |at| format!("{place}:{}:{}", at.line(), at.column()),
+            );
+            let what = error.without_snippet().to_string();
+            // The place stands in front already.
+            let what = what
+                .split(" at line ")
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            ConfigError {
+                place: at,
+                what: nearest(&what)
+                    .map_or(what.clone(), |key| format!("{what}; did you mean `{key}`?")),
+            }
+        })?;
+        let config = config.unwrap_or_default();
+        for instance in &config.instances {
+            if let Some(state) = &instance.state
+                && !["PRESENT", "RUNNING", "STOPPED"].contains(&state.as_str())
+            {
+                return Err(ConfigError {
+                    place: place.to_owned(),
+                    what: format!(
+                        "instances: {}: state: {state:?} is none; write PRESENT, RUNNING or STOPPED",
+                        instance.name
+                    ),
+                });
+            }
+        }
+        Ok(config)
+    }
+}
+
+/// Of serde's sentence about an unknown key, the known key that is most like it.
+fn nearest(sentence: &str) -> Option<&str> {
+    let (unknown, known) = sentence.split_once(", expected ")?;
+    let asked = unknown.strip_prefix("unknown ")?.split('`').nth(1)?;
+    known
+        .trim_start_matches("one of ")
+        .split([' ', ',', '`'])
+        .filter(|word| !word.is_empty() && *word != "or")
+        .map(|known| (strsim::jaro_winkler(asked, known), known))
+        .filter(|(alike, _)| *alike > 0.7)
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
+        for (text, words) in [
+            (
+                "instance: []\n",
+                &["suite.yaml:1:", "`instance`", "did you mean `instances`"][..],
+            ),
+            (
+                "hooks:\n  cloud-slows: x\n",
+                &["suite.yaml:2:", "cloud-slows", "did you mean `cloud-slow`"][..],
+            ),
+            (
+                "instances:\n- nam: x\n",
+                &["suite.yaml:2:", "did you mean `name`"][..],
+            ),
+            (
+                "instances:\n- {name: x, state: GONE}\n",
+                &["x: state", "GONE", "RUNNING"][..],
+            ),
+        ] {
+            let error = Config::parse(text, "suite.yaml")
+                .expect_err(text)
+                .to_string();
+            for word in words {
+                assert!(error.contains(word), "{word:?} is not in: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_hook_is_a_key_and_an_empty_file_is_no_error() {
+        assert!(Config::parse("", "suite.yaml").unwrap().hooks.is_empty());
+        let lines: Vec<_> = Hook::ALL
+            .iter()
+            .map(|hook| format!("  {}: x", hook.key()))
+            .collect();
+        let text = format!("hooks:\n{}\n", lines.join("\n"));
+        let config = Config::parse(&text, "suite.yaml").unwrap();
+        assert_eq!(config.hooks.keys().copied().collect::<Vec<_>>(), Hook::ALL);
+    }
+}

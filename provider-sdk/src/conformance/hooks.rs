@@ -1,0 +1,156 @@
+//! Shell commands that change the cloud behind the provider's back, as a person in the cloud's console does.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::process::Command;
+
+use super::check::{Stop, Verdict};
+use super::target::{ENDPOINT_VARIABLE, fill_in};
+
+/// How long a hook may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What a hook does. Its variables stand in the environment of its shell command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hook {
+    /// Makes an instance NAME; prints its provider ID.
+    InstanceAdd,
+    /// Removes the instance NAME, PROVIDER_ID.
+    InstanceRemove,
+    /// Shuts the instance NAME, PROVIDER_ID down.
+    InstanceStop,
+    /// Starts it.
+    InstanceStart,
+    /// Prints how many writes ever reached the cloud.
+    CloudWrites,
+    /// Each cloud operation fails from here on as CODE says: THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION; NONE heals.
+    CloudFail,
+    /// Each cloud operation takes MS milliseconds from here on; 0 heals.
+    CloudSlow,
+    /// Makes a load balancer with the native name NAME that is marked for nobody; prints its handle.
+    LoadBalancerUnmarked,
+    /// Removes the load balancer with this HANDLE behind the provider's back.
+    LoadBalancerRemove,
+    /// Makes a route NAME to CIDR, target PROVIDER_ID, that is marked for nobody.
+    RouteUnmarked,
+    /// Makes a route NAME to CIDR that is marked for OWNER_ID and whose target is gone.
+    RouteBlackhole,
+    /// Removes the route NAME, CIDR behind the provider's back.
+    RouteRemove,
+}
+
+impl Hook {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::InstanceAdd,
+        Self::InstanceRemove,
+        Self::InstanceStop,
+        Self::InstanceStart,
+        Self::CloudWrites,
+        Self::CloudFail,
+        Self::CloudSlow,
+        Self::LoadBalancerUnmarked,
+        Self::LoadBalancerRemove,
+        Self::RouteUnmarked,
+        Self::RouteBlackhole,
+        Self::RouteRemove,
+    ];
+
+    /// Its key in suite.yaml.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::InstanceAdd => "instance-add",
+            Self::InstanceRemove => "instance-remove",
+            Self::InstanceStop => "instance-stop",
+            Self::InstanceStart => "instance-start",
+            Self::CloudWrites => "cloud-writes",
+            Self::CloudFail => "cloud-fail",
+            Self::CloudSlow => "cloud-slow",
+            Self::LoadBalancerUnmarked => "load-balancer-unmarked",
+            Self::LoadBalancerRemove => "load-balancer-remove",
+            Self::RouteUnmarked => "route-unmarked",
+            Self::RouteBlackhole => "route-blackhole",
+            Self::RouteRemove => "route-remove",
+        }
+    }
+}
+
+/// The hooks that were given.
+#[derive(Debug)]
+pub(crate) struct Hooks {
+    lines: BTreeMap<Hook, String>,
+    endpoint: String,
+    fails: AtomicBool,
+    slow: AtomicBool,
+}
+
+impl Hooks {
+    pub(crate) fn new(lines: BTreeMap<Hook, String>, endpoint: String) -> Self {
+        Self {
+            lines,
+            endpoint,
+            fails: AtomicBool::new(false),
+            slow: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn has(&self, hook: Hook) -> bool {
+        self.lines.contains_key(&hook)
+    }
+
+    /// Runs a hook; answers what it printed, without the white space around it.
+    pub(crate) async fn run(&self, hook: Hook, variables: &[(&str, &str)]) -> Verdict<String> {
+        let key = hook.key();
+        let Some(line) = self.lines.get(&hook) else {
+            return Err(Stop::not_set_up(format!("suite.yaml has no hook `{key}`")));
+        };
+        match hook {
+            Hook::CloudFail => self.fails.store(true, Ordering::Relaxed),
+            Hook::CloudSlow => self.slow.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+        let child = Command::new("sh")
+            .arg("-c")
+            .arg(fill_in(line, &self.endpoint))
+            .env(ENDPOINT_VARIABLE, &self.endpoint)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let shown = || {
+            let variables: Vec<_> = variables.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            format!("the hook {key}: {} {line}", variables.join(" "))
+        };
+        let fault = |came: String| {
+            Stop::failed("(hook)", shown(), "the hook ends with exit status 0", came)
+        };
+        let output = tokio::time::timeout(PATIENCE, child)
+            .await
+            .map_err(|_| fault(format!("it still runs after {PATIENCE:?}")))?
+            .map_err(|error| fault(format!("it cannot be run: {error}")))?;
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        } else {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(fault(format!("{}: {}", output.status, said.trim())))
+        }
+    }
+
+    /// Ends what `cloud-fail` and `cloud-slow` began.
+    pub(crate) async fn heal(&self) -> Verdict {
+        if self.fails.load(Ordering::Relaxed) {
+            self.run(Hook::CloudFail, &[("CODE", "NONE")]).await?;
+            self.fails.store(false, Ordering::Relaxed);
+        }
+        if self.slow.load(Ordering::Relaxed) {
+            self.run(Hook::CloudSlow, &[("MS", "0")]).await?;
+            self.slow.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,304 @@
+//! What the suite made, so that it goes again; and that it touches nothing else.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cloud_provider_api::v1alpha1 as pb;
+
+use super::call::Rpc;
+
+/// What was made and may still be there, and what names were given out for making things.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// What every owner ID of this run begins with.
+    run_id: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    uids: BTreeSet<String>,
+    cidrs: BTreeSet<String>,
+    things: BTreeMap<Key, Thing>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    LoadBalancer { owner_id: String, uid: String },
+    Route { owner_id: String, cidr: String },
+    Instance { name: String },
+    UnmarkedLoadBalancer { handle: String },
+    UnmarkedRoute { name: String, cidr: String },
+}
+
+/// Something that was made.
+#[derive(Debug, Clone)]
+pub(crate) enum Thing {
+    LoadBalancer {
+        cluster: pb::ClusterRef,
+        service: Box<pb::ServiceView>,
+        handle: Option<String>,
+    },
+    Route {
+        cluster: pb::ClusterRef,
+        cidr: String,
+    },
+    Instance {
+        name: String,
+        provider_id: String,
+    },
+    UnmarkedLoadBalancer {
+        handle: String,
+    },
+    UnmarkedRoute {
+        name: String,
+        cidr: String,
+    },
+}
+
+/// What a mutating request would make or remove.
+#[derive(Debug)]
+pub(crate) enum Made {
+    Ensure(pb::EnsureLoadBalancerRequest),
+    Update(pb::UpdateLoadBalancerRequest),
+    Delete(pb::DeleteLoadBalancerRequest),
+    Create(pb::CreateRoutesRequest),
+    Remove(pb::DeleteRoutesRequest),
+}
+
+impl Made {
+    pub(crate) fn by<R: Rpc>(request: &R) -> Option<Self> {
+        let request = request as &dyn Any;
+        None.or_else(|| request.downcast_ref().cloned().map(Self::Ensure))
+            .or_else(|| request.downcast_ref().cloned().map(Self::Update))
+            .or_else(|| request.downcast_ref().cloned().map(Self::Delete))
+            .or_else(|| request.downcast_ref().cloned().map(Self::Create))
+            .or_else(|| request.downcast_ref().cloned().map(Self::Remove))
+    }
+
+    fn cluster(&self) -> Option<&pb::ClusterRef> {
+        match self {
+            Self::Ensure(request) => request.cluster.as_ref(),
+            Self::Update(request) => request.cluster.as_ref(),
+            Self::Delete(request) => request.cluster.as_ref(),
+            Self::Create(request) => request.cluster.as_ref(),
+            Self::Remove(request) => request.cluster.as_ref(),
+        }
+    }
+
+    fn service(&self) -> Option<&pb::ServiceView> {
+        match self {
+            Self::Ensure(request) => request.service.as_ref(),
+            Self::Update(request) => request.service.as_ref(),
+            Self::Delete(request) => request.service.as_ref(),
+            Self::Create(_) | Self::Remove(_) => None,
+        }
+    }
+
+    fn routes(&self) -> &[pb::Route] {
+        match self {
+            Self::Create(request) => &request.routes,
+            Self::Remove(request) => &request.routes,
+            _ => &[],
+        }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(run_id: String) -> Self {
+        Self {
+            run_id,
+            state: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This UID of a Service is the suite's own.
+    pub(crate) fn issue_uid(&self, uid: &str) {
+        self.state().uids.insert(uid.to_owned());
+    }
+
+    /// This destination of routes is the suite's own; `false` where it was issued already.
+    pub(crate) fn issue_cidr(&self, cidr: &str) -> bool {
+        self.state().cidrs.insert(cidr.to_owned())
+    }
+
+    /// Whether a mutating call concerns only what is the suite's own; what it may make is noted before it is made.
+    pub(crate) fn permit(&self, made: &Made) -> Result<(), String> {
+        let mut state = self.state();
+        if let Some(cluster) = made.cluster()
+            && !cluster.owner_id.is_empty()
+            && !cluster.owner_id.starts_with(&self.run_id)
+        {
+            return Err(format!(
+                "the suite refuses to send it: the owner ID {:?} is not of this run",
+                cluster.owner_id
+            ));
+        }
+        if let Some(service) = made.service()
+            && !service.uid.is_empty()
+            && !state.uids.contains(&service.uid)
+        {
+            return Err(format!(
+                "the suite refuses to send it: the UID {:?} was not given out by Run::uid",
+                service.uid
+            ));
+        }
+        if let Some(route) = made.routes().iter().find(|route| {
+            route.destination_cidr.contains('/') && !state.cidrs.contains(&route.destination_cidr)
+        }) {
+            return Err(format!(
+                "the suite refuses to send it: the destination {} was not given out by Run::cidr",
+                route.destination_cidr
+            ));
+        }
+        state.note(made);
+        Ok(())
+    }
+
+    /// What came of a mutating call.
+    pub(crate) fn answered(&self, made: &Made, answer: &dyn Any) {
+        let mut state = self.state();
+        state.note(made);
+        let handle = None
+            .or_else(|| {
+                Some(
+                    answer
+                        .downcast_ref::<pb::EnsureLoadBalancerResponse>()?
+                        .handle
+                        .clone(),
+                )
+            })
+            .or_else(|| {
+                Some(
+                    answer
+                        .downcast_ref::<pb::UpdateLoadBalancerResponse>()?
+                        .handle
+                        .clone(),
+                )
+            })
+            .flatten();
+        if let (Some(handle), Some(key)) = (handle, load_balancer_key(made))
+            && let Some(Thing::LoadBalancer { handle: kept, .. }) = state.things.get_mut(&key)
+        {
+            *kept = Some(handle);
+        }
+        if let Some(answer) = answer.downcast_ref::<pb::DeleteLoadBalancerResponse>()
+            && matches!(
+                answer.outcome,
+                Some(pb::delete_load_balancer_response::Outcome::Done(_))
+            )
+            && let Some(key) = load_balancer_key(made)
+        {
+            state.things.remove(&key);
+        }
+        if let (Made::Remove(request), Some(answer)) =
+            (made, answer.downcast_ref::<pb::DeleteRoutesResponse>())
+        {
+            let owner_id = made.cluster().map(|cluster| cluster.owner_id.clone());
+            for route in &request.routes {
+                let done = answer.results.iter().any(|result| {
+                    result.route_key == route.route_key
+                        && matches!(result.outcome, Some(pb::route_result::Outcome::Done(_)))
+                });
+                if done && let Some(owner_id) = owner_id.clone() {
+                    let cidr = route.destination_cidr.clone();
+                    state.things.remove(&Key::Route { owner_id, cidr });
+                }
+            }
+        }
+    }
+
+    /// Something that a hook made.
+    pub(crate) fn note(&self, thing: Thing) {
+        let key = match &thing {
+            Thing::Instance { name, .. } => Key::Instance { name: name.clone() },
+            Thing::UnmarkedLoadBalancer { handle } => Key::UnmarkedLoadBalancer {
+                handle: handle.clone(),
+            },
+            Thing::UnmarkedRoute { name, cidr } => Key::UnmarkedRoute {
+                name: name.clone(),
+                cidr: cidr.clone(),
+            },
+            Thing::LoadBalancer {
+                cluster, service, ..
+            } => Key::LoadBalancer {
+                owner_id: cluster.owner_id.clone(),
+                uid: service.uid.clone(),
+            },
+            Thing::Route { cluster, cidr } => Key::Route {
+                owner_id: cluster.owner_id.clone(),
+                cidr: cidr.clone(),
+            },
+        };
+        self.state().things.insert(key, thing);
+    }
+
+    /// All that may still be there.
+    pub(crate) fn things(&self) -> Vec<(Key, Thing)> {
+        let state = self.state();
+        state
+            .things
+            .iter()
+            .map(|(key, thing)| (key.clone(), thing.clone()))
+            .collect()
+    }
+
+    pub(crate) fn gone(&self, key: &Key) {
+        self.state().things.remove(key);
+    }
+}
+
+impl State {
+    fn note(&mut self, made: &Made) {
+        let Some(cluster) = made.cluster() else {
+            return;
+        };
+        match made {
+            Made::Ensure(request) => {
+                if let (Some(key), Some(service)) = (load_balancer_key(made), &request.service) {
+                    let known = self.things.get(&key);
+                    let handle = match known {
+                        Some(Thing::LoadBalancer { handle, .. }) => handle.clone(),
+                        _ => None,
+                    };
+                    let thing = Thing::LoadBalancer {
+                        cluster: cluster.clone(),
+                        service: Box::new(service.clone()),
+                        handle,
+                    };
+                    self.things.insert(key, thing);
+                }
+            }
+            Made::Create(request) => {
+                for route in &request.routes {
+                    let key = Key::Route {
+                        owner_id: cluster.owner_id.clone(),
+                        cidr: route.destination_cidr.clone(),
+                    };
+                    let thing = Thing::Route {
+                        cluster: cluster.clone(),
+                        cidr: route.destination_cidr.clone(),
+                    };
+                    self.things.insert(key, thing);
+                }
+            }
+            Made::Update(_) | Made::Delete(_) | Made::Remove(_) => {}
+        }
+    }
+}
+
+fn load_balancer_key(made: &Made) -> Option<Key> {
+    Some(Key::LoadBalancer {
+        owner_id: made.cluster()?.owner_id.clone(),
+        uid: made.service()?.uid.clone(),
+    })
+}

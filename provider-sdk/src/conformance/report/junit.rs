@@ -1,0 +1,101 @@
+//! JUnit's XML: one suite for each service.
+
+use std::io;
+
+use quick_xml::Writer;
+use quick_xml::events::{BytesDecl, BytesText, Event};
+
+use super::{Entry, Outcome, Report};
+
+pub(super) fn write(report: &Report) -> Result<String, String> {
+    let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
+    document(&mut writer, report).map_err(|error| error.to_string())?;
+    String::from_utf8(writer.into_inner()).map_err(|error| error.to_string())
+}
+
+fn document(writer: &mut Writer<Vec<u8>>, report: &Report) -> io::Result<()> {
+    writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
+    let skipped = report.not_offered() + report.not_set_up();
+    writer
+        .create_element("testsuites")
+        .with_attribute(("name", report.provider.as_str()))
+        .with_attribute(("tests", report.entries.len().to_string().as_str()))
+        .with_attribute(("failures", report.failed().to_string().as_str()))
+        .with_attribute(("skipped", skipped.to_string().as_str()))
+        .with_attribute(("time", format!("{:.3}", report.took.as_secs_f64()).as_str()))
+        .write_inner_content(|writer| {
+            let suites = report
+                .entries
+                .chunk_by(|one, next| service(one) == service(next));
+            for entries in suites {
+                let count = |is: fn(&Outcome) -> bool| {
+                    entries
+                        .iter()
+                        .filter(|entry| is(&entry.outcome))
+                        .count()
+                        .to_string()
+                };
+                writer
+                    .create_element("testsuite")
+                    .with_attribute(("name", entries.first().map_or("", service)))
+                    .with_attribute(("tests", entries.len().to_string().as_str()))
+                    .with_attribute((
+                        "failures",
+                        count(|of| matches!(of, Outcome::Failed(_))).as_str(),
+                    ))
+                    .with_attribute((
+                        "skipped",
+                        count(|of| matches!(of, Outcome::Skipped(_))).as_str(),
+                    ))
+                    .write_inner_content(|writer| {
+                        entries.iter().try_for_each(|entry| case(writer, entry))
+                    })?;
+            }
+            Ok(())
+        })?;
+    Ok(())
+}
+
+fn service(entry: &Entry) -> &str {
+    entry.id.split('/').next().unwrap_or_default()
+}
+
+fn case(writer: &mut Writer<Vec<u8>>, entry: &Entry) -> io::Result<()> {
+    let time = format!("{:.3}", entry.took.as_secs_f64());
+    let case = writer
+        .create_element("testcase")
+        .with_attribute(("classname", service(entry)))
+        .with_attribute(("name", entry.id))
+        .with_attribute(("time", time.as_str()));
+    match &entry.outcome {
+        Outcome::Passed => case.write_empty()?,
+        Outcome::Skipped(skipped) => case.write_inner_content(|writer| {
+            writer
+                .create_element("skipped")
+                .with_attribute(("message", plain(&skipped.reason).as_str()))
+                .write_empty()?;
+            Ok(())
+        })?,
+        Outcome::Failed(failed) => case.write_inner_content(|writer| {
+            let text = format!(
+                "{}\nsent: {}\nexpected: {}\ncame: {}",
+                entry.title, failed.sent, failed.expected, failed.came
+            );
+            writer
+                .create_element("failure")
+                .with_attribute(("type", failed.rule.as_str()))
+                .with_attribute(("message", plain(&failed.expected).as_str()))
+                .write_text_content(BytesText::new(&plain(&text)))?;
+            Ok(())
+        })?,
+    };
+    Ok(())
+}
+
+/// XML 1.0 has no way to write most control characters.
+fn plain(text: &str) -> String {
+    let legal = |c: char| matches!(c, '\n' | '\t') || !c.is_control();
+    text.chars()
+        .map(|c| if legal(c) { c } else { '\u{fffd}' })
+        .collect()
+}

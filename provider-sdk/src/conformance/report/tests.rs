@@ -1,0 +1,105 @@
+use super::*;
+
+pub(crate) fn example() -> Report {
+    let entry = |id, outcome| Entry {
+        id,
+        rules: &["CORE-4", "INST-1"],
+        title: "a title with <angles> & \"quotes\"",
+        outcome,
+        took: Duration::from_millis(12),
+    };
+    Report {
+        provider: "mock 0.1.0".into(),
+        entries: vec![
+            entry("core/one", Outcome::Passed),
+            entry(
+                "core/two",
+                Outcome::Failed(Failed {
+                    rule: "CORE-4".into(),
+                    sent: "Probe \u{1}".into(),
+                    expected: "an <answer>".into(),
+                    came: "gRPC status Internal\nat all".into(),
+                }),
+            ),
+            entry(
+                "zones/three",
+                Outcome::Skipped(Skipped {
+                    reason: "the provider does not offer Capabilities.zones".into(),
+                    lack: Lack::Capability,
+                }),
+            ),
+            entry(
+                "zones/four",
+                Outcome::Skipped(Skipped {
+                    reason: "suite.yaml has no hook `cloud-slow`".into(),
+                    lack: Lack::Setup,
+                }),
+            ),
+        ],
+        interrupted: false,
+        left: vec!["a load balancer".into()],
+        took: Duration::from_secs(2),
+    }
+}
+
+#[test]
+fn text_names_the_rule_and_what_was_sent_expected_and_came() {
+    let report = example();
+    let failed = text::entry(&report.entries[1]);
+    for word in [
+        "FAIL  core/two",
+        "sent      Probe",
+        "expected  an <answer> (CORE-4)",
+        "came      gRPC",
+    ] {
+        assert!(failed.contains(word), "{word:?} is not in {failed}");
+    }
+    assert!(text::entry(&report.entries[3]).contains("skip  zones/four: suite.yaml has no hook"));
+    let summary = report.write(Format::Text).unwrap();
+    for word in [
+        "1 passed, 1 failed, 1 skipped",
+        "failed: core/two (CORE-4)",
+        "by hand: a load balancer",
+    ] {
+        assert!(summary.contains(word), "{word:?} is not in {summary}");
+    }
+}
+
+#[test]
+fn json_has_every_check_and_the_counts() {
+    let json: serde_json::Value =
+        serde_json::from_str(&example().write(Format::Json).unwrap()).unwrap();
+    assert_eq!(json["passed"], 1);
+    assert_eq!(json["skipped_not_set_up"], 1);
+    assert_eq!(json["checks"][1]["outcome"], "failed");
+    assert_eq!(json["checks"][1]["failure"]["rule"], "CORE-4");
+    assert_eq!(json["checks"][2]["outcome"], "skipped_not_offered");
+    assert_eq!(json["left_behind"][0], "a load balancer");
+}
+
+#[test]
+fn junit_is_well_formed_and_escapes() {
+    let xml = example().write(Format::Junit).unwrap();
+    let mut reader = quick_xml::Reader::from_str(&xml);
+    let (mut cases, mut open) = (0, 0);
+    loop {
+        match reader.read_event().unwrap() {
+            quick_xml::events::Event::Eof => break,
+            quick_xml::events::Event::Start(tag) => {
+                open += 1;
+                cases += usize::from(tag.name().as_ref() == "testcase");
+            }
+            quick_xml::events::Event::End(_) => open -= 1,
+            quick_xml::events::Event::Empty(tag) => {
+                cases += usize::from(tag.name().as_ref() == "testcase");
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((cases, open), (4, 0), "{xml}");
+    assert!(
+        xml.contains("an &lt;answer&gt;") && !xml.contains('\u{1}'),
+        "{xml}"
+    );
+    assert_eq!(xml.matches("<testsuite ").count(), 2, "{xml}");
+}

@@ -1,0 +1,288 @@
+//! A connection to the provider, and the owner that it speaks for.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes};
+use cloud_provider_api::v1alpha1 as pb;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::call::{Exchange, Listed, Listing, Rpc};
+use super::ledger::{Ledger, Made};
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The controller accepts answers of up to 16 MiB (CORE-11).
+const ANSWER_BYTES: usize = 16 * 1024 * 1024;
+/// The contract's default deadline of a listing.
+const LIST: Duration = Duration::from_mins(5);
+
+/// A connection of its own, and the owner that its requests carry unless they carry one.
+#[derive(Clone)]
+pub(crate) struct Session {
+    channel: Channel,
+    cluster: pb::ClusterRef,
+    ledger: Arc<Ledger>,
+}
+
+impl Session {
+    pub(crate) async fn dial(
+        path: &Path,
+        cluster: pb::ClusterRef,
+        ledger: Arc<Ledger>,
+    ) -> Result<Self, String> {
+        let path = path.to_owned();
+        let connector = tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move {
+                UnixStream::connect(path)
+                    .await
+                    .map(hyper_util::rt::TokioIo::new)
+            }
+        });
+        // `:authority` is `localhost` (CORE-1).
+        let endpoint = Endpoint::from_static("http://localhost")
+            .initial_stream_window_size(1024 * 1024)
+            .initial_connection_window_size(4 * 1024 * 1024);
+        let channel = tokio::time::timeout(CONNECT, endpoint.connect_with_connector(connector))
+            .await
+            .map_err(|_| format!("no connection within {CONNECT:?}"))?
+            .map_err(|error| innermost(&error))?;
+        Ok(Self {
+            channel,
+            cluster,
+            ledger,
+        })
+    }
+
+    /// The cluster that requests carry unless they carry one.
+    pub(crate) fn cluster(&self) -> &pb::ClusterRef {
+        &self.cluster
+    }
+
+    /// The same connection for another owner, which may be one that was not initialised.
+    pub(crate) fn speaking_for(&self, cluster: pb::ClusterRef) -> Self {
+        Self {
+            cluster,
+            ..self.clone()
+        }
+    }
+
+    /// Calls with the contract's deadline.
+    pub(crate) async fn call<R: Rpc>(&self, request: R) -> Exchange<R::Response> {
+        self.call_within(request, R::DEADLINE).await
+    }
+
+    /// Calls with this deadline, which the provider is told (`grpc-timeout`). Where the request has no `cluster` it gets this session's; `call_as_is` leaves it alone.
+    pub(crate) async fn call_within<R: Rpc>(
+        &self,
+        mut request: R,
+        deadline: Duration,
+    ) -> Exchange<R::Response> {
+        if request.cluster().is_none() {
+            request.set_cluster(Some(self.cluster.clone()));
+        }
+        self.call_as_is(request, deadline).await
+    }
+
+    /// Sends the request as it is.
+    pub(crate) async fn call_as_is<R: Rpc>(
+        &self,
+        request: R,
+        deadline: Duration,
+    ) -> Exchange<R::Response> {
+        let began = Instant::now();
+        let made = Made::by(&request);
+        let came = match made.as_ref().map(|made| self.ledger.permit(made)) {
+            Some(Err(why)) => Err(Status::failed_precondition(why)),
+            _ => self.unary(request.clone(), deadline).await,
+        };
+        if let (Some(made), Ok(answer)) = (&made, &came) {
+            self.ledger.answered(made, answer);
+        }
+        Exchange {
+            rpc: R::NAME,
+            sent: Arc::new(request),
+            came,
+            took: began.elapsed(),
+        }
+    }
+
+    async fn unary<R: Rpc>(&self, request: R, deadline: Duration) -> Result<R::Response, Status> {
+        let mut grpc = self.grpc().await?;
+        let codec = ProstCodec::<R, R::Response>::default();
+        let call = grpc.unary(timed(request, deadline), path(R::PATH), codec);
+        bounded(deadline, call)
+            .await
+            .map(tonic::Response::into_inner)
+    }
+
+    /// Reads a listing to its end, with the contract's deadline.
+    pub(crate) async fn list<R: Listing>(&self, request: R) -> Exchange<Listed<R::Response>> {
+        self.list_within(request, LIST).await
+    }
+
+    /// Reads a listing to its end, within this deadline.
+    pub(crate) async fn list_within<R: Listing>(
+        &self,
+        mut request: R,
+        deadline: Duration,
+    ) -> Exchange<Listed<R::Response>> {
+        if request.cluster().is_none() {
+            request.set_cluster(Some(self.cluster.clone()));
+        }
+        self.list_as_is(request, deadline).await
+    }
+
+    /// Sends the request as it is and reads the listing to its end.
+    pub(crate) async fn list_as_is<R: Listing>(
+        &self,
+        request: R,
+        deadline: Duration,
+    ) -> Exchange<Listed<R::Response>> {
+        let began = Instant::now();
+        let read = async {
+            let mut grpc = self.grpc().await?;
+            let codec = ProstCodec::<R, R::Response>::default();
+            let call =
+                grpc.server_streaming(timed(request.clone(), deadline), path(R::PATH), codec);
+            let mut stream = call.await?.into_inner();
+            let mut listed = Listed {
+                parts: Vec::new(),
+                status: None,
+            };
+            loop {
+                match stream.message().await {
+                    Ok(Some(part)) => listed.parts.push(part),
+                    Ok(None) => return Ok(listed),
+                    Err(status) => {
+                        listed.status = Some((status.code(), status.message().to_owned()));
+                        return Ok(listed);
+                    }
+                }
+            }
+        };
+        let came = bounded(deadline, read).await;
+        Exchange {
+            rpc: R::NAME,
+            sent: Arc::new(request),
+            came,
+            took: began.elapsed(),
+        }
+    }
+
+    /// WatchChanges, open. Its end and its length are the caller's to bound.
+    pub(crate) async fn watch(
+        &self,
+        request: pb::WatchChangesRequest,
+    ) -> Result<Streaming<pb::WatchChangesResponse>, Status> {
+        let mut grpc = self.grpc().await?;
+        let codec = ProstCodec::<pb::WatchChangesRequest, pb::WatchChangesResponse>::default();
+        let path = path("/cloudprovider.v1alpha1.ProviderService/WatchChanges");
+        let call = grpc.server_streaming(Request::new(request), path, codec);
+        // The answer's headers may come with the first message only.
+        call.await.map(tonic::Response::into_inner)
+    }
+
+    /// Sends bytes as the message of a unary call, as they are; answers the bytes of the answer.
+    pub(crate) async fn raw(
+        &self,
+        rpc_path: &str,
+        message: Bytes,
+        deadline: Duration,
+    ) -> Result<Bytes, Status> {
+        let path = PathAndQuery::try_from(rpc_path.to_owned())
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let mut grpc = self.grpc().await?;
+        let call = grpc.unary(timed(message, deadline), path, RawCodec);
+        bounded(deadline, call)
+            .await
+            .map(tonic::Response::into_inner)
+    }
+
+    async fn grpc(&self) -> Result<Grpc<Channel>, Status> {
+        let mut grpc = Grpc::new(self.channel.clone())
+            .max_decoding_message_size(ANSWER_BYTES)
+            .max_encoding_message_size(usize::MAX);
+        grpc.ready()
+            .await
+            .map_err(|error| Status::unavailable(innermost(&error)))?;
+        Ok(grpc)
+    }
+}
+
+fn timed<M>(message: M, deadline: Duration) -> Request<M> {
+    let mut request = Request::new(message);
+    request.set_timeout(deadline);
+    request
+}
+
+/// A provider that does not keep the deadline hangs its caller no longer than this.
+async fn bounded<T>(
+    deadline: Duration,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    let ended = tokio::time::timeout(deadline, call).await;
+    ended.unwrap_or_else(|_| {
+        Err(Status::deadline_exceeded(format!(
+            "(the suite) no answer within the deadline of {deadline:?}"
+        )))
+    })
+}
+
+fn path(path: &'static str) -> PathAndQuery {
+    PathAndQuery::from_static(path)
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// Messages as bytes.
+struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}

@@ -1,0 +1,296 @@
+//! The provider that is checked: one that somebody else runs, or one that the suite starts, kills and starts again.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::check::{Stop, Verdict, cut};
+
+/// Where a command learns the endpoint; `{endpoint}` in its text is replaced too.
+pub(crate) const ENDPOINT_VARIABLE: &str = "CLOUD_PROVIDER_ENDPOINT";
+/// How long a provider may take to serve.
+const START: Duration = Duration::from_mins(1);
+/// How long a killed process may take to be gone.
+const DEATH: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Which provider is to be checked.
+#[derive(Debug, Clone)]
+pub enum Provider {
+    /// One that serves already: `unix://` and an absolute path.
+    Endpoint(String),
+    /// A shell command that serves one.
+    Command(String),
+}
+
+/// The provider that is checked.
+#[derive(Debug)]
+pub(crate) struct Target {
+    path: PathBuf,
+    command: Option<Started>,
+}
+
+#[derive(Debug)]
+struct Started {
+    line: String,
+    directory: TempDir,
+    process: Mutex<Option<Process>>,
+}
+
+/// A process group of the provider; dies with this value.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    group: Pid,
+    log: PathBuf,
+}
+
+pub(crate) fn fill_in(line: &str, endpoint: &str) -> String {
+    line.replace("{endpoint}", endpoint)
+}
+
+impl Target {
+    /// A provider that serves; one that is given as a command is started.
+    pub(crate) async fn reach(provider: &Provider) -> Result<Self, String> {
+        match provider {
+            Provider::Endpoint(endpoint) => {
+                let path = endpoint
+                    .strip_prefix("unix://")
+                    .filter(|path| path.starts_with('/'))
+                    .ok_or_else(|| {
+                        format!("--endpoint {endpoint:?}: write unix:// and an absolute path")
+                    })?;
+                let target = Self {
+                    path: path.into(),
+                    command: None,
+                };
+                match UnixStream::connect(&target.path).await {
+                    Ok(_) => Ok(target),
+                    Err(error) => Err(format!("nobody answers at {endpoint}: {error}")),
+                }
+            }
+            Provider::Command(line) => {
+                let directory = tempfile::Builder::new()
+                    .prefix("conformance-")
+                    .tempdir()
+                    .map_err(|error| {
+                        format!("a directory for the socket cannot be made: {error}")
+                    })?;
+                let target = Self {
+                    // The provider makes the socket's directory itself (CORE-2).
+                    path: directory.path().join("socket/provider.sock"),
+                    command: Some(Started {
+                        line: line.clone(),
+                        directory,
+                        process: Mutex::new(None),
+                    }),
+                };
+                target.start().await?;
+                Ok(target)
+            }
+        }
+    }
+
+    /// Where the provider serves.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("unix://{}", self.path.display())
+    }
+
+    /// Whether the suite starts the provider itself.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.command.is_some()
+    }
+
+    fn started(&self) -> Verdict<&Started> {
+        let lack = || Stop::not_set_up("the provider is not started by the suite (--command)");
+        self.command.as_ref().ok_or_else(lack)
+    }
+
+    /// Starts the provider unless it runs, and waits until its socket accepts connections.
+    pub(crate) async fn start(&self) -> Result<(), String> {
+        let Some(started) = &self.command else {
+            return Ok(());
+        };
+        let mut process = started.process.lock().await;
+        if let Some(running) = process.as_mut()
+            && running
+                .child
+                .try_wait()
+                .is_ok_and(|status| status.is_none())
+        {
+            return Ok(());
+        }
+        let mut new = started.spawn(&self.endpoint())?;
+        let patience = Instant::now() + START;
+        while UnixStream::connect(&self.path).await.is_err() {
+            if let Ok(Some(status)) = new.child.try_wait() {
+                return Err(format!(
+                    "the command ended ({status}) before anybody answered at {}; its last words:\n{}",
+                    self.endpoint(),
+                    new.last_words()
+                ));
+            }
+            if Instant::now() > patience {
+                return Err(format!(
+                    "nobody answers at {} after {START:?}; {{endpoint}} in the command is replaced by it, and it stands in \
+                     ${ENDPOINT_VARIABLE}; the command's last words:\n{}",
+                    self.endpoint(),
+                    new.last_words()
+                ));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        *process = Some(new);
+        Ok(())
+    }
+
+    /// Starts it again where it has died; for what comes after a check that killed it.
+    pub(crate) async fn revive(&self) -> Verdict {
+        self.start().await.map_err(|error| {
+            Stop::failed(
+                "CORE-6",
+                "the provider is started again on its old endpoint",
+                "it serves again",
+                error,
+            )
+        })
+    }
+
+    /// Ends it as `kill -9` does, with all its children, and waits until it is gone.
+    pub(crate) async fn kill(&self) -> Verdict {
+        let process = self.started()?.process.lock().await.take();
+        if let Some(mut process) = process {
+            process.signal(Signal::KILL);
+            process.ended(DEATH).await;
+        }
+        Ok(())
+    }
+
+    /// Kills it and starts it again.
+    pub(crate) async fn restart(&self) -> Verdict {
+        self.kill().await?;
+        self.revive().await
+    }
+
+    /// Sends SIGTERM; `None` where it still runs after this long (it is killed then).
+    pub(crate) async fn terminate(&self, patience: Duration) -> Verdict<Option<ExitStatus>> {
+        self.send_term().await?;
+        self.wait(patience).await
+    }
+
+    /// Sends SIGTERM and does not wait.
+    pub(crate) async fn send_term(&self) -> Verdict {
+        if let Some(process) = &*self.started()?.process.lock().await {
+            process.signal(Signal::TERM);
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of a provider that was told to end; `None` where it still runs after this long (it is killed then).
+    pub(crate) async fn wait(&self, patience: Duration) -> Verdict<Option<ExitStatus>> {
+        let process = self.started()?.process.lock().await.take();
+        Ok(match process {
+            Some(mut process) => process.ended(patience).await,
+            None => None,
+        })
+    }
+
+    /// A second process of the same command on the same endpoint; its end is the caller's to wait for.
+    pub(crate) fn second(&self) -> Verdict<Process> {
+        let started = self.started()?;
+        started.spawn(&self.endpoint()).map_err(|error| {
+            Stop::not_set_up(format!("a second process cannot be started: {error}"))
+        })
+    }
+
+    /// The process that holds the socket's other end.
+    pub(crate) async fn pid(&self) -> Option<i32> {
+        UnixStream::connect(&self.path)
+            .await
+            .ok()?
+            .peer_cred()
+            .ok()?
+            .pid()
+    }
+}
+
+impl Started {
+    fn spawn(&self, endpoint: &str) -> Result<Process, String> {
+        let log = self.directory.path().join("provider.log");
+        let fault = |error: std::io::Error| format!("the command cannot be started: {error}");
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(fault)?;
+        let child = Command::new("sh")
+            .arg("-c")
+            .arg(fill_in(&self.line, endpoint))
+            .env(ENDPOINT_VARIABLE, endpoint)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().map_err(fault)?)
+            .stderr(file)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(fault)?;
+        let group = child
+            .id()
+            .and_then(|id| Pid::from_raw(id.cast_signed()))
+            .ok_or_else(|| "the command ended at once".to_owned())?;
+        Ok(Process { child, group, log })
+    }
+}
+
+impl Process {
+    fn signal(&self, signal: Signal) {
+        // Gone already is as good.
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Waits for the end of the whole group, at most this long; what still runs then is killed.
+    pub(crate) async fn ended(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + patience;
+        let status = tokio::time::timeout_at(until, self.child.wait()).await;
+        // The shell may end before the provider that it started.
+        while status.is_ok() && test_kill_process_group(self.group).is_ok() {
+            if Instant::now() > until {
+                self.signal(Signal::KILL);
+                return None;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        if let Ok(status) = status {
+            return status.ok();
+        }
+        self.signal(Signal::KILL);
+        let _ = self.child.wait().await;
+        None
+    }
+
+    /// The end of what it wrote.
+    pub(crate) fn last_words(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        cut(&lines[lines.len().saturating_sub(10)..].join("\n"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
