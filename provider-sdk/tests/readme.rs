@@ -11,3 +11,20 @@ fn the_readme_shows_the_minimal_example_that_is_compiled_here() {
     );
     assert!(example.lines().count() < 60, "the minimal example grew");
 }
+
+#[test]
+fn the_guide_shows_the_load_balancers_that_are_compiled_here() {
+    let guide = include_str!("../../docs/provider-guide.md");
+    let example = include_str!("../examples/load_balancers.rs");
+    let shown = guide.split("```rust\n").skip(1).map(|rest| {
+        let end = rest.find("```\n").expect("the block ends");
+        &rest[..end]
+    });
+    for block in shown {
+        assert!(
+            example.contains(block),
+            "docs/provider-guide.md shows what does not stand in examples/load_balancers.rs:\n{block}"
+        );
+    }
+    assert_eq!(guide.matches("```rust\n").count(), 1);
+}
