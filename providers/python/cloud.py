@@ -118,6 +118,9 @@ class Cloud:
         except CloudError as error:
             self.trouble = str(error)
             raise
+        except Exception:  # It answered, whatever came of the request.
+            self.last_success, self.trouble = time.time(), None
+            raise
         self.last_success, self.trouble = time.time(), None
 
     @asynccontextmanager

@@ -12,7 +12,7 @@ import grpc
 from cloud import State, Write
 from cloudprovider.v1alpha1 import load_balancer_pb2 as pb
 from cloudprovider.v1alpha1 import load_balancer_pb2_grpc, types_pb2
-from service import Fail, Owner, Provider, Settings, listing, pending, unary
+from service import Fail, Owner, Provider, Settings, is_cidr, listing, pending, unary
 
 #: The annotations of a Service that this cloud honours begin with this.
 ANNOTATIONS = "mock.grpc-ccm.io/"
@@ -63,6 +63,34 @@ def config_of(service: pb.ServiceView) -> dict[str, Any]:
     return config | {key: value for key, value in optional.items() if value not in (None, [], {})}
 
 
+def check(service: pb.ServiceView, settings: Settings) -> None:
+    """INVALID where a field has a value that no load balancer can be given: the field, its value and what would be right."""
+
+    def one_of(field: str, value: str, known: tuple[str, ...]) -> None:
+        if value not in known:
+            raise Fail("INVALID", f"spec.{field} {value!r} is none of {', '.join(known)}")
+
+    if not service.ports:
+        raise Fail("INVALID", "spec.ports is empty; a load balancer listens on at least one port")
+    listeners = [(port.protocol, port.port) for port in service.ports]
+    for port in service.ports:
+        one_of("ports[].protocol", port.protocol, ("TCP", "UDP", "SCTP"))
+        for field, number in (("port", port.port), ("nodePort", port.node_port if port.HasField("node_port") else 1)):
+            if not 1 <= number <= 65_535:
+                raise Fail("INVALID", f"spec.ports[].{field} {number} is not within 1 to 65535")
+        if listeners.count((port.protocol, port.port)) > 1:
+            raise Fail("INVALID", f"spec.ports has {port.protocol} {port.port} twice; a load balancer listens once on it")
+    for cidr in service.load_balancer_source_ranges:
+        if not is_cidr(cidr):
+            raise Fail("INVALID", f"spec.loadBalancerSourceRanges {cidr!r} is not a CIDR; write one such as 192.0.2.0/24")
+    one_of("sessionAffinity", service.session_affinity or "None", ("None", "ClientIP"))
+    one_of("externalTrafficPolicy", service.external_traffic_policy or "Cluster", ("Cluster", "Local"))
+    for family in service.ip_families:
+        one_of("ipFamilies", family, ("IPv4", "IPv6"))
+    if service.HasField("load_balancer_class"):
+        one_of("loadBalancerClass", service.load_balancer_class, settings.classes)
+
+
 def find_own(state: State, asker: Asker) -> LoadBalancer | None:
     """The Service's own: by the handle, which a user can edit (LB-4), else by the mark (LB-5)."""
     living = state.living()
@@ -99,6 +127,7 @@ def not_ours(lb: LoadBalancer, asker: Asker) -> Fail:
 
 def wanted(state: State, asker: Asker, targets: list[str] | None, adopt: bool, settings: Settings) -> tuple[LoadBalancer | None, LoadBalancer]:
     """What there is, and what there should be; equal where nothing is to be written (LB-8)."""
+    check(asker.service, settings)
     found = find(state, asker)
     if found is not None and asker.ownership(found) != types_pb2.OWNERSHIP_OURS:
         if found.get("owner") is not None or not adopt:

@@ -65,6 +65,7 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
                 instances=pb.InstanceCapability(max_batch=MAX_BATCH, listing=True, power_state=True, max_in_flight=8),
                 zones=pb.ZoneCapability(),
                 load_balancers=pb.LoadBalancerCapability(
+                    classes=settings.classes,
                     default_class=True,
                     listing=True,
                     in_sync=True,

@@ -1,14 +1,13 @@
 """RouteService."""
 
 import asyncio
-import ipaddress
 from typing import Any
 
 from cloud import State, Write
 from cloudprovider.v1alpha1 import route_pb2 as pb
 from cloudprovider.v1alpha1 import route_pb2_grpc, types_pb2
 from instances import addresses_from, addresses_to
-from service import Fail, Owner, Provider, failure_of, listing, unary, within_batch
+from service import Fail, Owner, Provider, failure_of, is_cidr, listing, unary, within_batch
 
 #: How many routes of one call are written at once.
 AT_ONCE = 8
@@ -49,12 +48,8 @@ def wanted(route: pb.Route, owner: Owner) -> Route:
 
 
 def plan_create(state: State, route: pb.Route, owner: Owner) -> Write | None:
-    try:
-        if "/" not in route.destination_cidr:
-            raise ValueError
-        ipaddress.ip_network(route.destination_cidr, strict=False)
-    except ValueError:
-        raise Fail("INVALID", f"destination_cidr {route.destination_cidr!r} is not a CIDR; send one such as 10.0.1.0/24") from None
+    if not is_cidr(route.destination_cidr):
+        raise Fail("INVALID", f"destination_cidr {route.destination_cidr!r} is not a CIDR; send one such as 10.0.1.0/24")
     new = wanted(route, owner)
     if is_blackhole(new, state):
         target = new.get("provider_id") or new.get("node_name") or ""

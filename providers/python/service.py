@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import ipaddress
 import logging
 import uuid
 from contextlib import contextmanager
@@ -65,6 +66,8 @@ class Settings:
     prefix: str = "mock://"
     cloud_scope: str = "mock account, mock region"
     pools: tuple[str, ...] = ("192.0.2.0/24", "2001:db8::/112")
+    #: The values of `spec.loadBalancerClass` that are served, beside Services without a class.
+    classes: tuple[str, ...] = ("mock.grpc-ccm.io/lb",)
     source_types: tuple[str, ...] = ("csi/disk.mock.grpc-ccm.io",)
     #: How long a load balancer takes to be made and to go, in milliseconds.
     provisioning_ms: int = 0
@@ -173,3 +176,10 @@ def pending(message: str, left_ms: int) -> types.Pending:
     pending = types.Pending(message=message)
     pending.retry_after.FromMilliseconds(max(left_ms, 1000))
     return pending
+
+
+def is_cidr(text: str) -> bool:
+    try:
+        return "/" in text and bool(ipaddress.ip_network(text, strict=False))
+    except ValueError:
+        return False

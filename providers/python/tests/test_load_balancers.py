@@ -5,7 +5,7 @@ import pytest
 from conftest import THEM, US
 
 from cloudprovider.v1alpha1 import load_balancer_pb2 as pb
-from cloudprovider.v1alpha1 import types_pb2
+from cloudprovider.v1alpha1 import provider_pb2, types_pb2
 
 
 def service(uid="uid-1", **more):
@@ -46,6 +46,24 @@ async def test_a_converged_ensure_writes_nothing_and_a_cleared_field_is_removed(
     await ensure(ours)
     [lb] = ours.content()["load_balancers"]
     assert "source_ranges" not in lb["config"] and lb["addresses"] == ["192.0.2.1"] and lb["targets"] == ["a", "b"]
+
+
+async def test_a_service_that_cannot_be_served_is_invalid_and_the_field_is_named(ours):
+    ports = [pb.ServicePort(protocol="TCP", port=80), pb.ServicePort(protocol="ICMP", port=80), pb.ServicePort(protocol="TCP", port=0)]
+    wrong = {
+        "ports": pb.ServiceView(uid="u"),
+        "protocol": pb.ServiceView(uid="u", ports=[ports[1]]),
+        "port 0": pb.ServiceView(uid="u", ports=[ports[2]]),
+        "twice": pb.ServiceView(uid="u", ports=[ports[0], ports[0]]),
+        "SourceRanges": service(load_balancer_source_ranges=["10.0.0.0"]),
+        "ipFamilies": service(ip_families=["IPv5"]),
+        "Class": service(load_balancer_class="other"),
+        "loadBalancerIP": service(load_balancer_ip="here"),
+    }
+    for field, asked in wrong.items():
+        failed = (await ensure(ours, service=asked)).failed
+        assert code(failed) == "INVALID" and field in failed.message
+    assert ours.writes() == 0
 
 
 async def test_an_update_sets_the_targets_and_needs_a_load_balancer(ours):
@@ -101,8 +119,9 @@ async def test_overlapping_calls_make_one_load_balancer(ours):
 
 async def test_a_call_that_is_cancelled_or_out_of_time_writes_nothing(ours):
     ours.weather(slow_ms=600)
-    call = asyncio.create_task(ensure(ours))
-    await asyncio.sleep(0.2)  # It is on its way to the cloud: nothing else tells.
+    call = ours.load_balancers.EnsureLoadBalancer(pb.EnsureLoadBalancerRequest(cluster=US, service=service()))
+    # Sent after it on the same connection: once this is answered the other has arrived.
+    await ours.info.Probe(provider_pb2.ProbeRequest(), timeout=20)
     call.cancel()
     with pytest.raises((asyncio.CancelledError, grpc.aio.AioRpcError)):
         await call

@@ -126,7 +126,6 @@ async def test_sigterm_lets_a_call_in_flight_finish_and_takes_the_socket_away(tm
             assert info.provider_name == "mock"
             call = stub.Initialize(provider_pb2.InitializeRequest(cluster=US))
             # Sent after it on the same connection: once this is answered the other has arrived.
-            await call.wait_for_connection()
             await stub.Probe(provider_pb2.ProbeRequest(), timeout=20)
             process.send_signal(signal.SIGTERM)
             assert (await asyncio.wait_for(call, 20)).HasField("initialized")

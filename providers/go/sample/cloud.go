@@ -1,0 +1,441 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"example.invalid/providers/go/contract"
+)
+
+// The cloud: a state file that several providers, in whatever language, can use in turn (../../README.md describes it). In a provider of your own this file is the client
+// of your cloud's API. It knows nothing of gRPC: it offers operations that can be slow and can fail, and a copy of what it learned last.
+
+const (
+	format = 1
+	// How long somebody else may hold the state file.
+	patience = 5 * time.Second
+)
+
+// What the cloud, not the request, is to blame for.
+var troubles = []contract.FailureCode{
+	contract.FailureCode_FAILURE_CODE_THROTTLED,
+	contract.FailureCode_FAILURE_CODE_CREDENTIALS,
+	contract.FailureCode_FAILURE_CODE_UNAVAILABLE,
+}
+
+// Failure is what the provider means by a failure (CORE-4): it stands in the body, never in the gRPC status.
+type Failure struct {
+	Code       contract.FailureCode
+	Reason     string
+	Message    string
+	RetryAfter time.Duration
+}
+
+func (f *Failure) Error() string { return f.Message }
+
+func unavailable(text string, arguments ...any) *Failure {
+	return &Failure{Code: contract.FailureCode_FAILURE_CODE_UNAVAILABLE, Message: fmt.Sprintf(text, arguments...)}
+}
+
+// Instance is a machine.
+type Instance struct {
+	ID         string              `json:"id"`
+	Name       string              `json:"name"`
+	ProviderID string              `json:"provider_id"`
+	Type       *string             `json:"type"`
+	Zone       *string             `json:"zone"`
+	Region     *string             `json:"region"`
+	Addresses  []map[string]string `json:"addresses"`
+	Labels     map[string]string   `json:"labels"`
+	Power      string              `json:"power"`
+}
+
+// LoadBalancer is one for one Service.
+type LoadBalancer struct {
+	Handle    string   `json:"handle"`
+	Name      string   `json:"name"`
+	Owner     *Mark    `json:"owner,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
+	Hostname  *string  `json:"hostname,omitempty"`
+	Config    Config   `json:"config"`
+	Targets   []string `json:"targets"`
+	ReadyAtMs int64    `json:"ready_at_ms,omitempty"`
+	GoneAtMs  *int64   `json:"gone_at_ms,omitempty"`
+	Remnant   bool     `json:"remnant,omitempty"`
+}
+
+// Mark says for whom a load balancer was made.
+type Mark struct {
+	OwnerID   string `json:"owner_id"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// Config is what a Service asked of its load balancer.
+type Config struct {
+	Ports                 []string          `json:"ports,omitempty"`
+	SourceRanges          []string          `json:"source_ranges,omitempty"`
+	SessionAffinity       string            `json:"session_affinity"`
+	ExternalTrafficPolicy string            `json:"external_traffic_policy"`
+	Class                 *string           `json:"class,omitempty"`
+	Annotations           map[string]string `json:"annotations,omitempty"`
+}
+
+// Route leads packets to a Node.
+type Route struct {
+	Name            string              `json:"name"`
+	DestinationCIDR string              `json:"destination_cidr"`
+	NodeName        *string             `json:"node_name,omitempty"`
+	ProviderID      *string             `json:"provider_id,omitempty"`
+	NextHop         *string             `json:"next_hop,omitempty"`
+	NodeAddresses   []map[string]string `json:"node_addresses,omitempty"`
+	OwnerID         *string             `json:"owner_id,omitempty"`
+}
+
+// State is the cloud at one moment. Never changed: a write makes a new one.
+type State struct {
+	Instances     []Instance
+	ByName        map[string]*Instance
+	ByProviderID  map[string]*Instance
+	LoadBalancers map[string]LoadBalancer
+	Routes        map[string]Route
+	LastNumber    int64
+	// The cloud's time less the system's.
+	clockOffset int64
+	// The instances as they stand in the file: no provider changes them.
+	instancesText json.RawMessage
+}
+
+// NowMs is the cloud's time.
+func (s *State) NowMs() int64 { return time.Now().UnixMilli() + s.clockOffset }
+
+// Living are the load balancers without those whose deletion is over, in the order of their handles.
+func (s *State) Living() []LoadBalancer {
+	living := []LoadBalancer{}
+	for _, handle := range slices.Sorted(maps.Keys(s.LoadBalancers)) {
+		if lb := s.LoadBalancers[handle]; lb.GoneAtMs == nil || *lb.GoneAtMs > s.NowMs() {
+			living = append(living, lb)
+		}
+	}
+	return living
+}
+
+// Write is one write; the functions change copies of the maps.
+type Write struct {
+	Line       string
+	Change     func(loadBalancers map[string]LoadBalancer, routes map[string]Route)
+	LastNumber int64
+}
+
+// Cloud is the client.
+type Cloud struct {
+	path string
+	// Told of every change that somebody else made.
+	OnForeignChange func(before, after *State)
+	// One writer at a time in this process; a channel, so that a call that is cancelled stops waiting.
+	turn chan struct{}
+
+	mutex       sync.Mutex
+	state       *State
+	file        os.FileInfo
+	learnedAt   time.Time
+	lastSuccess time.Time
+	trouble     string
+}
+
+// Open makes a new cloud where there is no file. Only at the start: a file that is missing later says nothing about what exists (INST-1).
+func Open(path string) (*Cloud, error) {
+	c := &Cloud{path: path, turn: make(chan struct{}, 1), state: &State{instancesText: json.RawMessage("[]")}}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		return c, err
+	}
+	return c, c.save(c.state, &Write{Change: func(map[string]LoadBalancer, map[string]Route) {}})
+}
+
+// Health says when an operation last succeeded and what was wrong with the last one, from memory.
+func (c *Cloud) Health() (lastSuccess time.Time, trouble string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.lastSuccess, c.trouble
+}
+
+// Read is one operation that asks the cloud, unless it was asked no longer than maxAge ago.
+func (c *Cloud) Read(ctx context.Context, maxAge time.Duration) (*State, error) {
+	c.mutex.Lock()
+	state, age := c.state, time.Since(c.learnedAt)
+	c.mutex.Unlock()
+	if maxAge > 0 && age <= maxAge {
+		return state, nil
+	}
+	return state, c.operation(ctx, func() (err error) {
+		state, err = c.Look()
+		return err
+	})
+}
+
+// Write is one operation that may write: decide gets the cloud as it is and gives back what is to be written, if anything.
+func (c *Cloud) Write(ctx context.Context, decide func(*State) (*Write, error)) error {
+	return c.operation(ctx, func() error {
+		waiting, stop := context.WithTimeout(ctx, patience)
+		defer stop()
+		unlock, err := c.lock(waiting)
+		if err != nil {
+			if ctx.Err() == nil && waiting.Err() != nil {
+				return unavailable("another process holds %s.lock for longer than %s", c.path, patience)
+			}
+			return err
+		}
+		defer unlock()
+		state, err := c.Look()
+		if err != nil {
+			return err
+		}
+		write, err := decide(state)
+		if err != nil || write == nil {
+			return err
+		}
+		// The last moment before the write: a call that was cancelled ends here (CORE-8).
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return c.save(state, write)
+	})
+}
+
+// Catalogue is the clusters and disks that the cloud knows; no provider writes them.
+type Catalogue struct {
+	Clusters map[string]string            `json:"clusters"`
+	Volumes  map[string]map[string]string `json:"volumes"`
+}
+
+// Catalogue is one operation.
+func (c *Cloud) Catalogue(ctx context.Context) (catalogue Catalogue, err error) {
+	return catalogue, c.operation(ctx, func() error { return c.json(".catalogue.json", &catalogue) })
+}
+
+// What every operation meets: the weather. It is slow outside of all locks: nobody else waits.
+func (c *Cloud) operation(ctx context.Context, work func() error) error {
+	err := func() error {
+		var weather struct {
+			Fail   *string `json:"fail"`
+			SlowMs int64   `json:"slow_ms"`
+		}
+		if err := c.json(".weather.json", &weather); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(time.Duration(weather.SlowMs) * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if weather.Fail != nil {
+			code := contract.FailureCode(contract.FailureCode_value["FAILURE_CODE_"+*weather.Fail])
+			failure := &Failure{Code: code, Message: fmt.Sprintf("the cloud answers %s to every operation until its weather changes", *weather.Fail)}
+			if code == contract.FailureCode_FAILURE_CODE_THROTTLED {
+				failure.RetryAfter = time.Second
+			}
+			return failure
+		}
+		return work()
+	}()
+	failure := (*Failure)(nil)
+	switch isFailure := errors.As(err, &failure); {
+	case isFailure && slices.Contains(troubles, failure.Code):
+		c.note(failure.Message)
+	case err == nil || isFailure: // It answered, whatever came of the request.
+		c.note("")
+	}
+	return err
+}
+
+func (c *Cloud) note(trouble string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.trouble = trouble; trouble == "" {
+		c.lastSuccess = time.Now()
+	}
+}
+
+// The only writer, in this process and among all.
+func (c *Cloud) lock(ctx context.Context) (unlock func(), err error) {
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	file, err := os.OpenFile(c.path+".lock", os.O_RDWR|os.O_CREATE, 0o644)
+	for err == nil {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { file.Close(); <-c.turn }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			break
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+			err = nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if file != nil {
+		file.Close()
+	}
+	<-c.turn
+	if ctx.Err() == nil {
+		err = unavailable("%s.lock cannot be locked: %v", c.path, err)
+	}
+	return nil, err
+}
+
+// Look gives the file as it is now; it is read anew only when it was replaced. What others changed since is told to OnForeignChange.
+func (c *Cloud) Look() (*State, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	info, err := os.Stat(c.path)
+	if err == nil && !same(info, c.file) {
+		err = c.parse(info)
+	}
+	if err != nil {
+		return nil, unavailable("%s: the state file cannot be read: %v", c.path, err)
+	}
+	c.learnedAt = time.Now()
+	return c.state, nil
+}
+
+func same(one, other os.FileInfo) bool {
+	return other != nil && os.SameFile(one, other) && one.ModTime().Equal(other.ModTime()) && one.Size() == other.Size()
+}
+
+func (c *Cloud) parse(info os.FileInfo) error {
+	text, err := os.ReadFile(c.path)
+	if err != nil {
+		return err
+	}
+	var content struct {
+		Format        int             `json:"format"`
+		NowMs         int64           `json:"now_ms"`
+		SavedAtUnixMs int64           `json:"saved_at_unix_ms"`
+		LastNumber    int64           `json:"last_number"`
+		Instances     json.RawMessage `json:"instances"`
+		LoadBalancers []LoadBalancer  `json:"load_balancers"`
+		Routes        []Route         `json:"routes"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&content); err != nil {
+		return err
+	}
+	if content.Format != format {
+		return fmt.Errorf("format %d is not %d", content.Format, format)
+	}
+	after := &State{
+		ByName:        map[string]*Instance{},
+		ByProviderID:  map[string]*Instance{},
+		LoadBalancers: map[string]LoadBalancer{},
+		Routes:        map[string]Route{},
+		LastNumber:    content.LastNumber,
+		clockOffset:   content.NowMs - content.SavedAtUnixMs,
+		instancesText: content.Instances,
+	}
+	if err := json.Unmarshal(content.Instances, &after.Instances); err != nil {
+		return err
+	}
+	for i := range after.Instances {
+		instance := &after.Instances[i]
+		after.ByName[instance.Name], after.ByProviderID[instance.ProviderID] = instance, instance
+	}
+	for _, lb := range content.LoadBalancers {
+		after.LoadBalancers[lb.Handle] = lb
+	}
+	for _, route := range content.Routes {
+		after.Routes[route.Name] = route
+	}
+	before, first := c.state, c.file == nil
+	c.state, c.file = after, info
+	if !first && c.OnForeignChange != nil {
+		c.OnForeignChange(before, after)
+	}
+	return nil
+}
+
+// Puts a new file in the place of the old one: whoever kills us leaves one of the two, whole.
+func (c *Cloud) save(before *State, write *Write) error {
+	after := *before
+	after.LoadBalancers, after.Routes = map[string]LoadBalancer{}, map[string]Route{}
+	for _, lb := range before.Living() {
+		after.LoadBalancers[lb.Handle] = lb
+	}
+	maps.Copy(after.Routes, before.Routes)
+	write.Change(after.LoadBalancers, after.Routes)
+	after.LastNumber = max(before.LastNumber, write.LastNumber)
+	now := time.Now().UnixMilli()
+	text, err := json.Marshal(map[string]any{
+		"format": format, "now_ms": max(0, now+before.clockOffset), "saved_at_unix_ms": now, "last_number": after.LastNumber,
+		"instances": before.instancesText, "load_balancers": sorted(after.LoadBalancers), "routes": sorted(after.Routes),
+	})
+	if err == nil {
+		err = os.WriteFile(c.path+".new", text, 0o644)
+	}
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(c.path + ".new")
+	}
+	if err == nil {
+		err = os.Rename(c.path+".new", c.path)
+	}
+	if err == nil && write.Line != "" {
+		err = appendLine(c.path+".writes", write.Line)
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if err != nil {
+		return unavailable("%s: the state file cannot be written: %v", c.path, err)
+	}
+	if c.file != nil {
+		c.state, c.file = &after, info
+	}
+	return nil
+}
+
+func sorted[T any](objects map[string]T) []T {
+	list := []T{}
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
+		list = append(list, objects[key])
+	}
+	return list
+}
+
+func appendLine(path, line string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(line + "\n")
+	return errors.Join(err, file.Close())
+}
+
+func (c *Cloud) json(suffix string, content any) error {
+	text, err := os.ReadFile(c.path + suffix)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, content)
+	}
+	if err != nil {
+		return unavailable("%s%s cannot be read: %v", c.path, suffix, err)
+	}
+	return nil
+}
