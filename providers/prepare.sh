@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Makes a provider ready to run (python or go) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it. What it needs is installed or built under
+# target/, in the versions that are pinned; a second time that takes a moment.
+set -euo pipefail
+cd "$(dirname "$0")"
+work=${CARGO_TARGET_DIR:-$PWD/../target}
+mkdir -p "$work/providers"
+work=$(cd "$work/providers" && pwd)
+fail() {
+  echo "$1" >&2
+  exit 1
+}
+# One at a time: tests run side by side. What children print goes to stderr: only the command is printed.
+exec 8>"$work/lock" 9>&1 1>&2
+flock 8
+case ${1:-} in
+  python)
+    python=${PYTHON:-python3}
+    command -v "$python" >/dev/null || fail "missing: Python 3.11 or newer (python3): install it from your distribution, or name it in PYTHON"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "too old: $("$python" --version): the provider in Python needs 3.11 or newer; name one in PYTHON"
+    "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "missing: the modules venv and ensurepip of Python (Debian: apt-get install python3-venv)"
+    venv=$work/python
+    wanted=$("$python" -c 'import sys; print(sys.executable, sys.version)' | cat - python/requirements*.txt | sha256sum)
+    if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$wanted" ]; then
+      echo "installing what the provider in Python needs ..."
+      rm -rf "$venv"
+      "$python" -m venv "$venv"
+      for requirements in requirements.txt requirements-dev.txt; do
+        "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "python/$requirements" ||
+          fail "python/$requirements could not be installed: is PyPI reachable?"
+      done
+      echo "$wanted" >"$venv/stamp"
+    fi
+    contract=$(sha256sum ../proto/cloudprovider/v1alpha1/*.proto python/generate.py "$venv/stamp")
+    if [ ! -e python/cloudprovider ] || [ "$(cat "$venv/contract" 2>/dev/null)" != "$contract" ]; then
+      "$venv/bin/python" python/generate.py
+      echo "$contract" >"$venv/contract"
+    fi
+    echo "$venv/bin/python $PWD/python/provider.py" >&9
+    ;;
+  go)
+    command -v go >/dev/null || fail "missing: Go 1.26 or newer (go): install it from https://go.dev/dl"
+    version=$(go env GOVERSION | sed 's/^go//')
+    [ "$(printf '%s\n' 1.26 "$version" | sort -V | head -n 1)" = 1.26 ] || fail "too old: Go $version: the provider in Go needs 1.26 or newer, from https://go.dev/dl"
+    (cd go && GOWORK=off go build -trimpath -buildvcs=false -o "$work/go-provider" ./sample) || fail "the provider in Go could not be built: is the Go module proxy reachable?"
+    echo "$work/go-provider" >&9
+    ;;
+  *) fail "give python or go" ;;
+esac

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs the providers' own tests: `providers/test.sh [python|go …]`, all of them unless named.
+set -euo pipefail
+cd "$(dirname "$0")"
+[ $# -gt 0 ] || set -- python go
+for name in "$@"; do
+  command=$(./prepare.sh "$name")
+  echo "== $name"
+  case $name in
+    python) (cd python && "${command%% *}" -m pytest --quiet -p no:cacheprovider) ;;
+    go) (cd go && GOWORK=off go vet ./sample && GOWORK=off go test ./sample) ;;
+  esac
+done
