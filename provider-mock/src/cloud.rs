@@ -5,11 +5,12 @@ mod instances;
 mod objects;
 mod settings;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use cloud_provider_api::v1alpha1 as pb;
 use provider_sdk::{Change, Health};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,6 +19,7 @@ use crate::calls::CallLog;
 use crate::error::{CloudError, FixtureError, StartError};
 use crate::faults::Faults;
 use crate::fixture::Fixture;
+use crate::lies::Twists;
 use crate::load_balancers::LoadBalancer;
 use crate::routes::Route;
 use crate::store::{LOOK, Lock, NEIGHBOUR, Objects, SECTIONS, Section, Store};
@@ -59,6 +61,13 @@ pub(crate) struct State {
     pub(crate) calls: CallLog,
     pub(crate) health: Health,
     pub(crate) weather: Weather,
+    pub(crate) twists: Twists,
+    /// Whom the provider was initialised for, to the layer's knowledge.
+    pub(crate) initialized: Option<String>,
+    /// What twisted answers count.
+    pub(crate) last_lie: u64,
+    /// What was first said about each Node, for the twist that repeats it.
+    pub(crate) first_answers: BTreeMap<String, pb::Instance>,
     /// Answer NOT_INITIALIZED until the next Initialize.
     pub(crate) forgot_initialize: bool,
     hints: VecDeque<(u64, Change)>,
@@ -142,6 +151,10 @@ impl Cloud {
                     calls: CallLog::default(),
                     health: Health::ready(),
                     weather: Weather::default(),
+                    twists: Twists::default(),
+                    initialized: None,
+                    last_lie: 0,
+                    first_answers: BTreeMap::new(),
                     forgot_initialize: false,
                     hints: VecDeque::new(),
                     cloud_writes: 0,

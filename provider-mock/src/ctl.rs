@@ -24,6 +24,7 @@ use crate::control::pb::RunRequest;
 use crate::control::pb::control_service_client::ControlServiceClient;
 use crate::error::StartError;
 use crate::fixture::Fixture;
+use crate::lies::Lie;
 
 /// How long a command may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,12 +37,13 @@ pub async fn main() -> ExitCode {
             endpoint,
             cloud,
             state,
+            fault,
             log_level,
         } => {
             if let Err(error) = log(&log_level) {
                 Err(error)
             } else {
-                serve(&endpoint, cloud, state)
+                serve(&endpoint, cloud, state, &fault)
                     .await
                     .map_err(|error| error.to_string())
             }
@@ -52,7 +54,11 @@ pub async fn main() -> ExitCode {
             command,
         } => ctl(&endpoint, json, *command).await,
         Verb::File(args) => file::run(*args).and_then(|text| print(&text)),
-        Verb::Faults => print(&tables::kinds()),
+        Verb::Faults => print(&format!(
+            "Named faults, for `serve --fault NAME`:\n\n{}\n\nKinds of scripted faults, for the YAML file and `ctl fault set RPC KIND`:\n\n{}",
+            tables::lies(),
+            tables::kinds()
+        )),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -79,12 +85,23 @@ async fn serve(
     endpoint: &str,
     cloud: Option<PathBuf>,
     state: Option<PathBuf>,
+    lies: &[&Lie],
 ) -> Result<(), StartError> {
     let fixture = match cloud {
         Some(path) => Fixture::load(&path)?,
         None => Fixture::default(),
     };
     let cloud = Cloud::open_when_free(fixture, state.as_deref()).await?;
+    for lie in lies {
+        cloud
+            .tell(lie.name)
+            .map_err(|error| StartError::Serve(error.to_string()))?;
+        tracing::warn!(
+            fault = lie.name,
+            "the provider breaks the contract: {}",
+            lie.what
+        );
+    }
     tracing::info!(instances = cloud.instance_count(), "the cloud stands");
     crate::server::serve(cloud, endpoint).await
 }

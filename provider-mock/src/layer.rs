@@ -15,6 +15,7 @@ use tower::{Layer, Service};
 use crate::calls::CallEntry;
 use crate::cloud::Cloud;
 use crate::faults::{Fault, FaultKind, When, rewrite, status_name};
+use crate::lies::{Twist, answers, calls};
 use crate::messages::{self, Subjects};
 
 type Request = http::Request<Body>;
@@ -122,13 +123,18 @@ impl FaultLayer {
     fn until_the_end(&self, response: Response, record: Option<Record>) -> Response {
         let (parts, body) = response.into_parts();
         let end = self.streams.clone();
+        let outlives = self.cloud.twisted(Twist::WatchOutlives);
         let frames = futures::stream::unfold(Some((body, record)), move |state| {
             let end = end.clone();
             async move {
                 let (mut body, mut record) = state?;
                 let (frame, goes_on) = tokio::select! {
-                    frame = body.frame() => (frame, true),
-                    () = end.cancelled() => (Some(Ok(http_body::Frame::trailers(ok_trailers()))), false),
+                    frame = body.frame() => match frame {
+                        Some(Ok(frame)) if outlives && frame.is_trailers() => std::future::pending().await,
+                        None if outlives => std::future::pending().await,
+                        frame => (frame, true),
+                    },
+                    () = end.cancelled(), if !outlives => (Some(Ok(http_body::Frame::trailers(ok_trailers()))), false),
                 };
                 if let Some(record) = record.as_mut().filter(|_| !goes_on || frame.is_none()) {
                     record.outcome("ok");
@@ -146,7 +152,7 @@ impl FaultLayer {
         mut inner: S,
     ) -> Result<Response, StdError>
     where
-        S: Service<Request, Response = Response>,
+        S: Service<Request, Response = Response> + Clone,
         S::Error: Into<StdError>,
     {
         let began = Instant::now();
@@ -154,9 +160,14 @@ impl FaultLayer {
         let (parts, body) = request.into_parts();
         // Where the request does not come through, nobody waits for the answer either.
         let bytes = body.collect().await?.to_bytes();
-        let subjects = frames(&bytes)
-            .and_then(|messages| messages.first().map(|message| Subjects::of(rpc, message)))
-            .unwrap_or_default();
+        let request_message = frames(&bytes).and_then(|messages| messages.first().cloned());
+        let subjects = request_message
+            .as_ref()
+            .map(|message| Subjects::of(rpc, message));
+        let (request_message, subjects) = (
+            request_message.unwrap_or_default(),
+            subjects.unwrap_or_default(),
+        );
         let (latency, faults) = self.cloud.begin_call(rpc, &subjects.matched);
         let mut record = Record {
             cloud: self.cloud.clone(),
@@ -194,8 +205,13 @@ impl FaultLayer {
             }
             return Ok(self.instead(rpc, fault, &mut record).await);
         }
+        if let Err(status) = calls::before(&self.cloud, rpc).await {
+            record.outcome(format!("status:{}", status_name(status.code())));
+            return Ok(status.into_http());
+        }
         if rpc == "Initialize" {
             self.cloud.state().forgot_initialize = false;
+            calls::initialized(&self.cloud, &request_message);
         } else if messages::needs_initialize(rpc) && self.cloud.state().forgot_initialize {
             record.outcome("failed:NOT_INITIALIZED");
             let failure = provider_sdk::FailureCode::NotInitialized;
@@ -211,6 +227,12 @@ impl FaultLayer {
             .collect();
         let (bytes, left_out) = messages::without_items(rpc, &bytes, &failed_items);
         let request = Request::from_parts(parts, Body::new(http_body_util::Full::new(bytes)));
+        if rpc != "Initialize"
+            && let Some(own) = calls::own_initialize(&self.cloud, &request_message)
+        {
+            let answer = inner.call(own).await.map_err(Into::into)?;
+            answer.into_body().collect().await?;
+        }
         let response = inner.call(request).await.map_err(Into::into)?;
         if rpc == "WatchChanges" {
             return Ok(self.until_the_end(response, Some(record)));
@@ -229,11 +251,12 @@ impl FaultLayer {
         let code =
             tonic::Status::from_header_map(status).map_or(tonic::Code::Ok, |status| status.code());
         let messages = frames(&body).unwrap_or_default();
-        let answers = faults.iter().filter(|fault| {
+        let scripted = faults.iter().filter(|fault| {
             fault.kind.row().when == When::Answer || fault.kind == FaultKind::Failure
         });
-        let mut answers = answers.peekable();
-        if code != tonic::Code::Ok || (answers.peek().is_none() && left_out.is_empty()) {
+        let mut scripted = scripted.peekable();
+        let changes = scripted.peek().is_some() || !left_out.is_empty();
+        if code != tonic::Code::Ok || (!changes && self.cloud.twists().none()) {
             record.outcome(if code == tonic::Code::Ok {
                 messages::outcome(rpc, &messages)
             } else {
@@ -249,7 +272,14 @@ impl FaultLayer {
         }
         let mut messages: Vec<Vec<u8>> = messages.into_iter().map(Vec::from).collect();
         messages = messages::with_items(rpc, messages, &left_out);
-        for fault in answers {
+        messages = match answers::twist(&self.cloud, rpc, &request_message, messages) {
+            Ok(messages) => messages,
+            Err(status) => {
+                record.outcome(format!("status:{}", status_name(status.code())));
+                return Ok(status.into_http());
+            }
+        };
+        for fault in scripted {
             messages = rewrite::rewrite(rpc, fault, messages);
         }
         let rewritten: Vec<Bytes> = messages
@@ -257,7 +287,13 @@ impl FaultLayer {
             .map(|message| Bytes::copy_from_slice(message))
             .collect();
         record.outcome(messages::outcome(rpc, &rewritten));
-        Ok(respond(&messages))
+        let response = respond(&messages);
+        let drips = rpc == "Probe" && self.cloud.twisted(Twist::SlowDrip);
+        Ok(if drips {
+            calls::drip(response)
+        } else {
+            response
+        })
     }
 
     /// What comes in place of the answer.

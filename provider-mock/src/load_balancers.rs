@@ -9,6 +9,7 @@ use provider_sdk::{Failure, Ownership, Service};
 use serde::{Deserialize, Serialize};
 
 use crate::fixture::{AddressMode, Addressing};
+use crate::lies::{Twist, Twists};
 
 pub(crate) use valid::check;
 
@@ -131,6 +132,26 @@ impl LoadBalancerConfig {
     }
 }
 
+impl LoadBalancerConfig {
+    /// What was there before and is not asked for any more stays.
+    fn keep(&mut self, before: Self) {
+        if self.source_ranges.is_empty() {
+            self.source_ranges = before.source_ranges;
+        }
+        if self.session_affinity == "None" && !before.session_affinity.is_empty() {
+            self.session_affinity = before.session_affinity;
+        }
+        for (key, value) in before.annotations {
+            self.annotations.entry(key).or_insert(value);
+        }
+        for port in before.ports {
+            if !self.ports.contains(&port) {
+                self.ports.push(port);
+            }
+        }
+    }
+}
+
 /// Who asks, and for which Service.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asker<'a> {
@@ -140,6 +161,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) previous: &'a [String],
     pub(crate) service: &'a Service,
     pub(crate) handle: Option<&'a str>,
+    /// How its provider lies.
+    pub(crate) twists: Twists,
 }
 
 impl Asker<'_> {
@@ -149,11 +172,28 @@ impl Asker<'_> {
     }
 
     pub(crate) fn ownership(&self, load_balancer: &LoadBalancer) -> Ownership {
+        if self.takes_for_ours(load_balancer) {
+            return Ownership::Ours;
+        }
         match &load_balancer.owner {
             None => Ownership::Unmarked,
             Some(mark) if self.owns(mark) => Ownership::Ours,
             Some(_) => Ownership::Foreign,
         }
+    }
+
+    /// Whether a twist makes it ours.
+    fn takes_for_ours(&self, load_balancer: &LoadBalancer) -> bool {
+        let same_uid = |mark: &Mark| mark.uid == self.service.uid;
+        let named = self.handle == Some(load_balancer.handle.as_str());
+        (self.twists.has(Twist::FollowsHandle) && named)
+            || (self.twists.has(Twist::AdoptsForeign)
+                && load_balancer.owner.as_ref().is_some_and(same_uid))
+    }
+
+    /// Whether it can be found by its mark.
+    fn finds_by_mark(&self) -> bool {
+        !self.twists.has(Twist::NeedsHandle)
     }
 
     fn mark(&self) -> Mark {
@@ -219,10 +259,12 @@ impl LoadBalancers {
     pub(crate) fn find(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let by_handle = asker.handle.and_then(|handle| self.by_handle.get(handle));
         let by_mark = || {
-            self.by_handle
-                .values()
-                .find(|lb| asker.ownership(lb) == Ownership::Ours)
+            let mut all = self.by_handle.values();
+            all.find(|lb| asker.finds_by_mark() && asker.ownership(lb) == Ownership::Ours)
         };
+        if by_handle.is_none() && !asker.finds_by_mark() {
+            return None;
+        }
         by_handle.or_else(by_mark).or_else(|| self.like(asker))
     }
 
@@ -234,7 +276,7 @@ impl LoadBalancers {
             None => Ok(self
                 .by_handle
                 .values()
-                .find(|lb| asker.ownership(lb) == Ownership::Ours)),
+                .find(|lb| asker.finds_by_mark() && asker.ownership(lb) == Ownership::Ours)),
         }
     }
 
@@ -262,11 +304,14 @@ impl LoadBalancers {
         adopt_unmarked: bool,
         addressing: &Addressing,
     ) -> Result<EnsurePlan, Failure> {
-        let found = self.find(asker);
+        let found = self
+            .find(asker)
+            .filter(|_| !asker.twists.has(Twist::MakesAnother));
         if let Some(lb) = found {
             match asker.ownership(lb) {
                 Ownership::Ours => {}
-                Ownership::Unmarked if adopt_unmarked => {}
+                Ownership::Unmarked
+                    if adopt_unmarked || asker.twists.has(Twist::AdoptsUnmarked) => {}
                 Ownership::Unmarked | Ownership::Foreign => return Err(not_ours(lb, asker)),
             }
             if lb.gone_at_ms.is_some() {
@@ -277,7 +322,10 @@ impl LoadBalancers {
             name: native_name(&asker.service.uid),
             ..LoadBalancer::default()
         });
-        wanted.config = LoadBalancerConfig::of(asker.service);
+        let before = std::mem::replace(&mut wanted.config, LoadBalancerConfig::of(asker.service));
+        if asker.twists.has(Twist::KeepsCleared) {
+            wanted.config.keep(before);
+        }
         if let Some(targets) = targets {
             wanted.targets = targets;
         }
@@ -288,9 +336,15 @@ impl LoadBalancers {
         }
         match found {
             // A former owner's mark alone is no reason to write (LB-8); it is marked anew with the next write.
-            Some(lb) if *lb == wanted && lb.owner.is_some() => Ok(EnsurePlan::AsAsked(wanted)),
+            Some(lb)
+                if *lb == wanted
+                    && lb.owner.is_some()
+                    && !asker.twists.has(Twist::AlwaysWrites) =>
+            {
+                Ok(EnsurePlan::AsAsked(wanted))
+            }
             _ => {
-                wanted.owner = Some(asker.mark());
+                wanted.owner = (!asker.twists.has(Twist::NoMark)).then(|| asker.mark());
                 Ok(EnsurePlan::Write(wanted))
             }
         }

@@ -15,6 +15,7 @@ use provider_sdk::{
 use crate::cloud::{Cloud, State};
 use crate::error::CloudError;
 use crate::instances::Found;
+use crate::lies::Twist;
 
 /// A provider of this cloud.
 #[derive(Debug, Clone)]
@@ -57,8 +58,7 @@ impl Provider for MockProvider {
         let mut info =
             ProviderInfo::new(&provider.name, &provider.version).node_projection(NodeProjection {
                 label_keys: provider.node_labels.clone(),
-                field_groups: provider
-                    .node_readiness
+                field_groups: (provider.node_readiness || self.cloud.twisted(Twist::ReadyAbsent))
                     .then_some(NodeFieldGroup::Readiness)
                     .into_iter()
                     .collect(),
@@ -230,6 +230,8 @@ impl Changes for MockProvider {
             latest
         } else if let Some(number) = self.cloud.hint_number(resume_token) {
             number
+        } else if self.cloud.twisted(Twist::TokenIgnored) {
+            latest
         } else {
             hints.send(Change::Resync, self.cloud.token(latest)).await?;
             latest

@@ -15,6 +15,7 @@ use crate::control::{Control, pb::control_service_server::ControlServiceServer};
 use crate::error::StartError;
 use crate::fixture::Fixture;
 use crate::layer::{Death, FaultLayer};
+use crate::lies::{Front, Twist};
 use crate::provider::MockProvider;
 
 /// How long calls in flight may take after [`Mock::shutdown`].
@@ -244,12 +245,25 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
     let death = Process {
         connections: connections.clone(),
     };
+    let (behind, _front) = front(&cloud, endpoint)?;
     server(&cloud, Arc::new(death), CancellationToken::new())
         .connections(connections)
-        .endpoint(endpoint)
+        .endpoint(behind.as_deref().unwrap_or(endpoint))
         .serve_until_signal()
         .await
         .map_err(|error| StartError::Serve(error.to_string()))
+}
+
+/// With the twist that asks for it: a socket in front that gives some connections garbage, and where the provider itself is then to be served.
+fn front(cloud: &Cloud, endpoint: &str) -> Result<(Option<String>, Option<Front>), StartError> {
+    if !cloud.twisted(Twist::SocketGarbage) {
+        return Ok((None, None));
+    }
+    let path = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
+    let behind = path.with_extension("behind");
+    let front = Front::serve(path, &behind)
+        .map_err(|error| StartError::Serve(format!("{}: {error}", path.display())))?;
+    Ok((Some(format!("unix://{}", behind.display())), Some(front)))
 }
 
 /// The SDK's server with the mock's layer and control service.

@@ -291,3 +291,32 @@ fn the_cloud_for_a_conformance_run_has_what_its_suite_file_says() {
         fixture.clusters[cluster["name"].as_str().unwrap()]
     );
 }
+
+#[test]
+fn a_named_fault_is_listed_and_one_that_is_none_gets_the_nearest() {
+    let output = Command::new(BINARY).arg("faults").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for lie in provider_mock::Lie::all() {
+        let named = format!("{} ", lie.name);
+        let mut rows = text.lines();
+        let row = rows.find(|line| line.trim_start().starts_with(&named));
+        let row = row.unwrap_or_else(|| panic!("{named}is not listed"));
+        assert!(row.contains(lie.check), "{row}");
+    }
+    let (named, kinds) = text.split_once("Kinds of scripted faults").unwrap();
+    assert!(named.contains("serve --fault") && kinds.contains("results-swapped"));
+    let output = Command::new(BINARY)
+        .args(["serve", "--fault", "absent-on-throtle"])
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    for word in [
+        "--fault",
+        "absent-on-throtle",
+        "\"absent-on-throttle\"",
+        "provider-mock faults",
+    ] {
+        assert!(error.contains(word), "{word:?} is not in: {error}");
+    }
+}

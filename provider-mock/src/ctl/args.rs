@@ -10,6 +10,7 @@ use crate::duration::HumanDuration;
 use crate::faults::FaultKind;
 use crate::fixture::failure_code;
 use crate::instances::{Address, Power};
+use crate::lies::Lie;
 
 /// A cloud in memory behind the provider contract.
 #[derive(Debug, Parser)]
@@ -33,6 +34,9 @@ pub enum Verb {
         /// Where the cloud is kept across restarts; its objects go before those of the YAML file.
         #[arg(long, value_name = "FILE")]
         state: Option<PathBuf>,
+        /// Break the contract in this way; may be repeated. `provider-mock faults` prints the ways.
+        #[arg(long, value_name = "NAME", value_parser = fault_name)]
+        fault: Vec<&'static Lie>,
         /// error, warn, info, debug, trace, or a filter of `tracing`.
         #[arg(long, default_value = "info")]
         log_level: String,
@@ -51,7 +55,7 @@ pub enum Verb {
     },
     /// Change or show a cloud in its state file, offline: for the hooks of providers that share it.
     File(Box<super::file::FileArgs>),
-    /// Print the table of all kinds of faults.
+    /// Print the named faults of `serve --fault`, and the kinds of scripted faults of the YAML file and of `ctl fault set`.
     Faults,
 }
 
@@ -351,6 +355,10 @@ pub enum FaultVerb {
         /// Its number.
         id: Option<u64>,
     },
+}
+
+fn fault_name(text: &str) -> Result<&'static Lie, String> {
+    Lie::find(text)
 }
 
 /// How every operation of the cloud fails; `NONE` where none does.

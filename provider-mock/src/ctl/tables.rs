@@ -8,6 +8,7 @@ use super::commands::Shows;
 use crate::control::{CallReport, NumberedFault};
 use crate::faults::KINDS;
 use crate::instances::{Address, Instance};
+use crate::lies::Lie;
 use crate::load_balancers::LoadBalancer;
 use crate::routes::Route;
 
@@ -226,6 +227,31 @@ fn calls(report: &CallReport) -> String {
     format!(
         "{counts}\n\nmutating calls: {}\ncloud writes: {}\n\n{last}",
         report.mutating_calls, report.cloud_writes
+    )
+}
+
+/// The table of all named faults.
+pub(crate) fn lies() -> String {
+    table(
+        &["FAULT", "BREAKS", "FOUND BY", "WHAT IT DOES"],
+        Lie::all().map(|lie| {
+            let rules: Vec<_> = lie.rules.iter().map(ToString::to_string).collect();
+            let nothing = lie.rules.is_empty();
+            vec![
+                lie.name.into(),
+                if nothing {
+                    "nothing".into()
+                } else {
+                    rules.join(" ")
+                },
+                if nothing {
+                    "-".into()
+                } else {
+                    lie.check.into()
+                },
+                lie.what.into(),
+            ]
+        }),
     )
 }
 

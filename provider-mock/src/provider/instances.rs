@@ -11,6 +11,7 @@ use super::MockProvider;
 use crate::cloud::State;
 use crate::fixture::Fixture;
 use crate::instances::{self as cloud, Address, Found, Power};
+use crate::lies::Twist;
 
 /// When to ask again for an instance that the cloud does not show yet.
 const PENDING_RETRY: Duration = Duration::from_secs(1);
@@ -81,7 +82,10 @@ impl ListInstances for MockProvider {
 fn looked_up(state: &State, node: &Node, query: &InstanceQuery) -> Instance {
     let prefixes = &state.settings.provider.provider_id_prefixes;
     let instances = &state.objects.instances;
-    match instances.look_up(&node.name, node.provider_id.as_deref(), prefixes) {
+    let id = node.provider_id.as_deref();
+    let by_name = state.twists.has(Twist::NameFirst) && instances.by_name(&node.name).is_some();
+    let id = id.filter(|_| !by_name);
+    match instances.look_up(&node.name, id, prefixes) {
         Found::Absent => Instance::absent(),
         Found::Pending => Instance::pending(PENDING_RETRY),
         Found::Unmanaged => Instance::unmanaged(),

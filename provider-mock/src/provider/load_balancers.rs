@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use provider_sdk::{
     Answer, Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Event, Failure,
-    GetLoadBalancer, Ingress, IpMode, ListLoadBalancers, ListedLoadBalancer, LoadBalancer,
-    LoadBalancerOptions, LoadBalancerResult, LoadBalancerStatus, LoadBalancers, Node, Notes,
-    Ownership, Pending, Service, ServiceFeature, ServiceRef, TargetScope, UpdateLoadBalancer,
-    Updated, async_trait,
+    FailureCode, GetLoadBalancer, Ingress, IpMode, ListLoadBalancers, ListedLoadBalancer,
+    LoadBalancer, LoadBalancerOptions, LoadBalancerResult, LoadBalancerStatus, LoadBalancers, Node,
+    Notes, Ownership, Pending, Service, ServiceFeature, ServiceRef, TargetScope,
+    UpdateLoadBalancer, Updated, async_trait,
 };
 
 use super::{MockProvider, not_saved};
 use crate::cloud::State;
 use crate::fixture::{self, AddressMode, Addressing, Fixture, ServiceBehaviour};
+use crate::lies::{Twist, Twists};
 use crate::load_balancers::{self as cloud, Asker, EnsurePlan};
 
 /// What the user of a Service asks of the mock.
@@ -33,88 +34,51 @@ impl MockProvider {
     async fn begin(&self, call: &Call) -> Result<Begun<'_>, Failure> {
         self.reach(call).await?;
         call.before_write().await?;
+        Ok(self.begun())
+    }
+
+    fn begun(&self) -> Begun<'_> {
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
         state.objects.load_balancers.settle(now_ms);
         let settings = Arc::clone(&state.settings);
-        Ok(Begun {
+        Begun {
             state,
             settings,
             now_ms,
-        })
-    }
-}
-
-#[async_trait]
-impl LoadBalancers for MockProvider {
-    async fn get(
-        &self,
-        call: &Call,
-        request: &GetLoadBalancer,
-    ) -> LoadBalancerResult<LoadBalancer> {
-        self.reach(call).await?;
-        let now_ms = self.cloud.now_ms();
-        let mut state = self.cloud.state();
-        state.objects.load_balancers.settle(now_ms);
-        let asker = asker(call, &request.service, request.handle.as_deref());
-        let all = &state.objects.load_balancers;
-        let Some(found) = all.find(&asker) else {
-            return Ok(LoadBalancer::absent().into());
-        };
-        let ownership = asker.ownership(found);
-        let shown = if found.remnant || found.gone_at_ms.is_some() {
-            LoadBalancer::remnants(ownership, &found.name)
-        } else {
-            let status = status(found, &state.settings.addressing);
-            let mut shown = LoadBalancer::present(ownership, &found.name, status);
-            if state.settings.capabilities.load_balancers.in_sync {
-                let targets = targets(&state.settings, request.targets.as_deref());
-                let plan = targets.and_then(|(targets, errors)| {
-                    let plan =
-                        all.plan_ensure(&asker, targets, false, &state.settings.addressing)?;
-                    Ok((plan, errors.is_empty()))
-                });
-                let in_sync = found.ready_at_ms <= now_ms
-                    && matches!(plan, Ok((EnsurePlan::AsAsked(_), true)))
-                    && cloud::check(
-                        &request.service,
-                        &state.settings.capabilities.load_balancers,
-                    )
-                    .is_ok()
-                    && !behaviour(&state.settings, &request.service).handled_elsewhere;
-                shown = shown.in_sync(in_sync);
-            }
-            shown
-        };
-        let handle = (ownership == Ownership::Ours).then(|| found.handle.clone());
-        Ok(answer(shown, &state.settings, &request.service, handle))
+        }
     }
 
-    async fn ensure(
-        &self,
+    /// Makes it as asked, at one moment.
+    fn ensure_in(
         call: &Call,
         request: &EnsureLoadBalancer,
+        begun: Begun<'_>,
     ) -> LoadBalancerResult<Ensured> {
         let service = &request.service;
         let Begun {
             mut state,
             settings,
             now_ms,
-        } = self.begin(call).await?;
+        } = begun;
         if behaviour(&settings, service).handled_elsewhere {
             return Ok(answer(Ensured::HandledElsewhere, &settings, service, None));
         }
         cloud::check(service, &settings.capabilities.load_balancers)
             .map_err(|failure| answer(failure, &settings, service, None))?;
         let (targets, errors) = targets(&settings, request.targets.as_deref())?;
-        let asker = asker(call, service, request.handle.as_deref());
+        let targets = taken(targets, state.twists);
+        let asker = asker(call, service, request.handle.as_deref(), state.twists);
         let adopt = request.adopt_unmarked;
         let plan =
             state
                 .objects
                 .load_balancers
                 .plan_ensure(&asker, targets, adopt, &settings.addressing);
-        let plan = plan.map_err(|failure| answer(failure, &settings, service, None))?;
+        let plan = plan.map_err(|failure| {
+            touch(&mut state, &asker, &failure, now_ms);
+            answer(failure, &settings, service, None)
+        })?;
         let load_balancer = match plan {
             EnsurePlan::AsAsked(load_balancer) => load_balancer,
             EnsurePlan::Deleting(load_balancer) => {
@@ -159,6 +123,82 @@ impl LoadBalancers for MockProvider {
         answer.notes.target_errors = errors;
         Ok(answer)
     }
+}
+
+#[async_trait]
+impl LoadBalancers for MockProvider {
+    async fn get(
+        &self,
+        call: &Call,
+        request: &GetLoadBalancer,
+    ) -> LoadBalancerResult<LoadBalancer> {
+        self.reach(call).await?;
+        let now_ms = self.cloud.now_ms();
+        let mut state = self.cloud.state();
+        state.objects.load_balancers.settle(now_ms);
+        let asker = asker(
+            call,
+            &request.service,
+            request.handle.as_deref(),
+            state.twists,
+        );
+        let all = &state.objects.load_balancers;
+        let Some(found) = all.find(&asker) else {
+            return Ok(LoadBalancer::absent().into());
+        };
+        let ownership = asker.ownership(found);
+        let shown = if found.remnant || found.gone_at_ms.is_some() {
+            LoadBalancer::remnants(ownership, &found.name)
+        } else {
+            let status = status(found, &state.settings.addressing);
+            let mut shown = LoadBalancer::present(ownership, &found.name, status);
+            if state.settings.capabilities.load_balancers.in_sync {
+                let targets = targets(&state.settings, request.targets.as_deref());
+                let plan = targets.and_then(|(targets, errors)| {
+                    let targets = taken(targets, state.twists);
+                    let plan =
+                        all.plan_ensure(&asker, targets, false, &state.settings.addressing)?;
+                    Ok((plan, errors.is_empty()))
+                });
+                let in_sync = found.ready_at_ms <= now_ms
+                    && matches!(plan, Ok((EnsurePlan::AsAsked(_), true)))
+                    && cloud::check(
+                        &request.service,
+                        &state.settings.capabilities.load_balancers,
+                    )
+                    .is_ok()
+                    && !behaviour(&state.settings, &request.service).handled_elsewhere;
+                shown = shown.in_sync(in_sync);
+            }
+            shown
+        };
+        let handle = (ownership == Ownership::Ours).then(|| found.handle.clone());
+        if state.twists.has(Twist::GetWrites) {
+            let line = format!("note that load balancer {} was looked at", found.handle);
+            state.wrote(line);
+        }
+        Ok(answer(shown, &state.settings, &request.service, handle))
+    }
+
+    async fn ensure(
+        &self,
+        call: &Call,
+        request: &EnsureLoadBalancer,
+    ) -> LoadBalancerResult<Ensured> {
+        if self.cloud.twisted(Twist::GoesOn) {
+            // Nobody ends this task when the call ends.
+            let (provider, call, request) = (self.clone(), call.clone(), request.clone());
+            let work = tokio::spawn(async move {
+                tokio::time::sleep(provider.cloud.weather().delay()).await;
+                Self::ensure_in(&call, &request, provider.begun())
+            });
+            return work
+                .await
+                .unwrap_or_else(|error| Err(Failure::internal(error.to_string()).into()));
+        }
+        let begun = self.begin(call).await?;
+        Self::ensure_in(call, request, begun)
+    }
 
     async fn update(
         &self,
@@ -175,13 +215,19 @@ impl LoadBalancers for MockProvider {
             return Ok(answer(Updated::HandledElsewhere, &settings, service, None));
         }
         let (wanted, errors) = targets(&settings, Some(&request.targets))?;
-        let asker = asker(call, service, request.handle.as_deref());
-        let found = state.objects.load_balancers.find_own(&asker)?.cloned();
+        let asker = asker(call, service, request.handle.as_deref(), state.twists);
+        let found = state.objects.load_balancers.find_own(&asker);
+        let found = found.map(Option::<&_>::cloned).inspect_err(|failure| {
+            touch(&mut state, &asker, failure, now_ms);
+        })?;
         let Some(mut found) = found.filter(|lb| lb.gone_at_ms.is_none() && !lb.remnant) else {
+            if state.twists.has(Twist::UpdateOfAbsentDone) {
+                return Ok(answer(Updated::Done, &settings, service, None));
+            }
             let name = format!("{}/{}", service.namespace, service.name);
             return Err(Failure::not_found(format!("Service {name} has no load balancer")).into());
         };
-        let wanted = wanted.unwrap_or_default();
+        let wanted = taken(wanted, state.twists).unwrap_or_else(|| found.targets.clone());
         if found.targets != wanted {
             found.targets = wanted;
             if let Some(owner) = &mut found.owner {
@@ -219,8 +265,19 @@ impl LoadBalancers for MockProvider {
         if behaviour.handled_elsewhere {
             return Ok(answer(Deleted::HandledElsewhere, &settings, service, None));
         }
-        let asker = asker(call, service, request.handle.as_deref());
-        let Some(mut found) = state.objects.load_balancers.find_own(&asker)?.cloned() else {
+        let asker = asker(call, service, request.handle.as_deref(), state.twists);
+        let found = state.objects.load_balancers.find_own(&asker);
+        let found = found.map(Option::<&_>::cloned).inspect_err(|failure| {
+            touch(&mut state, &asker, failure, now_ms);
+        })?;
+        if found.is_none() && state.twists.has(Twist::DeleteOfAbsentFails) {
+            let name = format!("{}/{}", service.namespace, service.name);
+            return Err(Failure::internal(format!(
+                "Service {name} has no load balancer to delete"
+            ))
+            .into());
+        }
+        let Some(mut found) = found.filter(|_| !state.twists.has(Twist::DeleteLeaves)) else {
             return Ok(answer(Deleted::Done, &settings, service, None));
         };
         if behaviour.retain {
@@ -317,12 +374,47 @@ impl ListLoadBalancers for MockProvider {
     }
 }
 
-fn asker<'a>(call: &'a Call, service: &'a Service, handle: Option<&'a str>) -> Asker<'a> {
+fn asker<'a>(
+    call: &'a Call,
+    service: &'a Service,
+    handle: Option<&'a str>,
+    twists: Twists,
+) -> Asker<'a> {
+    let forgets = twists.has(Twist::PreviousForgotten);
     Asker {
+        twists,
         owner_id: &call.cluster().owner_id,
-        previous: call.previous_owner_ids(),
+        previous: if forgets {
+            &[]
+        } else {
+            call.previous_owner_ids()
+        },
         service,
         handle,
+    }
+}
+
+/// The targets as a twist takes them.
+fn taken(targets: Option<Vec<String>>, twists: Twists) -> Option<Vec<String>> {
+    match targets {
+        Some(none) if none.is_empty() && twists.has(Twist::EmptyTargetsIgnored) => None,
+        None if twists.has(Twist::AbsentTargetsEmpty) => Some(Vec::new()),
+        targets => targets,
+    }
+}
+
+/// With the twist that answers CONFLICT and touches the other's load balancer all the same: does so.
+fn touch(state: &mut State, asker: &Asker<'_>, failure: &Failure, now_ms: u64) {
+    if !state.twists.has(Twist::ConflictButTouches) || failure.code() != FailureCode::Conflict {
+        return;
+    }
+    if let Some(mut theirs) = state.objects.load_balancers.find(asker).cloned() {
+        theirs.targets.clear();
+        let line = format!("take the targets from load balancer {}", theirs.handle);
+        // Whether it could be saved is not told to whom it does not belong.
+        if state.put_load_balancer(theirs, now_ms).is_ok() {
+            state.wrote(line);
+        }
     }
 }
 

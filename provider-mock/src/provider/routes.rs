@@ -5,6 +5,7 @@ use provider_sdk::{Answers, Call, Failure, Route, RouteOptions, Routes, async_tr
 use super::instances::{address, address_from};
 use super::{MockProvider, not_saved};
 use crate::cloud::State;
+use crate::lies::Twist;
 use crate::routes::{self as cloud, RouteWrite};
 
 #[async_trait]
@@ -43,12 +44,19 @@ impl Routes for MockProvider {
 
     async fn create_batch(&self, call: &Call, routes: &[Route]) -> Result<Answers<()>, Failure> {
         self.write(call, routes, |state, route| {
-            let wanted = wanted(call, route);
+            let mut wanted = wanted(call, route);
+            if state.twists.has(Twist::RouteNoMark) {
+                wanted.owner_id = None;
+            }
             let instances = &state.objects.instances;
-            state
+            let plan = state
                 .objects
                 .routes
-                .plan_create(wanted, instances, |owner| call.owns(owner))
+                .plan_create(wanted, instances, |owner| call.owns(owner))?;
+            if plan == RouteWrite::Nothing && state.twists.has(Twist::RouteExistsFails) {
+                return Err(Failure::internal("the route exists already"));
+            }
+            Ok(plan)
         })
         .await
     }
@@ -56,10 +64,15 @@ impl Routes for MockProvider {
     async fn delete_batch(&self, call: &Call, routes: &[Route]) -> Result<Answers<()>, Failure> {
         self.write(call, routes, |state, route| {
             let (name, cidr) = (&route.name, &route.destination_cidr);
-            state
+            let any = state.twists.has(Twist::ForeignRouteRemoved);
+            let plan = state
                 .objects
                 .routes
-                .plan_delete(name, cidr, |owner| call.owns(owner))
+                .plan_delete(name, cidr, |owner| any || call.owns(owner))?;
+            if plan == RouteWrite::Nothing && state.twists.has(Twist::RouteOfAbsentFails) {
+                return Err(Failure::internal("there is no such route"));
+            }
+            Ok(plan)
         })
         .await
     }

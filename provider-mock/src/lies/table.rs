@@ -1,0 +1,115 @@
+//! The table of lies, by service. `check` is the ID of the conformance check that finds the lie.
+
+mod instances;
+mod load_balancers;
+mod others;
+mod provider;
+
+use super::{Does, Lie};
+use crate::faults::{ALL_RPCS, Fault, FaultKind};
+
+/// All rows.
+pub(super) const SERVICES: [&[Lie]; 4] = [
+    instances::LIES,
+    provider::LIES,
+    load_balancers::LIES,
+    others::LIES,
+];
+
+/// What the layer and the provider do otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Twist {
+    LastResultMissing,
+    AbsentOnFailure,
+    ReadyAbsent,
+    StoppedAbsent,
+    ForeignAbsent,
+    Stale,
+    WholeBatchFails,
+    ForeignPrefix,
+    IdChanges,
+    NameFirst,
+    PartialList,
+    OkListOnFailure,
+    LazyInitialize,
+    AnyOwner,
+    BootIdChanges,
+    ScopeChanges,
+    ProbeWaitsForCloud,
+    ProbeWaitsForCalls,
+    ProbeAlwaysReady,
+    InfoNeedsCloud,
+    TokenIgnored,
+    WatchOutlives,
+    StatusOnFailure,
+    WrongCode,
+    LongTexts,
+    SlowDrip,
+    SocketGarbage,
+    MakesAnother,
+    GoesOn,
+    NeedsHandle,
+    NoMark,
+    PreviousForgotten,
+    AdoptsForeign,
+    AdoptsUnmarked,
+    FollowsHandle,
+    ConflictButTouches,
+    KeepsCleared,
+    AlwaysWrites,
+    EmptyTargetsIgnored,
+    AbsentTargetsEmpty,
+    DeleteLeaves,
+    DeleteOfAbsentFails,
+    UpdateOfAbsentDone,
+    GetWrites,
+    ForeignRouteRemoved,
+    RouteNoMark,
+    RouteOfAbsentFails,
+    RouteExistsFails,
+    BlackholesLeftOut,
+    UnknownDiskEmpty,
+    ForeignVolumeNotFound,
+}
+
+const fn twist(
+    name: &'static str,
+    what: &'static str,
+    rules: &'static [&'static str],
+    check: &'static str,
+    twist: Twist,
+) -> Lie {
+    Lie {
+        name,
+        what,
+        rules,
+        check,
+        does: Does::Twist(twist),
+    }
+}
+
+const fn script(
+    name: &'static str,
+    what: &'static str,
+    rules: &'static [&'static str],
+    check: &'static str,
+    faults: fn() -> Vec<Fault>,
+) -> Lie {
+    Lie {
+        name,
+        what,
+        rules,
+        check,
+        does: Does::Script(faults),
+    }
+}
+
+/// This fault in all calls that it can strike.
+fn everywhere(kind: FaultKind) -> Vec<Fault> {
+    vec![Fault::new(ALL_RPCS, kind)]
+}
+
+/// This fault in all calls of these RPCs.
+fn of(rpcs: &[&str], kind: FaultKind) -> Vec<Fault> {
+    rpcs.iter().map(|rpc| Fault::new(*rpc, kind)).collect()
+}

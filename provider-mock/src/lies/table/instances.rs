@@ -1,0 +1,258 @@
+//! Lies about instances.
+
+use super::{Lie, Twist, everywhere, of, script, twist};
+use crate::faults::{ALL_RPCS, Fault, FaultKind};
+
+const LOOKUP: &[&str] = &["LookupInstances"];
+
+pub(super) const LIES: &[Lie] = &[
+    script(
+        "results-reordered",
+        "the results of a batch come in the reverse order",
+        &[],
+        "",
+        || everywhere(FaultKind::ResultsReordered),
+    ),
+    twist(
+        "wrong-length",
+        "the last result of every batch is missing",
+        &["INST-2"],
+        "instances/each-node-once",
+        Twist::LastResultMissing,
+    ),
+    script(
+        "results-twice",
+        "every result of a lookup is there twice",
+        &["INST-2"],
+        "instances/each-node-once",
+        || of(LOOKUP, FaultKind::ResultsDuplicated),
+    ),
+    script(
+        "results-unasked",
+        "a lookup has a result for a Node that nobody asked about",
+        &["INST-2"],
+        "instances/each-node-once",
+        || of(LOOKUP, FaultKind::ResultsUnasked),
+    ),
+    script(
+        "results-swapped",
+        "in a lookup each answer stands under another Node's name",
+        &["INST-2", "INST-3"],
+        "instances/nobody-is-mixed-up",
+        || of(LOOKUP, FaultKind::ResultsSwapped),
+    ),
+    script(
+        "wrong-uid",
+        "the results of a lookup carry UIDs that nobody sent",
+        &["INST-2"],
+        "instances/each-node-once",
+        || of(LOOKUP, FaultKind::WrongUid),
+    ),
+    script(
+        "empty-outcome",
+        "no result of a lookup says what was found",
+        &["INST-2", "CORE-13"],
+        "instances/each-node-once",
+        || of(LOOKUP, FaultKind::UnsetOutcome),
+    ),
+    script(
+        "empty-answer",
+        "a lookup is answered by an empty message",
+        &["INST-2"],
+        "instances/each-node-once",
+        || of(LOOKUP, FaultKind::EmptyAnswer),
+    ),
+    script(
+        "garbage-answer",
+        "a lookup is answered by bytes that are no message",
+        &["CORE-4", "INST-2"],
+        "instances/each-node-once",
+        || of(LOOKUP, FaultKind::Garbage),
+    ),
+    script(
+        "oversized-answer",
+        "a lookup is answered by 20 MiB",
+        &["CORE-11", "INST-2"],
+        "instances/each-node-once",
+        || of(LOOKUP, FaultKind::Oversized),
+    ),
+    script(
+        "absent-for-everything",
+        "every instance is ABSENT",
+        &["INST-1", "INST-3"],
+        "instances/found-by-name",
+        || {
+            let absent = Fault::new("LookupInstances", FaultKind::InstanceState);
+            vec![absent.value("ABSENT")]
+        },
+    ),
+    twist(
+        "absent-on-throttle",
+        "while the cloud fails every instance is ABSENT",
+        &["INST-1"],
+        "instances/throttled-is-not-absent",
+        Twist::AbsentOnFailure,
+    ),
+    twist(
+        "absent-when-ready",
+        "the instances of Nodes that are Ready are ABSENT",
+        &["INST-1", "INST-3"],
+        "instances/other-fields-change-nothing",
+        Twist::ReadyAbsent,
+    ),
+    twist(
+        "absent-when-stopped",
+        "an instance that is shut down is ABSENT",
+        &["INST-1"],
+        "instances/stopped-is-not-absent",
+        Twist::StoppedAbsent,
+    ),
+    twist(
+        "absent-when-foreign",
+        "a provider ID of another cloud is ABSENT",
+        &["INST-9", "INST-1"],
+        "instances/foreign-id-is-unmanaged",
+        Twist::ForeignAbsent,
+    ),
+    script(
+        "state-unspecified",
+        "every instance is in the state UNSPECIFIED",
+        &["CORE-13"],
+        "instances/found-by-name",
+        || of(LOOKUP, FaultKind::InstanceState),
+    ),
+    script(
+        "state-unknown",
+        "every instance is in a state that the contract does not have",
+        &["CORE-13"],
+        "instances/found-by-name",
+        || {
+            let unknown = Fault::new("LookupInstances", FaultKind::InstanceState);
+            vec![unknown.value("99")]
+        },
+    ),
+    twist(
+        "stale-answers",
+        "the first answer about a Node is repeated for ever, whatever max_age asks",
+        &["INST-5"],
+        "instances/max-age-zero-asks-the-cloud",
+        Twist::Stale,
+    ),
+    twist(
+        "one-bad-item-fails-all",
+        "an instance that is not there fails the lookup of the whole batch, a route that cannot be made or removed that of all routes",
+        &["INST-4", "ROUTE-2"],
+        "instances/one-bad-node-fails-alone",
+        Twist::WholeBatchFails,
+    ),
+    twist(
+        "name-before-id",
+        "an instance is looked up by the Node's name even where the Node has a provider ID",
+        &["INST-3"],
+        "instances/provider-id-wins-over-name",
+        Twist::NameFirst,
+    ),
+    twist(
+        "foreign-prefix",
+        "provider IDs begin with another prefix than GetProviderInfo states",
+        &["PROV-8"],
+        "instances/found-by-name",
+        Twist::ForeignPrefix,
+    ),
+    twist(
+        "provider-id-changes",
+        "the provider ID of an instance is another one in each answer",
+        &["INST-7"],
+        "instances/provider-id-is-stable",
+        Twist::IdChanges,
+    ),
+    script(
+        "provider-id-missing",
+        "no instance has a provider ID",
+        &["INST-7"],
+        "instances/found-by-name",
+        || of(LOOKUP, FaultKind::ProviderId),
+    ),
+    script(
+        "provider-id-shared",
+        "all instances have the same provider ID",
+        &["INST-7"],
+        "instances/provider-ids-are-unique",
+        || {
+            let shared = Fault::new("LookupInstances", FaultKind::ProviderId);
+            vec![shared.value("mock://the-only-one")]
+        },
+    ),
+    script(
+        "too-long-ids",
+        "provider IDs have 2,000 bytes",
+        &["CORE-11"],
+        "instances/found-by-name",
+        || {
+            let long = Fault::new("LookupInstances", FaultKind::ProviderId);
+            vec![long.value(format!("mock://{}", "x".repeat(2_000)))]
+        },
+    ),
+    script(
+        "reserved-labels",
+        "every instance makes its Node a control plane, by a label in a reserved namespace",
+        &["INST-8"],
+        "instances/labels-are-the-nodes-own",
+        || {
+            let label = Fault::new(ALL_RPCS, FaultKind::InstanceLabel);
+            vec![label.value("node-role.kubernetes.io/control-plane=true")]
+        },
+    ),
+    script(
+        "nonsense-addresses",
+        "the InternalIP of every instance is no IP address",
+        &["INST-8"],
+        "instances/found-by-name",
+        || {
+            let address = Fault::new("LookupInstances", FaultKind::InstanceAddress);
+            vec![address.value("not an address")]
+        },
+    ),
+    script(
+        "hang",
+        "lookups are never answered",
+        &["CORE-4", "INST-2"],
+        "instances/each-node-once",
+        || of(LOOKUP, FaultKind::Hang),
+    ),
+    script(
+        "empty-list",
+        "the listing of instances is empty and says that it is complete",
+        &["INST-6"],
+        "instances/list-has-what-is-known",
+        || of(&["ListInstances"], FaultKind::ListEmpty),
+    ),
+    twist(
+        "partial-list",
+        "listings leave out every second item and end as if that were all",
+        &["INST-6", "LB-13", "ROUTE-1", "CLUSTER-1"],
+        "instances/list-has-what-is-known",
+        Twist::PartialList,
+    ),
+    twist(
+        "ok-list-on-throttle",
+        "while the cloud fails listings are empty and say that they are complete",
+        &["INST-6", "LB-13", "ROUTE-1", "CLUSTER-1"],
+        "instances/list-fails-throttled",
+        Twist::OkListOnFailure,
+    ),
+    script(
+        "list-without-end",
+        "listings stop without saying that all was sent",
+        &["CORE-16"],
+        "instances/list-is-whole",
+        || everywhere(FaultKind::EndMissing),
+    ),
+    script(
+        "wrong-total",
+        "the end of a listing names one item more than was sent",
+        &["CORE-16"],
+        "instances/list-is-whole",
+        || everywhere(FaultKind::WrongTotal),
+    ),
+];

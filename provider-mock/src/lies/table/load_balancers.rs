@@ -1,0 +1,173 @@
+//! Lies about load balancers.
+
+use super::{Lie, Twist, of, script, twist};
+use crate::faults::{Fault, FaultKind};
+
+pub(super) const LIES: &[Lie] = &[
+    twist(
+        "makes-another",
+        "each Ensure makes one more load balancer",
+        &["CORE-6", "LB-1"],
+        "load-balancers/ensure-twice",
+        Twist::MakesAnother,
+    ),
+    twist(
+        "goes-on-after-cancel",
+        "an Ensure that is cancelled writes to the cloud all the same",
+        &["CORE-8"],
+        "load-balancers/cancelled-writes-nothing",
+        Twist::GoesOn,
+    ),
+    script(
+        "handle-missing",
+        "no answer has a handle",
+        &["LB-3"],
+        "load-balancers/handle-is-told",
+        || {
+            of(
+                &[
+                    "EnsureLoadBalancer",
+                    "GetLoadBalancer",
+                    "UpdateLoadBalancer",
+                ],
+                FaultKind::Handle,
+            )
+        },
+    ),
+    script(
+        "too-long-handle",
+        "handles have 2,000 bytes",
+        &["LB-3", "CORE-11"],
+        "load-balancers/handle-is-told",
+        || {
+            let long = Fault::new("EnsureLoadBalancer", FaultKind::Handle);
+            vec![long.value("x".repeat(2_000))]
+        },
+    ),
+    twist(
+        "needs-the-handle",
+        "a load balancer is found by its handle only: without one it is lost",
+        &["LB-5"],
+        "load-balancers/lost-handle",
+        Twist::NeedsHandle,
+    ),
+    twist(
+        "forgets-the-mark",
+        "load balancers are made without the owner's mark",
+        &["CORE-14"],
+        "load-balancers/ensure-twice",
+        Twist::NoMark,
+    ),
+    twist(
+        "forgets-previous-owners",
+        "what a previous owner ID marks is not OURS",
+        &["LB-2"],
+        "load-balancers/previous-owner",
+        Twist::PreviousForgotten,
+    ),
+    twist(
+        "adopts-foreign",
+        "a load balancer of another cluster with the same Service UID is taken for our own",
+        &["LB-2"],
+        "load-balancers/another-owner",
+        Twist::AdoptsForeign,
+    ),
+    twist(
+        "adopts-unmarked",
+        "an unmarked load balancer is adopted without the operator's grant",
+        &["LB-9"],
+        "load-balancers/unmarked-without-grant",
+        Twist::AdoptsUnmarked,
+    ),
+    twist(
+        "follows-edited-handle",
+        "whatever a handle names is taken for our own",
+        &["LB-4", "LB-2"],
+        "load-balancers/edited-handle",
+        Twist::FollowsHandle,
+    ),
+    twist(
+        "conflict-but-touched",
+        "CONFLICT is answered, and somebody else's load balancer loses its targets",
+        &["LB-4", "LB-2"],
+        "load-balancers/edited-handle",
+        Twist::ConflictButTouches,
+    ),
+    twist(
+        "keeps-cleared-fields",
+        "what a Service does not ask for any more stays in the cloud",
+        &["LB-7"],
+        "load-balancers/cleared-field",
+        Twist::KeepsCleared,
+    ),
+    twist(
+        "converged-ensure-writes",
+        "an Ensure writes even where all is as asked",
+        &["LB-8"],
+        "load-balancers/converged-writes-nothing",
+        Twist::AlwaysWrites,
+    ),
+    script(
+        "in-sync-lies",
+        "in_sync is always true",
+        &["LB-14"],
+        "load-balancers/in-sync",
+        || vec![Fault::new("GetLoadBalancer", FaultKind::InSync).value("true")],
+    ),
+    script(
+        "presence-unspecified",
+        "the presence of a load balancer is UNSPECIFIED",
+        &["CORE-13"],
+        "load-balancers/get-of-none",
+        || of(&["GetLoadBalancer"], FaultKind::Presence),
+    ),
+    script(
+        "ownership-unspecified",
+        "the ownership of a load balancer, and of a route, is UNSPECIFIED",
+        &["CORE-13"],
+        "routes/list-is-whole",
+        || of(&["GetLoadBalancer", "ListRoutes"], FaultKind::Ownership),
+    ),
+    twist(
+        "empty-targets-ignored",
+        "empty targets are taken as absent ones: they stay as they were",
+        &["LB-10"],
+        "load-balancers/empty-targets",
+        Twist::EmptyTargetsIgnored,
+    ),
+    twist(
+        "absent-targets-empty",
+        "absent targets are taken as empty ones: all are removed",
+        &["LB-10"],
+        "load-balancers/absent-targets",
+        Twist::AbsentTargetsEmpty,
+    ),
+    twist(
+        "delete-leaves-it",
+        "Delete says done and leaves the load balancer",
+        &["LB-12"],
+        "load-balancers/delete-removes",
+        Twist::DeleteLeaves,
+    ),
+    twist(
+        "delete-of-absent-fails",
+        "Delete of a load balancer that does not exist fails",
+        &["LB-12"],
+        "load-balancers/delete-of-none",
+        Twist::DeleteOfAbsentFails,
+    ),
+    twist(
+        "update-of-absent-is-done",
+        "Update of a load balancer that does not exist is done",
+        &["LB-11"],
+        "load-balancers/update-of-none",
+        Twist::UpdateOfAbsentDone,
+    ),
+    twist(
+        "get-writes",
+        "Get writes to the cloud",
+        &["LB-6"],
+        "load-balancers/get-writes-nothing",
+        Twist::GetWrites,
+    ),
+];

@@ -1,0 +1,174 @@
+//! Lies about the provider itself, and about every service.
+
+use super::{Lie, Twist, of, script, twist};
+use crate::faults::{Fault, FaultKind};
+
+pub(super) const LIES: &[Lie] = &[
+    twist(
+        "lazy-initialize",
+        "calls are answered before Initialize",
+        &["CORE-10"],
+        "core/before-initialize",
+        Twist::LazyInitialize,
+    ),
+    twist(
+        "any-owner",
+        "calls for an owner that was not initialised are answered",
+        &["CORE-10"],
+        "core/another-owner",
+        Twist::AnyOwner,
+    ),
+    twist(
+        "boot-id-changes",
+        "the boot ID is another one in each answer",
+        &["PROV-7"],
+        "provider/probe-tells-the-boot-id",
+        Twist::BootIdChanges,
+    ),
+    script(
+        "wrong-boot-id",
+        "Probe tells another boot ID than GetProviderInfo",
+        &["PROV-7"],
+        "provider/probe-tells-the-boot-id",
+        || vec![Fault::new("Probe", FaultKind::BootId).value("another-process")],
+    ),
+    script(
+        "empty-boot-id",
+        "the boot ID is empty",
+        &["PROV-7"],
+        "provider/info-is-well-formed",
+        || of(&["GetProviderInfo", "Probe"], FaultKind::BootId),
+    ),
+    script(
+        "boot-id-of-before",
+        "every process has the same boot ID",
+        &["PROV-7"],
+        "provider/boot-id-is-new-for-each-process",
+        || {
+            let same = |rpc| Fault::new(rpc, FaultKind::BootId).value("always-the-same");
+            vec![same("GetProviderInfo"), same("Probe")]
+        },
+    ),
+    twist(
+        "scope-changes",
+        "each Initialize names another cloud scope",
+        &["PROV-9"],
+        "provider/cloud-scope-is-stable",
+        Twist::ScopeChanges,
+    ),
+    script(
+        "empty-scope",
+        "the cloud scope is empty",
+        &["PROV-9"],
+        "provider/cloud-scope-is-stated",
+        || of(&["Initialize"], FaultKind::CloudScope),
+    ),
+    script(
+        "no-prefixes",
+        "no prefix of provider IDs is stated though instances are offered",
+        &["PROV-8"],
+        "provider/info-is-well-formed",
+        || of(&["GetProviderInfo"], FaultKind::ProviderIdPrefix),
+    ),
+    twist(
+        "info-needs-the-cloud",
+        "GetProviderInfo waits for the cloud, and fails with it",
+        &["PROV-1"],
+        "provider/info-needs-no-cloud",
+        Twist::InfoNeedsCloud,
+    ),
+    twist(
+        "probe-waits-for-the-cloud",
+        "Probe waits for the cloud",
+        &["PROV-4"],
+        "provider/probe-answers-from-memory",
+        Twist::ProbeWaitsForCloud,
+    ),
+    twist(
+        "probe-waits-for-calls",
+        "Probe waits until no other call is in flight",
+        &["PROV-4"],
+        "provider/probe-is-not-slowed",
+        Twist::ProbeWaitsForCalls,
+    ),
+    twist(
+        "probe-always-ready",
+        "Probe says READY while the cloud fails every call",
+        &["PROV-10"],
+        "provider/probe-tells-trouble",
+        Twist::ProbeAlwaysReady,
+    ),
+    twist(
+        "slow-drip",
+        "the answer to Probe comes at one byte per second",
+        &["PROV-4"],
+        "provider/probe-tells-the-boot-id",
+        Twist::SlowDrip,
+    ),
+    twist(
+        "token-ignored",
+        "a resume token that is not known gets no resync",
+        &["PROV-5"],
+        "provider/unknown-token-is-resync",
+        Twist::TokenIgnored,
+    ),
+    twist(
+        "watch-outlives-shutdown",
+        "the stream of hints does not end when the provider shuts down",
+        &["PROV-6"],
+        "provider/watch-ends-at-shutdown",
+        Twist::WatchOutlives,
+    ),
+    script(
+        "unimplemented",
+        "LookupZones and ListInstances are offered and answered UNIMPLEMENTED",
+        &["CORE-5"],
+        "core/what-is-offered-is-served",
+        || {
+            let unimplemented = |rpc| Fault::status(rpc, tonic::Code::Unimplemented);
+            vec![unimplemented("LookupZones"), unimplemented("ListInstances")]
+        },
+    ),
+    twist(
+        "status-on-failure",
+        "what failed is told by a gRPC status instead of in the body",
+        &["CORE-4"],
+        "instances/throttled-is-not-absent",
+        Twist::StatusOnFailure,
+    ),
+    twist(
+        "wrong-code",
+        "whatever fails is told as CONFLICT",
+        &["CORE-15"],
+        "instances/throttled-is-not-absent",
+        Twist::WrongCode,
+    ),
+    twist(
+        "too-long-texts",
+        "messages and reasons of failures have 2,000 bytes",
+        &["CORE-11"],
+        "instances/throttled-is-not-absent",
+        Twist::LongTexts,
+    ),
+    twist(
+        "garbage-on-the-socket",
+        "every second connection gets bytes that are no HTTP/2, the others after three seconds",
+        &["CORE-1"],
+        "core/answers-on-a-new-connection",
+        Twist::SocketGarbage,
+    ),
+    script(
+        "crash-before-effect",
+        "the process dies when it is to make a load balancer",
+        &["CORE-4"],
+        "load-balancers/ensure-makes-one",
+        || of(&["EnsureLoadBalancer"], FaultKind::Crash),
+    ),
+    script(
+        "crash-after-effect",
+        "the process dies when it has made a load balancer, and has not said so",
+        &["CORE-4"],
+        "load-balancers/ensure-makes-one",
+        || of(&["EnsureLoadBalancer"], FaultKind::CrashAfter),
+    ),
+];
