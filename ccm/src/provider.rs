@@ -1,5 +1,6 @@
 //! The only room that touches the socket: sessions with a provider, and what its answers mean.
 
+pub(crate) mod batch;
 mod calls;
 mod connect;
 mod error;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::stream::{FuturesUnordered, Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 
+use crate::provider::batch::{self, PARTS_OF_LATE, because_of_itself};
 use crate::provider::{Trouble, TroubleCode};
 
 /// What was found for one Node.
@@ -24,9 +25,9 @@ pub(crate) struct Lookup<T> {
 pub(crate) type Called<T> = (Vec<Arc<Node>>, Result<Vec<Result<T, Trouble>>, Trouble>);
 
 /// Makes one call for each batch, all at once (`call` holds them to what may be in flight). A call that fails as a whole, because of
-/// what was asked, is halved down to single Nodes. Yields the answers of each call as they come; each Node comes once.
+/// what was asked, is cut into smaller ones down to single Nodes. Yields the answers of each call as they come; each Node comes once.
 ///
-/// Halving ends when call after call fails: then it is not the Nodes.
+/// Cutting ends when call after call fails: then it is not the Nodes.
 pub(crate) fn answers<T, C, F>(
     batches: Vec<Vec<Arc<Node>>>,
     call: C,
@@ -35,9 +36,7 @@ where
     C: Fn(Vec<Arc<Node>>) -> F,
     F: Future<Output = Called<T>>,
 {
-    // Two levels more than it takes to get down to a single Node.
-    let levels = |batch: &Vec<Arc<Node>>| batch.len().max(1).ilog2() as usize + 3;
-    let budget: usize = batches.iter().map(levels).sum();
+    let budget: usize = batches.iter().map(|batch| calls_down_to_one(batch.len())).sum();
     let running: FuturesUnordered<F> = batches
         .into_iter()
         .filter(|batch| !batch.is_empty())
@@ -50,18 +49,17 @@ where
                 let (nodes, outcome) = running.next().await?;
                 let found = match outcome {
                     Ok(found) => {
-                        budget = budget.saturating_add(2);
+                        budget = budget.saturating_add(PARTS_OF_LATE);
                         of_call(nodes, Ok(found))
                     }
-                    Err(trouble)
-                        if nodes.len() > 1 && budget > 0 && because_of_itself(trouble.code) =>
-                    {
-                        budget -= 1;
-                        let mut front = nodes;
-                        let back = front.split_off(front.len() / 2);
-                        running.push(call(front));
-                        running.push(call(back));
-                        continue;
+                    Err(trouble) if nodes.len() > 1 && because_of_itself(trouble.code) => {
+                        let cost = batch::parts(nodes.len(), trouble.code);
+                        if let Some(left) = budget.checked_sub(cost) {
+                            budget = left;
+                            running.extend(batch::cut(nodes, trouble.code).into_iter().map(&call));
+                            continue;
+                        }
+                        of_call(nodes, Err(trouble))
                     }
                     Err(trouble) => of_call(nodes, Err(trouble)),
                 };
@@ -69,6 +67,12 @@ where
             }
         },
     )
+}
+
+/// The calls that it takes to find one Node of so many. Halves take no more of them than tenths do.
+fn calls_down_to_one(count: usize) -> usize {
+    let levels = count.saturating_sub(1).checked_ilog(PARTS_OF_LATE);
+    levels.map_or(0, |levels| PARTS_OF_LATE * (levels as usize + 1))
 }
 
 /// What one call brought for each of its Nodes.
@@ -108,27 +112,6 @@ fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, Trouble>>) -> Vec<Look
         .collect()
 }
 
-/// Whether a call may have failed because of one of its items. Others fail whatever is asked.
-pub(crate) fn because_of_itself(code: TroubleCode) -> bool {
-    match code {
-        TroubleCode::Invalid
-        | TroubleCode::NotFound
-        | TroubleCode::Internal
-        | TroubleCode::Fault
-        | TroubleCode::Unknown
-        | TroubleCode::Deadline => true,
-        TroubleCode::Precondition
-        | TroubleCode::Conflict
-        | TroubleCode::Busy
-        | TroubleCode::Throttled
-        | TroubleCode::Credentials
-        | TroubleCode::Unavailable
-        | TroubleCode::NotInitialized
-        | TroubleCode::Disconnected
-        | TroubleCode::Fenced => false,
-    }
-}
-
 /// The Nodes that may be asked about in small company only, so that the others of their batch need not wait for them each time: those that made a
 /// call of their own fail are asked about alone, and a call that was not answered is cut into smaller ones until it is known which Node it is.
 #[derive(Debug, Default)]
@@ -136,9 +119,6 @@ pub(crate) struct Loners {
     /// By UID: how many may be asked about in one call.
     most: Mutex<BTreeMap<String, usize>>,
 }
-
-/// A batch that was not answered is asked about again in so many parts: two rounds find one Node of a hundred.
-const PARTS: usize = 10;
 
 impl Loners {
     /// Batches of at most `max`: first those of Nodes that nothing is held against, last those of one Node each.
@@ -186,7 +166,7 @@ impl Loners {
 
     /// One call asked about these, and was not waited for any longer.
     pub(crate) fn late(&self, nodes: &[Arc<Node>]) {
-        let size = (nodes.len() / PARTS).max(1);
+        let size = batch::smaller(nodes.len(), TroubleCode::Deadline);
         let mut most = self.most();
         for uid in nodes.iter().filter_map(|node| uid(node)) {
             most.insert(uid.to_owned(), size);
@@ -218,7 +198,11 @@ fn uid(node: &Node) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -272,20 +256,54 @@ mod tests {
 
     #[tokio::test]
     async fn one_poison_node_starves_nobody() {
-        for code in [
-            TroubleCode::Invalid,
-            TroubleCode::Unknown,
-            TroubleCode::Deadline,
+        for (code, most) in [
+            (TroubleCode::Invalid, 15),
+            (TroubleCode::Unknown, 15),
+            (TroubleCode::Deadline, 21),
         ] {
             for poison in [0, 37, 99] {
                 let (failed, calls) = ask(100, &[poison], code).await;
                 assert_eq!(failed, [poison]);
-                assert!(calls <= 15, "{calls}");
+                assert!(calls <= most, "{calls}");
             }
         }
         let (mut failed, _) = ask(100, &[3, 50, 98], TroubleCode::Internal).await;
         failed.sort_unstable();
         assert_eq!(failed, [3, 50, 98]);
+        // Each in a tenth of its own, and all tenths are late at the same time.
+        let (mut failed, _) = ask(100, &[5, 25, 45, 65, 85], TroubleCode::Deadline).await;
+        failed.sort_unstable();
+        assert_eq!(failed, [5, 25, 45, 65, 85]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn m10_the_companions_of_a_node_that_hangs_wait_for_two_deadlines_at_most() {
+        const DEADLINE: Duration = Duration::from_mins(1);
+        let start = Instant::now();
+        let mut found = pin!(answers(vec![nodes(100)], |nodes| async move {
+            if nodes.iter().any(|node| number(node) == 37) {
+                tokio::time::sleep(DEADLINE).await;
+                return (nodes, Err(trouble(TroubleCode::Deadline)));
+            }
+            let answers = nodes.iter().map(|_| Ok(())).collect();
+            (nodes, Ok(answers))
+        }));
+        let mut waited = BTreeMap::new();
+        while let Some(batch) = found.next().await {
+            for lookup in batch {
+                let number = number(&lookup.node);
+                assert_eq!(lookup.answer.is_err(), number == 37);
+                waited.insert(number, start.elapsed());
+            }
+        }
+        // The one itself is known after the third.
+        assert!(waited.remove(&37).unwrap() < DEADLINE * 4);
+        assert_eq!(waited.len(), 99);
+        let longest = waited.values().max().unwrap();
+        assert!(*longest < DEADLINE * 3, "{longest:?}");
+        // Most of them do not even wait for the second.
+        let soon = waited.values().filter(|waited| **waited < DEADLINE * 2);
+        assert_eq!(soon.count(), 90);
     }
 
     #[tokio::test]
@@ -300,7 +318,10 @@ mod tests {
         let all: Vec<usize> = (0..100).collect();
         let (failed, calls) = ask(100, &all, TroubleCode::Internal).await;
         assert_eq!(failed.len(), 100);
-        assert!(calls <= 20, "{calls}");
+        assert!(calls <= 21, "{calls}");
+        let (failed, calls) = ask(100, &all, TroubleCode::Deadline).await;
+        assert_eq!(failed.len(), 100);
+        assert!(calls <= 21, "{calls}");
         assert_eq!(ask(100, &[], TroubleCode::Internal).await, (Vec::new(), 1));
     }
 

@@ -14,7 +14,8 @@ use super::facts::NodeFacts;
 use super::ledger::NodeName;
 use super::{condition, fresh, plan, work};
 use crate::lease::Fence;
-use crate::provider::{ProviderStatus, Session, Trouble};
+use crate::provider::batch;
+use crate::provider::{ProviderStatus, Session, Trouble, TroubleCode};
 use crate::run::WallClock;
 use crate::writes::Writes;
 
@@ -94,15 +95,11 @@ impl Batch {
         parts.into_iter().map(batch).collect()
     }
 
-    /// So many parts of about one size.
-    pub(super) fn parts(self, count: usize) -> impl Iterator<Item = Self> {
+    /// The calls that follow one that failed so.
+    pub(super) fn cut(self, code: TroubleCode) -> impl Iterator<Item = Self> {
         let kind = self.kind;
-        let size = self.items.len().div_ceil(count.max(1)).max(1);
-        let mut items = self.items.into_iter();
-        std::iter::from_fn(move || {
-            let part: Vec<Item> = items.by_ref().take(size).collect();
-            (!part.is_empty()).then_some(Self { kind, items: part })
-        })
+        let parts = batch::cut(self.items, code).into_iter();
+        parts.map(move |items| Self { kind, items })
     }
 }
 

@@ -13,7 +13,7 @@ use super::ledger::{Ended, Failed, NodeName};
 use super::plan::Pass;
 use super::work::Work;
 use crate::cluster::Key;
-use crate::node::lookup::because_of_itself;
+use crate::provider::batch::because_of_itself;
 use crate::provider::{Session, Trouble, TroubleCode};
 use crate::writes::{EventType, node_reference};
 
@@ -44,13 +44,8 @@ impl Work {
                 self.failed_in_row += 1;
                 let itself = because_of_itself(trouble.code) && self.failed_in_row < NOT_ITSELF;
                 if itself && batch.items.len() > 1 && self.is_current(session) {
-                    // Repeating is safe (every call of a provider is): one route that makes a call fail starves no other. A deadline is long: after few
-                    // of them all others are through.
-                    let parts = match trouble.code {
-                        TroubleCode::Deadline => 10,
-                        _ => 2,
-                    };
-                    for part in batch.parts(parts) {
+                    // Repeating is safe (every call of a provider is): one route that makes a call fail starves no other.
+                    for part in batch.cut(trouble.code) {
                         self.send(session, part);
                     }
                     return;
