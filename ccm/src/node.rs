@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cluster::{Change, Key};
-use crate::provider::{ProviderStatus, Session};
+use crate::provider::{Capability, Session};
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
 use crate::stuck::{self, Answered, Next, Waiting};
@@ -163,7 +163,7 @@ impl Worker {
         loop {
             let (session, working) = {
                 let status = status.borrow_and_update();
-                (usable(&status), status.working().is_some())
+                (status.usable(Capability::Instances), status.working().is_some())
             };
             if let Some(session) = &session {
                 let current = Arc::downgrade(session);
@@ -355,7 +355,7 @@ impl Worker {
 
     /// The session, while Nodes may be looked up and written.
     fn session(&self) -> Option<Arc<Session>> {
-        usable(&self.context.status.borrow())
+        self.context.status.borrow().usable(Capability::Instances)
     }
 
     /// How many lookups may run at once, and the permits for them.
@@ -445,14 +445,6 @@ impl Drop for Asking {
         self.0
             .send_modify(|load| load.asking = load.asking.saturating_sub(1));
     }
-}
-
-/// The session, where it knows instances and may be used: a scope that is not accepted may have instances with the same IDs in
-/// another account, whose addresses must not reach our Nodes (▲S20).
-fn usable(status: &ProviderStatus) -> Option<Arc<Session>> {
-    let session = status.working().filter(|_| status.scope_accepted)?;
-    let offered = session.info.capabilities.as_ref()?;
-    offered.instances.is_some().then(|| Arc::clone(session))
 }
 
 fn report(ended: Result<(), tokio::task::JoinError>) {

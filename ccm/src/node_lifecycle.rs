@@ -21,7 +21,7 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use crate::args::BrakeConfig;
-use crate::provider::{ProviderStatus, Session, Trouble, TroubleCode};
+use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode};
 use crate::providers::{NodeOwner, Ownership};
 use crate::run::{Hint, LoopContext};
 
@@ -160,7 +160,7 @@ impl Lifecycle {
     /// provider is initialised (▲M9).
     async fn usable_again(&self, status: &mut watch::Receiver<ProviderStatus>) {
         let news = status.wait_for(|status| {
-            usable(status).is_some_and(|session| {
+            status.usable(Capability::Instances).is_some_and(|session| {
                 self.paused || !Arc::downgrade(&session).ptr_eq(&self.session)
             })
         });
@@ -171,7 +171,7 @@ impl Lifecycle {
     }
 
     async fn pass(&mut self) {
-        let session = usable(&self.context.status.borrow());
+        let session = self.context.status.borrow().usable(Capability::Instances);
         self.paused = session.is_none();
         let Some(session) = session else {
             self.asker.give_up();
@@ -317,13 +317,6 @@ fn owned(context: &LoopContext, ownership: &Ownership) -> Vec<Arc<Node>> {
             && ownership.node_owner(node) == ours
     });
     nodes
-}
-
-/// The session, where it knows instances and may be used: what another account says of the same IDs is nothing to us (▲S20).
-fn usable(status: &ProviderStatus) -> Option<Arc<Session>> {
-    let session = status.working().filter(|_| status.scope_accepted)?;
-    let offered = session.info.capabilities.as_ref()?;
-    offered.instances.is_some().then(|| Arc::clone(session))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(crate) use limits::pending_after;
 pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};
 pub(crate) use metrics::Metrics;
 pub(crate) use session::Session;
-pub(crate) use status::{ProviderStatus, probe_word};
+pub(crate) use status::{Capability, ProviderStatus, probe_word};
 pub(crate) use view::{
     Projection, is_asked_about, load_balancer_status, node_address, node_view, service_view,
     source_ranges, volume_view,

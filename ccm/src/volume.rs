@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::cluster::{Change, Store};
-use crate::provider::{ProviderStatus, Session};
+use crate::provider::{Capability, Session};
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
 pub(crate) use webhook::Webhook;
@@ -133,7 +133,7 @@ impl Worker {
             let (session, unaccepted, scope) = {
                 let status = status.borrow_and_update();
                 let unaccepted = status.working().is_some() && !status.scope_accepted;
-                (usable(&status), unaccepted, status.cloud_scope.clone())
+                (status.usable(Capability::Volumes), unaccepted, status.cloud_scope.clone())
             };
             if let Some(session) = &session {
                 let current = Arc::downgrade(session);
@@ -223,7 +223,7 @@ impl Worker {
 
     /// The session, while volumes may be asked about and written.
     fn session(&self) -> Option<Arc<Session>> {
-        usable(&self.context.status.borrow())
+        self.context.status.borrow().usable(Capability::Volumes)
     }
 }
 
@@ -263,14 +263,6 @@ impl Knows {
             scope,
         }
     }
-}
-
-/// The session, where it knows volumes and may be used: a scope that is not accepted may have disks of the same names elsewhere (▲S20).
-fn usable(status: &ProviderStatus) -> Option<Arc<Session>> {
-    let session = status.working().filter(|_| status.scope_accepted)?;
-    session
-        .offers(|offered| offered.volumes.is_some())
-        .then(|| Arc::clone(session))
 }
 
 /// The sources that the provider names as its own.

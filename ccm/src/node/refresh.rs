@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{HandedOut, Worker, name, plan, report};
-use crate::provider::Session;
+use crate::provider::{Capability, Session};
 use crate::providers::NodeOwner;
 
 /// Batches of a round come no slower than this: else a Node that joined after its turn would wait for two rounds.
@@ -38,9 +38,9 @@ impl Worker {
     async fn round(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let mut status = self.context.status.clone();
         let Ok(session) = status
-            .wait_for(|status| super::usable(status).is_some())
+            .wait_for(|status| status.usable(Capability::Instances).is_some())
             .await
-            .map(|status| super::usable(&status))
+            .map(|status| status.usable(Capability::Instances))
         else {
             // Nobody will ever say that there is one.
             return std::future::pending().await;

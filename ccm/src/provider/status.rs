@@ -30,6 +30,17 @@ pub(crate) struct ProviderStatus {
     pub(crate) cloud_scope: Option<String>,
 }
 
+/// What a controller needs of a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Capability {
+    /// It knows instances.
+    Instances,
+    /// It has routes.
+    Routes,
+    /// It knows volumes.
+    Volumes,
+}
+
 impl ProviderStatus {
     /// The session, if the controllers may work now (READY or DEGRADED).
     pub(crate) fn working(&self) -> Option<&Arc<Session>> {
@@ -39,6 +50,18 @@ impl ProviderStatus {
                 None
             }
         }
+    }
+
+    /// The session, where the provider has this capability and may be used: a scope that is not accepted may have instances, routes and disks with
+    /// the same IDs in another account, and what is said of those must not reach our objects (▲S20).
+    pub(crate) fn usable(&self, capability: Capability) -> Option<Arc<Session>> {
+        let session = self.working().filter(|_| self.scope_accepted)?;
+        let offered = session.offers(|offered| match capability {
+            Capability::Instances => offered.instances.is_some(),
+            Capability::Routes => offered.routes.is_some(),
+            Capability::Volumes => offered.volumes.is_some(),
+        });
+        offered.then(|| Arc::clone(session))
     }
 
     /// Whether Nodes may be deleted: READY and the scope accepted.

@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::facts::NodeFacts;
 use super::ledger::NodeName;
-use super::{condition, fresh, plan, work};
+use super::{condition, fresh, plan};
 use crate::lease::Fence;
 use crate::provider::batch;
-use crate::provider::{ProviderStatus, Session, Trouble, TroubleCode};
+use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode};
 use crate::run::WallClock;
 use crate::writes::Writes;
 
@@ -213,7 +213,8 @@ impl Tools {
     /// Asked at the last moment.
     fn may_send(&self, session: &Arc<Session>, kind: Kind) -> bool {
         let status = self.status.borrow();
-        let current = work::usable(&status).is_some_and(|current| Arc::ptr_eq(&current, session));
+        let current = status.usable(Capability::Routes);
+        let current = current.is_some_and(|current| Arc::ptr_eq(&current, session));
         !self.stop.is_cancelled() && current && (kind == Kind::Create || status.may_delete_routes())
     }
 

@@ -19,7 +19,7 @@ use super::jobs::{Batch, Done, Tools};
 use super::ledger::Ledger;
 use super::plan::{self, Look, Pass};
 use crate::cluster::Change;
-use crate::provider::{ProviderStatus, Session, Trouble, TroubleCode};
+use crate::provider::{Capability, Session, Trouble, TroubleCode};
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
 
@@ -156,7 +156,7 @@ impl Work {
     pub(super) fn provider_changed(&mut self) {
         let (session, may_delete) = {
             let status = self.context.status.borrow();
-            (usable(&status), status.may_delete_routes())
+            (status.usable(Capability::Routes), status.may_delete_routes())
         };
         let may_again = may_delete && !self.may_delete && self.held > 0;
         self.may_delete = may_delete;
@@ -198,7 +198,7 @@ impl Work {
     /// A look begins: the provider's routes are listed.
     pub(super) fn look(&mut self) {
         let now = Instant::now();
-        let session = usable(&self.context.status.borrow());
+        let session = self.context.status.borrow().usable(Capability::Routes);
         let Some(session) = session else {
             // The queue pauses when the news comes; whoever is back is looked at at once.
             self.queue.done(&ROUTES, Outcome::At(now));
@@ -399,7 +399,8 @@ impl Work {
     }
 
     pub(super) fn is_current(&self, session: &Arc<Session>) -> bool {
-        usable(&self.context.status.borrow()).is_some_and(|current| Arc::ptr_eq(&current, session))
+        let current = self.context.status.borrow().usable(Capability::Routes);
+        current.is_some_and(|current| Arc::ptr_eq(&current, session))
     }
 
     /// Begins the work of a look.
@@ -448,11 +449,4 @@ impl Work {
 
 fn deletions(tasks: &[plan::Task]) -> usize {
     tasks.iter().map(|task| task.delete.len()).sum()
-}
-
-/// The session, where it has routes and may be used (▲S20: what another account's routes are is nothing to us).
-pub(super) fn usable(status: &ProviderStatus) -> Option<Arc<Session>> {
-    let session = status.working().filter(|_| status.scope_accepted)?;
-    session.route_capability()?;
-    Some(Arc::clone(session))
 }

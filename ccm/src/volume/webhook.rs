@@ -16,8 +16,7 @@ use tokio::time::timeout;
 
 use super::plan::{self, Labelling, Task};
 use super::sync::describe;
-use super::usable;
-use crate::provider::ProviderStatus;
+use crate::provider::{Capability, ProviderStatus};
 
 /// The API server cuts longer warnings.
 const WARNING_CHARS: usize = 250;
@@ -111,7 +110,7 @@ impl Webhook {
                 Err(format!("provider {provider} offers no volumes"))
             }
             Task::Ask(view) => {
-                let Some(session) = usable(&status) else {
+                let Some(session) = status.usable(Capability::Volumes) else {
                     return Err(self.excuse(&status));
                 };
                 match timeout(patience, session.get_volume_labels(*view)).await {
