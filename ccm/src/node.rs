@@ -163,7 +163,10 @@ impl Worker {
         loop {
             let (session, working) = {
                 let status = status.borrow_and_update();
-                (status.usable(Capability::Instances), status.working().is_some())
+                (
+                    status.usable(Capability::Instances),
+                    status.working().is_some(),
+                )
             };
             if let Some(session) = &session {
                 let current = Arc::downgrade(session);

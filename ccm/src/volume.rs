@@ -133,7 +133,11 @@ impl Worker {
             let (session, unaccepted, scope) = {
                 let status = status.borrow_and_update();
                 let unaccepted = status.working().is_some() && !status.scope_accepted;
-                (status.usable(Capability::Volumes), unaccepted, status.cloud_scope.clone())
+                (
+                    status.usable(Capability::Volumes),
+                    unaccepted,
+                    status.cloud_scope.clone(),
+                )
             };
             if let Some(session) = &session {
                 let current = Arc::downgrade(session);

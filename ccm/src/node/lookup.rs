@@ -36,7 +36,10 @@ where
     C: Fn(Vec<Arc<Node>>) -> F,
     F: Future<Output = Called<T>>,
 {
-    let budget: usize = batches.iter().map(|batch| calls_down_to_one(batch.len())).sum();
+    let budget: usize = batches
+        .iter()
+        .map(|batch| calls_down_to_one(batch.len()))
+        .sum();
     let running: FuturesUnordered<F> = batches
         .into_iter()
         .filter(|batch| !batch.is_empty())

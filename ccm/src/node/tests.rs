@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::lookup::Lookup;
 use super::testing::FakeApi;
 use super::*;
-use crate::provider::{Trouble, TroubleCode};
+use crate::provider::{ProviderStatus, Trouble, TroubleCode};
 
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 

@@ -156,7 +156,10 @@ impl Work {
     pub(super) fn provider_changed(&mut self) {
         let (session, may_delete) = {
             let status = self.context.status.borrow();
-            (status.usable(Capability::Routes), status.may_delete_routes())
+            (
+                status.usable(Capability::Routes),
+                status.may_delete_routes(),
+            )
         };
         let may_again = may_delete && !self.may_delete && self.held > 0;
         self.may_delete = may_delete;

@@ -103,6 +103,7 @@ pub(super) fn conclude(
     applied.pending = false;
     applied.wrong = false;
     applied.look = false;
+    let mending = std::mem::take(&mut applied.mend);
     let targets = made.targets.map(|targets| targets.fingerprint);
     match verdict {
         Verdict::InSync(_) => {
@@ -184,7 +185,11 @@ pub(super) fn conclude(
             });
             next
         }
-        Verdict::Failed(trouble) => failed(applied, trouble, made, now),
+        Verdict::Failed(trouble) => {
+            // As upstream does: what an Update could not do an Ensure may (B-S10).
+            applied.mend = made.op == Op::Update || mending && made.op == Op::Ensure;
+            failed(applied, trouble, made, now)
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! The provider's handle, as it is kept on the Service (▲S19). Pure.
 //!
-//! The annotation's value is one JSON object: `{"provider":"aws","uid":"…","handle":"lb-1"}`. `provider` is the name that the provider itself states
+//! The annotation's value is one JSON object: `{"provider":"aws","uid":"…","class":"","handle":"lb-1"}`. `provider` is the name that the provider itself states
 //! (`GetProviderInfo`), so that another process for the same cloud takes over. `uid` is the Service's: an annotation that came along with a copied manifest is
-//! nobody's. `handle` is absent while the provider gave none.
+//! nobody's. `class` is the `loadBalancerClass` that the Service had when the provider took it on, empty where it had none: it vanishes with the type, and tells
+//! afterwards that the Service went to somebody else. It is absent from annotations written by hand or by an early version. `handle` is absent while the
+//! provider gave none.
 
 use k8s_openapi::api::core::v1::Service;
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,8 @@ struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     handle: Option<String>,
 }
 
@@ -33,6 +37,8 @@ pub(super) enum Stored {
     By {
         /// Its name.
         provider: String,
+        /// For a Service of this class; empty: of none. `None`: nobody wrote that down.
+        class: Option<String>,
         /// What it called it.
         handle: Option<String>,
     },
@@ -66,6 +72,7 @@ impl Stored {
         }
         Self::By {
             provider: record.provider,
+            class: record.class,
             handle,
         }
     }
@@ -73,7 +80,19 @@ impl Stored {
     /// The handle, where this provider gave it.
     pub(super) fn handle_of(&self, me: &str) -> Option<&str> {
         match self {
-            Self::By { provider, handle } if provider == me => handle.as_deref(),
+            Self::By {
+                provider, handle, ..
+            } if provider == me => handle.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The class that is written down, where this provider took the Service on.
+    pub(super) fn class_of(&self, me: &str) -> Option<&str> {
+        match self {
+            Self::By {
+                provider, class, ..
+            } if provider == me => class.as_deref(),
             _ => None,
         }
     }
@@ -88,13 +107,19 @@ impl Stored {
 }
 
 /// The annotation's value.
-pub(super) fn render(provider: &str, uid: Option<&str>, handle: Option<&str>) -> String {
+pub(super) fn render(
+    provider: &str,
+    uid: Option<&str>,
+    class: Option<&str>,
+    handle: Option<&str>,
+) -> String {
     let record = Record {
         provider: provider.to_owned(),
         uid: uid.map(str::to_owned),
+        class: class.map(str::to_owned),
         handle: handle.map(str::to_owned),
     };
-    // Three strings always serialise.
+    // Strings always serialise.
     serde_json::to_string(&record).unwrap_or_default()
 }
 
@@ -116,6 +141,7 @@ mod tests {
     fn by(provider: &str, handle: Option<&str>) -> Stored {
         Stored::By {
             provider: provider.to_owned(),
+            class: None,
             handle: handle.map(str::to_owned),
         }
     }
@@ -125,8 +151,17 @@ mod tests {
         assert_eq!(ANNOTATION, format!("{}load-balancer", crate::DOMAIN));
         assert_eq!(Stored::of(&service()), Stored::Nothing);
         for handle in [None, Some("lb-1"), Some("a\"b;c=d\n€")] {
-            let text = render("mock", service().metadata.uid.as_deref(), handle);
-            assert_eq!(Stored::of(&with(&text)), by("mock", handle), "{text}");
+            for class in [None, Some(""), Some("mock.io/fast")] {
+                let text = render("mock", service().metadata.uid.as_deref(), class, handle);
+                let expected = Stored::By {
+                    provider: "mock".to_owned(),
+                    class: class.map(str::to_owned),
+                    handle: handle.map(str::to_owned),
+                };
+                assert_eq!(Stored::of(&with(&text)), expected, "{text}");
+                assert_eq!(expected.class_of("mock"), class);
+                assert_eq!(expected.class_of("other"), None);
+            }
         }
     }
 

@@ -28,7 +28,7 @@ impl Orphan {
     /// What is left to say of the Service: enough to ask for the end of its load balancer, and to be told about.
     pub(super) fn ghost(&self, provider: &str) -> Service {
         let annotation = self.handle.as_ref().map(|given| {
-            let value = handle::render(provider, Some(&self.uid), Some(given));
+            let value = handle::render(provider, Some(&self.uid), None, Some(given));
             (handle::ANNOTATION.to_owned(), value)
         });
         Service {

@@ -60,11 +60,19 @@ pub(super) enum Step {
 
 /// Whether the Service asks for a load balancer, whoever makes it.
 pub(super) fn asks(service: &Service) -> bool {
-    service.metadata.deletion_timestamp.is_none()
-        && service
-            .spec
-            .as_ref()
-            .is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer"))
+    service.metadata.deletion_timestamp.is_none() && is_load_balancer(service)
+}
+
+fn is_load_balancer(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer"))
+}
+
+/// The Service's class; empty where it has none.
+fn class(service: &Service) -> &str {
+    let spec = service.spec.as_ref();
+    spec.and_then(|spec| spec.load_balancer_class.as_deref())
+        .unwrap_or_default()
 }
 
 /// Whether our finalizer is on the Service.
@@ -98,7 +106,8 @@ pub(super) fn next_step(
 ) -> Step {
     let stored = Stored::of(service);
     let other = stored.provider().filter(|provider| *provider != facts.me);
-    if asks(service) {
+    let left = left(service, &stored, facts);
+    if asks(service) && !left {
         if !facts.owner {
             return Step::Ignore;
         }
@@ -107,12 +116,13 @@ pub(super) fn next_step(
                 by: other.to_owned(),
             };
         }
-        return wanted(service, applied, targets, facts);
+        return wanted(service, &stored, applied, targets, facts);
     }
 
     let gone = applied.is_some_and(|applied| applied.gone);
     if gone {
-        return release(service, applied.is_some_and(|applied| applied.retained));
+        let retained = applied.is_some_and(|applied| applied.retained);
+        return release(service, retained, left);
     }
     let known = applied.is_some_and(|applied| applied.touched);
     if !known {
@@ -133,8 +143,20 @@ pub(super) fn next_step(
     unsaved(service, applied).map_or(Step::Delete, Step::StoreHandle)
 }
 
+/// Whether a Service that we took on went to somebody else meanwhile, with our finalizer still on it: its class is another one than was written down then. That its
+/// class is not ours says nothing by itself: it may be the provider that serves fewer classes than before.
+fn left(service: &Service, stored: &Stored, facts: &Facts<'_>) -> bool {
+    let typed = is_load_balancer(service);
+    let before = stored.class_of(facts.me);
+    typed
+        && !facts.owner
+        && has_finalizer(service)
+        && before.is_some_and(|before| before != class(service))
+}
+
 fn wanted(
     service: &Service,
+    stored: &Stored,
     applied: Option<&Applied>,
     targets: Option<&TargetSet>,
     facts: &Facts<'_>,
@@ -144,6 +166,13 @@ fn wanted(
     }
     if let Some(patch) = unsaved(service, applied) {
         return Step::StoreHandle(patch);
+    }
+    if stored
+        .class_of(facts.me)
+        .is_some_and(|before| before != class(service))
+    {
+        let handle = stored.handle_of(facts.me);
+        return Step::StoreHandle(record(service, facts.me, Some(class(service)), handle));
     }
     let look = if facts.capability.in_sync {
         Step::Get
@@ -156,7 +185,7 @@ fn wanted(
     if applied.look {
         return look;
     }
-    if applied.inputs != Some(service_inputs(service)) {
+    if applied.mend || applied.inputs != Some(service_inputs(service)) {
         return Step::Ensure;
     }
     let settled = facts.capability.ignores_nodes || applied.elsewhere;
@@ -175,7 +204,16 @@ fn unsaved(service: &Service, applied: Option<&Applied>) -> Option<ServicePatch>
 
 /// The patch that stores this handle.
 pub(super) fn store_handle(service: &Service, me: &str, handle: Option<&str>) -> ServicePatch {
-    let value = handle::render(me, service.metadata.uid.as_deref(), handle);
+    let stored = Stored::of(service);
+    // What was written down when we took it on stays: the Service may have gone to somebody else since.
+    let class = stored
+        .class_of(me)
+        .or_else(|| is_load_balancer(service).then(|| class(service)));
+    record(service, me, class, handle)
+}
+
+fn record(service: &Service, me: &str, class: Option<&str>, handle: Option<&str>) -> ServicePatch {
+    let value = handle::render(me, service.metadata.uid.as_deref(), class, handle);
     ServicePatch {
         annotations: [(handle::ANNOTATION.to_owned(), Some(value))].into(),
         ..ServicePatch::default()
@@ -185,21 +223,20 @@ pub(super) fn store_handle(service: &Service, me: &str, handle: Option<&str>) ->
 fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
     let mut finalizers = service.metadata.finalizers.clone().unwrap_or_default();
     finalizers.push(FINALIZER.to_owned());
-    let classed = service
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.load_balancer_class.is_some());
-    let mut patch = match Stored::of(service) {
-        // The class vanishes when the type changes; whose the load balancer is must still be known then.
-        Stored::Nothing if classed => store_handle(service, me, None),
-        _ => ServicePatch::default(),
+    let stored = Stored::of(service);
+    let mut patch = match stored {
+        Stored::Garbage => ServicePatch::default(),
+        // The class vanishes when the type changes; whose the load balancer is, and whether it still is, must be known then.
+        Stored::Nothing | Stored::By { .. } => {
+            record(service, me, Some(class(service)), stored.handle_of(me))
+        }
     };
     patch.finalizers = Some(finalizers);
     patch
 }
 
 /// What is left to write when the load balancer is gone.
-fn release(service: &Service, retained: bool) -> Step {
+fn release(service: &Service, retained: bool, left: bool) -> Step {
     let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
     let others: Vec<String> = finalizers
         .iter()
@@ -209,7 +246,12 @@ fn release(service: &Service, retained: bool) -> Step {
     let ours = others.len() < finalizers.len();
     // Then the whole object goes with our finalizer, status and all.
     let vanishes = service.metadata.deletion_timestamp.is_some() && others.is_empty();
-    let status = if vanishes { None } else { cleared(service) };
+    // Of a Service that went to somebody else the status is theirs.
+    let status = if vanishes || left {
+        None
+    } else {
+        cleared(service)
+    };
     let mut patch = ServicePatch::default();
     if ours {
         patch.finalizers = Some(others);
@@ -286,7 +328,7 @@ pub(super) fn is_news(service: &Service, applied: Option<&Applied>) -> bool {
 /// Whether a changed target set is a reason to call the provider for this Service now. A set that was tried waits for its retry; one that was not does not wait for
 /// another's (B-S7), unless the provider is at it and has said when to ask again.
 pub(super) fn wants_targets(applied: &Applied, targets: Fingerprint) -> bool {
-    (applied.inputs.is_some() || applied.wrong)
+    (applied.inputs.is_some() || applied.wrong || applied.mend)
         && !applied.pending
         && !applied.elsewhere
         && applied.targets != Some(targets)

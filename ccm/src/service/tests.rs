@@ -253,6 +253,111 @@ async fn b_s5_s9_type_changed_and_deleted_without_the_finalizer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s1_a_service_that_returns_with_a_foreign_class_is_let_go() {
+    let mut world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    // Its type was changed and changed back while nobody looked, and somebody else serves it now. One more is met by a process that knows nothing,
+    // before anything was made for it.
+    world.stop.cancel();
+    world.tasks.join_next().await;
+    world.server.edit("web", |service| {
+        service.spec.as_mut().unwrap().load_balancer_class = Some("other.io/lb".into());
+    });
+    let mut bare = named(1);
+    bare.spec.as_mut().unwrap().load_balancer_class = Some("other.io/lb".into());
+    bare.metadata.finalizers = Some(vec![super::plan::FINALIZER.to_owned()]);
+    let value = super::handle::render("mock", Some("u1"), Some(""), None);
+    bare.metadata.annotations = Some([(super::handle::ANNOTATION.to_owned(), value)].into());
+    world.server.put(&bare);
+    world.memory.take();
+    world.start();
+    for name in ["web", "s1"] {
+        world
+            .until("the finalizer is off", |w| {
+                !has_finalizer(&w.server.get(name).unwrap())
+            })
+            .await;
+        let annotations = world.server.get(name).unwrap().metadata.annotations;
+        let ours = annotations.is_some_and(|all| all.contains_key(super::handle::ANNOTATION));
+        assert!(!ours, "{name}");
+    }
+    world.rest().await;
+    assert!(world.cloud.state().balancers.is_empty());
+    assert_eq!(world.cloud.called("Delete"), 2);
+    assert_eq!(world.cloud.called("Ensure"), 1, "it is somebody else's");
+    assert!(world.address("web").is_some(), "the status is theirs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s7_a_service_made_while_nodes_join_is_ensured_with_those_that_are_there() {
+    let world = World::new(0).await;
+    world.server.put(&named(1));
+    world
+        .until("an address", |w| w.address("s1").is_some())
+        .await;
+    world.rest().await;
+    let alarms = |world: &World| {
+        let events = world.events.recorded();
+        let alarms = events.iter().filter(|event| event.contains("UnAvailable"));
+        alarms.count()
+    };
+    assert_eq!(alarms(&world), 1, "of the one without Nodes");
+
+    world.server.put_node(node("n0"));
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    assert_eq!(world.targets(), ["n0"]);
+    assert_eq!(world.cloud.called("Update"), 0, "nothing has settled yet");
+    world.rest().await;
+    assert_eq!(world.cloud.called("Update"), 1, "of the one that was there");
+    assert_eq!(world.cloud.called("Ensure"), 2);
+    assert_eq!(alarms(&world), 1);
+
+    // A Node that goes is no target of what is made in that moment either.
+    world.server.put_node(node("n1"));
+    world.rest().await;
+    world.server.remove_node("n0");
+    world.server.put(&named(2));
+    world
+        .until("an address", |w| w.address("s2").is_some())
+        .await;
+    let state = world.cloud.state();
+    assert_eq!(state.balancers["u2"].targets, ["n1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s12_a_service_that_is_busy_while_nodes_join_is_not_updated_for_each() {
+    let world = World::new(1).await;
+    for i in 0..50 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| w.cloud.called("Ensure") == 50)
+        .await;
+    world.rest().await;
+    for i in 0..40 {
+        world.server.put_node(node(&format!("new{i:02}")));
+        // All are worked on meanwhile, for another reason.
+        for j in (0..50).filter(|j| i % 10 == 0 || j % 10 == i % 10) {
+            world.server.edit(&format!("s{j}"), |service| {
+                service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 100 + i;
+            });
+        }
+        sleep(Duration::from_millis(90)).await;
+    }
+    world.rest().await;
+    let updates = world.cloud.called("Update");
+    assert!(updates <= 60, "{updates} updates");
+    let state = world.cloud.state();
+    assert!(state.balancers.values().all(|lb| lb.targets.len() == 41));
+}
+
+#[tokio::test(start_paused = true)]
 async fn s13_a_restart_makes_no_mutating_call() {
     let mut world = World::new(3).await;
     for i in 0..100 {

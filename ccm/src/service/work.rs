@@ -22,7 +22,7 @@ use super::ledger::{Ledger, Task};
 use super::orphans::Orphans;
 use super::plan::{Applied, asks};
 use super::sync::{Finished, Job, Tools, UnderWay, sync};
-use super::targets::{Candidates, NodeSelector, Sets, Settle};
+use super::targets::{Candidates, NodeSelector, Sets, Settle, TargetSet};
 use crate::cluster::{Change, Key};
 use crate::provider::Session;
 use crate::queue::{Backoff, Outcome, Queue};
@@ -70,6 +70,8 @@ pub(super) struct Work {
     candidates: Candidates,
     sets: Sets,
     settle: Settle,
+    /// Sets as they are while changes of Nodes wait to settle, for the calls that are made meanwhile.
+    unsettled: BTreeMap<NodeSelector, Arc<TargetSet>>,
     throttled: Option<Instant>,
     /// A settled change of Nodes, and who was not tried since.
     round: Option<(Instant, BTreeSet<Task>)>,
@@ -126,6 +128,7 @@ impl Work {
             candidates: Candidates::default(),
             sets: Sets::default(),
             settle: Settle::default(),
+            unsettled: BTreeMap::new(),
             throttled: None,
             round: None,
             rng,
@@ -290,12 +293,7 @@ impl Work {
         }
         let targets = match (&selector, needs) {
             (Ok(selector), true) => {
-                if self.sets.get(selector).is_none() {
-                    let set = self.candidates.select(selector, self.max_targets());
-                    self.sets.offer(selector, set);
-                    self.doubt();
-                }
-                let set = self.sets.get(selector).cloned();
+                let set = self.targets_now(selector);
                 if set.is_none() {
                     self.ledger.put(&task, taken.applied);
                     self.queue
@@ -374,7 +372,9 @@ impl Work {
             .as_ref()
             .and_then(|session| load_balancers(session))
             .is_some_and(|capability| capability.ignores_nodes);
-        again |= !ignores && self.ledger.wants_targets(&task, &self.sets);
+        // While Nodes settle it may have newer targets than the others: when they have, it is looked at with them.
+        let settling = self.settle.due().is_some();
+        again |= !ignores && !settling && self.ledger.wants_targets(&task, &self.sets);
         if again {
             self.queue.add(task.clone());
         }

@@ -23,7 +23,7 @@ impl Scenario {
     /// Our controller stores the handle on the Service.
     fn stored(self) -> Self {
         let stored = format!(
-            r#"{{"provider":"mock","uid":"<uid of {}>","handle":"<handle>"}}"#,
+            r#"{{"provider":"mock","uid":"<uid of {}>","class":"","handle":"<handle>"}}"#,
             self.name
         );
         self.differs(

@@ -243,7 +243,7 @@ fn s19_a_handle_is_stored_from_every_kind_of_answer() {
         service.metadata.annotations = Some(
             [(
                 handle::ANNOTATION.to_owned(),
-                handle::render("mock", Some("uid-1"), Some("lb-1")),
+                handle::render("mock", Some("uid-1"), Some(""), Some("lb-1")),
             )]
             .into(),
         );

@@ -248,6 +248,24 @@ fn s10_gone_on_update_is_made_anew_at_once() {
 }
 
 #[test]
+fn b_s10_an_update_that_fails_is_followed_by_an_ensure() {
+    let now = Instant::now();
+    let mut applied = applied();
+    run(&mut applied, Op::Ensure, &ready(), now);
+    let failed = Verdict::Failed(trouble(TroubleCode::Internal, None));
+    let next = run(&mut applied, Op::Update, &failed, now);
+    assert_eq!(next.outcome, Some(Outcome::Retry));
+    assert!(applied.mend);
+    assert!(applied.inputs.is_some(), "its inputs are as they were");
+    run(&mut applied, Op::Ensure, &failed, now);
+    assert!(applied.mend, "until one succeeds");
+    run(&mut applied, Op::Ensure, &ready(), now);
+    assert!(!applied.mend);
+    run(&mut applied, Op::Ensure, &failed, now);
+    assert!(!applied.mend, "an Ensure that fails is tried again anyway");
+}
+
+#[test]
 fn s13_get_in_sync_confirms_and_out_of_sync_does_not() {
     let now = Instant::now();
     let mut applied = applied();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::{asks, has_finalizer, uid};
+use super::{asks, class, has_finalizer, uid};
 use crate::service::fingerprint::{Fingerprint, service_inputs};
 use crate::service::handle::Stored;
 
@@ -35,6 +35,8 @@ pub(in crate::service) struct Applied {
     pub(in crate::service) look: bool,
     /// The targets that were tried last, whatever came of it: the same ones wait for their retry.
     pub(in crate::service) tried: Option<Fingerprint>,
+    /// Giving it other targets failed, and no Ensure has succeeded since: that comes next.
+    pub(in crate::service) mend: bool,
     /// Only other inputs or other targets can help.
     pub(in crate::service) wrong: bool,
     /// The provider said `pending` last.
@@ -73,6 +75,7 @@ impl Applied {
             elsewhere: false,
             look: true,
             tried: None,
+            mend: false,
             wrong: false,
             pending: false,
             failures: 0,
@@ -88,7 +91,7 @@ pub(in crate::service) struct Seen {
     asks: bool,
     deleting: bool,
     finalizer: bool,
-    class: Option<String>,
+    class: String,
     stored: Stored,
 }
 
@@ -99,17 +102,16 @@ impl Seen {
             asks: asks(service),
             deleting: service.metadata.deletion_timestamp.is_some(),
             finalizer: has_finalizer(service),
-            class: service
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.load_balancer_class.clone()),
+            class: class(service).to_owned(),
             stored: match Stored::of(service) {
                 // Which handle it is matters to the next call, and is no reason for one.
                 Stored::By {
                     provider,
+                    class,
                     handle: Some(_),
                 } => Stored::By {
                     provider,
+                    class,
                     handle: Some(String::new()),
                 },
                 // Nothing to be done about it.

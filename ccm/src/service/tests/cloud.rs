@@ -124,9 +124,8 @@ impl Cloud {
         let fault = {
             let mut state = self.state();
             let name = service.name.clone();
-            let stored = service
-                .annotations
-                .contains_key(crate::service::handle::ANNOTATION);
+            let record = service.annotations.get(crate::service::handle::ANNOTATION);
+            let stored = record.is_some_and(|record| record.contains("\"handle\":"));
             assert!(
                 !stored || handle.is_some(),
                 "a stored handle is sent (▲S19)"

@@ -29,15 +29,17 @@ async fn made(nodes: usize) -> World {
 async fn b_s9_targets_that_are_invalid_are_not_tried_again_at_once() {
     let world = made(1).await;
     let invalid = failure(api::FailureCode::Invalid, "no such type of node");
-    world.cloud.state().update_fails = Some(invalid);
+    world.cloud.state().update_fails = Some(invalid.clone());
     world.server.put_node(node("n1"));
     sleep(Duration::from_mins(10)).await;
     assert_eq!(world.cloud.called("Update"), 1);
-    // Other targets are tried at once, and again only once.
+    // Other targets are tried at once, and again only once: by Ensure, as an Update failed (B-S10).
+    let failed = api::ensure_load_balancer_response::Outcome::Failed(invalid);
+    world.cloud.state().instead.push_back(failed);
     world.server.put_node(node("n2"));
     sleep(Duration::from_mins(10)).await;
-    assert_eq!(world.cloud.called("Update"), 2);
-    world.cloud.state().update_fails = None;
+    let called = |rpc| world.cloud.called(rpc);
+    assert_eq!((called("Update"), called("Ensure")), (1, 2));
     sleep(Duration::from_mins(21)).await;
     assert_eq!(world.targets().len(), 3, "after half an hour");
 }
@@ -63,10 +65,15 @@ async fn b_s7_s14_one_bad_target_does_not_delay_the_others() {
 
     // The same where the whole call failed.
     let broken = failure(api::FailureCode::Precondition, "no quota");
-    world.cloud.state().update_fails = Some(broken);
+    world.cloud.state().update_fails = Some(broken.clone());
+    let failed = api::ensure_load_balancer_response::Outcome::Failed(broken);
+    let many = std::iter::repeat_n(failed, 100);
+    world.cloud.state().instead.extend(many);
+    let before = world.cloud.called("Update");
     world.server.put_node(node("n2"));
     sleep(Duration::from_mins(20)).await;
-    world.cloud.state().update_fails = None;
+    assert_eq!(world.cloud.called("Update"), before + 1);
+    world.cloud.state().instead.clear();
     let start = Instant::now();
     world.server.put_node(node("n3"));
     world

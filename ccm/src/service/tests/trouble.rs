@@ -179,7 +179,7 @@ async fn s19_another_providers_load_balancer_is_left_alone() {
     moved.metadata.annotations = Some(
         [(
             handle::ANNOTATION.to_owned(),
-            handle::render("other", Some("uid-1"), Some("lb-9")),
+            handle::render("other", Some("uid-1"), Some(""), Some("lb-9")),
         )]
         .into(),
     );

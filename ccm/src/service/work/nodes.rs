@@ -14,7 +14,7 @@ use crate::cluster::Change;
 use crate::provider::{Session, node_view};
 use crate::providers::NodeOwner;
 use crate::service::recheck::still_empty;
-use crate::service::targets::{Candidates, NodeSelector, eligible};
+use crate::service::targets::{Candidates, NodeSelector, TargetSet, eligible};
 
 /// After so long the API server is asked again whether a set is empty.
 const RECHECK_AGAIN: Duration = Duration::from_secs(5);
@@ -53,24 +53,50 @@ impl Work {
         }
         if relevant {
             self.settle.note(Instant::now());
+            self.unsettled.clear();
         }
     }
 
     /// Nodes have settled: makes the sets anew, once for all Services (▲S12).
     pub(in crate::service) fn nodes_settled(&mut self) {
         self.settle.clear();
+        self.unsettled.clear();
         let used = self.ledger.selectors();
         self.sets.retain(|selector| used.contains(selector));
         let max = self.max_targets();
-        let mut changed = false;
         for selector in self.sets.selectors() {
             let set = self.candidates.select(&selector, max);
-            changed |= self.sets.offer(&selector, set);
+            self.sets.offer(&selector, set);
         }
-        if changed {
-            self.sets_changed();
-        }
+        // Also where no set changed: a Service may have got one in between that has settled differently.
+        self.sets_changed();
         self.doubt();
+    }
+
+    /// The targets for a call that is made now anyway; `None` while they are not known. Nodes that changed wait to settle before load balancers hear of them (▲S12), but
+    /// who asks meanwhile gets them as they are: a Service that is made in the moment in which its Nodes join is not ensured without them.
+    pub(super) fn targets_now(&mut self, selector: &NodeSelector) -> Option<Arc<TargetSet>> {
+        let max = self.max_targets();
+        let Some(settled) = self.sets.get(selector).cloned() else {
+            let set = self.candidates.select(selector, max);
+            self.sets.offer(selector, set);
+            self.doubt();
+            return self.sets.get(selector).cloned();
+        };
+        if self.settle.due().is_none() {
+            return Some(settled);
+        }
+        let candidates = &self.candidates;
+        let now = self
+            .unsettled
+            .entry(selector.clone())
+            .or_insert_with(|| Arc::new(candidates.select(selector, max)));
+        // That there are none any more is not believed before the API server was asked.
+        Some(if now.is_empty() {
+            settled
+        } else {
+            Arc::clone(now)
+        })
     }
 
     /// Queues the Services whose targets are others now, and only those.

@@ -144,14 +144,9 @@ fn changes() -> Vec<Scenario> {
                 nothing()
             },
         )
-        .only_there(
-            "B-S9",
-            "upstream leaks the load balancer",
-            Who::Go,
-            "cloud ",
-        )
-        .only("B-S9", "ours deletes it", Who::Ours, DELETING)
-        .only("B-S9", "ours deletes it", Who::Ours, DELETED),
+        .only_there("▲S9", "upstream leaks the load balancer", Who::Go, "cloud ")
+        .only("▲S9", "ours deletes it", Who::Ours, DELETING)
+        .only("▲S9", "ours deletes it", Who::Ours, DELETED),
         Scenario::new(
             "lost-in-cloud",
             "the load balancer vanishes from the cloud, then the Service is deleted",
@@ -210,7 +205,7 @@ fn answers() -> Vec<Scenario> {
             },
         )
         .stored()
-        .only("B-S9", "pending is no failure", Who::Go,
+        .only("▲S9", "pending is no failure", Who::Go,
             "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: scripted by the mock [service-controller]")
         .only("▲N13", "an event says what is waited for", Who::Ours,
             "event on the service: Normal LoadBalancerPending: The load balancer is not ready yet: scripted by the mock [service-controller]"),
@@ -276,7 +271,7 @@ fn answers() -> Vec<Scenario> {
                 gone(&side, name).await
             },
         )
-        .only("B-S8", "what is kept is not called deleted", Who::Go, DELETED),
+        .only("▲S8", "what is kept is not called deleted", Who::Go, DELETED),
         Scenario::new(
             "provider-events",
             "the provider's answers carry an event",

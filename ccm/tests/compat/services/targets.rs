@@ -138,12 +138,6 @@ pub fn steps() -> Vec<Scenario> {
                 balances_to(&side, name, &[one, two, three, "target-5"]).await;
                 nothing()
             },
-        )
-        .only(
-            "B-S7",
-            "ours repeats the update, upstream ensures instead",
-            Who::Ours,
-            UPDATED,
         ),
         step(
             "set-lost",
@@ -162,8 +156,8 @@ pub fn steps() -> Vec<Scenario> {
                 nothing()
             },
         )
-        .only_there("B-S10", "ours makes it anew", Who::Ours, "cloud ")
-        .only("B-S10", "ours makes it anew", Who::Ours, UPDATED),
+        .only_there("▲S10", "ours makes it anew", Who::Ours, "cloud ")
+        .only("▲S10", "ours makes it anew", Who::Ours, UPDATED),
         step(
             "set-address",
             "the address of a Node changes",
