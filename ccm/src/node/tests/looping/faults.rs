@@ -269,7 +269,7 @@ async fn fault_node_provider_answers_a_grpc_status() {
     looping.all().await;
 }
 
-/// Fault: the provider hangs when it is asked about one Node | the call is given up after its deadline (60 s) and halved, so that the others go on; the Node itself is asked about alone, with backoff
+/// Fault: the provider hangs when it is asked about one Node | the call is given up after its deadline (60 s) and cut into tenths, so that the others go on after two deadlines at most; the Node itself is asked about alone, with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_hangs() {
     let looping = Looping::join(|this| {

@@ -95,7 +95,7 @@ async fn fault_service_provider_answers_invalid() {
     in_each_rpc(&failure(api::FailureCode::Invalid.into()), row).await;
 }
 
-/// Fault: the provider answers PRECONDITION to Get, Ensure, Update or Delete | a Warning event tells its words; asked again with backoff, 5 s to 5 min
+/// Fault: the provider answers PRECONDITION to Get, Ensure, Update or Delete | a Warning event tells its words; asked again with backoff, 5 s to 5 min, an Update that failed as an Ensure
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_precondition() {
     in_each_rpc(&failure(api::FailureCode::Precondition.into()), BACKOFF).await;
