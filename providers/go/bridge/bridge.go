@@ -1,0 +1,338 @@
+package bridge
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
+
+	"example.invalid/providers/go/contract"
+)
+
+const (
+	// contractMinor is the minor of the contract that the bridge speaks.
+	contractMinor = 0
+	// MaxMessageBytes is how large a request or an answer may be.
+	MaxMessageBytes = 16 << 20
+)
+
+// Bridge serves the contract from a cloud.
+type Bridge struct {
+	contract.UnimplementedProviderServiceServer
+	contract.UnimplementedInstanceServiceServer
+	contract.UnimplementedZoneServiceServer
+	contract.UnimplementedLoadBalancerServiceServer
+	contract.UnimplementedRouteServiceServer
+	contract.UnimplementedClusterServiceServer
+	contract.UnimplementedVolumeServiceServer
+
+	cloud   cloudprovider.Interface
+	options Options
+	name    string
+	bootID  string
+	parts   parts
+
+	contact  contact
+	holds    holds
+	starting starting
+	standIn  *standIn
+
+	// Places of the cloud's methods, by service: load balancers that hang keep no Node from being looked up.
+	general, instances, balancers, routes *places
+
+	mu sync.RWMutex
+	// For whom the provider works, once Initialize has succeeded.
+	owner *Owner
+}
+
+// parts are the cloud's interfaces: nil is not offered. They are asked for once, as upstream does.
+type parts struct {
+	instancesV2 cloudprovider.InstancesV2
+	instances   cloudprovider.Instances
+	zones       cloudprovider.Zones
+	balancer    cloudprovider.LoadBalancer
+	routes      cloudprovider.Routes
+	clusters    cloudprovider.Clusters
+	volumes     cloudprovider.PVLabeler
+
+	lister    InstanceLister
+	balancers LoadBalancerLister
+	sync      SyncChecker
+	owners    OwnerChecker
+	scope     ScopeTeller
+}
+
+var providerName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+
+// New makes a bridge to the cloud. It calls nothing of the cloud but what names it and what it offers.
+func New(cloud cloudprovider.Interface, options Options) (*Bridge, error) {
+	name, err := guarded("ProviderName", cloud.ProviderName)
+	if err != nil {
+		return nil, err
+	}
+	if !providerName.MatchString(name) {
+		return nil, fmt.Errorf("the cloud calls itself %q; the contract wants at most 63 lower-case letters, digits and dashes", name)
+	}
+	if err := options.complete(name); err != nil {
+		return nil, err
+	}
+	offered, err := guarded("of what it offers", func() parts { return partsOf(cloud) })
+	if err != nil {
+		return nil, err
+	}
+	return &Bridge{
+		cloud: cloud, options: options, name: name, bootID: rand.Text(), parts: offered,
+		standIn:   newStandIn(),
+		general:   newPlaces(options.ConcurrentCalls),
+		instances: newPlaces(options.ConcurrentCalls),
+		balancers: newPlaces(options.ConcurrentServices),
+		routes:    newPlaces(options.ConcurrentCalls),
+	}, nil
+}
+
+func partsOf(cloud cloudprovider.Interface) parts {
+	var offered parts
+	if instances, ok := cloud.InstancesV2(); ok {
+		offered.instancesV2 = instances
+		offered.lister, _ = optional[InstanceLister](instances, cloud)
+	} else {
+		// As upstream: the older interfaces are asked only where there is no InstancesV2.
+		if instances, ok := cloud.Instances(); ok {
+			offered.instances = instances
+			offered.lister, _ = optional[InstanceLister](instances, cloud)
+		}
+		if zones, ok := cloud.Zones(); ok {
+			offered.zones = zones
+		}
+	}
+	if balancer, ok := cloud.LoadBalancer(); ok {
+		offered.balancer = balancer
+		offered.balancers, _ = optional[LoadBalancerLister](balancer, cloud)
+		offered.sync, _ = optional[SyncChecker](balancer, cloud)
+		offered.owners, _ = optional[OwnerChecker](balancer, cloud)
+	}
+	if routes, ok := cloud.Routes(); ok {
+		offered.routes = routes
+	}
+	if clusters, ok := cloud.Clusters(); ok {
+		offered.clusters = clusters
+	}
+	offered.volumes, _ = cloud.(cloudprovider.PVLabeler)
+	offered.scope, _ = cloud.(ScopeTeller)
+	return offered
+}
+
+// Register adds the services that the cloud offers to a gRPC server.
+func (b *Bridge) Register(server grpc.ServiceRegistrar) {
+	contract.RegisterProviderServiceServer(server, b)
+	if b.offersInstances() {
+		contract.RegisterInstanceServiceServer(server, b)
+	}
+	if b.parts.zones != nil {
+		contract.RegisterZoneServiceServer(server, b)
+	}
+	if b.parts.balancer != nil {
+		contract.RegisterLoadBalancerServiceServer(server, b)
+	}
+	if b.parts.routes != nil {
+		contract.RegisterRouteServiceServer(server, b)
+	}
+	if b.parts.clusters != nil {
+		contract.RegisterClusterServiceServer(server, b)
+	}
+	if b.parts.volumes != nil {
+		contract.RegisterVolumeServiceServer(server, b)
+	}
+}
+
+func (b *Bridge) offersInstances() bool {
+	return b.parts.instancesV2 != nil || b.parts.instances != nil
+}
+
+// GetProviderInfo says who the cloud is and what it can do, from memory (PROV-1).
+func (b *Bridge) GetProviderInfo(_ context.Context, request *contract.GetProviderInfoRequest) (*contract.GetProviderInfoResponse, error) {
+	klog.V(2).InfoS("A controller asks who we are", "version", request.GetControllerVersion(), "minor", request.GetContractMinor())
+	projection := &contract.NodeProjection{
+		LabelKeys:      b.options.NodeLabels,
+		AllLabels:      len(b.options.NodeLabels) == 0,
+		AnnotationKeys: b.options.NodeAnnotations,
+		FieldGroups: []contract.NodeFieldGroup{
+			contract.NodeFieldGroup_NODE_FIELD_GROUP_POD_CIDRS,
+			contract.NodeFieldGroup_NODE_FIELD_GROUP_TAINTS,
+			contract.NodeFieldGroup_NODE_FIELD_GROUP_NODE_INFO,
+			contract.NodeFieldGroup_NODE_FIELD_GROUP_READINESS,
+			contract.NodeFieldGroup_NODE_FIELD_GROUP_CREATION_TIME,
+		},
+	}
+	return &contract.GetProviderInfoResponse{
+		ProviderName:       b.name,
+		ProviderVersion:    b.options.Version,
+		ContractMinor:      contractMinor,
+		BootId:             b.bootID,
+		ProviderIdPrefixes: b.options.ProviderIDPrefixes,
+		MaxRequestBytes:    new(uint64(MaxMessageBytes)),
+		Capabilities:       b.capabilities(),
+		NodeProjection:     projection,
+	}, nil
+}
+
+func (b *Bridge) capabilities() *contract.Capabilities {
+	options := &b.options
+	offered := &contract.Capabilities{}
+	if b.offersInstances() {
+		offered.Instances = &contract.InstanceCapability{
+			MaxBatch:    new(options.MaxBatch),
+			Listing:     b.parts.lister != nil,
+			PowerState:  !options.NoPowerState,
+			MaxInFlight: new(uint32(4)),
+		}
+	}
+	if b.parts.zones != nil {
+		offered.Zones = &contract.ZoneCapability{}
+	}
+	if b.parts.balancer != nil {
+		scope := contract.TargetScope_TARGET_SCOPE_OWNED
+		if options.AllTargets {
+			scope = contract.TargetScope_TARGET_SCOPE_ALL
+		}
+		offered.LoadBalancers = &contract.LoadBalancerCapability{
+			Classes:      options.Classes,
+			DefaultClass: !options.OnlyClasses,
+			Listing:      b.parts.balancers != nil,
+			InSync:       b.parts.sync != nil,
+			IgnoresNodes: options.IgnoresNodes,
+			TargetScope:  scope,
+			MaxTargets:   new(options.MaxTargets),
+			Features:     options.Features,
+			MaxInFlight:  new(uint32(options.ConcurrentServices)),
+		}
+	}
+	if b.parts.routes != nil {
+		offered.Routes = &contract.RouteCapability{
+			MaxBatch: new(options.MaxBatch), TracksNodeAddresses: options.RoutesTrackAddresses, MaxInFlight: new(uint32(4)),
+		}
+	}
+	if b.parts.clusters != nil {
+		offered.Clusters = &contract.ClusterCapability{}
+	}
+	if b.parts.volumes != nil {
+		offered.Volumes = &contract.VolumeCapability{SourceTypes: options.VolumeSources, MaxInFlight: new(uint32(options.ConcurrentCalls))}
+	}
+	return offered
+}
+
+// admit says for whom a call is made, or why it may not pass (CORE-10).
+func (b *Bridge) admit(cluster *contract.ClusterRef) (*Owner, *contract.Failure) {
+	if cluster.GetOwnerId() == "" {
+		return nil, invalid("the request's cluster %q has no owner_id", cluster.GetName())
+	}
+	b.mu.RLock()
+	owner := b.owner
+	b.mu.RUnlock()
+	switch {
+	case owner == nil:
+		return nil, fail(contract.FailureCode_FAILURE_CODE_NOT_INITIALIZED, "NotInitialized", "this provider process has not seen a successful Initialize")
+	case owner.ID != cluster.GetOwnerId():
+		return nil, fail(contract.FailureCode_FAILURE_CODE_NOT_INITIALIZED, "NotInitialized",
+			"this provider is initialised for the cluster with owner ID %q, not for %q", owner.ID, cluster.GetOwnerId())
+	}
+	return &Owner{ID: owner.ID, Previous: owner.Previous, ClusterName: cluster.GetName()}, nil
+}
+
+// Initialize says for whom the provider works. The cloud's own Initialize and SetInformers are called once in a process, however often this is.
+func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeRequest) (*contract.InitializeResponse, error) {
+	failed := func(failure *contract.Failure) (*contract.InitializeResponse, error) {
+		return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Failed{Failed: failure}}, nil
+	}
+	cluster := request.GetCluster()
+	if cluster.GetOwnerId() == "" {
+		return failed(invalid("the request's cluster %q has no owner_id", cluster.GetName()))
+	}
+	if err := fits("the owner ID", cluster.GetOwnerId(), nameBytes); err != nil {
+		return failed(invalid("%v", err))
+	}
+	within := budgetOf(ctx)
+	owner := &Owner{ID: cluster.GetOwnerId(), Previous: request.GetPreviousOwnerIds(), ClusterName: cluster.GetName()}
+	b.standIn.setVersion(request.GetKubernetesVersion())
+	if failure := b.start(ctx, within); failure != nil {
+		return failed(failure)
+	}
+	scope := b.options.CloudScope
+	if b.parts.scope != nil {
+		var err error
+		scope, err = ask(withOwner(ctx, owner), b, b.general, "CloudScope", within, nil, b.parts.scope.CloudScope)
+		if err != nil {
+			return failed(b.failure(err))
+		}
+		if err := fits("the cloud scope", scope, nameBytes); err != nil || scope == "" {
+			return failed(fault("CloudScope answered %q: it must be 1 to %d bytes", scope, nameBytes))
+		}
+	}
+	b.mu.Lock()
+	b.owner = owner
+	b.mu.Unlock()
+	return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Initialized{Initialized: &contract.Initialized{CloudScope: scope}}}, nil
+}
+
+// Probe says how the provider is, from memory (PROV-4).
+func (b *Bridge) Probe(context.Context, *contract.ProbeRequest) (*contract.ProbeResponse, error) {
+	answer := &contract.ProbeResponse{State: contract.ProbeState_PROBE_STATE_READY, BootId: b.bootID}
+	success, failures, last := b.contact.now()
+	if !success.IsZero() {
+		answer.LastCloudSuccess = timestamppb.New(success)
+	}
+	if failures >= manyFailures {
+		answer.State = contract.ProbeState_PROBE_STATE_DEGRADED
+		answer.Message = shorten(fmt.Sprintf("the last %d calls to the cloud failed, the last one with: %s", failures, last))
+	}
+	for _, taken := range []*places{b.general, b.instances, b.balancers, b.routes} {
+		if method, since, many := taken.overrunning(); many > 0 {
+			answer.State = contract.ProbeState_PROBE_STATE_DEGRADED
+			answer.Message = shorten(fmt.Sprintf("%d of %d places are taken by methods of the cloud that ignore their context; the oldest is %s, since %s",
+				many, cap(taken.free), method, since.Format(time.RFC3339)))
+		}
+	}
+	return answer, nil
+}
+
+// manyFailures in a row are trouble of the cloud rather than of one object.
+const manyFailures = 5
+
+// contact is how the last calls to the cloud went.
+type contact struct {
+	mu       sync.Mutex
+	success  time.Time
+	failures int
+	last     string
+}
+
+func (c *contact) note(err error) {
+	var retry *api.RetryError
+	answered := err == nil || errors.Is(err, cloudprovider.InstanceNotFound) || errors.Is(err, cloudprovider.DiskNotFound) || errors.As(err, &retry)
+	var own *refusal
+	neutral := errors.As(err, &own) || errors.Is(err, context.Canceled) || errors.Is(err, cloudprovider.NotImplemented) || errors.Is(err, cloudprovider.ImplementedElsewhere)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case answered:
+		c.success, c.failures, c.last = time.Now(), 0, ""
+	case !neutral:
+		c.failures++
+		c.last = err.Error()
+	}
+}
+
+func (c *contact) now() (success time.Time, failures int, last string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.success, c.failures, c.last
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"example.invalid/providers/go/bridge/shapes/store"
+)
+
+const fileUsage = "usage: clouds file STATE SCHEME instance-add|instance-remove|instance-stop|instance-start NAME | cloud-writes | cloud-fail CODE | cloud-slow MS | pending-for TIMES"
+
+// file changes the cloud of the shapes from outside; its commands are the hooks of provider-conformance.
+func file(arguments []string) int {
+	if err := edit(arguments); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func edit(arguments []string) error {
+	if len(arguments) < 3 {
+		return fmt.Errorf("%s", fileUsage)
+	}
+	cloud, scheme, command := store.At(arguments[0]), arguments[1], arguments[2]
+	value := ""
+	if len(arguments) > 3 {
+		value = arguments[3]
+	}
+	number := func() (int, error) { return strconv.Atoi(value) }
+	switch command {
+	case "instance-add":
+		id, err := cloud.Add(value)
+		fmt.Println(scheme + id)
+		return err
+	case "instance-remove":
+		return cloud.Change(value, func(state *store.State, _ *store.Instance) { delete(state.Instances, value) })
+	case "instance-stop":
+		return cloud.Change(value, func(_ *store.State, one *store.Instance) { one.Stopped = true })
+	case "instance-start":
+		return cloud.Change(value, func(_ *store.State, one *store.Instance) { one.Stopped = false })
+	case "cloud-writes":
+		return cloud.Edit(func(state *store.State) (bool, error) {
+			fmt.Println(state.Writes)
+			return false, nil
+		})
+	case "cloud-fail":
+		return cloud.Edit(func(state *store.State) (bool, error) {
+			state.Fail = strings.ToLower(value)
+			return true, nil
+		})
+	case "cloud-slow", "pending-for":
+		times, err := number()
+		if err != nil {
+			return err
+		}
+		return cloud.Edit(func(state *store.State) (bool, error) {
+			if command == "cloud-slow" {
+				state.SlowMS = times
+			} else {
+				state.PendingFor = times
+			}
+			return true, nil
+		})
+	default:
+		return fmt.Errorf("no command %q; %s", command, fileUsage)
+	}
+}

@@ -1,0 +1,112 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	cloudprovider "k8s.io/cloud-provider"
+
+	"example.invalid/providers/go/contract"
+)
+
+// ListClusters lists the names of the clusters that the cloud knows.
+func (b *Bridge) ListClusters(request *contract.ListClustersRequest, stream contract.ClusterService_ListClustersServer) error {
+	failed := func(failure *contract.Failure) error {
+		return stream.Send(&contract.ListClustersResponse{Part: &contract.ListClustersResponse_Failed{Failed: failure}})
+	}
+	owner, failure := b.admit(request.GetCluster())
+	if failure != nil {
+		return failed(failure)
+	}
+	ctx := withOwner(stream.Context(), owner)
+	names, err := ask(ctx, b, b.general, "ListClusters", budgetOf(ctx), nil, b.parts.clusters.ListClusters)
+	if err != nil {
+		return failed(b.failure(err))
+	}
+	for _, name := range names {
+		if err := fits("the cluster's name", name, nameBytes); err != nil {
+			return failed(fault("%v", err))
+		}
+	}
+	for page := range slices.Chunk(names, pageItems) {
+		if err := stream.Send(&contract.ListClustersResponse{Part: &contract.ListClustersResponse_Clusters{Clusters: &contract.ClusterNames{Names: page}}}); err != nil {
+			return err
+		}
+	}
+	return stream.Send(&contract.ListClustersResponse{Part: &contract.ListClustersResponse_End{End: &contract.ListEnd{Total: uint64(len(names))}}})
+}
+
+// GetControlPlaneAddress asks Go's Master. A cluster that the cloud does not list is NOT_FOUND: Master has no word for it.
+func (b *Bridge) GetControlPlaneAddress(ctx context.Context, request *contract.GetControlPlaneAddressRequest) (*contract.GetControlPlaneAddressResponse, error) {
+	failed := func(failure *contract.Failure) (*contract.GetControlPlaneAddressResponse, error) {
+		return &contract.GetControlPlaneAddressResponse{Outcome: &contract.GetControlPlaneAddressResponse_Failed{Failed: failure}}, nil
+	}
+	owner, failure := b.admit(request.GetCluster())
+	if failure != nil {
+		return failed(failure)
+	}
+	name := request.GetClusterName()
+	if name == "" {
+		return failed(invalid("the request names no cluster"))
+	}
+	address, err := ask(withOwner(ctx, owner), b, b.general, "Master", budgetOf(ctx), nil, func(ctx context.Context) (string, error) {
+		names, err := b.parts.clusters.ListClusters(ctx)
+		switch {
+		case err != nil:
+			return "", err
+		case !slices.Contains(names, name):
+			return "", &refusal{fail(contract.FailureCode_FAILURE_CODE_NOT_FOUND, "NoCluster", "the cloud knows no cluster %q", name)}
+		}
+		return b.parts.clusters.Master(ctx, name)
+	})
+	var own *refusal
+	switch {
+	case errors.As(err, &own):
+		return failed(own.failure)
+	case err != nil:
+		return failed(b.failure(err))
+	case address == "" || fits("the address", address, nameBytes) != nil:
+		return failed(fault("Master answered the address %q", address))
+	}
+	return &contract.GetControlPlaneAddressResponse{Outcome: &contract.GetControlPlaneAddressResponse_Address{Address: address}}, nil
+}
+
+// GetVolumeLabels asks Go's PVLabeler.
+func (b *Bridge) GetVolumeLabels(ctx context.Context, request *contract.GetVolumeLabelsRequest) (*contract.GetVolumeLabelsResponse, error) {
+	failed := func(failure *contract.Failure) (*contract.GetVolumeLabelsResponse, error) {
+		return &contract.GetVolumeLabelsResponse{Outcome: &contract.GetVolumeLabelsResponse_Failed{Failed: failure}}, nil
+	}
+	owner, failure := b.admit(request.GetCluster())
+	if failure != nil {
+		return failed(failure)
+	}
+	if request.GetVolume() == nil {
+		return failed(invalid("the request has no volume"))
+	}
+	if sources := b.options.VolumeSources; len(sources) > 0 && !slices.Contains(sources, sourceOf(request.GetVolume())) {
+		return &contract.GetVolumeLabelsResponse{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{}}}, nil
+	}
+	volume, err := volumeOf(request.GetVolume())
+	if err != nil {
+		return failed(invalid("%v", err))
+	}
+	labels, err := ask(withOwner(ctx, owner), b, b.general, "GetLabelsForVolume", budgetOf(ctx), nil, func(ctx context.Context) (map[string]string, error) {
+		return b.parts.volumes.GetLabelsForVolume(ctx, volume)
+	})
+	switch {
+	case errors.Is(err, cloudprovider.DiskNotFound):
+		return failed(fail(contract.FailureCode_FAILURE_CODE_NOT_FOUND, "NoDisk", "%v", err))
+	case err != nil:
+		return failed(b.failure(err))
+	}
+	return &contract.GetVolumeLabelsResponse{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{Labels: labels}}}, nil
+}
+
+// sourceOf names the source of a volume as VolumeCapability.source_types does.
+func sourceOf(volume *contract.VolumeView) string {
+	if volume.GetSourceType() == "csi" {
+		return "csi/" + volume.GetSource()["driver"]
+	}
+	return volume.GetSourceType()
+}

@@ -1,0 +1,140 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/api"
+
+	"example.invalid/providers/go/contract"
+)
+
+// errNoPlace is a call that could not begin: all places of its service are taken by methods that have not returned.
+var errNoPlace = errors.New("all places for calls of this service are taken by methods of the cloud that have not returned yet")
+
+// panicked is a panic of the cloud's code.
+type panicked struct {
+	method string
+	value  any
+}
+
+func (p *panicked) Error() string {
+	return fmt.Sprintf("the cloud's method %s panicked: %v", p.method, p.value)
+}
+
+// overran is a method that still ran when the call had to be answered, although its context was cancelled.
+type overran struct {
+	method string
+	after  time.Duration
+}
+
+func (o *overran) Error() string {
+	return fmt.Sprintf("the cloud's method %s had not returned after %s, although its context was cancelled; until it does, calls about the same object are answered BUSY",
+		o.method, o.after.Round(time.Millisecond))
+}
+
+// fail is a failure that the bridge itself finds.
+func fail(code contract.FailureCode, reason, format string, arguments ...any) *contract.Failure {
+	return &contract.Failure{Code: code, Reason: reason, Message: shorten(fmt.Sprintf(format, arguments...))}
+}
+
+func invalid(format string, arguments ...any) *contract.Failure {
+	return fail(contract.FailureCode_FAILURE_CODE_INVALID, "InvalidRequest", format, arguments...)
+}
+
+// fault is an answer of the cloud that the contract has no place for.
+func fault(format string, arguments ...any) *contract.Failure {
+	return fail(contract.FailureCode_FAILURE_CODE_INTERNAL, "InvalidAnswer", format, arguments...)
+}
+
+func busy(object string) *contract.Failure {
+	return fail(contract.FailureCode_FAILURE_CODE_BUSY, "Busy", "another call is working on %s, or a method of the cloud that ignores its context still is; ask again in a second", object)
+}
+
+// failure is what an error of the cloud means. A vendor's Classify goes first; what the bridge knows by itself is little, because Go's interface says little.
+func (b *Bridge) failure(err error) *contract.Failure {
+	failed := &contract.Failure{Code: contract.FailureCode_FAILURE_CODE_INTERNAL, Reason: "CloudError", Message: shorten(err.Error())}
+	var ran *overran
+	var panic *panicked
+	var retry *api.RetryError
+	classified := false
+	switch {
+	case errors.As(err, &panic):
+		failed.Reason = "Panic"
+		return failed
+	case errors.As(err, &ran):
+		failed.Reason = "ContextIgnored"
+		return failed
+	case errors.Is(err, errNoPlace):
+		failed.Code, failed.Reason = contract.FailureCode_FAILURE_CODE_UNAVAILABLE, "NoPlace"
+		return failed
+	case b.options.Classify != nil:
+		if code := b.options.Classify(err); code != contract.FailureCode_FAILURE_CODE_UNSPECIFIED {
+			failed.Code, classified = code, true
+		}
+	}
+	switch {
+	case errors.As(err, &retry):
+		failed.RetryAfter = durationpb.New(retry.RetryAfter())
+	case classified:
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		failed.Code, failed.Reason = contract.FailureCode_FAILURE_CODE_UNAVAILABLE, "Cancelled"
+	case errors.Is(err, cloudprovider.NotImplemented):
+		failed.Reason = "NotImplemented"
+	}
+	return failed
+}
+
+// absent tells whether an error says for certain that the instance does not exist (INST-1). Errors come wrapped, and several may be joined: where any of them is
+// something else, or somebody stopped waiting, it is in doubt.
+func absent(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var retry *api.RetryError
+	return !errors.As(err, &retry) && only(err, cloudprovider.InstanceNotFound)
+}
+
+// only tells whether every branch of an error ends in what is looked for.
+func only(err, wanted error) bool {
+	for err != nil {
+		if err == wanted {
+			return true
+		}
+		switch wrapper := err.(type) {
+		case interface{ Unwrap() error }:
+			err = wrapper.Unwrap()
+		case interface{ Unwrap() []error }:
+			return every(wrapper.Unwrap(), wanted)
+		// utilerrors.Aggregate, which is older than joined errors.
+		case interface{ Errors() []error }:
+			return every(wrapper.Errors(), wanted)
+		default:
+			is, ok := err.(interface{ Is(error) bool })
+			return ok && is.Is(wanted)
+		}
+	}
+	return false
+}
+
+func every(branches []error, wanted error) bool {
+	for _, branch := range branches {
+		if !only(branch, wanted) {
+			return false
+		}
+	}
+	return len(branches) > 0
+}
+
+// pendingOf is what Go calls a retry error: not finished yet, and no failure. nil for any other error.
+func pendingOf(err error) *contract.Pending {
+	var retry *api.RetryError
+	if !errors.As(err, &retry) {
+		return nil
+	}
+	return &contract.Pending{RetryAfter: durationpb.New(retry.RetryAfter()), Message: shorten(err.Error())}
+}

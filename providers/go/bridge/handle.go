@@ -1,0 +1,43 @@
+package bridge
+
+import (
+	"encoding/json"
+
+	v1 "k8s.io/api/core/v1"
+
+	"example.invalid/providers/go/contract"
+)
+
+// handle is what the bridge gives the controller to keep on the Service: for whom the load balancer was made. The cloud finds its load balancer without it, by the native
+// name, a tag or an annotation; so an edited handle leads the cloud nowhere, and one of another owner or Service is a conflict.
+type handle struct {
+	Owner string `json:"owner"`
+	UID   string `json:"uid"`
+	// Name is the cloud's name, for people.
+	Name string `json:"name,omitempty"`
+}
+
+func (o *Owner) handle(service *v1.Service, name string) *string {
+	text, err := json.Marshal(handle{Owner: o.ID, UID: string(service.UID), Name: name})
+	if err != nil || len(text) > idBytes {
+		return nil
+	}
+	return new(string(text))
+}
+
+// checkHandle refuses a handle that names somebody else (LB-4).
+func (o *Owner) checkHandle(text string, service *v1.Service) *contract.Failure {
+	if err := fits("the handle", text, idBytes); err != nil {
+		return invalid("%v", err)
+	}
+	var named handle
+	if err := json.Unmarshal([]byte(text), &named); err != nil || named.Owner == "" || named.UID == "" {
+		return fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "UnknownHandle",
+			"the handle %q is none that this provider gave; remove the annotation, and the cloud finds the load balancer of Service %s by itself", text, serviceKey(service))
+	}
+	if !o.Owns(named.Owner) || named.UID != string(service.UID) {
+		return fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "ForeignHandle",
+			"the handle names the load balancer %q of another owner (%s) or Service (%s); it is not touched", named.Name, named.Owner, named.UID)
+	}
+	return nil
+}

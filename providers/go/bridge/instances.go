@@ -1,0 +1,320 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"example.invalid/providers/go/contract"
+)
+
+// asked is what a lookup asks of each instance.
+type asked struct {
+	existence, power, metadata bool
+}
+
+func askedOf(facets []contract.InstanceFacet, powerState bool) asked {
+	wanted := asked{
+		existence: slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_EXISTENCE),
+		power:     powerState && slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_POWER),
+		metadata:  slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_METADATA),
+	}
+	if !wanted.power && !wanted.metadata {
+		wanted.existence = true
+	}
+	return wanted
+}
+
+// LookupInstances asks the cloud about each Node: Go's interface has no batches, so the Nodes fan out into as many calls at once as there are places. Nothing is
+// cached here (INST-5); whether the cloud caches is its own affair.
+func (b *Bridge) LookupInstances(ctx context.Context, request *contract.LookupInstancesRequest) (*contract.LookupInstancesResponse, error) {
+	owner, failure := b.admit(request.GetCluster())
+	if failure == nil {
+		failure = b.checkNodes(request.GetNodes())
+	}
+	if failure != nil {
+		return &contract.LookupInstancesResponse{Failed: failure}, nil
+	}
+	within := budgetOf(ctx)
+	wanted := askedOf(request.GetFacets(), !b.options.NoPowerState)
+	nodes := b.known(ctx, request.GetNodes())
+	results := make([]*contract.LookupInstanceResult, len(nodes))
+	fanOut(len(nodes), func(index int) {
+		node := nodes[index]
+		result := &contract.LookupInstanceResult{NodeName: node.Name, NodeUid: string(node.UID)}
+		found, failure := b.lookup(withOwner(ctx, owner), within, node, wanted)
+		if failure != nil {
+			result.Outcome = &contract.LookupInstanceResult_Failed{Failed: failure}
+		} else {
+			result.Outcome = &contract.LookupInstanceResult_Found{Found: found}
+		}
+		results[index] = result
+	})
+	return &contract.LookupInstancesResponse{Results: results}, nil
+}
+
+// fanOut runs one goroutine for each of a batch and waits for all: places bound how many of them are at the cloud.
+func fanOut(many int, work func(index int)) {
+	var all sync.WaitGroup
+	for index := range many {
+		all.Go(func() { work(index) })
+	}
+	all.Wait()
+}
+
+func (b *Bridge) checkNodes(nodes []*contract.NodeView) *contract.Failure {
+	if len(nodes) > int(b.options.MaxBatch) {
+		return invalid("%d Nodes in one request; max_batch is %d", len(nodes), b.options.MaxBatch)
+	}
+	seen := map[string]bool{}
+	for _, node := range nodes {
+		if node.GetName() == "" {
+			return invalid("a Node of the request has no name")
+		}
+		if seen[node.GetName()] {
+			return invalid("the Node %q is in the request twice", node.GetName())
+		}
+		seen[node.GetName()] = true
+	}
+	return nil
+}
+
+// known makes Nodes of the views, and lets the cloud's informers know them.
+func (b *Bridge) known(ctx context.Context, views []*contract.NodeView) []*v1.Node {
+	nodes := make([]*v1.Node, 0, len(views))
+	for _, view := range views {
+		nodes = append(nodes, nodeOf(view))
+	}
+	b.settle(ctx, b.standIn.knowNodes(nodes))
+	return nodes
+}
+
+// lookup is what the cloud says of one Node.
+func (b *Bridge) lookup(ctx context.Context, within budget, node *v1.Node, wanted asked) (*contract.Instance, *contract.Failure) {
+	if node.Spec.ProviderID != "" && !b.owns(node.Spec.ProviderID) {
+		// Asked about it the cloud might say "does not exist", which would be true and is not meant.
+		return &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_UNMANAGED}, nil
+	}
+	ask := func(method string, work func(context.Context) (*contract.Instance, error)) (*contract.Instance, error) {
+		return ask(ctx, b, b.instances, method, within, nil, work)
+	}
+	var found *contract.Instance
+	var err error
+	if b.parts.instancesV2 != nil {
+		found, err = ask("InstancesV2", func(ctx context.Context) (*contract.Instance, error) { return b.askV2(ctx, node, wanted) })
+	} else {
+		found, err = ask("Instances", func(ctx context.Context) (*contract.Instance, error) { return b.askV1(ctx, node, wanted) })
+	}
+	if err != nil {
+		var wrong *wrongAnswer
+		switch {
+		case absent(err):
+			return &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_ABSENT}, nil
+		case errors.As(err, &wrong):
+			return nil, fault("%v", err)
+		}
+		return nil, b.failure(err)
+	}
+	return found, nil
+}
+
+// wrongAnswer is an answer of the cloud that the contract has no place for, or that contradicts itself.
+type wrongAnswer struct{ text string }
+
+func (w *wrongAnswer) Error() string { return w.text }
+
+func wrong(text string) error { return &wrongAnswer{text} }
+
+// askV2 asks as few methods as will answer what is asked.
+func (b *Bridge) askV2(ctx context.Context, node *v1.Node, wanted asked) (*contract.Instance, error) {
+	instances := b.parts.instancesV2
+	found := &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_PRESENT}
+	if wanted.existence {
+		exists, err := instances.InstanceExists(ctx, node.DeepCopy())
+		if err != nil {
+			return nil, err
+		}
+		if !exists {
+			found.State = contract.InstanceState_INSTANCE_STATE_ABSENT
+			return found, nil
+		}
+	}
+	if wanted.metadata {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		metadata, err := instances.InstanceMetadata(ctx, node.DeepCopy())
+		switch {
+		case err != nil && wanted.existence && absent(err):
+			return nil, wrong("InstanceExists says that the instance exists, InstanceMetadata that it does not: " + err.Error())
+		case err != nil:
+			return nil, err
+		case metadata == nil:
+			found.State = contract.InstanceState_INSTANCE_STATE_UNMANAGED
+			return found, nil
+		}
+		if err := b.describe(found, metadata); err != nil {
+			return nil, err
+		}
+	}
+	if wanted.power {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return found, b.power(found, wanted.existence || wanted.metadata, func() (bool, error) { return instances.InstanceShutdown(ctx, node.DeepCopy()) })
+	}
+	return found, nil
+}
+
+// power says whether the instance runs. known: it was seen to exist a moment ago.
+func (b *Bridge) power(found *contract.Instance, known bool, shutdown func() (bool, error)) error {
+	off, err := shutdown()
+	switch {
+	case errors.Is(err, cloudprovider.NotImplemented):
+		// It exists; whether it runs is not known.
+		return nil
+	case err != nil && known && absent(err):
+		return wrong("the cloud shows the instance, and InstanceShutdown says that it does not exist: " + err.Error())
+	case err != nil:
+		return err
+	case off:
+		found.State = contract.InstanceState_INSTANCE_STATE_STOPPED
+	default:
+		found.State = contract.InstanceState_INSTANCE_STATE_RUNNING
+	}
+	return nil
+}
+
+func (b *Bridge) owns(providerID string) bool {
+	return slices.ContainsFunc(b.options.ProviderIDPrefixes, func(prefix string) bool { return strings.HasPrefix(providerID, prefix) })
+}
+
+// describe takes over what the cloud says of an instance, if the contract takes it.
+func (b *Bridge) describe(found *contract.Instance, metadata *cloudprovider.InstanceMetadata) error {
+	if metadata.ProviderID == "" {
+		return wrong("the cloud named no provider ID for an instance that exists (INST-7)")
+	}
+	if !b.owns(metadata.ProviderID) {
+		return wrong("the provider ID " + metadata.ProviderID + " begins with none of the prefixes " + strings.Join(b.options.ProviderIDPrefixes, ", ") + ": see --provider-id-prefix")
+	}
+	for _, field := range []struct {
+		what, value string
+		most        int
+	}{
+		{"the provider ID", metadata.ProviderID, idBytes},
+		{"the instance type", metadata.InstanceType, nameBytes},
+		{"the zone", metadata.Zone, nameBytes},
+		{"the region", metadata.Region, nameBytes},
+	} {
+		if err := fits(field.what, field.value, field.most); err != nil {
+			return wrong(err.Error())
+		}
+	}
+	for key, value := range metadata.AdditionalLabels {
+		if err := errors.Join(fits("a label's key", key, 2*nameBytes), fits("the label "+key, value, nameBytes)); err != nil {
+			return wrong(err.Error())
+		}
+	}
+	addresses, err := addressViews(metadata.NodeAddresses)
+	if err != nil {
+		return wrong(err.Error())
+	}
+	found.ProviderId = new(metadata.ProviderID)
+	found.InstanceType = filled(metadata.InstanceType)
+	found.Zone = filled(metadata.Zone)
+	found.Region = filled(metadata.Region)
+	found.Labels = metadata.AdditionalLabels
+	found.Addresses = addresses
+	return nil
+}
+
+// ListInstances lists what a cloud with an InstanceLister knows.
+func (b *Bridge) ListInstances(request *contract.ListInstancesRequest, stream contract.InstanceService_ListInstancesServer) error {
+	failed := func(failure *contract.Failure) error {
+		return stream.Send(&contract.ListInstancesResponse{Part: &contract.ListInstancesResponse_Failed{Failed: failure}})
+	}
+	owner, failure := b.admit(request.GetCluster())
+	if failure != nil {
+		return failed(failure)
+	}
+	if b.parts.lister == nil {
+		return failed(notOffered("ListInstances"))
+	}
+	ctx := withOwner(stream.Context(), owner)
+	listed, err := ask(ctx, b, b.instances, "ListInstances", budgetOf(ctx), nil, b.parts.lister.ListInstances)
+	if err != nil {
+		return failed(b.failure(err))
+	}
+	views := make([]*contract.Instance, 0, len(listed))
+	for _, one := range listed {
+		view := &contract.Instance{State: one.State}
+		switch one.State {
+		case contract.InstanceState_INSTANCE_STATE_PRESENT, contract.InstanceState_INSTANCE_STATE_RUNNING, contract.InstanceState_INSTANCE_STATE_STOPPED:
+		default:
+			return failed(fault("ListInstances gave %q the state %s", one.ProviderID, one.State))
+		}
+		if err := b.describe(view, &one.InstanceMetadata); err != nil {
+			return failed(fault("%v", err))
+		}
+		views = append(views, view)
+	}
+	for page := range slices.Chunk(views, pageItems) {
+		part := &contract.ListInstancesResponse{Part: &contract.ListInstancesResponse_Instances{Instances: &contract.InstanceList{Instances: page}}}
+		if err := stream.Send(part); err != nil {
+			return err
+		}
+	}
+	return stream.Send(&contract.ListInstancesResponse{Part: &contract.ListInstancesResponse_End{End: &contract.ListEnd{Total: uint64(len(views))}}})
+}
+
+// pageItems are the most items in one part of a listing.
+const pageItems = 500
+
+func notOffered(rpc string) *contract.Failure {
+	return fail(contract.FailureCode_FAILURE_CODE_INTERNAL, "NotOffered", "this provider does not offer %s; its capabilities say so", rpc)
+}
+
+// LookupZones asks Go's Zones, which is there only beside the older Instances.
+func (b *Bridge) LookupZones(ctx context.Context, request *contract.LookupZonesRequest) (*contract.LookupZonesResponse, error) {
+	owner, failure := b.admit(request.GetCluster())
+	if failure == nil {
+		failure = b.checkNodes(request.GetNodes())
+	}
+	if failure != nil {
+		return &contract.LookupZonesResponse{Failed: failure}, nil
+	}
+	within := budgetOf(ctx)
+	nodes := b.known(ctx, request.GetNodes())
+	results := make([]*contract.LookupZoneResult, len(nodes))
+	fanOut(len(nodes), func(index int) {
+		node := nodes[index]
+		result := &contract.LookupZoneResult{NodeName: node.Name, NodeUid: string(node.UID)}
+		zone, failure := b.zone(withOwner(ctx, owner), within, node)
+		if failure != nil {
+			result.Outcome = &contract.LookupZoneResult_Failed{Failed: failure}
+		} else {
+			result.Outcome = &contract.LookupZoneResult_Zone{Zone: zone}
+		}
+		results[index] = result
+	})
+	return &contract.LookupZonesResponse{Results: results}, nil
+}
+
+func (b *Bridge) zone(ctx context.Context, within budget, node *v1.Node) (*contract.Zone, *contract.Failure) {
+	if node.Spec.ProviderID != "" && !b.owns(node.Spec.ProviderID) {
+		return nil, invalid("the provider ID %q is not this cloud's", node.Spec.ProviderID)
+	}
+	zone, err := ask(ctx, b, b.instances, "Zones", within, nil, func(ctx context.Context) (cloudprovider.Zone, error) { return b.askZone(ctx, node) })
+	if err != nil {
+		return nil, b.failure(err)
+	}
+	if err := errors.Join(fits("the zone", zone.FailureDomain, nameBytes), fits("the region", zone.Region, nameBytes)); err != nil {
+		return nil, fault("%v", err)
+	}
+	return &contract.Zone{Zone: filled(zone.FailureDomain), Region: filled(zone.Region)}, nil
+}

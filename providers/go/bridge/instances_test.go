@@ -1,0 +1,244 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/api"
+
+	"example.invalid/providers/go/contract"
+)
+
+func TestOneNodesTroubleIsNotTheOthers(t *testing.T) {
+	cloud := &scripted{
+		exists: func(_ context.Context, node *v1.Node) (bool, error) {
+			switch node.Name {
+			case "gone":
+				return false, nil
+			case "gone-by-error":
+				return false, fmt.Errorf("no instance: %w", cloudprovider.InstanceNotFound)
+			case "panics":
+				panic("nil pointer, or worse")
+			case "later":
+				return false, api.NewRetryError("wait", 9*time.Second)
+			case "fails":
+				return false, errors.New("too many requests")
+			case "fails-and-gone":
+				return false, errors.Join(errors.New("too many requests"), cloudprovider.InstanceNotFound)
+			}
+			return true, nil
+		},
+		metadata: func(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+			metadata := metadataOf(node)
+			switch node.Name {
+			case "foreign-by-metadata":
+				return nil, nil
+			case "contradicts":
+				return nil, cloudprovider.InstanceNotFound
+			case "wrong-prefix":
+				metadata.ProviderID = "other://1"
+			case "no-id":
+				metadata.ProviderID = ""
+			}
+			return metadata, nil
+		},
+		shutdown: func(_ context.Context, node *v1.Node) (bool, error) {
+			if node.Name == "power-unknown" {
+				return false, cloudprovider.NotImplemented
+			}
+			return node.Name == "off", nil
+		},
+	}
+	bridge := initialised(t, cloud, Options{})
+	other := node("others")
+	other.ProviderId = new("other://1")
+	names := []string{"fine", "off", "gone", "gone-by-error", "panics", "later", "fails", "fails-and-gone", "foreign-by-metadata", "contradicts", "wrong-prefix", "no-id", "power-unknown"}
+	nodes := []*contract.NodeView{other}
+	for _, name := range names {
+		nodes = append(nodes, node(name))
+	}
+	results := bridge.lookup(patience, nodes...)
+	for name, state := range map[string]contract.InstanceState{
+		"fine":                contract.InstanceState_INSTANCE_STATE_RUNNING,
+		"off":                 contract.InstanceState_INSTANCE_STATE_STOPPED,
+		"gone":                contract.InstanceState_INSTANCE_STATE_ABSENT,
+		"gone-by-error":       contract.InstanceState_INSTANCE_STATE_ABSENT,
+		"foreign-by-metadata": contract.InstanceState_INSTANCE_STATE_UNMANAGED,
+		"others":              contract.InstanceState_INSTANCE_STATE_UNMANAGED,
+		"power-unknown":       contract.InstanceState_INSTANCE_STATE_PRESENT,
+	} {
+		if got := results[name].GetFound().GetState(); got != state {
+			t.Errorf("%s: expected %s, came %v", name, state, results[name])
+		}
+	}
+	for name, text := range map[string]string{
+		"panics": "nil pointer, or worse", "later": "wait", "fails": "too many", "fails-and-gone": "too many", "contradicts": "InstanceMetadata",
+		"wrong-prefix": "scripted://", "no-id": "INST-7",
+	} {
+		failed := results[name].GetFailed()
+		if failed.GetCode() != contract.FailureCode_FAILURE_CODE_INTERNAL || !strings.Contains(failed.GetMessage(), text) {
+			t.Errorf("%s: expected INTERNAL with %q, came %v", name, text, results[name])
+		}
+	}
+	if results["later"].GetFailed().GetRetryAfter().AsDuration() != 9*time.Second {
+		t.Errorf("later: %v", results["later"])
+	}
+	if fine := results["fine"].GetFound(); fine.GetProviderId() != "scripted://fine" || fine.GetZone() != "a" || len(fine.GetAddresses()) != 1 || results["fine"].GetNodeUid() != "uid-fine" {
+		t.Errorf("fine: %v", fine)
+	}
+	// The process lives: the panic was one call's.
+	if again := bridge.lookup(patience, node("fine"))["fine"].GetFound(); again == nil {
+		t.Error("nothing is answered after a panic")
+	}
+}
+
+func TestABatchFansOutIntoABoundedNumberOfCalls(t *testing.T) {
+	var now, most, calls atomic.Int64
+	cloud := &scripted{
+		exists: func(context.Context, *v1.Node) (bool, error) {
+			calls.Add(1)
+			running := now.Add(1)
+			for seen := most.Load(); running > seen && !most.CompareAndSwap(seen, running); seen = most.Load() {
+			}
+			time.Sleep(time.Millisecond)
+			now.Add(-1)
+			return true, nil
+		},
+	}
+	bridge := initialised(t, cloud, Options{ConcurrentCalls: 3, NoPowerState: true})
+	request := &contract.LookupInstancesRequest{Cluster: cluster(), Facets: []contract.InstanceFacet{contract.InstanceFacet_INSTANCE_FACET_EXISTENCE}}
+	for number := range 100 {
+		request.Nodes = append(request.Nodes, node(numbered(number)))
+	}
+	answer, err := bridge.instances.LookupInstances(bridge.context(patience), request)
+	must(t, err)
+	if len(answer.GetResults()) != 100 || calls.Load() != 100 {
+		t.Errorf("%d results of %d calls", len(answer.GetResults()), calls.Load())
+	}
+	if most.Load() != 3 {
+		t.Errorf("%d calls at once; 3 are allowed and wanted", most.Load())
+	}
+	request.Nodes = append(request.Nodes, node("one-too-many"))
+	answer, err = bridge.instances.LookupInstances(bridge.context(patience), request)
+	must(t, err)
+	code(t, answer.GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
+}
+
+func TestAMethodThatIgnoresItsContextKeepsNobodyWaiting(t *testing.T) {
+	release := make(chan struct{})
+	cloud := &scripted{
+		exists: func(_ context.Context, node *v1.Node) (bool, error) {
+			if strings.HasPrefix(node.Name, "hangs") {
+				<-release
+			}
+			return true, nil
+		},
+		metadata: func(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+			return metadataOf(node), nil
+		},
+		shutdown: func(context.Context, *v1.Node) (bool, error) { return false, nil },
+	}
+	bridge := initialised(t, cloud, Options{ConcurrentCalls: 2})
+	const within = 2 * time.Second
+	began := time.Now()
+	results := bridge.lookup(within, node("hangs-1"), node("fine"))
+	if took := time.Since(began); took >= within {
+		t.Errorf("answered after %s, at its deadline or later", took)
+	}
+	if failed := results["hangs-1"].GetFailed(); failed.GetReason() != "ContextIgnored" || !strings.Contains(failed.GetMessage(), "context") {
+		t.Errorf("hangs-1: %v", failed)
+	}
+	if results["fine"].GetFound() == nil {
+		t.Errorf("fine: %v", results["fine"])
+	}
+	// Both places are taken now: what runs stays bounded, and the next call says why it could not begin.
+	bridge.lookup(within, node("hangs-2"))
+	if failed := bridge.lookup(within, node("fine"))["fine"].GetFailed(); failed.GetReason() != "NoPlace" {
+		t.Errorf("expected no place, came %v", failed)
+	}
+	probe, err := bridge.provider.Probe(bridge.context(patience), &contract.ProbeRequest{})
+	must(t, err)
+	if probe.GetState() != contract.ProbeState_PROBE_STATE_DEGRADED || !strings.Contains(probe.GetMessage(), "2 of 2 places") {
+		t.Errorf("the probe says %v", probe)
+	}
+	close(release)
+	eventually(t, "the places are free again", func() bool { return bridge.lookup(within, node("fine"))["fine"].GetFound() != nil })
+	probe, err = bridge.provider.Probe(bridge.context(patience), &contract.ProbeRequest{})
+	must(t, err)
+	if probe.GetState() != contract.ProbeState_PROBE_STATE_READY || probe.GetLastCloudSuccess() == nil {
+		t.Errorf("the probe says %v", probe)
+	}
+}
+
+func TestCallsThatAllFailAreSeenInTheProbe(t *testing.T) {
+	var fails atomic.Bool
+	fails.Store(true)
+	cloud := &scripted{exists: func(context.Context, *v1.Node) (bool, error) {
+		if fails.Load() {
+			return false, errors.New("the cloud is on fire")
+		}
+		return false, cloudprovider.InstanceNotFound
+	}}
+	bridge := initialised(t, cloud, Options{})
+	probe := func() *contract.ProbeResponse {
+		answer, err := bridge.provider.Probe(bridge.context(patience), &contract.ProbeRequest{})
+		must(t, err)
+		return answer
+	}
+	for number := range manyFailures {
+		if state := probe().GetState(); state != contract.ProbeState_PROBE_STATE_READY {
+			t.Errorf("%s after %d failures", state, number)
+		}
+		bridge.lookup(patience, node("a"))
+	}
+	if answer := probe(); answer.GetState() != contract.ProbeState_PROBE_STATE_DEGRADED || !strings.Contains(answer.GetMessage(), "on fire") {
+		t.Errorf("the probe says %v", answer)
+	}
+	fails.Store(false)
+	bridge.lookup(patience, node("a"))
+	if answer := probe(); answer.GetState() != contract.ProbeState_PROBE_STATE_READY {
+		t.Errorf("the probe says %v", answer)
+	}
+}
+
+func TestTheCloudSeesTheNodeAsTheControllerShowsIt(t *testing.T) {
+	var seen *v1.Node
+	cloud := &scripted{exists: func(_ context.Context, node *v1.Node) (bool, error) {
+		seen = node.DeepCopy()
+		// A cloud that writes into what it was given does no harm.
+		node.Labels["role"] = "changed"
+		return true, nil
+	}}
+	bridge := initialised(t, cloud, Options{NodeAnnotations: []string{"note"}})
+	view := node("full")
+	view.Labels = map[string]string{"role": "worker"}
+	view.Annotations = map[string]string{"note": "x"}
+	view.PodCidrs = []string{"10.1.0.0/24", "fd00::/64"}
+	view.Taints = []*contract.Taint{{Key: "k", Effect: "NoSchedule"}}
+	view.NodeInfo = &contract.NodeInfo{SystemUuid: "uuid", Architecture: "arm64"}
+	view.Ready = new(true)
+	view.Addresses = []*contract.NodeAddress{{Type: contract.NodeAddressType_NODE_ADDRESS_TYPE_INTERNAL_IP, Address: "10.0.0.9"}}
+	sent := proto.Clone(view)
+	answer, err := bridge.instances.LookupInstances(bridge.context(patience), &contract.LookupInstancesRequest{Cluster: cluster(), Nodes: []*contract.NodeView{view}})
+	must(t, err)
+	if answer.GetResults()[0].GetFound().GetState() != contract.InstanceState_INSTANCE_STATE_PRESENT || !proto.Equal(sent, view) {
+		t.Errorf("%v", answer)
+	}
+	if seen.Labels["role"] != "worker" || seen.Annotations["note"] != "x" || seen.Spec.PodCIDR != "10.1.0.0/24" || len(seen.Spec.PodCIDRs) != 2 || seen.Spec.Taints[0].Effect != v1.TaintEffectNoSchedule ||
+		seen.Status.NodeInfo.SystemUUID != "uuid" || seen.Status.Conditions[0].Status != v1.ConditionTrue || seen.Status.Addresses[0].Address != "10.0.0.9" || seen.Spec.ProviderID != "scripted://full" {
+		t.Errorf("%+v", seen)
+	}
+	info, err := bridge.provider.GetProviderInfo(bridge.context(patience), &contract.GetProviderInfoRequest{})
+	must(t, err)
+	if projection := info.GetNodeProjection(); !projection.GetAllLabels() || projection.GetAnnotationKeys()[0] != "note" || len(projection.GetFieldGroups()) != 5 {
+		t.Errorf("the projection is %v", projection)
+	}
+}

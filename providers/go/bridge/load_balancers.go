@@ -1,0 +1,399 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"example.invalid/providers/go/contract"
+)
+
+// aboutService is one call about the load balancer of a Service.
+type aboutService struct {
+	b       *Bridge
+	owner   *Owner
+	service *v1.Service
+	within  budget
+	nodes   []*v1.Node
+}
+
+// remarks are what every answer carries beside its outcome.
+type remarks struct {
+	events      []*contract.Event
+	annotations *contract.AnnotationChanges
+}
+
+// begin reads what all four requests have in common.
+func (b *Bridge) begin(ctx context.Context, cluster *contract.ClusterRef, view *contract.ServiceView, handle *string) (*aboutService, *contract.Failure) {
+	owner, failure := b.admit(cluster)
+	if failure != nil {
+		return nil, failure
+	}
+	if view == nil {
+		return nil, invalid("the request has no service")
+	}
+	if view.GetUid() == "" {
+		return nil, invalid("the Service %s/%s of the request has no uid", view.GetNamespace(), view.GetName())
+	}
+	service := serviceOf(view)
+	if handle != nil && *handle != "" {
+		if failure := owner.checkHandle(*handle, service); failure != nil {
+			return nil, failure
+		}
+		owner.Handle = handle
+	}
+	return &aboutService{b: b, owner: owner, service: service, within: budgetOf(ctx)}, nil
+}
+
+// takeTargets reads the targets, and lets the cloud's informers know them and the Service.
+func (a *aboutService) takeTargets(ctx context.Context, targets *contract.TargetSet) (set bool, failure *contract.Failure) {
+	nodes, set, err := targetsOf(targets)
+	if err != nil {
+		return false, invalid("%v", err)
+	}
+	a.nodes = nodes
+	brought := append(a.b.standIn.knowNodes(nodes), a.b.standIn.knowService(a.service))
+	a.b.settle(ctx, brought)
+	return set, nil
+}
+
+// change runs methods that change something: alone for its Service, with its annotations open for the cloud. It gives what the cloud answered and what to say beside it.
+func change[Answer any](ctx context.Context, a *aboutService, method string, work func(context.Context, cloudprovider.LoadBalancer, *v1.Service) (Answer, error)) (Answer, remarks, error) {
+	var none Answer
+	what := "the load balancer of Service " + serviceKey(a.service) + " (" + string(a.service.UID) + ")"
+	release, free := a.b.holds.take("load balancer " + string(a.service.UID))
+	if !free {
+		return none, remarks{}, &refusal{busy(what)}
+	}
+	asSent := a.service.Annotations
+	given := a.service.DeepCopy()
+	// What a method wrote that nobody waited for any longer: the controller does not know it yet.
+	apply(given.Annotations, a.b.standIn.takeWritten(a.service.UID))
+	taken := a.b.standIn.openFor(given)
+	answer, err := ask(withOwner(ctx, a.owner), a.b, a.b.balancers, method, a.within, func() { taken(); release() }, func(ctx context.Context) (Answer, error) {
+		if failure := a.mayTouch(ctx); failure != nil {
+			return none, &refusal{failure}
+		}
+		type outcome struct {
+			answer Answer
+			err    error
+		}
+		// A panic does not lose what was written before it.
+		done, err := guarded(method, func() outcome {
+			answer, err := work(ctx, a.b.parts.balancer, given)
+			return outcome{answer, err}
+		})
+		written := annotationChanges(asSent, given.Annotations)
+		maps.Copy(written, taken())
+		a.b.standIn.keepWritten(a.service.UID, written)
+		if err != nil {
+			return none, err
+		}
+		return done.answer, done.err
+	})
+	return answer, remarks{a.b.standIn.takeEvents(a.service.UID), changesOf(a.b.standIn.takeWritten(a.service.UID))}, err
+}
+
+// apply makes the changes to annotations.
+func apply(annotations map[string]string, changes map[string]*string) {
+	for key, value := range changes {
+		if value == nil {
+			delete(annotations, key)
+		} else {
+			annotations[key] = *value
+		}
+	}
+}
+
+func changesOf(written map[string]*string) *contract.AnnotationChanges {
+	if len(written) == 0 {
+		return nil
+	}
+	changes := &contract.AnnotationChanges{Set: map[string]string{}}
+	for key, value := range written {
+		if value == nil {
+			changes.Remove = append(changes.Remove, key)
+		} else {
+			changes.Set[key] = *value
+		}
+	}
+	slices.Sort(changes.Remove)
+	return changes
+}
+
+// refusal is a failure that the bridge itself answers with, on the way through code that speaks of errors.
+type refusal struct{ failure *contract.Failure }
+
+func (r *refusal) Error() string { return r.failure.GetMessage() }
+
+// mayTouch asks a cloud that can tell whose the load balancer is (LB-2).
+func (a *aboutService) mayTouch(ctx context.Context) *contract.Failure {
+	if a.b.parts.owners == nil {
+		return nil
+	}
+	ownership, err := a.b.parts.owners.LoadBalancerOwnership(ctx, a.owner.ClusterName, a.service.DeepCopy())
+	if err != nil {
+		return a.b.failure(err)
+	}
+	switch ownership {
+	case contract.Ownership_OWNERSHIP_FOREIGN:
+		return fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "ForeignLoadBalancer", "the load balancer %s belongs to somebody else", a.name(ctx))
+	case contract.Ownership_OWNERSHIP_UNMARKED:
+		if !a.owner.AdoptUnmarked {
+			return fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "UnmarkedLoadBalancer", "the load balancer %s carries nobody's mark; it is taken over only where the operator grants it", a.name(ctx))
+		}
+	}
+	return nil
+}
+
+// name is the cloud's name of the load balancer; empty where it fails to name it.
+func (a *aboutService) name(ctx context.Context) string {
+	name, err := guarded("GetLoadBalancerName", func() string {
+		return a.b.parts.balancer.GetLoadBalancerName(ctx, a.owner.ClusterName, a.service.DeepCopy())
+	})
+	if err != nil || fits("", name, nameBytes) != nil {
+		return ""
+	}
+	return name
+}
+
+// outcomeOf sorts what a changing method answered with.
+func (b *Bridge) outcomeOf(err error) (pending *contract.Pending, elsewhere bool, failure *contract.Failure) {
+	var own *refusal
+	switch {
+	case err == nil:
+		return nil, false, nil
+	case errors.As(err, &own):
+		return nil, false, own.failure
+	case errors.Is(err, cloudprovider.ImplementedElsewhere):
+		return nil, true, nil
+	}
+	if pending := pendingOf(err); pending != nil {
+		return pending, false, nil
+	}
+	var ran *overran
+	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ran) {
+		// It minded its context and stopped in good order: the next call goes on where it was (CORE-6, CORE-9).
+		return &contract.Pending{Message: shorten("the cloud needs more time than one call has: " + err.Error())}, false, nil
+	}
+	return nil, false, b.failure(err)
+}
+
+// GetLoadBalancer says what the cloud finds for the Service.
+func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadBalancerRequest) (*contract.GetLoadBalancerResponse, error) {
+	failed := func(failure *contract.Failure) (*contract.GetLoadBalancerResponse, error) {
+		return &contract.GetLoadBalancerResponse{Outcome: &contract.GetLoadBalancerResponse_Failed{Failed: failure}}, nil
+	}
+	about, failure := b.begin(ctx, request.GetCluster(), request.GetService(), request.Handle)
+	if failure != nil {
+		return failed(failure)
+	}
+	targets, failure := about.takeTargets(ctx, request.GetTargets())
+	if failure != nil {
+		return failed(failure)
+	}
+	found, err := ask(withOwner(ctx, about.owner), b, b.balancers, "GetLoadBalancer", about.within, nil, func(ctx context.Context) (*contract.LoadBalancer, error) {
+		return about.look(ctx, targets)
+	})
+	var own *refusal
+	switch {
+	case errors.As(err, &own):
+		return failed(own.failure)
+	case errors.Is(err, cloudprovider.ImplementedElsewhere):
+		found = &contract.LoadBalancer{Presence: contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT}
+	case err != nil:
+		return failed(b.failure(err))
+	}
+	answer := &contract.GetLoadBalancerResponse{Events: b.standIn.takeEvents(about.service.UID), Outcome: &contract.GetLoadBalancerResponse_Found{Found: found}}
+	if found.GetPresence() == contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT && found.GetOwnership() == contract.Ownership_OWNERSHIP_OURS {
+		answer.Handle = about.owner.handle(about.service, found.GetLoadBalancerName())
+	}
+	return answer, nil
+}
+
+// look is what the cloud finds, whose it is, and, where it can tell, whether it is in sync.
+func (a *aboutService) look(ctx context.Context, targets bool) (*contract.LoadBalancer, error) {
+	status, exists, err := a.b.parts.balancer.GetLoadBalancer(ctx, a.owner.ClusterName, a.service.DeepCopy())
+	if err != nil {
+		return nil, err
+	}
+	found := &contract.LoadBalancer{Presence: contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT}
+	if !exists {
+		return found, nil
+	}
+	found.Presence = contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT
+	found.LoadBalancerName = a.name(ctx)
+	// What the cloud finds for this Service is this Service's, unless it can tell better.
+	found.Ownership = contract.Ownership_OWNERSHIP_OURS
+	if a.b.parts.owners != nil {
+		if found.Ownership, err = a.b.parts.owners.LoadBalancerOwnership(ctx, a.owner.ClusterName, a.service.DeepCopy()); err != nil {
+			return nil, err
+		}
+	}
+	view, err := statusView(status)
+	if err != nil {
+		return nil, &refusal{fault("%v", err)}
+	}
+	found.Status = view
+	if a.b.parts.sync != nil && targets && found.Ownership == contract.Ownership_OWNERSHIP_OURS {
+		same, err := a.b.parts.sync.LoadBalancerInSync(ctx, a.owner.ClusterName, a.service.DeepCopy(), a.nodes)
+		if err != nil {
+			return nil, err
+		}
+		found.InSync = &same
+	}
+	return found, nil
+}
+
+// EnsureLoadBalancer makes the load balancer as the Service asks.
+func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.EnsureLoadBalancerRequest) (*contract.EnsureLoadBalancerResponse, error) {
+	answer := &contract.EnsureLoadBalancerResponse{}
+	failed := func(failure *contract.Failure) (*contract.EnsureLoadBalancerResponse, error) {
+		answer.Outcome = &contract.EnsureLoadBalancerResponse_Failed{Failed: failure}
+		return answer, nil
+	}
+	about, failure := b.begin(ctx, request.GetCluster(), request.GetService(), request.Handle)
+	if failure != nil {
+		return failed(failure)
+	}
+	about.owner.AdoptUnmarked = request.GetAdoptUnmarked()
+	set, failure := about.takeTargets(ctx, request.GetTargets())
+	if failure != nil {
+		return failed(failure)
+	}
+	if !set && !b.options.IgnoresNodes {
+		// LB-10: Go's method takes all Nodes; without them it would take the targets off.
+		return failed(invalid("the request has no targets: Go's EnsureLoadBalancer cannot leave them alone"))
+	}
+	status, said, err := change(ctx, about, "EnsureLoadBalancer", func(ctx context.Context, balancer cloudprovider.LoadBalancer, service *v1.Service) (*v1.LoadBalancerStatus, error) {
+		return balancer.EnsureLoadBalancer(ctx, about.owner.ClusterName, service, about.nodes)
+	})
+	answer.Events, answer.Annotations = said.events, said.annotations
+	pending, elsewhere, failure := b.outcomeOf(err)
+	if failure == nil && !elsewhere || len(said.annotations.GetSet()) > 0 {
+		// It was made, is being made, or the cloud wrote down what it had made before it failed.
+		answer.Handle = about.owner.handle(about.service, about.name(ctx))
+	}
+	switch {
+	case failure != nil:
+		return failed(failure)
+	case elsewhere:
+		answer.Outcome = &contract.EnsureLoadBalancerResponse_HandledElsewhere{HandledElsewhere: &contract.HandledElsewhere{}}
+	case pending != nil:
+		answer.Outcome = &contract.EnsureLoadBalancerResponse_Pending{Pending: pending}
+	default:
+		view, err := statusView(status)
+		if err != nil {
+			return failed(fault("%v", err))
+		}
+		answer.Outcome = &contract.EnsureLoadBalancerResponse_Ready{Ready: &contract.LoadBalancerReady{Status: view}}
+	}
+	return answer, nil
+}
+
+// UpdateLoadBalancer makes the targets those that are given. Go's method need not say that there is no load balancer, so the cloud is asked first (LB-11).
+func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {
+	answer := &contract.UpdateLoadBalancerResponse{}
+	failed := func(failure *contract.Failure) (*contract.UpdateLoadBalancerResponse, error) {
+		answer.Outcome = &contract.UpdateLoadBalancerResponse_Failed{Failed: failure}
+		return answer, nil
+	}
+	about, failure := b.begin(ctx, request.GetCluster(), request.GetService(), request.Handle)
+	if failure != nil {
+		return failed(failure)
+	}
+	set, failure := about.takeTargets(ctx, request.GetTargets())
+	switch {
+	case failure != nil:
+		return failed(failure)
+	case !set:
+		return failed(invalid("the request has no targets"))
+	}
+	_, said, err := change(ctx, about, "UpdateLoadBalancer", func(ctx context.Context, balancer cloudprovider.LoadBalancer, service *v1.Service) (struct{}, error) {
+		_, exists, err := balancer.GetLoadBalancer(ctx, about.owner.ClusterName, service.DeepCopy())
+		switch {
+		case err != nil:
+			return struct{}{}, err
+		case !exists:
+			return struct{}{}, &refusal{fail(contract.FailureCode_FAILURE_CODE_NOT_FOUND, "NoLoadBalancer", "the cloud has no load balancer for Service %s", serviceKey(service))}
+		case ctx.Err() != nil:
+			return struct{}{}, ctx.Err()
+		}
+		return struct{}{}, balancer.UpdateLoadBalancer(ctx, about.owner.ClusterName, service, about.nodes)
+	})
+	answer.Events, answer.Annotations = said.events, said.annotations
+	switch pending, elsewhere, failure := b.outcomeOf(err); {
+	case failure != nil:
+		return failed(failure)
+	case elsewhere:
+		answer.Outcome = &contract.UpdateLoadBalancerResponse_HandledElsewhere{HandledElsewhere: &contract.HandledElsewhere{}}
+	case pending != nil:
+		answer.Outcome = &contract.UpdateLoadBalancerResponse_Pending{Pending: pending}
+	default:
+		answer.Outcome = &contract.UpdateLoadBalancerResponse_Done{Done: &contract.Done{}}
+	}
+	return answer, nil
+}
+
+// DeleteLoadBalancer removes what was made for the Service. Go's method is called in any case, as it must be: GetLoadBalancer may say that there is none while parts are left.
+func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.DeleteLoadBalancerRequest) (*contract.DeleteLoadBalancerResponse, error) {
+	answer := &contract.DeleteLoadBalancerResponse{}
+	failed := func(failure *contract.Failure) (*contract.DeleteLoadBalancerResponse, error) {
+		answer.Outcome = &contract.DeleteLoadBalancerResponse_Failed{Failed: failure}
+		return answer, nil
+	}
+	about, failure := b.begin(ctx, request.GetCluster(), request.GetService(), request.Handle)
+	if failure != nil {
+		return failed(failure)
+	}
+	if _, failure := about.takeTargets(ctx, nil); failure != nil {
+		return failed(failure)
+	}
+	_, said, err := change(ctx, about, "EnsureLoadBalancerDeleted", func(ctx context.Context, balancer cloudprovider.LoadBalancer, service *v1.Service) (struct{}, error) {
+		return struct{}{}, balancer.EnsureLoadBalancerDeleted(ctx, about.owner.ClusterName, service)
+	})
+	answer.Events, answer.Annotations = said.events, said.annotations
+	switch pending, elsewhere, failure := b.outcomeOf(err); {
+	case failure != nil:
+		return failed(failure)
+	case elsewhere:
+		answer.Outcome = &contract.DeleteLoadBalancerResponse_HandledElsewhere{HandledElsewhere: &contract.HandledElsewhere{}}
+	case pending != nil:
+		answer.Outcome = &contract.DeleteLoadBalancerResponse_Pending{Pending: pending}
+	default:
+		b.standIn.forgetService(about.service)
+		answer.Outcome = &contract.DeleteLoadBalancerResponse_Done{Done: &contract.Done{}}
+	}
+	return answer, nil
+}
+
+// ListLoadBalancers lists what a cloud with a LoadBalancerLister knows.
+func (b *Bridge) ListLoadBalancers(request *contract.ListLoadBalancersRequest, stream contract.LoadBalancerService_ListLoadBalancersServer) error {
+	failed := func(failure *contract.Failure) error {
+		return stream.Send(&contract.ListLoadBalancersResponse{Part: &contract.ListLoadBalancersResponse_Failed{Failed: failure}})
+	}
+	owner, failure := b.admit(request.GetCluster())
+	if failure != nil {
+		return failed(failure)
+	}
+	if b.parts.balancers == nil {
+		return failed(notOffered("ListLoadBalancers"))
+	}
+	ctx := withOwner(stream.Context(), owner)
+	listed, err := ask(ctx, b, b.balancers, "ListLoadBalancers", budgetOf(ctx), nil, func(ctx context.Context) ([]*contract.ListedLoadBalancer, error) {
+		return b.parts.balancers.ListLoadBalancers(ctx, owner.ClusterName)
+	})
+	if err != nil {
+		return failed(b.failure(err))
+	}
+	for _, one := range listed {
+		if err := stream.Send(&contract.ListLoadBalancersResponse{Part: &contract.ListLoadBalancersResponse_LoadBalancer{LoadBalancer: one}}); err != nil {
+			return err
+		}
+	}
+	return stream.Send(&contract.ListLoadBalancersResponse{Part: &contract.ListLoadBalancersResponse_End{End: &contract.ListEnd{Total: uint64(len(listed))}}})
+}

@@ -1,0 +1,152 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+)
+
+// Serving is where and how the contract is served.
+type Serving struct {
+	// Endpoint is unix:///PATH.
+	Endpoint string
+	// PeerUID is the user that may connect beside our own; -1 is everybody that the socket's mode lets in.
+	PeerUID int
+	// Drain is how long calls in flight may take after the end has begun.
+	Drain time.Duration
+}
+
+// AddFlags adds a flag for each of them.
+func (s *Serving) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&s.Endpoint, "endpoint", s.Endpoint, "Where to serve: unix:///PATH, in a directory of its own.")
+	flags.IntVar(&s.PeerUID, "peer-uid", s.PeerUID, "The user that may connect beside our own; -1 is everybody that the socket's mode lets in.")
+	flags.DurationVar(&s.Drain, "drain", s.Drain, "How long calls in flight may take after SIGTERM.")
+}
+
+// DefaultServing is the contract's endpoint; $CLOUD_PROVIDER_ENDPOINT where it is set.
+func DefaultServing() Serving {
+	serving := Serving{Endpoint: DefaultEndpoint, PeerUID: -1, Drain: 20 * time.Second}
+	if endpoint := os.Getenv("CLOUD_PROVIDER_ENDPOINT"); endpoint != "" {
+		serving.Endpoint = endpoint
+	}
+	return serving
+}
+
+// Main is a whole provider: a vendor's main calls it with the name by which its package registers the cloud, as upstream's --cloud-provider. It reads the flags, those
+// that the vendor's packages have registered among them, serves until SIGTERM or SIGINT, and returns the exit code.
+func Main(cloudName string, options Options) int {
+	flags := pflag.CommandLine
+	serving := DefaultServing()
+	serving.AddFlags(flags)
+	options.AddFlags(flags)
+	cloudConfig := flags.String("cloud-config", "", "The cloud's configuration file; empty for none.")
+	flags.StringVar(&cloudName, "cloud-provider", cloudName, "The cloud, by the name under which it is registered.")
+	addGoFlags(flags)
+	if err := flags.Parse(os.Args[1:]); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return 0
+		}
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "%q is no flag\n", flags.Arg(0))
+		return 2
+	}
+	defer klog.Flush()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	cloud, err := makeCloud(cloudName, *cloudConfig)
+	if err == nil {
+		err = Serve(ctx, cloud, options, serving)
+	}
+	if err != nil {
+		klog.ErrorS(err, "The provider cannot serve", "cloud", cloudName)
+		return 1
+	}
+	return 0
+}
+
+// addGoFlags takes over the flags of Go's own package, klog's among them: packages of clouds register theirs in either place.
+func addGoFlags(flags *pflag.FlagSet) {
+	if flag.CommandLine.Lookup("v") == nil {
+		klog.InitFlags(nil)
+	}
+	flag.CommandLine.VisitAll(func(one *flag.Flag) {
+		if flags.Lookup(one.Name) == nil {
+			flags.AddGoFlag(one)
+		}
+	})
+}
+
+// makeCloud makes the registered cloud; a panic in its factory is an error.
+func makeCloud(name, config string) (cloudprovider.Interface, error) {
+	type made struct {
+		cloud cloudprovider.Interface
+		err   error
+	}
+	result, err := guarded("factory", func() made {
+		cloud, err := cloudprovider.InitCloudProvider(name, config)
+		return made{cloud, err}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case result.err != nil:
+		return nil, result.err
+	case result.cloud == nil:
+		return nil, fmt.Errorf("no cloud is named: set --cloud-provider")
+	}
+	return result.cloud, nil
+}
+
+// Serve serves the cloud until the context ends, then lets calls in flight finish within the drain, and ends what is left.
+func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, serving Serving) error {
+	bridge, err := New(cloud, options)
+	if err != nil {
+		return err
+	}
+	defer bridge.Close()
+	socket, err := listen(serving.Endpoint, serving.PeerUID)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(
+		grpc.MaxRecvMsgSize(MaxMessageBytes),
+		grpc.MaxSendMsgSize(MaxMessageBytes),
+		grpc.ChainUnaryInterceptor(catchUnary),
+		grpc.ChainStreamInterceptor(catchStream),
+	)
+	bridge.Register(server)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(socket) }()
+	klog.InfoS("The provider serves", "cloud", bridge.name, "endpoint", serving.Endpoint)
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	klog.InfoS("The provider shuts down", "drain", serving.Drain)
+	drained := make(chan struct{})
+	go func() {
+		server.GracefulStop()
+		close(drained)
+	}()
+	select {
+	case <-drained:
+	case <-time.After(serving.Drain):
+		klog.InfoS("Calls still run after the drain; they are cancelled", "drain", serving.Drain)
+		server.Stop()
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"example.invalid/providers/go/contract"
+)
+
+// Options are what the contract asks of a provider and Go's interface does not say. A vendor sets defaults in its main; each has a flag.
+type Options struct {
+	// Version is the provider's own version.
+	Version string
+	// ProviderIDPrefixes are what the provider IDs begin with; NAME:// unless set.
+	ProviderIDPrefixes []string
+	// CloudScope names the account, project and region (see ScopeTeller).
+	CloudScope string
+	// Classes are the load balancer classes that are served.
+	Classes []string
+	// OnlyClasses: Services without a class are not served.
+	OnlyClasses bool
+	// Features are the fields of a Service that the cloud honours.
+	Features []contract.ServiceFeature
+	// AllTargets: also Nodes of no or another provider can be targets.
+	AllTargets bool
+	// MaxTargets is how many targets a load balancer takes; 0 is no limit.
+	MaxTargets uint32
+	// IgnoresNodes: the targets do not matter to this cloud.
+	IgnoresNodes bool
+	// NoPowerState: running and stopped are not told apart.
+	NoPowerState bool
+	// RoutesTrackAddresses: a route depends on the addresses of its Node.
+	RoutesTrackAddresses bool
+	// VolumeSources are the sources of volumes that are this cloud's (VOL-2).
+	VolumeSources []string
+	// NodeLabels are the labels of Nodes that the cloud reads; all unless set.
+	NodeLabels []string
+	// NodeAnnotations are the annotations of Nodes that the cloud reads.
+	NodeAnnotations []string
+	// ConcurrentCalls is how many methods of the cloud may run at once for each other service.
+	ConcurrentCalls int
+	// ConcurrentServices is how many methods of the cloud's LoadBalancer may run at once. As upstream's --concurrent-service-syncs it is 1 unless set: many clouds have
+	// never seen two at once.
+	ConcurrentServices int
+	// MaxBatch is how many Nodes or routes one call takes.
+	MaxBatch uint32
+	// AllowUntagged: a cloud whose HasClusterID is false is used all the same.
+	AllowUntagged bool
+	// Kubeconfig gives a cloud that insists on it a real client of the API server.
+	Kubeconfig string
+	// Classify says what an error of the cloud means; UNSPECIFIED where it does not know. INTERNAL without it.
+	Classify func(error) contract.FailureCode
+}
+
+// AddFlags adds a flag for each option that has one.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&o.ProviderIDPrefixes, "provider-id-prefix", o.ProviderIDPrefixes, "What the provider IDs begin with; PROVIDER_NAME:// unless set.")
+	flags.StringVar(&o.CloudScope, "cloud-scope", o.CloudScope, "Names the account, project and region that the credentials reach, where the cloud does not say it itself; the same for every replica.")
+	flags.StringSliceVar(&o.Classes, "load-balancer-class", o.Classes, "Values of spec.loadBalancerClass that are served.")
+	flags.BoolVar(&o.OnlyClasses, "only-load-balancer-classes", o.OnlyClasses, "Services without a class are not served.")
+	flags.Var((*features)(&o.Features), "service-feature", "Fields of a Service that the cloud honours: "+strings.Join(featureNames(), ", ")+". A Service that uses another one gets a Warning event.")
+	flags.BoolVar(&o.AllTargets, "all-targets", o.AllTargets, "Nodes of no or of another provider can be targets too: for clouds that balance to plain IP addresses.")
+	flags.Uint32Var(&o.MaxTargets, "max-targets", o.MaxTargets, "How many targets a load balancer takes; 0 is no limit.")
+	flags.BoolVar(&o.IgnoresNodes, "ignores-nodes", o.IgnoresNodes, "The targets do not matter to this cloud.")
+	flags.BoolVar(&o.NoPowerState, "no-power-state", o.NoPowerState, "The cloud does not tell running instances from stopped ones.")
+	flags.BoolVar(&o.RoutesTrackAddresses, "routes-track-addresses", o.RoutesTrackAddresses, "A route depends on the addresses of its Node (EnableNodeAddresses).")
+	flags.StringSliceVar(&o.VolumeSources, "volume-source", o.VolumeSources, "Sources of volumes that are this cloud's, such as awsElasticBlockStore or csi/ebs.csi.aws.com; all unless set.")
+	flags.StringSliceVar(&o.NodeLabels, "node-label", o.NodeLabels, "Labels of Nodes that the cloud reads; all unless set.")
+	flags.StringSliceVar(&o.NodeAnnotations, "node-annotation", o.NodeAnnotations, "Annotations of Nodes that the cloud reads.")
+	flags.IntVar(&o.ConcurrentCalls, "concurrent-calls", o.ConcurrentCalls, "How many methods of the cloud may run at once for each other service; 0 is 16.")
+	flags.IntVar(&o.ConcurrentServices, "concurrent-services", o.ConcurrentServices, "How many methods of the cloud's LoadBalancer may run at once; 0 is 1, as upstream's --concurrent-service-syncs.")
+	flags.Uint32Var(&o.MaxBatch, "max-batch", o.MaxBatch, "How many Nodes or routes one call takes; 0 is 100.")
+	flags.BoolVar(&o.AllowUntagged, "allow-untagged-cloud", o.AllowUntagged, "Use a cloud that has no cluster ID (HasClusterID is false).")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "For clouds that insist on a client of the API server: without it they get a read-only stand-in that knows the Nodes and Services of the calls.")
+}
+
+// complete fills in what is left out and says what is wrong.
+func (o *Options) complete(providerName string) error {
+	if o.ConcurrentCalls == 0 {
+		o.ConcurrentCalls = 16
+	}
+	if o.ConcurrentServices == 0 {
+		o.ConcurrentServices = 1
+	}
+	if o.MaxBatch == 0 {
+		o.MaxBatch = 100
+	}
+	if len(o.ProviderIDPrefixes) == 0 {
+		o.ProviderIDPrefixes = []string{providerName + "://"}
+	}
+	if o.CloudScope == "" {
+		o.CloudScope = providerName
+	}
+	if o.Version == "" {
+		o.Version = "unknown"
+	}
+	var wrong []error
+	for flag, number := range map[string]int{"concurrent-calls": o.ConcurrentCalls, "concurrent-services": o.ConcurrentServices} {
+		if number < 0 {
+			wrong = append(wrong, fmt.Errorf("%s: %d is negative; write a number such as 16", flag, number))
+		}
+	}
+	if len(o.ProviderIDPrefixes) > 16 {
+		wrong = append(wrong, fmt.Errorf("provider-id-prefix: %d prefixes; the contract allows 16", len(o.ProviderIDPrefixes)))
+	}
+	for _, prefix := range o.ProviderIDPrefixes {
+		if prefix == "" || len(prefix) > nameBytes {
+			wrong = append(wrong, fmt.Errorf("provider-id-prefix: %q has %d bytes; write 1 to %d, such as aws://", prefix, len(prefix), nameBytes))
+		}
+	}
+	wrong = append(wrong, fits("cloud-scope", o.CloudScope, nameBytes))
+	if o.OnlyClasses && len(o.Classes) == 0 {
+		wrong = append(wrong, errors.New("only-load-balancer-classes: no class is named; name one with --load-balancer-class"))
+	}
+	return errors.Join(wrong...)
+}
+
+// features reads the names of Service features.
+type features []contract.ServiceFeature
+
+const featurePrefix = "SERVICE_FEATURE_"
+
+func featureNames() []string {
+	var names []string
+	for number, name := range contract.ServiceFeature_name {
+		if number != 0 {
+			names = append(names, featureName(name))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func featureName(name string) string {
+	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, featurePrefix), "_", "-"))
+}
+
+func (f *features) Set(text string) error {
+	*f = nil
+	for name := range strings.SplitSeq(text, ",") {
+		number, ok := contract.ServiceFeature_value[featurePrefix+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
+		if !ok || number == 0 {
+			return fmt.Errorf("%q is no feature of a Service; write some of %s", name, strings.Join(featureNames(), ", "))
+		}
+		*f = append(*f, contract.ServiceFeature(number))
+	}
+	return nil
+}
+
+func (f *features) String() string {
+	var names []string
+	for _, feature := range *f {
+		names = append(names, featureName(feature.String()))
+	}
+	return strings.Join(names, ",")
+}
+
+func (f *features) Type() string { return "features" }

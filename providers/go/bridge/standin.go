@@ -1,0 +1,334 @@
+package bridge
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"example.invalid/providers/go/contract"
+)
+
+// standIn stands in for the API server: it knows the Nodes and Services that calls named, and can be listed, read and watched by any client or informer. Nothing can be
+// written but the annotations of a Service that a call is open for, and events about Services: both travel in the answers of the contract.
+type standIn struct {
+	mu       sync.Mutex
+	version  string
+	revision uint64
+	objects  map[string]*kept
+	watches  map[*watch]struct{}
+	// The Services that a changing call is open for.
+	open map[string]*openService
+	// Events that no answer has carried yet, by the UID of the Service.
+	events map[types.UID][]*contract.Event
+	// Annotations that the cloud wrote and no answer has carried yet, by the UID of the Service.
+	written map[types.UID]map[string]*string
+	swept   time.Time
+	closed  bool
+}
+
+const (
+	nodeKind    = "nodes"
+	serviceKind = "services"
+	// A Node that no call named for so long is forgotten: the controller names each one every few minutes.
+	forgetNodes = 2 * time.Hour
+	sweepEvery  = time.Minute
+	// What a watch may lag behind before it must begin anew.
+	watchBuffer = 8192
+	// Events that wait for an answer, per Service; Services that something waits for.
+	mostEvents, mostWaiting = 20, 10000
+)
+
+// kept is one object of the stand-in.
+type kept struct {
+	object
+	value runtime.Object
+	meta  *metav1.ObjectMeta
+	named time.Time
+}
+
+// object names one version of an object.
+type object struct {
+	kind, key, revision string
+}
+
+// knownTo tells whether an informer's store has this version, or a newer one.
+func (o object) knownTo(store cache.Store) bool {
+	found, ok, err := store.GetByKey(o.key)
+	if err != nil || !ok {
+		return false
+	}
+	meta, ok := found.(metav1.Object)
+	return ok && !older(meta.GetResourceVersion(), o.revision)
+}
+
+// older compares revisions, which are numbers without leading zeros.
+func older(one, other string) bool {
+	if len(one) != len(other) {
+		return len(one) < len(other)
+	}
+	return one < other
+}
+
+// watch is one open watch.
+type watch struct {
+	kind   string
+	wanted func(*kept) bool
+	sent   chan watchEvent
+}
+
+type watchEvent struct {
+	Type   string `json:"type"`
+	Object any    `json:"object"`
+}
+
+// openService is a Service that a call which changes something is open for.
+type openService struct {
+	// What the cloud wrote by a client: nil takes an annotation away.
+	changes map[string]*string
+}
+
+func newStandIn() *standIn {
+	return &standIn{
+		objects: map[string]*kept{}, watches: map[*watch]struct{}{}, open: map[string]*openService{},
+		events: map[types.UID][]*contract.Event{}, written: map[types.UID]map[string]*string{},
+	}
+}
+
+func (s *standIn) setVersion(version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = version
+}
+
+// knowNodes takes in what a call shows of Nodes.
+func (s *standIn) knowNodes(nodes []*v1.Node) []object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep()
+	known := make([]object, 0, len(nodes))
+	for _, node := range nodes {
+		known = append(known, s.put(nodeKind, node.Name, node.DeepCopy()))
+	}
+	return known
+}
+
+func (s *standIn) knowService(service *v1.Service) object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.put(serviceKind, serviceKey(service), service.DeepCopy())
+}
+
+// forgetService is for a Service whose load balancer is gone.
+func (s *standIn) forgetService(service *v1.Service) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.objects[serviceKind+"/"+serviceKey(service)]; old != nil && old.meta.UID == service.UID {
+		s.remove(old)
+	}
+}
+
+func serviceKey(service *v1.Service) string { return service.Namespace + "/" + service.Name }
+
+// put stores an object, and tells the watches where it is new or another than before.
+func (s *standIn) put(kind, key string, value runtime.Object) object {
+	now := time.Now()
+	meta := metaOf(value)
+	old := s.objects[kind+"/"+key]
+	if old != nil && old.meta.UID != meta.UID {
+		s.remove(old)
+		old = nil
+	}
+	if old != nil {
+		meta.ResourceVersion = old.revision
+		if equal(old.value, value) {
+			old.named = now
+			return old.object
+		}
+	}
+	s.revision++
+	meta.ResourceVersion = fmt.Sprint(s.revision)
+	next := &kept{object: object{kind, key, meta.ResourceVersion}, value: value, meta: meta, named: now}
+	s.objects[kind+"/"+key] = next
+	if old == nil {
+		s.tell("ADDED", next)
+	} else {
+		s.tell("MODIFIED", next)
+	}
+	return next.object
+}
+
+func (s *standIn) remove(old *kept) {
+	delete(s.objects, old.kind+"/"+old.key)
+	s.revision++
+	gone := old.value.DeepCopyObject()
+	meta := metaOf(gone)
+	meta.ResourceVersion = fmt.Sprint(s.revision)
+	s.tell("DELETED", &kept{object: object{old.kind, old.key, meta.ResourceVersion}, value: gone, meta: meta})
+}
+
+func (s *standIn) sweep() {
+	now := time.Now()
+	if now.Sub(s.swept) < sweepEvery {
+		return
+	}
+	s.swept = now
+	for _, old := range s.objects {
+		if old.kind == nodeKind && now.Sub(old.named) > forgetNodes {
+			s.remove(old)
+		}
+	}
+}
+
+// tell sends a change to the watches. One that does not keep up is ended: its client lists anew.
+func (s *standIn) tell(what string, changed *kept) {
+	for open := range s.watches {
+		if open.kind != changed.kind || !open.wanted(changed) {
+			continue
+		}
+		select {
+		case open.sent <- watchEvent{what, changed.value}:
+		default:
+			s.endWatch(open)
+		}
+	}
+}
+
+// startWatch gives what there is and then what changes, without a gap.
+func (s *standIn) startWatch(kind string, wanted func(*kept) bool) (now []*kept, revision string, opened *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	opened = &watch{kind, wanted, make(chan watchEvent, watchBuffer)}
+	s.watches[opened] = struct{}{}
+	if s.closed {
+		s.endWatch(opened)
+	}
+	return s.matching(kind, wanted), fmt.Sprint(s.revision), opened
+}
+
+func (s *standIn) endWatch(open *watch) {
+	if _, ok := s.watches[open]; ok {
+		delete(s.watches, open)
+		close(open.sent)
+	}
+}
+
+func (s *standIn) stopWatch(open *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endWatch(open)
+}
+
+func (s *standIn) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for open := range s.watches {
+		s.endWatch(open)
+	}
+}
+
+func (s *standIn) list(kind string, wanted func(*kept) bool) ([]*kept, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.matching(kind, wanted), fmt.Sprint(s.revision)
+}
+
+func (s *standIn) matching(kind string, wanted func(*kept) bool) []*kept {
+	var found []*kept
+	for _, one := range s.objects {
+		if one.kind == kind && wanted(one) {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+// openFor lets the cloud write annotations of a Service until the returned function takes what it wrote.
+func (s *standIn) openFor(service *v1.Service) (taken func() map[string]*string) {
+	key := serviceKey(service)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mine := &openService{changes: map[string]*string{}}
+	s.open[key] = mine
+	return func() map[string]*string {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.open[key] == mine {
+			delete(s.open, key)
+		}
+		return mine.changes
+	}
+}
+
+// annotate is what becomes of a cloud's write to a Service: the annotations travel in the answer of the call that is open for it.
+func (s *standIn) annotate(key string, changes map[string]*string) (*v1.Service, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.objects[serviceKind+"/"+key]
+	call := s.open[key]
+	if old == nil || call == nil {
+		return nil, fmt.Errorf("no call that changes the load balancer of Service %s is open; outside of one nothing can be written to it", key)
+	}
+	next := old.value.DeepCopyObject().(*v1.Service)
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	apply(next.Annotations, changes)
+	maps.Copy(call.changes, changes)
+	s.put(serviceKind, key, next)
+	return next, nil
+}
+
+// keepEvent keeps an event about a Service for its next answer.
+func (s *standIn) keepEvent(service types.UID, event *contract.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := s.events[service]
+	if waiting == nil && len(s.events) >= mostWaiting {
+		return
+	}
+	if len(waiting) >= mostEvents {
+		waiting = waiting[1:]
+	}
+	s.events[service] = append(waiting, event)
+}
+
+// takeEvents gives the events about a Service that no answer has carried yet.
+func (s *standIn) takeEvents(service types.UID) []*contract.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := s.events[service]
+	delete(s.events, service)
+	return waiting
+}
+
+// keepWritten keeps annotations that the cloud wrote, for the answer of this call; for that of the next one where nobody waits for this one any more.
+func (s *standIn) keepWritten(service types.UID, changes map[string]*string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := s.written[service]
+	if len(changes) == 0 || waiting == nil && len(s.written) >= mostWaiting {
+		return
+	}
+	if waiting == nil {
+		waiting = map[string]*string{}
+		s.written[service] = waiting
+	}
+	maps.Copy(waiting, changes)
+}
+
+// takeWritten gives the annotations that no answer has carried yet.
+func (s *standIn) takeWritten(service types.UID) map[string]*string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := s.written[service]
+	delete(s.written, service)
+	return waiting
+}

@@ -1,0 +1,21 @@
+// Command template is what the main of a vendor becomes. It serves k8s.io/cloud-provider/fake; put your own package in its place.
+package main
+
+import (
+	"io"
+	"os"
+
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/fake"
+
+	"example.invalid/providers/go/bridge"
+)
+
+// Your package registers its cloud in its own init, and only has to be imported; the fake does not.
+func init() {
+	cloudprovider.RegisterCloudProvider("fake", func(io.Reader) (cloudprovider.Interface, error) { return &fake.Cloud{}, nil })
+}
+
+func main() {
+	os.Exit(bridge.Main("fake", bridge.Options{Version: "1.0.0"}))
+}

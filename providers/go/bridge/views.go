@@ -1,0 +1,310 @@
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"example.invalid/providers/go/contract"
+)
+
+// The limits of the contract (CORE-11), in bytes.
+const (
+	nameBytes = 253
+	idBytes   = 1024
+	textBytes = 1024
+)
+
+var addressTypes = map[contract.NodeAddressType]v1.NodeAddressType{
+	contract.NodeAddressType_NODE_ADDRESS_TYPE_HOSTNAME:     v1.NodeHostName,
+	contract.NodeAddressType_NODE_ADDRESS_TYPE_INTERNAL_IP:  v1.NodeInternalIP,
+	contract.NodeAddressType_NODE_ADDRESS_TYPE_EXTERNAL_IP:  v1.NodeExternalIP,
+	contract.NodeAddressType_NODE_ADDRESS_TYPE_INTERNAL_DNS: v1.NodeInternalDNS,
+	contract.NodeAddressType_NODE_ADDRESS_TYPE_EXTERNAL_DNS: v1.NodeExternalDNS,
+}
+
+// nodeOf is the Node as far as the controller showed it. What the projection leaves out is not there.
+func nodeOf(view *contract.NodeView) *v1.Node {
+	node := &v1.Node{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              view.GetName(),
+			UID:               types.UID(view.GetUid()),
+			Labels:            view.GetLabels(),
+			Annotations:       view.GetAnnotations(),
+			CreationTimestamp: timeOf(view.GetCreationTime()),
+		},
+		Spec: v1.NodeSpec{ProviderID: view.GetProviderId(), PodCIDRs: view.GetPodCidrs()},
+	}
+	if len(view.GetPodCidrs()) > 0 {
+		node.Spec.PodCIDR = view.GetPodCidrs()[0]
+	}
+	for _, taint := range view.GetTaints() {
+		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: taint.GetKey(), Value: taint.GetValue(), Effect: v1.TaintEffect(taint.GetEffect())})
+	}
+	for _, address := range view.GetAddresses() {
+		if kind, ok := addressTypes[address.GetType()]; ok {
+			node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: kind, Address: address.GetAddress()})
+		}
+	}
+	if info := view.GetNodeInfo(); info != nil {
+		node.Status.NodeInfo = v1.NodeSystemInfo{
+			MachineID: info.GetMachineId(), SystemUUID: info.GetSystemUuid(), BootID: info.GetBootId(),
+			Architecture: info.GetArchitecture(), OperatingSystem: info.GetOperatingSystem(), KubeletVersion: info.GetKubeletVersion(),
+		}
+	}
+	if view.Ready != nil {
+		ready := v1.ConditionFalse
+		if view.GetReady() {
+			ready = v1.ConditionTrue
+		}
+		node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}}
+	}
+	return node
+}
+
+// serviceOf is the Service as the controller sees it.
+func serviceOf(view *contract.ServiceView) *v1.Service {
+	service := &v1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:         view.GetNamespace(),
+			Name:              view.GetName(),
+			UID:               types.UID(view.GetUid()),
+			Labels:            view.GetLabels(),
+			Annotations:       view.GetAnnotations(),
+			Finalizers:        view.GetFinalizers(),
+			Generation:        view.GetGeneration(),
+			CreationTimestamp: timeOf(view.GetCreationTime()),
+		},
+		Spec: v1.ServiceSpec{
+			Type:                          v1.ServiceType(view.GetType()),
+			LoadBalancerClass:             view.LoadBalancerClass,
+			ClusterIPs:                    view.GetClusterIps(),
+			ExternalIPs:                   view.GetExternalIps(),
+			LoadBalancerIP:                view.GetLoadBalancerIp(),
+			LoadBalancerSourceRanges:      view.GetLoadBalancerSourceRanges(),
+			SessionAffinity:               v1.ServiceAffinity(view.GetSessionAffinity()),
+			ExternalTrafficPolicy:         v1.ServiceExternalTrafficPolicy(view.GetExternalTrafficPolicy()),
+			InternalTrafficPolicy:         named[v1.ServiceInternalTrafficPolicy](view.InternalTrafficPolicy),
+			HealthCheckNodePort:           view.GetHealthCheckNodePort(),
+			IPFamilyPolicy:                named[v1.IPFamilyPolicy](view.IpFamilyPolicy),
+			AllocateLoadBalancerNodePorts: view.AllocateLoadBalancerNodePorts,
+			PublishNotReadyAddresses:      view.GetPublishNotReadyAddresses(),
+		},
+		Status: v1.ServiceStatus{LoadBalancer: statusOf(view.GetStatus())},
+	}
+	if service.Annotations == nil {
+		// Clouds write into it.
+		service.Annotations = map[string]string{}
+	}
+	if len(view.GetClusterIps()) > 0 {
+		service.Spec.ClusterIP = view.GetClusterIps()[0]
+	}
+	if view.GetDeletionTime() != nil {
+		service.DeletionTimestamp = new(timeOf(view.GetDeletionTime()))
+	}
+	if view.GetSessionAffinityTimeout() != nil {
+		seconds := int32(view.GetSessionAffinityTimeout().GetSeconds())
+		service.Spec.SessionAffinityConfig = &v1.SessionAffinityConfig{ClientIP: &v1.ClientIPConfig{TimeoutSeconds: &seconds}}
+	}
+	for _, family := range view.GetIpFamilies() {
+		service.Spec.IPFamilies = append(service.Spec.IPFamilies, v1.IPFamily(family))
+	}
+	for _, port := range view.GetPorts() {
+		target := intstr.FromInt32(0)
+		if port.GetTargetPort() != "" {
+			target = intstr.Parse(port.GetTargetPort())
+		}
+		service.Spec.Ports = append(service.Spec.Ports, v1.ServicePort{
+			Name: port.GetName(), Protocol: v1.Protocol(port.GetProtocol()), AppProtocol: port.AppProtocol,
+			Port: port.GetPort(), TargetPort: target, NodePort: port.GetNodePort(),
+		})
+	}
+	return service
+}
+
+func statusOf(view *contract.LoadBalancerStatus) v1.LoadBalancerStatus {
+	var status v1.LoadBalancerStatus
+	for _, point := range view.GetIngress() {
+		ingress := v1.LoadBalancerIngress{IP: point.GetIp(), Hostname: point.GetHostname()}
+		switch point.GetIpMode() {
+		case contract.IpMode_IP_MODE_VIP:
+			ingress.IPMode = new(v1.LoadBalancerIPModeVIP)
+		case contract.IpMode_IP_MODE_PROXY:
+			ingress.IPMode = new(v1.LoadBalancerIPModeProxy)
+		}
+		for _, port := range point.GetPorts() {
+			ingress.Ports = append(ingress.Ports, v1.PortStatus{Port: port.GetPort(), Protocol: v1.Protocol(port.GetProtocol()), Error: port.Error})
+		}
+		status.Ingress = append(status.Ingress, ingress)
+	}
+	return status
+}
+
+// statusView is what the cloud says of where a load balancer is. What the API server would not take, or the contract has no word for, is an error.
+func statusView(status *v1.LoadBalancerStatus) (*contract.LoadBalancerStatus, error) {
+	view := &contract.LoadBalancerStatus{}
+	if status == nil {
+		return view, nil
+	}
+	for _, point := range status.Ingress {
+		ingress := &contract.LoadBalancerIngress{Ip: filled(point.IP), Hostname: filled(point.Hostname)}
+		if point.IP != "" && net.ParseIP(point.IP) == nil {
+			return nil, fmt.Errorf("the address %q of the load balancer is no IP address", point.IP)
+		}
+		if err := fits("the host name of the load balancer", point.Hostname, nameBytes); err != nil {
+			return nil, err
+		}
+		if point.IPMode != nil {
+			switch *point.IPMode {
+			case v1.LoadBalancerIPModeVIP:
+				ingress.IpMode = new(contract.IpMode_IP_MODE_VIP)
+			case v1.LoadBalancerIPModeProxy:
+				ingress.IpMode = new(contract.IpMode_IP_MODE_PROXY)
+			default:
+				return nil, fmt.Errorf("the IP mode %q of the load balancer is neither VIP nor Proxy", *point.IPMode)
+			}
+		}
+		for _, port := range point.Ports {
+			ingress.Ports = append(ingress.Ports, &contract.PortStatus{Port: port.Port, Protocol: string(port.Protocol), Error: port.Error})
+		}
+		view.Ingress = append(view.Ingress, ingress)
+	}
+	return view, nil
+}
+
+// addressViews is what the cloud says of an instance's addresses. An address of a type that the contract does not know is an error: leaving it out would take
+// it off the Node.
+func addressViews(addresses []v1.NodeAddress) ([]*contract.NodeAddress, error) {
+	var views []*contract.NodeAddress
+	for _, address := range addresses {
+		kind := contract.NodeAddressType_NODE_ADDRESS_TYPE_UNSPECIFIED
+		for view, known := range addressTypes {
+			if known == address.Type {
+				kind = view
+			}
+		}
+		if kind == contract.NodeAddressType_NODE_ADDRESS_TYPE_UNSPECIFIED {
+			return nil, fmt.Errorf("the address %q has the type %q, which Kubernetes does not know", address.Address, address.Type)
+		}
+		if address.Address == "" {
+			// Some clouds list what an instance could have.
+			continue
+		}
+		if err := fits("the address", address.Address, nameBytes); err != nil {
+			return nil, err
+		}
+		views = append(views, &contract.NodeAddress{Type: kind, Address: address.Address})
+	}
+	return views, nil
+}
+
+// targetsOf are the Nodes of a target set; set is false where it is absent (LB-10).
+func targetsOf(targets *contract.TargetSet) (nodes []*v1.Node, set bool, err error) {
+	if targets == nil {
+		return nil, false, nil
+	}
+	list, ok := targets.GetSet().(*contract.TargetSet_Inline)
+	if !ok {
+		return nil, false, fmt.Errorf("the targets are not given as a list; this minor of the contract knows nothing else")
+	}
+	nodes = make([]*v1.Node, 0, len(list.Inline.GetNodes()))
+	for _, view := range list.Inline.GetNodes() {
+		nodes = append(nodes, nodeOf(view))
+	}
+	return nodes, true, nil
+}
+
+// volumeOf is a PersistentVolume with the source of the view. A field that the source does not have is left out: the contract's fields come from the API server's
+// object, so that is one of a newer version than this code.
+func volumeOf(view *contract.VolumeView) (*v1.PersistentVolume, error) {
+	volume := &v1.PersistentVolume{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: view.GetName(), UID: types.UID(view.GetUid()), Labels: view.GetLabels(), Annotations: view.GetAnnotations(),
+		},
+	}
+	// The values come as text; the API's JSON says which of them are numbers and truths.
+	fields := map[string]json.RawMessage{}
+	for name, value := range view.GetSource() {
+		quoted, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		fields[name] = quoted
+		if value == "true" || value == "false" || number(value) {
+			alone := map[string]map[string]json.RawMessage{view.GetSourceType(): {name: quoted}}
+			if text, err := json.Marshal(alone); err != nil || json.Unmarshal(text, &v1.PersistentVolumeSource{}) != nil {
+				fields[name] = json.RawMessage(value)
+			}
+		}
+	}
+	source, err := json.Marshal(map[string]any{view.GetSourceType(): fields})
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(source, &volume.Spec.PersistentVolumeSource); err != nil {
+		return nil, fmt.Errorf("the source %s of the volume cannot be read: %w", view.GetSourceType(), err)
+	}
+	return volume, nil
+}
+
+func number(text string) bool {
+	var value json.Number
+	return json.Unmarshal([]byte(text), &value) == nil && text != "null"
+}
+
+func timeOf(time *timestamppb.Timestamp) metav1.Time {
+	if time == nil {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(time.AsTime())
+}
+
+func filled(value string) *string {
+	if value == "" {
+		return nil
+	}
+	return &value
+}
+
+func named[Name ~string](value *string) *Name {
+	if value == nil {
+		return nil
+	}
+	return new(Name(*value))
+}
+
+// fits tells whether the contract takes it: valid UTF-8 of so many bytes.
+func fits(what, value string, most int) error {
+	if len(value) > most {
+		return fmt.Errorf("%s has %d bytes; the contract allows %d", what, len(value), most)
+	}
+	if !utf8.ValidString(value) {
+		return fmt.Errorf("%s %q is not valid UTF-8", what, value)
+	}
+	return nil
+}
+
+// shorten makes a text for people fit (CORE-11).
+func shorten(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= textBytes {
+		return text
+	}
+	const more = "…"
+	cut := textBytes - len(more)
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + more
+}
