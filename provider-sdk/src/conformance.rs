@@ -14,7 +14,7 @@
 //! cli       the command line
 //! ```
 //!
-//! The checks stand in one file or folder for each service.
+//! The checks stand in one file or folder for each service; `well_formed` judges what any answer can be judged by, `listings` what any listing can.
 
 #![allow(dead_code, reason = "what the checks have in hand")]
 
@@ -34,10 +34,12 @@ mod target;
 mod clusters;
 mod core;
 mod instances;
+mod listings;
 mod load_balancers;
 mod provider;
 mod routes;
 mod volumes;
+mod well_formed;
 mod zones;
 
 pub use check::{Check, Failed, Lack, Need, Skipped, Stop, Verdict};

@@ -197,6 +197,17 @@ impl Run {
         }
     }
 
+    /// The same for IPv6.
+    pub(crate) fn cidr6(&self) -> String {
+        loop {
+            let run = u64::from(crc(self.shared.ledger.run_id())) & 0xffff;
+            let cidr = format!("fd64:6363:{run:x}:{:x}::/64", self.fresh() & 0xffff);
+            if self.shared.ledger.issue_cidr(&cidr) {
+                return cidr;
+            }
+        }
+    }
+
     fn fresh(&self) -> u64 {
         self.shared.numbers.fetch_add(1, Ordering::Relaxed)
     }

@@ -142,11 +142,30 @@ impl Session {
         self.list_as_is(request, deadline).await
     }
 
+    /// Reads a listing to its end, with a pause before each message.
+    pub(crate) async fn list_slowly<R: Listing>(
+        &self,
+        mut request: R,
+        pause: Duration,
+    ) -> Exchange<Listed<R::Response>> {
+        request.set_cluster(Some(self.cluster.clone()));
+        self.list_paused(request, LIST, pause).await
+    }
+
     /// Sends the request as it is and reads the listing to its end.
     pub(crate) async fn list_as_is<R: Listing>(
         &self,
         request: R,
         deadline: Duration,
+    ) -> Exchange<Listed<R::Response>> {
+        self.list_paused(request, deadline, Duration::ZERO).await
+    }
+
+    async fn list_paused<R: Listing>(
+        &self,
+        request: R,
+        deadline: Duration,
+        pause: Duration,
     ) -> Exchange<Listed<R::Response>> {
         let began = Instant::now();
         let read = async {
@@ -160,6 +179,9 @@ impl Session {
                 status: None,
             };
             loop {
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
                 match stream.message().await {
                     Ok(Some(part)) => listed.parts.push(part),
                     Ok(None) => return Ok(listed),

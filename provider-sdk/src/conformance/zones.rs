@@ -1,40 +1,395 @@
 //! ZoneService (ZONE).
 
-use cloud_provider_api::v1alpha1 as pb;
+use cloud_provider_api::v1alpha1::lookup_zone_result::Outcome;
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 
-use super::check::{Check, Need, Verdict, check};
+use super::call::{Exchange, short_code};
+use super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
+use super::hooks::Hook;
+use super::instances::ask::{ALL, Known, by_node, id_of_none, look_up, lookup, node};
+use super::instances::batches::call_with_unknown_fields;
+use super::instances::max_batch;
 use super::run::Run;
+use super::session::Session;
+use super::well_formed;
+
+const FAIL: Need = Need::Hook(Hook::CloudFail);
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![check!(
-        "zones/every-node-has-one-result",
-        ["ZONE-1", "INST-2"],
-        "each Node of the request has exactly one result, with its name and UID",
-        [Need::Zones],
-        one_result_each
-    )]
+    vec![
+        check!(
+            "zones/each-node-once",
+            ["ZONE-1", "ZONE-2"],
+            "every Node of a batch has exactly one result, by its name and UID, with a valid zone and region",
+            [Need::Zones],
+            each_once
+        ),
+        check!(
+            "zones/agree-with-the-metadata",
+            ["ZONE-2"],
+            "zone and region are those of LookupInstances, where both say something",
+            [Need::Zones, Need::Instances],
+            agree
+        ),
+        check!(
+            "zones/by-name-and-by-id",
+            ["ZONE-1", "INST-3"],
+            "a Node's zone is the same by its name and by its provider ID",
+            [Need::Zones, Need::Instances],
+            by_name_and_id
+        ),
+        check!(
+            "zones/unknown-nodes-fail-alone",
+            ["ZONE-1"],
+            "Nodes that nobody has ever seen do not fail their neighbours",
+            [Need::Zones, Need::Instances],
+            unknown
+        ),
+        check!(
+            "zones/uid-is-not-remembered",
+            ["ZONE-1", "INST-2"],
+            "the answer names the UID that was sent",
+            [Need::Zones, Need::Instances],
+            uid_again
+        ),
+        check!(
+            "zones/empty-batch",
+            ["ZONE-1", "CORE-4"],
+            "no Nodes get no results",
+            [Need::Zones],
+            empty
+        ),
+        check!(
+            "zones/full-batch",
+            ["ZONE-1"],
+            "max_batch Nodes are answered in one call",
+            [Need::Zones],
+            full
+        ),
+        check!(
+            "zones/beyond-max-batch",
+            ["CORE-4", "CORE-11"],
+            "more Nodes than max_batch are answered, or `failed` with INVALID: never a gRPC status",
+            [Need::Zones],
+            beyond
+        ),
+        check!(
+            "zones/asked-again",
+            ["CORE-6", "ZONE-1"],
+            "the same question gets the same answer, in any order",
+            [Need::Zones, Need::Instances],
+            again
+        ),
+        check!(
+            "zones/throttled",
+            ["ZONE-1", "CORE-15"],
+            "while the cloud throttles no zone is made up: `failed` with THROTTLED",
+            [Need::Zones, FAIL],
+            throttled
+        ),
+        check!(
+            "zones/refused-credentials",
+            ["ZONE-1", "CORE-15"],
+            "while the cloud refuses the credentials no zone is made up: `failed` with CREDENTIALS",
+            [Need::Zones, FAIL],
+            credentials
+        ),
+        check!(
+            "zones/unavailable",
+            ["ZONE-1", "CORE-15"],
+            "while the cloud is down no zone is made up: `failed` with UNAVAILABLE",
+            [Need::Zones, FAIL],
+            unavailable
+        ),
+        check!(
+            "zones/write-nothing",
+            ["ZONE-3"],
+            "lookups write nothing to the cloud",
+            [Need::Zones, Need::Hook(Hook::CloudWrites)],
+            write_nothing
+        ),
+        check!(
+            "zones/unknown-fields",
+            ["CORE-13"],
+            "fields of a minor to come are ignored",
+            [Need::Zones],
+            unknown_fields
+        ),
+        check!(
+            "zones/another-owner",
+            ["CORE-10"],
+            "a lookup for an owner that was not initialised is NOT_INITIALIZED",
+            [Need::Zones],
+            another_owner
+        ),
+    ]
 }
 
-async fn one_result_each(run: &Run) -> Verdict {
-    let known = run.instances(1).await?;
-    let nodes = vec![Run::node_of(&known[0]), run.node("nobody")];
-    let session = run.session().await?;
-    let asked = session
-        .call(pb::LookupZonesRequest {
-            nodes: nodes.clone(),
-            ..Default::default()
-        })
-        .await;
-    let answer = asked.success("ZONE-1")?;
-    for node in &nodes {
-        let of_node = answer.results.iter().filter(|result| {
-            result.node_name == node.name && result.node_uid == node.uid && result.outcome.is_some()
-        });
-        asked.must(
-            of_node.count() == 1,
-            "ZONE-1",
-            format_args!("one result for {} with UID {}", node.name, node.uid),
-        )?;
+fn request(nodes: Vec<pb::NodeView>) -> pb::LookupZonesRequest {
+    pb::LookupZonesRequest {
+        nodes,
+        ..Default::default()
     }
+}
+
+struct LookedUp {
+    exchange: Exchange<pb::LookupZonesResponse>,
+    /// In the order of the request.
+    outcomes: Vec<Outcome>,
+}
+
+impl LookedUp {
+    fn zone(&self, place: usize, rule: &str) -> Verdict<&pb::Zone> {
+        match self.outcomes.get(place) {
+            Some(Outcome::Zone(zone)) => Ok(zone),
+            other => {
+                let sent = self.exchange.sent();
+                Err(Stop::failed(
+                    rule,
+                    sent,
+                    "a zone, not `failed`",
+                    format_args!("{other:?}"),
+                ))
+            }
+        }
+    }
+}
+
+async fn zones(session: &Session, nodes: Vec<pb::NodeView>) -> Verdict<LookedUp> {
+    let exchange = session.call(request(nodes.clone())).await;
+    let results = &exchange.success("ZONE-1")?.results;
+    let outcomes = by_node(
+        &exchange,
+        &nodes,
+        results
+            .iter()
+            .map(|one| (&*one.node_name, &*one.node_uid, one.outcome.as_ref())),
+    )?;
+    well_formed::judge(
+        &exchange,
+        outcomes.iter().map(|outcome| match outcome {
+            Outcome::Failed(failure) => well_formed::failure(failure),
+            Outcome::Zone(zone) => well_formed::zone(zone),
+        }),
+    )?;
+    Ok(LookedUp { exchange, outcomes })
+}
+
+/// A Node of this cloud where one is known, else one of nobody.
+async fn some_node(run: &Run, session: &Session) -> Verdict<pb::NodeView> {
+    if run.capabilities().instances.is_none() && run.config().instances.is_empty() {
+        return Ok(run.node("nobody"));
+    }
+    Ok(Known::one(run, session).await?.node())
+}
+
+async fn each_once(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let mut nodes = vec![some_node(run, &session).await?];
+    nodes.resize_with(max_batch(run).min(8), || run.node("nobody"));
+    for length in 1..=nodes.len() {
+        zones(&session, nodes[..length].to_vec()).await?;
+    }
+    Ok(())
+}
+
+async fn agree(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let count = run.config().instances.len().clamp(1, max_batch(run));
+    let known = Known::some(run, &session, count).await?;
+    let nodes: Vec<_> = known.iter().map(Known::node).collect();
+    let instances = look_up(run, &session, lookup(nodes.clone(), &ALL)).await?;
+    let places = zones(&session, nodes).await?;
+    for (place, known) in known.iter().enumerate() {
+        let instance = instances.existing(place, "INST-3")?;
+        let zone = places.zone(place, "ZONE-1")?;
+        for (what, ours, theirs) in [
+            ("zone", &zone.zone, &instance.zone),
+            ("region", &zone.region, &instance.region),
+        ] {
+            must(
+                ours == theirs || ours.is_none() || theirs.is_none(),
+                "ZONE-2",
+                places.exchange.sent(),
+                format_args!(
+                    "the {what} {theirs:?} for {}, as LookupInstances says",
+                    known.name
+                ),
+                format_args!("{ours:?}"),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+async fn by_name_and_id(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::named(run, &session).await?;
+    let by_id = zones(&session, vec![known.node()]).await?;
+    let by_name = zones(&session, vec![known.node_without_id()]).await?;
+    let sent = format!("{} and by its provider ID", by_name.exchange.sent());
+    must_equal(
+        by_name.zone(0, "ZONE-1")?,
+        by_id.zone(0, "ZONE-1")?,
+        "ZONE-1",
+        sent,
+    )
+}
+
+async fn unknown(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let odd = [
+        run.node("nobody"),
+        node("of-none", Some(&id_of_none(run))),
+        node("elsewhere", Some("conformance-elsewhere:///zone/x")),
+        node(
+            &"n".repeat(253),
+            Some(&format!("{}{}", id_of_none(run), "z".repeat(900))),
+        ),
+    ];
+    for odd in odd.chunks(max_batch(run).saturating_sub(1).max(1)) {
+        let mut nodes = odd.to_vec();
+        nodes.push(known.node());
+        nodes.truncate(max_batch(run));
+        let has_known = nodes.len() > odd.len();
+        let looked_up = zones(&session, nodes).await?;
+        if has_known {
+            looked_up.zone(odd.len(), "ZONE-1")?;
+        }
+    }
+    Ok(())
+}
+
+async fn uid_again(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    for uid in ["first", "second", "first"] {
+        let mut node = known.node();
+        node.uid = uid.into();
+        zones(&session, vec![node]).await?;
+    }
+    Ok(())
+}
+
+async fn empty(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    zones(&session, Vec::new()).await?;
+    Ok(())
+}
+
+async fn full(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let mut nodes = vec![some_node(run, &session).await?];
+    nodes.resize_with(max_batch(run), || run.node("nobody"));
+    nodes.reverse();
+    zones(&session, nodes).await?;
+    Ok(())
+}
+
+async fn beyond(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let mut nodes = Vec::new();
+    nodes.resize_with(max_batch(run) + 1, || run.node("nobody"));
+    let exchange = session.call(request(nodes.clone())).await;
+    if exchange.answer()?.failed.is_some() {
+        exchange.failure("CORE-15", &[FailureCode::Invalid])?;
+        return Ok(());
+    }
+    zones(&session, nodes).await?;
+    Ok(())
+}
+
+async fn again(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let mut nodes = vec![known.node(), run.node("nobody"), run.node("nobody")];
+    nodes.truncate(max_batch(run));
+    let mut first = None;
+    for _ in 0..4 {
+        let looked_up = zones(&session, nodes.clone()).await?;
+        let place = nodes.iter().position(|node| node.name == known.name);
+        let zone = looked_up.zone(place.unwrap_or_default(), "ZONE-1")?.clone();
+        match &first {
+            None => first = Some(zone),
+            Some(first) => must_equal(&zone, first, "CORE-6", looked_up.exchange.sent())?,
+        }
+        nodes.rotate_left(1);
+    }
+    Ok(())
+}
+
+async fn refused(run: &Run, code: FailureCode) -> Verdict {
+    let session = run.session().await?;
+    let nodes = vec![some_node(run, &session).await?];
+    run.cloud_fail(short_code(code)).await?;
+    let exchange = session.call(request(nodes)).await;
+    let answer = exchange.answer()?;
+    if answer.failed.is_some() {
+        well_formed::judge(
+            &exchange,
+            [well_formed::failure(exchange.failure("CORE-15", &[code])?)],
+        )?;
+        return Ok(());
+    }
+    let failed = answer
+        .results
+        .iter()
+        .all(|one| matches!(&one.outcome, Some(Outcome::Failed(failed)) if failed.code() == code));
+    let expected = format!(
+        "failed with {}: that is what the cloud said",
+        short_code(code)
+    );
+    exchange.must(failed && !answer.results.is_empty(), "CORE-15", expected)
+}
+
+async fn throttled(run: &Run) -> Verdict {
+    refused(run, FailureCode::Throttled).await
+}
+
+async fn credentials(run: &Run) -> Verdict {
+    refused(run, FailureCode::Credentials).await
+}
+
+async fn unavailable(run: &Run) -> Verdict {
+    refused(run, FailureCode::Unavailable).await
+}
+
+async fn write_nothing(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let nodes = vec![some_node(run, &session).await?];
+    let before = run.cloud_writes().await?;
+    zones(&session, nodes.clone()).await?;
+    zones(&session, nodes).await?;
+    let after = run.cloud_writes().await?;
+    let expected = format!("{before} writes to the cloud, as before");
+    must(
+        after == before,
+        "ZONE-3",
+        "LookupZones, twice",
+        expected,
+        after,
+    )
+}
+
+async fn unknown_fields(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let nodes = vec![some_node(run, &session).await?];
+    let exchange = call_with_unknown_fields(&session, request(nodes)).await;
+    let results = exchange.success("CORE-13")?.results.len();
+    exchange.must(
+        results == 1,
+        "CORE-13",
+        "the same as without them: one result",
+    )
+}
+
+async fn another_owner(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let nodes = vec![some_node(run, &session).await?];
+    let stranger = session.speaking_for(run.other_cluster("stranger"));
+    let exchange = stranger.call(request(nodes.clone())).await;
+    exchange.failure("CORE-10", &[FailureCode::NotInitialized])?;
+    zones(&session, nodes).await?;
     Ok(())
 }

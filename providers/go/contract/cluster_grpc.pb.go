@@ -35,6 +35,8 @@ type ClusterServiceClient interface {
 	ListClusters(ctx context.Context, in *ListClustersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListClustersResponse], error)
 	// Where a cluster's control plane can be reached.
 	//
+	// CLUSTER-2: A cluster that the cloud does not know MUST be NOT_FOUND; a failing cloud MUST NOT be read as that.
+	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	GetControlPlaneAddress(ctx context.Context, in *GetControlPlaneAddressRequest, opts ...grpc.CallOption) (*GetControlPlaneAddressResponse, error)
 }
@@ -87,6 +89,8 @@ type ClusterServiceServer interface {
 	// CLUSTER-1: It MUST be complete, or fail. Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListClusters(*ListClustersRequest, grpc.ServerStreamingServer[ListClustersResponse]) error
 	// Where a cluster's control plane can be reached.
+	//
+	// CLUSTER-2: A cluster that the cloud does not know MUST be NOT_FOUND; a failing cloud MUST NOT be read as that.
 	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	GetControlPlaneAddress(context.Context, *GetControlPlaneAddressRequest) (*GetControlPlaneAddressResponse, error)

@@ -382,6 +382,13 @@ func (*LookupInstanceResult_Failed) isLookupInstanceResult_Outcome() {}
 func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 
 // An instance, or its absence.
+//
+// INST-8: A type, zone or region that is there MUST be a valid label value and not empty; an address MUST be what its type asks for.
+//
+// INST-10: Whatever was asked, the state MUST tell whether the instance exists; with `InstanceCapability.power_state`, and POWER asked, an instance that is shut down MUST be STOPPED, and one
+// that runs RUNNING, or PRESENT where the cloud does not tell.
+//
+// INST-12: Labels SHOULD have valid keys and values, and keys outside of the `kubernetes.io` and `k8s.io` namespaces: the controller drops others.
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the cloud says. UNSPECIFIED is a fault.

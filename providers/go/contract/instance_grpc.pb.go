@@ -47,6 +47,10 @@ type InstanceServiceClient interface {
 	//
 	// INST-5: Where `max_age` is zero the provider MUST ask the cloud. Otherwise it MAY answer from what it learned no longer than `max_age` ago.
 	//
+	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED.
+	//
+	// INST-11: Lookups and listings MUST write nothing to the cloud.
+	//
 	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an item): INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.
 	LookupInstances(ctx context.Context, in *LookupInstancesRequest, opts ...grpc.CallOption) (*LookupInstancesResponse, error)
@@ -118,6 +122,10 @@ type InstanceServiceServer interface {
 	// INST-4: One Node's trouble MUST NOT fail the others': it is `failed` in that Node's result.
 	//
 	// INST-5: Where `max_age` is zero the provider MUST ask the cloud. Otherwise it MAY answer from what it learned no longer than `max_age` ago.
+	//
+	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED.
+	//
+	// INST-11: Lookups and listings MUST write nothing to the cloud.
 	//
 	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an item): INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.

@@ -22,6 +22,10 @@ const (
 )
 
 // A route: packets to the destination go to the Node.
+//
+// ROUTE-5: In a listing every route MUST have a name, its destination, its ownership, and a target unless it is a blackhole.
+//
+// ROUTE-7: A route that is marked with one of the previous owner IDs of the last `Initialize` MUST be OURS: listed so, left as it is where it is as asked, and removed when that is asked.
 type Route struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In requests: names this route among those of the request. Not stored. Empty in listings.

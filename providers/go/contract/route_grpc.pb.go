@@ -34,6 +34,8 @@ type RouteServiceClient interface {
 	//
 	// ROUTE-1: It MUST be complete, or fail, and MUST include routes whose target no longer exists (`blackhole`).
 	//
+	// ROUTE-6: It MUST write nothing to the cloud.
+	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListRoutes(ctx context.Context, in *ListRoutesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListRoutesResponse], error)
 	// Makes routes.
@@ -108,6 +110,8 @@ type RouteServiceServer interface {
 	// All routes of the network that this cluster uses, also those of others.
 	//
 	// ROUTE-1: It MUST be complete, or fail, and MUST include routes whose target no longer exists (`blackhole`).
+	//
+	// ROUTE-6: It MUST write nothing to the cloud.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListRoutes(*ListRoutesRequest, grpc.ServerStreamingServer[ListRoutesResponse]) error

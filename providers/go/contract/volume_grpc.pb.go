@@ -38,6 +38,10 @@ type VolumeServiceClient interface {
 	// VOL-3: Labels are facts of the disk, not of the moment: a volume that has got them is not asked about again. Zone and region MUST be right or absent: they become required
 	// node affinity, which nobody can change any more.
 	//
+	// VOL-4: Keys and values MUST be valid ones of labels in Kubernetes.
+	//
+	// VOL-5: It MUST write nothing to the cloud.
+	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	GetVolumeLabels(ctx context.Context, in *GetVolumeLabelsRequest, opts ...grpc.CallOption) (*GetVolumeLabelsResponse, error)
 }
@@ -75,6 +79,10 @@ type VolumeServiceServer interface {
 	//
 	// VOL-3: Labels are facts of the disk, not of the moment: a volume that has got them is not asked about again. Zone and region MUST be right or absent: they become required
 	// node affinity, which nobody can change any more.
+	//
+	// VOL-4: Keys and values MUST be valid ones of labels in Kubernetes.
+	//
+	// VOL-5: It MUST write nothing to the cloud.
 	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	GetVolumeLabels(context.Context, *GetVolumeLabelsRequest) (*GetVolumeLabelsResponse, error)

@@ -237,6 +237,8 @@ func (*LookupZoneResult_Failed) isLookupZoneResult_Outcome() {}
 func (*LookupZoneResult_Zone) isLookupZoneResult_Outcome() {}
 
 // A place in a cloud. What is absent is not known or does not exist there.
+//
+// ZONE-2: What is there MUST be a valid label value, not empty, and what LookupInstances says where that says something.
 type Zone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The failure domain: a valid label value.

@@ -33,6 +33,8 @@ type ZoneServiceClient interface {
 	//
 	// ZONE-1: Results MUST name their Nodes as in INST-2, and one Node's trouble MUST NOT fail the others'.
 	//
+	// ZONE-3: It MUST write nothing to the cloud.
+	//
 	// At most `InstanceCapability.max_batch` Nodes (100 where there is no such capability). Deadline 60 s. Failures as LookupInstances.
 	LookupZones(ctx context.Context, in *LookupZonesRequest, opts ...grpc.CallOption) (*LookupZonesResponse, error)
 }
@@ -65,6 +67,8 @@ type ZoneServiceServer interface {
 	// In which zones and regions are these Nodes?
 	//
 	// ZONE-1: Results MUST name their Nodes as in INST-2, and one Node's trouble MUST NOT fail the others'.
+	//
+	// ZONE-3: It MUST write nothing to the cloud.
 	//
 	// At most `InstanceCapability.max_batch` Nodes (100 where there is no such capability). Deadline 60 s. Failures as LookupInstances.
 	LookupZones(context.Context, *LookupZonesRequest) (*LookupZonesResponse, error)

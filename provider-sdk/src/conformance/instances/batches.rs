@@ -1,0 +1,796 @@
+//! Several Nodes at once (INST-2, INST-4), facets, sizes, and what is asked again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode, InstanceFacet};
+use futures::StreamExt;
+use prost::Message;
+
+use super::super::call::{Exchange, Rpc};
+use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
+use super::super::hooks::Hook;
+use super::super::run::Run;
+use super::super::session::Session;
+use super::super::well_formed::{self, exists};
+use super::ask::{ALL, Known, LookedUp, look_up, lookup, node};
+use super::max_batch;
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        check!(
+            "instances/each-node-once",
+            ["INST-2"],
+            "every Node of a batch has exactly one result, by its name and UID, and nobody else has one",
+            [Need::Instances],
+            each_once
+        ),
+        check!(
+            "instances/order-does-not-matter",
+            ["INST-2", "CORE-6"],
+            "the same Nodes in another order get the same results",
+            [Need::Instances],
+            any_order
+        ),
+        check!(
+            "instances/nobody-is-mixed-up",
+            ["INST-2", "INST-3"],
+            "in a mixed batch each Node gets its own instance",
+            [Need::Instances],
+            not_mixed_up
+        ),
+        check!(
+            "instances/empty-batch",
+            ["INST-2", "CORE-4"],
+            "no Nodes get no results",
+            [Need::Instances],
+            empty
+        ),
+        check!(
+            "instances/full-batch",
+            ["INST-2"],
+            "max_batch Nodes are answered in one call",
+            [Need::Instances],
+            full
+        ),
+        check!(
+            "instances/beyond-max-batch",
+            ["CORE-4", "CORE-11"],
+            "more Nodes than max_batch are answered, or `failed` with INVALID: never a gRPC status, never a part of them",
+            [Need::Instances],
+            beyond
+        ),
+        check!(
+            "instances/same-name-other-uid",
+            ["INST-2", "CORE-4"],
+            "two Nodes of one name and two UIDs are each answered, or the call is `failed` with INVALID",
+            [Need::Instances],
+            same_name
+        ),
+        check!(
+            "instances/same-node-twice",
+            ["INST-2", "CORE-4"],
+            "a Node that is sent twice is answered once or twice alike, or the call is `failed` with INVALID",
+            [Need::Instances],
+            same_node
+        ),
+        check!(
+            "instances/one-bad-node-fails-alone",
+            ["INST-4"],
+            "Nodes with names and IDs that nobody has ever seen do not fail their neighbours",
+            [Need::Instances],
+            bad_neighbours
+        ),
+        check!(
+            "instances/node-without-a-name",
+            ["INST-4", "CORE-4"],
+            "a Node without a name is answered in the body",
+            [Need::Instances],
+            nameless
+        ),
+        check!(
+            "instances/5000-nodes-in-batches",
+            ["INST-2", "INST-4"],
+            "5,000 Nodes in batches of max_batch, max_in_flight of them at once, are all answered",
+            [Need::Instances],
+            many_split
+        ),
+        check!(
+            "instances/5000-nodes-at-once",
+            ["CORE-11", "CORE-4"],
+            "a request with 5,000 Nodes is accepted, if only to say INVALID",
+            [Need::Instances],
+            many_unsplit
+        ),
+        check!(
+            "instances/request-as-large-as-stated",
+            ["CORE-11"],
+            "a request of max_request_bytes is accepted",
+            [Need::Instances],
+            largest_request
+        ),
+        check!(
+            "instances/concurrent-batches",
+            ["INST-2", "CORE-6"],
+            "max_in_flight lookups at once are each answered with their own Nodes",
+            [Need::Instances],
+            concurrent
+        ),
+        check!(
+            "instances/existence-alone",
+            ["INST-10"],
+            "with EXISTENCE alone it is told whether the instance exists",
+            [Need::Instances],
+            existence
+        ),
+        check!(
+            "instances/power-alone",
+            ["INST-10"],
+            "with POWER alone it is told that the instance exists, and whether it runs",
+            [Need::Instances],
+            power
+        ),
+        check!(
+            "instances/metadata-alone",
+            ["INST-7", "INST-8"],
+            "with METADATA alone the provider ID and the metadata are there",
+            [Need::Instances],
+            metadata
+        ),
+        check!(
+            "instances/no-facet",
+            ["CORE-13"],
+            "without facets the state is there all the same",
+            [Need::Instances],
+            no_facet
+        ),
+        check!(
+            "instances/unknown-facet",
+            ["CORE-13"],
+            "facets of a minor to come, and UNSPECIFIED, are ignored",
+            [Need::Instances],
+            unknown_facet
+        ),
+        check!(
+            "instances/unknown-fields",
+            ["CORE-13"],
+            "fields of a minor to come are ignored",
+            [Need::Instances],
+            unknown_fields
+        ),
+        check!(
+            "instances/facets-agree",
+            ["INST-3", "CORE-6"],
+            "whatever is asked, the same instances exist",
+            [Need::Instances],
+            facets_agree
+        ),
+        check!(
+            "instances/asked-again",
+            ["CORE-6"],
+            "the same question gets the same answer",
+            [Need::Instances],
+            again
+        ),
+        check!(
+            "instances/lookups-write-nothing",
+            ["INST-11"],
+            "lookups and listings write nothing to the cloud",
+            [Need::Instances, Need::Hook(Hook::CloudWrites)],
+            write_nothing
+        ),
+        check!(
+            "instances/labels-are-the-nodes-own",
+            ["INST-12"],
+            "labels have valid keys and values, and none of Kubernetes' own",
+            [Need::Instances],
+            labels
+        ),
+        check!(
+            "instances/another-owner",
+            ["CORE-10", "INST-1"],
+            "a lookup for an owner that was not initialised is NOT_INITIALIZED and says nothing of any Node",
+            [Need::Instances],
+            another_owner
+        ),
+        check!(
+            "instances/before-initialize",
+            ["CORE-10", "INST-1"],
+            "a new process answers NOT_INITIALIZED, and nothing is ABSENT",
+            [Need::Instances, Need::Command],
+            before_initialize
+        ),
+    ]
+}
+
+/// Known and unknown Nodes in turn, at most as many as a batch takes.
+async fn mixed(run: &Run, session: &Session) -> Verdict<(Vec<Known>, Vec<pb::NodeView>)> {
+    let known = match Known::some(run, session, 3).await {
+        Ok(known) => known,
+        Err(Stop::Skipped(_)) => Known::some(run, session, 1).await?,
+        Err(stop) => return Err(stop),
+    };
+    let mut nodes = Vec::new();
+    for known in &known {
+        nodes.push(known.node());
+        nodes.push(run.node("nobody"));
+    }
+    nodes.truncate(max_batch(run));
+    Ok((known, nodes))
+}
+
+fn shape(outcome: &Outcome) -> (bool, Option<&String>) {
+    match outcome {
+        Outcome::Found(found) => (exists(found.state()), found.provider_id.as_ref()),
+        Outcome::Failed(_) => (false, None),
+    }
+}
+
+async fn each_once(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let (_, nodes) = mixed(run, &session).await?;
+    for length in 1..=nodes.len() {
+        look_up(run, &session, lookup(nodes[..length].to_vec(), &ALL)).await?;
+    }
+    Ok(())
+}
+
+async fn any_order(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let (_, mut nodes) = mixed(run, &session).await?;
+    let mut first = None;
+    for _ in 0..nodes.len() {
+        nodes.rotate_left(1);
+        let looked_up = look_up(run, &session, lookup(nodes.clone(), &ALL)).await?;
+        let mut came: Vec<_> = nodes
+            .iter()
+            .zip(&looked_up.outcomes)
+            .map(|(node, outcome)| format!("{}: {:?}", node.name, shape(outcome)))
+            .collect();
+        came.sort();
+        match &first {
+            None => first = Some(came),
+            Some(first) => must_equal(&came, first, "INST-2", looked_up.exchange.sent())?,
+        }
+    }
+    Ok(())
+}
+
+async fn not_mixed_up(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let (known, nodes) = mixed(run, &session).await?;
+    let looked_up = look_up(run, &session, lookup(nodes.clone(), &ALL)).await?;
+    for (place, node) in nodes.iter().enumerate() {
+        let Some(known) = known.iter().find(|known| known.name == node.name) else {
+            looked_up.must_not_exist(place, "INST-3")?;
+            continue;
+        };
+        let found = looked_up.existing(place, "INST-3")?;
+        if found.provider_id.as_ref() != Some(&known.provider_id) {
+            let expected = format!("{} has the provider_id {:?}", node.name, known.provider_id);
+            return Err(looked_up.broke(place, "INST-2", expected));
+        }
+    }
+    Ok(())
+}
+
+async fn empty(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    look_up(run, &session, lookup(Vec::new(), &ALL)).await?;
+    Ok(())
+}
+
+async fn full(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let mut nodes = vec![known.node()];
+    nodes.resize_with(max_batch(run), || run.node("nobody"));
+    nodes.reverse();
+    let last = nodes.len() - 1;
+    let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;
+    looked_up.existing(last, "INST-2")?;
+    Ok(())
+}
+
+/// A request that the controller never sends: `failed` with INVALID as a whole, or answered like any other.
+async fn invalid_or_answered(
+    run: &Run,
+    session: &Session,
+    request: pb::LookupInstancesRequest,
+) -> Verdict<Option<LookedUp>> {
+    let exchange = session.call(request.clone()).await;
+    let answer = exchange.answer()?;
+    if let Some(failed) = &answer.failed {
+        well_formed::judge(&exchange, [well_formed::failure(failed)])?;
+        exchange.failure("CORE-15", &[FailureCode::Invalid])?;
+        return Ok(None);
+    }
+    look_up(run, session, request).await.map(Some)
+}
+
+async fn beyond(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let mut nodes = vec![known.node()];
+    nodes.resize_with(max_batch(run) + 1, || run.node("nobody"));
+    if let Some(looked_up) = invalid_or_answered(run, &session, lookup(nodes, &ALL)).await? {
+        looked_up.existing(0, "INST-2")?;
+    }
+    Ok(())
+}
+
+async fn same_name(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    if max_batch(run) < 2 {
+        return Err(Stop::not_offered("max_batch is 1"));
+    }
+    let mut other = known.node();
+    other.uid = "another-uid".into();
+    let request = lookup(vec![known.node(), other], &ALL);
+    if let Some(looked_up) = invalid_or_answered(run, &session, request).await? {
+        looked_up.existing(0, "INST-2")?;
+        looked_up.existing(1, "INST-2")?;
+    }
+    Ok(())
+}
+
+async fn same_node(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    if max_batch(run) < 2 {
+        return Err(Stop::not_offered("max_batch is 1"));
+    }
+    let exchange = session
+        .call(lookup(vec![known.node(), known.node()], &ALL))
+        .await;
+    let answer = exchange.answer()?;
+    if answer.failed.is_some() {
+        exchange.failure("CORE-15", &[FailureCode::Invalid])?;
+        return Ok(());
+    }
+    for result in &answer.results {
+        let wrong = match &result.outcome {
+            Some(Outcome::Found(found)) => !exists(found.state()),
+            Some(Outcome::Failed(_)) => false,
+            None => true,
+        };
+        let named = result.node_name == known.name && result.node_uid == known.node().uid;
+        exchange.must(
+            named && !wrong,
+            "INST-2",
+            "each result names the Node and says that it exists, or `failed`",
+        )?;
+    }
+    exchange.must(
+        !answer.results.is_empty(),
+        "INST-2",
+        "a result for the Node, or `failed`",
+    )
+}
+
+async fn bad_neighbours(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let prefix = run
+        .info()
+        .provider_id_prefixes
+        .first()
+        .cloned()
+        .unwrap_or_default();
+    let long_id = format!("{prefix}{}", "z".repeat(1_024 - prefix.len()));
+    let odd = [
+        node(&"n".repeat(253), None),
+        node(&format!("{}.example", "a.b-c.".repeat(30)), None),
+        node("UPPER_case and space", None),
+        node("knoten-ä-节点-\u{1f980}", None),
+        node("'; DROP TABLE nodes; --", None),
+        node("../../../etc/passwd", None),
+        node("%s%n{}$(id)", None),
+        node("with-long-id", Some(&long_id)),
+        node("with-empty-id", Some("")),
+        node("with-odd-id", Some(&format!("{prefix}\u{7}\u{fffd}\n"))),
+        node("with-foreign-id", Some("conformance-elsewhere:///x")),
+    ];
+    let room = max_batch(run).saturating_sub(1).max(1);
+    for odd in odd.chunks(room) {
+        let mut nodes = odd.to_vec();
+        nodes.push(known.node());
+        nodes.truncate(max_batch(run));
+        let has_known = nodes.len() > odd.len();
+        let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;
+        for place in 0..odd.len() {
+            looked_up.must_not_exist(place, "INST-3")?;
+        }
+        if has_known {
+            looked_up.existing(odd.len(), "INST-4")?;
+        }
+    }
+    Ok(())
+}
+
+async fn nameless(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let request = lookup(vec![node("", None)], &ALL);
+    if let Some(looked_up) = invalid_or_answered(run, &session, request).await? {
+        looked_up.must_not_exist(0, "INST-3")?;
+    }
+    Ok(())
+}
+
+/// 5,000 Nodes as a large cluster has them, a known one among them.
+async fn many(run: &Run, session: &Session) -> Verdict<(Known, Vec<pb::NodeView>)> {
+    let known = Known::one(run, session).await?;
+    let mut nodes: Vec<_> = (0..5_000)
+        .map(|number: u32| {
+            let [_, _, high, low] = number.to_be_bytes();
+            let mut node = node(&format!("{}-{number}", run.shared.ledger.run_id()), None);
+            node.addresses = ["10.64", "198.18"]
+                .iter()
+                .map(|net| pb::NodeAddress {
+                    r#type: pb::NodeAddressType::InternalIp.into(),
+                    address: format!("{net}.{high}.{low}"),
+                })
+                .collect();
+            node
+        })
+        .collect();
+    nodes[2_345] = known.node();
+    Ok((known, nodes))
+}
+
+async fn many_split(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let (known, nodes) = many(run, &session).await?;
+    let at_once = run.capabilities().instances.and_then(|of| of.max_in_flight);
+    let at_once = at_once.filter(|most| *most > 0).unwrap_or(8) as usize;
+    let batches: Vec<_> = nodes
+        .chunks(max_batch(run))
+        .map(|batch| {
+            let place = batch.iter().position(|node| node.name == known.name);
+            let request = lookup(batch.to_vec(), &[InstanceFacet::Existence]);
+            let session = session.clone();
+            async move {
+                let looked_up = look_up(run, &session, request).await?;
+                if let Some(place) = place {
+                    looked_up.existing(place, "INST-4")?;
+                }
+                Ok::<_, Stop>(())
+            }
+        })
+        .collect();
+    let answered: Vec<Verdict> = futures::stream::iter(batches)
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    answered.into_iter().collect()
+}
+
+async fn many_unsplit(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let (_, nodes) = many(run, &session).await?;
+    let request = lookup(nodes, &[InstanceFacet::Existence]);
+    if request.encoded_len() as u64 > max_request_bytes(run) {
+        return Err(Stop::not_offered(
+            "5,000 Nodes are more than max_request_bytes",
+        ));
+    }
+    if let Some(looked_up) = invalid_or_answered(run, &session, request).await? {
+        looked_up.existing(2_345, "INST-2")?;
+    }
+    Ok(())
+}
+
+fn max_request_bytes(run: &Run) -> u64 {
+    run.info().max_request_bytes.unwrap_or(4 * 1024 * 1024)
+}
+
+async fn largest_request(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    // Who states more than any controller sends is asked for no more than this.
+    let most = max_request_bytes(run).min(64 * 1024 * 1024) as usize;
+    let with = |bytes: usize| {
+        let mut node = known.node();
+        let padding = "x".repeat(bytes);
+        node.annotations
+            .insert("conformance.example/padding".into(), padding);
+        let mut request = lookup(vec![node], &ALL);
+        request.cluster = Some(run.cluster());
+        request
+    };
+    // The lengths around the padding take a few bytes more when it is long.
+    let padding = most.saturating_sub(with(0).encoded_len() + 32);
+    let looked_up = look_up_large(run, &session, with(padding)).await?;
+    looked_up.existing(0, "CORE-11")?;
+    Ok(())
+}
+
+async fn look_up_large(
+    run: &Run,
+    session: &Session,
+    request: pb::LookupInstancesRequest,
+) -> Verdict<LookedUp> {
+    let bytes = request.encoded_len();
+    let exchange = session.call(request.clone()).await;
+    match &exchange.came {
+        Ok(_) => look_up(run, session, request).await,
+        Err(status) => Err(Stop::failed(
+            "CORE-11",
+            format_args!(
+                "LookupInstances of one Node with an annotation of many bytes: {bytes} bytes in all"
+            ),
+            format_args!(
+                "it is accepted: max_request_bytes is {}",
+                max_request_bytes(run)
+            ),
+            super::super::call::shown(status),
+        )),
+    }
+}
+
+async fn concurrent(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let at_once = run.capabilities().instances.and_then(|of| of.max_in_flight);
+    let at_once = at_once.filter(|most| *most > 0).unwrap_or(8).min(64);
+    for _ in 0..4 {
+        let calls: Vec<_> = (0..at_once)
+            .map(|number| {
+                let nodes = vec![run.node("nobody"), known.node()];
+                let place = (number % 2) as usize;
+                let nodes = if max_batch(run) < 2 {
+                    vec![nodes[place].clone()]
+                } else {
+                    nodes
+                };
+                let session = session.clone();
+                async move {
+                    let known_at = nodes.iter().position(|node| node.provider_id.is_some());
+                    let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;
+                    if let Some(place) = known_at {
+                        looked_up.existing(place, "CORE-6")?;
+                    }
+                    Ok::<_, Stop>(())
+                }
+            })
+            .collect();
+        futures::future::try_join_all(calls).await?;
+    }
+    Ok(())
+}
+
+async fn existence(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let request = lookup(vec![known.node()], &[InstanceFacet::Existence]);
+    look_up(run, &session, request)
+        .await?
+        .existing(0, "INST-10")?;
+    Ok(())
+}
+
+async fn power(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let request = lookup(vec![known.node()], &[InstanceFacet::Power]);
+    look_up(run, &session, request)
+        .await?
+        .existing(0, "INST-10")?;
+    Ok(())
+}
+
+async fn metadata(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let request = lookup(vec![known.node()], &[InstanceFacet::Metadata]);
+    let looked_up = look_up(run, &session, request).await?;
+    let found = looked_up.existing(0, "INST-7")?;
+    if found.provider_id.as_ref() == Some(&known.provider_id) {
+        return Ok(());
+    }
+    Err(looked_up.broke(
+        0,
+        "INST-7",
+        format_args!("the provider_id {:?}", known.provider_id),
+    ))
+}
+
+async fn no_facet(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    look_up(run, &session, lookup(vec![known.node()], &[]))
+        .await?
+        .existing(0, "CORE-13")?;
+    Ok(())
+}
+
+async fn unknown_facet(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    for unknown in [0, 99, -1, i32::MAX] {
+        let mut request = lookup(vec![known.node()], &ALL);
+        request.facets.insert(0, unknown);
+        let looked_up = look_up(run, &session, request).await?;
+        let found = looked_up.existing(0, "CORE-13")?;
+        if found.provider_id.as_ref() != Some(&known.provider_id) {
+            return Err(looked_up.broke(0, "CORE-13", "the same as without the unknown facet"));
+        }
+    }
+    Ok(())
+}
+
+/// Appends fields that no minor knows yet: a text, a number, a message.
+pub(in crate::conformance) fn with_unknown_fields(request: &impl Message) -> Bytes {
+    let mut bytes = request.encode_to_vec();
+    prost::encoding::string::encode(15_001, &"from tomorrow".to_owned(), &mut bytes);
+    prost::encoding::uint64::encode(15_002, &u64::MAX, &mut bytes);
+    prost::encoding::message::encode(15_003, &pb::ListEnd { total: 7 }, &mut bytes);
+    bytes.into()
+}
+
+/// Sends a request with fields that no minor knows yet.
+pub(in crate::conformance) async fn call_with_unknown_fields<R: Rpc>(
+    session: &Session,
+    mut request: R,
+) -> Exchange<R::Response> {
+    request.set_cluster(Some(session.cluster().clone()));
+    let bytes = with_unknown_fields(&request);
+    let began = tokio::time::Instant::now();
+    let came = session
+        .raw(R::PATH, bytes, R::DEADLINE)
+        .await
+        .and_then(|bytes| {
+            R::Response::decode(bytes).map_err(|error| tonic::Status::internal(error.to_string()))
+        });
+    Exchange {
+        rpc: R::NAME,
+        sent: std::sync::Arc::new((request, "and three unknown fields")),
+        came,
+        took: began.elapsed(),
+    }
+}
+
+async fn unknown_fields(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let exchange = call_with_unknown_fields(&session, lookup(vec![known.node()], &ALL)).await;
+    let found =
+        exchange.success("CORE-13")?.results.iter().any(
+            |one| matches!(&one.outcome, Some(Outcome::Found(found)) if exists(found.state())),
+        );
+    exchange.must(
+        found,
+        "CORE-13",
+        "the same as without them: the instance exists",
+    )
+}
+
+async fn facets_agree(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let (_, nodes) = mixed(run, &session).await?;
+    let mut first = None;
+    for bits in 0..8_usize {
+        let facets: Vec<_> = (0..3)
+            .filter(|bit| bits >> bit & 1 == 1)
+            .map(|bit| ALL[bit])
+            .collect();
+        let looked_up = look_up(run, &session, lookup(nodes.clone(), &facets)).await?;
+        let there: Vec<_> = looked_up.outcomes.iter().map(|one| shape(one).0).collect();
+        match &first {
+            None => first = Some(there),
+            Some(first) => must_equal(&there, first, "INST-3", looked_up.exchange.sent())?,
+        }
+    }
+    Ok(())
+}
+
+async fn again(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let (_, nodes) = mixed(run, &session).await?;
+    let first = look_up(run, &session, lookup(nodes.clone(), &ALL)).await?;
+    for _ in 0..5 {
+        let next = look_up(run, &session, lookup(nodes.clone(), &ALL)).await?;
+        let shapes = |of: &LookedUp| -> Vec<_> {
+            let shape = |one| format!("{:?}", shape(one));
+            of.outcomes.iter().map(shape).collect()
+        };
+        must_equal(
+            &shapes(&next),
+            &shapes(&first),
+            "CORE-6",
+            next.exchange.sent(),
+        )?;
+    }
+    Ok(())
+}
+
+async fn write_nothing(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let (_, nodes) = mixed(run, &session).await?;
+    let before = run.cloud_writes().await?;
+    for facets in [&ALL[..], &[]] {
+        look_up(run, &session, lookup(nodes.clone(), facets)).await?;
+    }
+    if run.capabilities().instances.is_some_and(|of| of.listing) {
+        session
+            .list(pb::ListInstancesRequest::default())
+            .await
+            .items()?;
+    }
+    let after = run.cloud_writes().await?;
+    must(
+        after == before,
+        "INST-11",
+        "LookupInstances and ListInstances",
+        format_args!("{before} writes to the cloud, as before"),
+        after,
+    )
+}
+
+async fn labels(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let count = run.config().instances.len().clamp(1, max_batch(run));
+    let known = Known::some(run, &session, count).await?;
+    let nodes = known.iter().map(Known::node).collect();
+    let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;
+    for place in 0..known.len() {
+        for (key, value) in &looked_up.existing(place, "INST-3")?.labels {
+            let kept = well_formed::is_label_key(key)
+                && well_formed::is_label_value(value)
+                && !well_formed::is_reserved(key);
+            if !kept {
+                let expected = format!(
+                    "no label {key:?}: {value:?}: it is not valid in Kubernetes, or Kubernetes' own, and is dropped"
+                );
+                return Err(looked_up.broke(place, "INST-12", expected));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// NOT_INITIALIZED, as a whole or for every Node.
+async fn not_initialized(session: &Session, nodes: Vec<pb::NodeView>) -> Verdict {
+    let exchange = session
+        .call_within(lookup(nodes, &ALL), Duration::from_mins(1))
+        .await;
+    let answer = exchange.answer()?;
+    if answer.failed.is_some() {
+        exchange.failure("CORE-10", &[FailureCode::NotInitialized])?;
+        return Ok(());
+    }
+    let all = answer.results.iter().all(|one| {
+        matches!(&one.outcome, Some(Outcome::Failed(failed)) if failed.code() == FailureCode::NotInitialized)
+    });
+    exchange.must(
+        all && !answer.results.is_empty(),
+        "CORE-10",
+        "failed with NOT_INITIALIZED",
+    )
+}
+
+async fn another_owner(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let stranger = session.speaking_for(run.other_cluster("stranger"));
+    not_initialized(&stranger, vec![known.node(), run.node("nobody")]).await?;
+    // The one that was initialised is served as before.
+    look_up(run, &session, lookup(vec![known.node()], &ALL))
+        .await?
+        .existing(0, "CORE-10")?;
+    Ok(())
+}
+
+async fn before_initialize(run: &Run) -> Verdict {
+    let known = Known::one(run, &run.session().await?).await?;
+    run.target().restart().await?;
+    let session = run.connect().await?;
+    not_initialized(&session, vec![known.node(), run.node("nobody")]).await?;
+    let session = run.session().await?;
+    look_up(run, &session, lookup(vec![known.node()], &ALL))
+        .await?
+        .existing(0, "CORE-10")?;
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! What every listing is checked for: complete or `failed`, cut off, read slowly, asked for at once.
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1::FailureCode;
+
+use super::call::{Exchange, Listed, Listing, ListingPart, Part, short_code};
+use super::check::{Verdict, must};
+use super::run::Run;
+use super::well_formed;
+
+/// A listing while the cloud fails with this code: it says so, and says nothing else.
+pub(super) async fn fails_whole<R: Listing>(
+    run: &Run,
+    request: R,
+    rule: &str,
+    code: FailureCode,
+) -> Verdict {
+    let session = run.session().await?;
+    let whole = session.list(request.clone()).await;
+    let count = whole.items()?.len();
+    run.cloud_fail(short_code(code)).await?;
+    let exchange = session.list(request.clone()).await;
+    let listed = exchange.answer()?;
+    match listed.parts.last().cloned().map(ListingPart::part) {
+        Some(Part::Failed(failed)) => {
+            well_formed::judge(&exchange, [well_formed::failure(&failed)])?;
+            exchange.failure("CORE-15", &[code])?;
+        }
+        _ => {
+            exchange.failure(rule, &[code])?;
+        }
+    }
+    run.cloud_fail("NONE").await?;
+    // A provider may keep to the delay that the cloud asked for.
+    let mut again = session.list(request.clone()).await;
+    for _ in 0..60 {
+        if again.items().is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        again = session.list(request.clone()).await;
+    }
+    let came = again.items()?.len();
+    again.must(
+        came == count,
+        rule,
+        format_args!("{count} items, as before the cloud failed"),
+    )
+}
+
+/// A consumer that waits before each message gets all of them.
+pub(super) async fn read_slowly<R: Listing>(run: &Run, request: R, pause: Duration) -> Verdict {
+    let session = run.session().await?;
+    let count = session.list(request.clone()).await.items()?.len();
+    let exchange = session.list_slowly(request, pause).await;
+    let came = exchange.items()?.len();
+    exchange.must(
+        came == count,
+        "CORE-16",
+        format_args!("{count} items, as a quick reader got"),
+    )
+}
+
+/// What ends with status OK is complete, whenever the deadline was; and the next one is too.
+pub(super) async fn cut_off_anywhere<R: Listing>(run: &Run, request: R) -> Verdict {
+    let session = run.session().await?;
+    let count = session.list(request.clone()).await.items()?.len();
+    for microseconds in (0..30_u64).map(|step| 50 + step * step * 20) {
+        let deadline = Duration::from_micros(microseconds);
+        let exchange = session.list_within(request.clone(), deadline).await;
+        if ended_well(&exchange) {
+            let came = exchange.items()?.len();
+            exchange.must(
+                came == count,
+                "CORE-16",
+                format_args!("{count} items, or no `end`"),
+            )?;
+        }
+    }
+    let exchange = session.list(request).await;
+    let came = exchange.items()?.len();
+    exchange.must(
+        came == count,
+        "CORE-6",
+        format_args!("{count} items, as before"),
+    )
+}
+
+fn ended_well<P: ListingPart>(exchange: &Exchange<Listed<P>>) -> bool {
+    matches!(&exchange.came, Ok(listed) if listed.status.is_none())
+}
+
+/// So many at once, on connections of their own.
+pub(super) async fn many_at_once<R: Listing>(run: &Run, request: R, count: usize) -> Verdict {
+    let first = run.session().await?;
+    let expected = first.list(request.clone()).await.items()?.len();
+    let mut sessions = Vec::new();
+    for _ in 0..count {
+        sessions.push(run.connect().await?);
+    }
+    let lists: Vec<_> = sessions
+        .iter()
+        .map(|session| session.list(request.clone()))
+        .collect();
+    for exchange in futures::future::join_all(lists).await {
+        let came = exchange.items()?.len();
+        let wanted = format!("{expected} items, as a single reader got");
+        must(came == expected, "CORE-16", exchange.sent(), wanted, came)?;
+    }
+    Ok(())
+}
+
+/// For an owner that was not initialised there is no listing.
+pub(super) async fn another_owner<R: Listing>(run: &Run, request: R) -> Verdict {
+    let session = run.session().await?;
+    let stranger = session.speaking_for(run.other_cluster("stranger"));
+    let exchange = stranger.list(request.clone()).await;
+    exchange.failure("CORE-10", &[FailureCode::NotInitialized])?;
+    session.list(request).await.items()?;
+    Ok(())
+}

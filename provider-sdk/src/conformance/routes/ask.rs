@@ -1,0 +1,241 @@
+//! Makes, lists and removes routes, and judges what every answer of it can be judged by.
+
+use std::collections::BTreeMap;
+
+use cloud_provider_api::v1alpha1::route_result::Outcome;
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
+
+use super::super::call::{Exchange, short_code};
+use super::super::check::{Stop, Verdict, must};
+use super::super::instances::ask::Known;
+use super::super::run::Run;
+use super::super::session::Session;
+use super::super::well_formed;
+
+/// The instance that the routes of a check lead to.
+pub(super) async fn target(run: &Run, session: &Session) -> Verdict<Known> {
+    match Known::named(run, session).await {
+        Err(Stop::Skipped(_)) => Known::one(run, session).await,
+        known => known,
+    }
+}
+
+/// A route as the controller asks for it, to a destination of its own.
+pub(super) fn wanted(run: &Run, known: &Known) -> pb::Route {
+    wanted_to(&run.cidr(), known)
+}
+
+/// A route as the controller asks for it.
+pub(super) fn wanted_to(cidr: &str, known: &Known) -> pb::Route {
+    pb::Route {
+        route_key: cidr.into(),
+        name_hint: known.node().uid,
+        destination_cidr: cidr.into(),
+        node_name: Some(known.name.clone()),
+        provider_id: Some(known.provider_id.clone()),
+        ..Default::default()
+    }
+}
+
+/// A route as the controller removes it: as it was listed, with a key.
+pub(super) fn as_listed(route: &pb::Route) -> pb::Route {
+    pb::Route {
+        route_key: format!("{} {}", route.name, route.destination_cidr),
+        ..route.clone()
+    }
+}
+
+/// How many routes one call takes: 100 where it is not stated.
+pub(super) fn max_batch(run: &Run) -> usize {
+    let stated = run.capabilities().routes.and_then(|of| of.max_batch);
+    stated.filter(|most| *most > 0).unwrap_or(100) as usize
+}
+
+/// The outcome of each route, in the order of the request.
+pub(super) struct Written {
+    sent: String,
+    pub(super) outcomes: Vec<Outcome>,
+}
+
+/// Makes routes. A failure of the whole, a result too many or too few, or without an outcome, fails the check (ROUTE-2).
+pub(super) async fn create(session: &Session, routes: Vec<pb::Route>) -> Verdict<Written> {
+    let request = pb::CreateRoutesRequest {
+        cluster: None,
+        routes: routes.clone(),
+    };
+    let exchange = session.call(request).await;
+    let results = &exchange.success("ROUTE-2")?.results;
+    by_key(&exchange, &routes, results)
+}
+
+/// Removes routes; the same.
+pub(super) async fn delete(session: &Session, routes: Vec<pb::Route>) -> Verdict<Written> {
+    let request = pb::DeleteRoutesRequest {
+        cluster: None,
+        routes: routes.clone(),
+    };
+    let exchange = session.call(request).await;
+    let results = &exchange.success("ROUTE-2")?.results;
+    by_key(&exchange, &routes, results)
+}
+
+pub(super) fn by_key<T: std::fmt::Debug>(
+    exchange: &Exchange<T>,
+    routes: &[pb::Route],
+    results: &[pb::RouteResult],
+) -> Verdict<Written> {
+    let broke = |expected: String| Err(exchange.broke("ROUTE-2", expected));
+    let mut of_key = BTreeMap::new();
+    for result in results {
+        if of_key
+            .insert(&*result.route_key, result.outcome.as_ref())
+            .is_some()
+        {
+            return broke(format!(
+                "one result for the route_key {:?}, not two",
+                result.route_key
+            ));
+        }
+    }
+    let mut outcomes = Vec::new();
+    for route in routes {
+        match of_key.remove(&*route.route_key) {
+            Some(Some(outcome)) => outcomes.push(outcome.clone()),
+            _ => {
+                return broke(format!(
+                    "a result with an outcome for the route_key {:?}",
+                    route.route_key
+                ));
+            }
+        }
+    }
+    if let Some(key) = of_key.keys().next() {
+        return broke(format!(
+            "results for the routes of the request alone, not for {key:?}"
+        ));
+    }
+    well_formed::judge(
+        exchange,
+        outcomes.iter().map(|outcome| match outcome {
+            Outcome::Failed(failure) => well_formed::failure(failure),
+            Outcome::Done(_) => Ok(()),
+        }),
+    )?;
+    Ok(Written {
+        sent: exchange.sent(),
+        outcomes,
+    })
+}
+
+impl Written {
+    /// All of them are done.
+    pub(super) fn all_done(&self, rule: &str) -> Verdict {
+        (0..self.outcomes.len()).try_for_each(|place| self.done(place, rule))
+    }
+
+    /// This one is done.
+    pub(super) fn done(&self, place: usize, rule: &str) -> Verdict {
+        let outcome = self.outcomes.get(place);
+        let done = matches!(outcome, Some(Outcome::Done(_)));
+        must(done, rule, &self.sent, "done", format_args!("{outcome:?}"))
+    }
+
+    /// This one failed with one of these codes.
+    pub(super) fn failed(&self, place: usize, rule: &str, codes: &[FailureCode]) -> Verdict {
+        let outcome = self.outcomes.get(place);
+        let failed =
+            matches!(outcome, Some(Outcome::Failed(failed)) if codes.contains(&failed.code()));
+        let names: Vec<_> = codes.iter().map(|code| short_code(*code)).collect();
+        let expected = format!("failed with {}", names.join(" or "));
+        must(
+            failed,
+            rule,
+            &self.sent,
+            expected,
+            format_args!("{outcome:?}"),
+        )
+    }
+}
+
+/// All routes, each of them well-formed.
+pub(super) async fn list(session: &Session) -> Verdict<Vec<pb::Route>> {
+    let exchange = session.list(pb::ListRoutesRequest::default()).await;
+    let routes = exchange.items()?;
+    well_formed::judge(&exchange, routes.iter().map(well_formed::route))?;
+    Ok(routes)
+}
+
+/// The routes to this destination.
+pub(super) async fn list_to(session: &Session, cidr: &str) -> Verdict<Vec<pb::Route>> {
+    let mut routes = list(session).await?;
+    routes.retain(|route| route.destination_cidr == cidr);
+    Ok(routes)
+}
+
+/// The only route to this destination, which has to be there.
+pub(super) async fn only(session: &Session, cidr: &str, rule: &str) -> Verdict<pb::Route> {
+    let routes = list_to(session, cidr).await?;
+    match <[pb::Route; 1]>::try_from(routes) {
+        Ok([route]) => Ok(route),
+        Err(routes) => Err(Stop::failed(
+            rule,
+            "ListRoutes",
+            format_args!("one route to {cidr}"),
+            format_args!("{}: {routes:?}", routes.len()),
+        )),
+    }
+}
+
+/// No route of ours leads to this destination.
+pub(super) async fn none(session: &Session, cidr: &str, rule: &str) -> Verdict {
+    let routes = list_to(session, cidr).await?;
+    let came = format!("{routes:?}");
+    must(
+        routes.is_empty(),
+        rule,
+        "ListRoutes",
+        format_args!("no route to {cidr}"),
+        came,
+    )
+}
+
+/// Whether the route leads to this instance, by the names that the listing tells.
+pub(super) fn leads_to(route: &pb::Route, known: &Known) -> bool {
+    match (&route.provider_id, &route.node_name) {
+        (Some(id), _) => *id == known.provider_id,
+        (None, Some(name)) => *name == known.name,
+        // A next hop alone: whose address that is stands elsewhere.
+        (None, None) => route.next_hop.is_some(),
+    }
+}
+
+/// Makes one route and answers it as it is listed.
+pub(super) async fn made(session: &Session, wanted: &pb::Route) -> Verdict<pb::Route> {
+    create(session, vec![wanted.clone()])
+        .await?
+        .all_done("ROUTE-2")?;
+    only(session, &wanted.destination_cidr, "ROUTE-2").await
+}
+
+/// Removes what was listed.
+pub(super) async fn removed(session: &Session, route: &pb::Route) -> Verdict {
+    delete(session, vec![as_listed(route)])
+        .await?
+        .all_done("ROUTE-4")
+}
+
+/// Fails unless the listed route has this ownership.
+pub(super) fn must_be(
+    route: &pb::Route,
+    ownership: Ownership,
+    rule: &str,
+    to_whom: &str,
+) -> Verdict {
+    must(
+        route.ownership() == ownership,
+        rule,
+        format_args!("ListRoutes {to_whom}"),
+        ownership.as_str_name(),
+        format_args!("{route:?}"),
+    )
+}

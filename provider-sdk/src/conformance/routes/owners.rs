@@ -1,0 +1,374 @@
+//! Whose a route is, and that nobody else's is touched (ROUTE-3, ROUTE-4, CORE-14).
+
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
+
+use super::super::check::{Check, Need, Verdict, check, must};
+use super::super::hooks::Hook;
+use super::super::run::Run;
+use super::ask::{
+    as_listed, by_key, create, delete, list_to, made, must_be, none, only, removed, target, wanted,
+    wanted_to,
+};
+
+const UNMARKED: Need = Need::Hook(Hook::RouteUnmarked);
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        check!(
+            "routes/foreign-is-listed-as-foreign",
+            ["ROUTE-1", "ROUTE-5", "CORE-14"],
+            "another cluster's route is listed, as FOREIGN",
+            [Need::Routes],
+            foreign_listed
+        ),
+        check!(
+            "routes/foreign-is-not-removed",
+            ["ROUTE-4"],
+            "removing another cluster's route is CONFLICT, and the route still stands",
+            [Need::Routes],
+            foreign_kept
+        ),
+        check!(
+            "routes/foreign-in-a-batch",
+            ["ROUTE-2", "ROUTE-4"],
+            "another cluster's route in a batch is CONFLICT alone; ours beside it is removed",
+            [Need::Routes],
+            foreign_in_batch
+        ),
+        check!(
+            "routes/foreign-destination-is-not-taken",
+            ["ROUTE-4", "CORE-15"],
+            "making a route where another cluster's leads leaves that one alone",
+            [Need::Routes],
+            foreign_destination
+        ),
+        check!(
+            "routes/previous-owner-is-ours",
+            ["ROUTE-7"],
+            "a route of a previous owner ID is OURS",
+            [Need::Routes],
+            previous_is_ours
+        ),
+        check!(
+            "routes/previous-owner-can-be-removed",
+            ["ROUTE-7", "ROUTE-4"],
+            "a route of a previous owner ID can be removed",
+            [Need::Routes],
+            previous_removed
+        ),
+        check!(
+            "routes/previous-owner-made-again",
+            ["ROUTE-7", "ROUTE-2"],
+            "making a route that stands under a previous owner ID is done, and makes no second one",
+            [Need::Routes],
+            previous_again
+        ),
+        check!(
+            "routes/former-owner-unsaid-is-foreign",
+            ["ROUTE-7", "ROUTE-4"],
+            "an owner ID that Initialize no longer names as a previous one is FOREIGN again",
+            [Need::Routes],
+            previous_unsaid
+        ),
+        check!(
+            "routes/unmarked-is-listed",
+            ["ROUTE-1", "ROUTE-5"],
+            "a route without a mark is listed, as UNMARKED",
+            [Need::Routes, UNMARKED],
+            unmarked_listed
+        ),
+        check!(
+            "routes/unmarked-target-is-not-replaced",
+            ["ROUTE-2", "CORE-15"],
+            "making a route where an unmarked one leads is done or CONFLICT; nothing is there twice",
+            [Need::Routes, UNMARKED],
+            unmarked_destination
+        ),
+        check!(
+            "routes/another-owner",
+            ["CORE-10"],
+            "calls for an owner that was not initialised are NOT_INITIALIZED and change nothing",
+            [Need::Routes],
+            another_owner
+        ),
+        check!(
+            "routes/before-initialize",
+            ["CORE-10"],
+            "a new process answers NOT_INITIALIZED, and its routes still stand",
+            [Need::Routes, Need::Command],
+            before_initialize
+        ),
+    ]
+}
+
+async fn foreign_listed(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let route = made(&session, &wanted(run, &known)).await?;
+    let other = run.session_for(run.other_cluster("b"), &[]).await?;
+    let seen = only(&other, &route.destination_cidr, "ROUTE-1").await?;
+    must_be(
+        &seen,
+        Ownership::Foreign,
+        "ROUTE-5",
+        "to another owner than the one that made it",
+    )?;
+    let session = run.session().await?;
+    removed(&session, &route).await
+}
+
+async fn foreign_kept(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let route = made(&session, &wanted(run, &known)).await?;
+    let other = run.session_for(run.other_cluster("b"), &[]).await?;
+    let foreign = only(&other, &route.destination_cidr, "ROUTE-1").await?;
+    for _ in 0..2 {
+        let written = delete(&other, vec![as_listed(&foreign)]).await?;
+        written.failed(0, "ROUTE-4", &[FailureCode::Conflict])?;
+        only(&other, &route.destination_cidr, "ROUTE-4").await?;
+    }
+    // Nor where it is called ours, or by its destination alone.
+    for disguised in [
+        pb::Route {
+            ownership: Ownership::Ours.into(),
+            ..as_listed(&foreign)
+        },
+        pb::Route {
+            name: String::new(),
+            ..as_listed(&foreign)
+        },
+    ] {
+        delete(&other, vec![disguised]).await?;
+        only(&other, &route.destination_cidr, "ROUTE-4").await?;
+    }
+    let session = run.session().await?;
+    let seen = only(&session, &route.destination_cidr, "ROUTE-4").await?;
+    must_be(
+        &seen,
+        Ownership::Ours,
+        "ROUTE-4",
+        "to the owner that made it",
+    )?;
+    removed(&session, &seen).await
+}
+
+async fn foreign_in_batch(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let theirs = made(&session, &wanted(run, &known)).await?;
+    let other = run.session_for(run.other_cluster("b"), &[]).await?;
+    let ours = made(&other, &wanted(run, &known)).await?;
+    let theirs = only(&other, &theirs.destination_cidr, "ROUTE-1").await?;
+    let mut batch = vec![as_listed(&theirs), as_listed(&ours)];
+    if super::ask::max_batch(run) < 2 {
+        batch.truncate(1);
+        removed(&other, &ours).await?;
+    }
+    let both = batch.len() == 2;
+    let written = delete(&other, batch).await?;
+    written.failed(0, "ROUTE-4", &[FailureCode::Conflict])?;
+    if both {
+        written.done(1, "ROUTE-2")?;
+    }
+    none(&other, &ours.destination_cidr, "ROUTE-2").await?;
+    only(&other, &theirs.destination_cidr, "ROUTE-4").await?;
+    let session = run.session().await?;
+    removed(&session, &theirs).await
+}
+
+async fn foreign_destination(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let wanted = wanted(run, &known);
+    let route = made(&session, &wanted).await?;
+    let other = run.session_for(run.other_cluster("b"), &[]).await?;
+    let written = create(&other, vec![wanted.clone()]).await?;
+    let taken = written.done(0, "CORE-15").is_ok();
+    if !taken {
+        written.failed(0, "CORE-15", &[FailureCode::Conflict])?;
+    }
+    // Some networks take several routes to one destination: then theirs stands beside ours.
+    for seen in list_to(&other, &wanted.destination_cidr).await? {
+        if seen.ownership() == Ownership::Ours {
+            removed(&other, &seen).await?;
+        }
+    }
+    let session = run.session().await?;
+    let seen = only(&session, &wanted.destination_cidr, "ROUTE-4").await?;
+    let came = format!("{seen:?}");
+    let same = seen.name == route.name && seen.ownership() == Ownership::Ours;
+    must(
+        same,
+        "ROUTE-4",
+        "CreateRoutes by another owner to the same destination, then ListRoutes",
+        format_args!("{route:?}"),
+        came,
+    )?;
+    removed(&session, &seen).await
+}
+
+/// A route of `a`, seen by `b` who was `a` before.
+async fn inherited(run: &Run) -> Verdict<(super::super::session::Session, pb::Route, pb::Route)> {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let wanted = wanted(run, &known);
+    made(&session, &wanted).await?;
+    let before = run.cluster().owner_id;
+    let session = run
+        .session_for(run.other_cluster("b"), &[&before, "somebody-else"])
+        .await?;
+    let route = only(&session, &wanted.destination_cidr, "ROUTE-1").await?;
+    must_be(
+        &route,
+        Ownership::Ours,
+        "ROUTE-7",
+        "to an owner whose previous owner ID made it",
+    )?;
+    Ok((session, wanted, route))
+}
+
+async fn previous_is_ours(run: &Run) -> Verdict {
+    let (session, _, route) = inherited(run).await?;
+    removed(&session, &route).await
+}
+
+async fn previous_removed(run: &Run) -> Verdict {
+    let (session, _, route) = inherited(run).await?;
+    removed(&session, &route).await?;
+    none(&session, &route.destination_cidr, "ROUTE-4").await?;
+    let session = run.session().await?;
+    none(&session, &route.destination_cidr, "ROUTE-4").await
+}
+
+async fn previous_again(run: &Run) -> Verdict {
+    let (session, wanted, _) = inherited(run).await?;
+    let route = made(&session, &wanted).await?;
+    must_be(
+        &route,
+        Ownership::Ours,
+        "ROUTE-7",
+        "after CreateRoutes by the new owner",
+    )?;
+    removed(&session, &route).await
+}
+
+async fn previous_unsaid(run: &Run) -> Verdict {
+    let (_, wanted, _) = inherited(run).await?;
+    let session = run.session_for(run.other_cluster("b"), &[]).await?;
+    let foreign = only(&session, &wanted.destination_cidr, "ROUTE-1").await?;
+    must_be(
+        &foreign,
+        Ownership::Foreign,
+        "ROUTE-7",
+        "after an Initialize without previous owner IDs",
+    )?;
+    let written = delete(&session, vec![as_listed(&foreign)]).await?;
+    written.failed(0, "ROUTE-4", &[FailureCode::Conflict])?;
+    let session = run.session().await?;
+    let route = only(&session, &wanted.destination_cidr, "ROUTE-4").await?;
+    removed(&session, &route).await
+}
+
+async fn unmarked_listed(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let cidr = run.cidr();
+    run.unmarked_route(&run.name("unmarked"), &cidr, &known.provider_id)
+        .await?;
+    let route = only(&session, &cidr, "ROUTE-1").await?;
+    must_be(
+        &route,
+        Ownership::Unmarked,
+        "ROUTE-5",
+        "after a route without a mark was made",
+    )
+}
+
+async fn unmarked_destination(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let cidr = run.cidr();
+    run.unmarked_route(&run.name("unmarked"), &cidr, &known.provider_id)
+        .await?;
+    let written = create(&session, vec![wanted_to(&cidr, &known)]).await?;
+    if written.done(0, "ROUTE-2").is_err() {
+        written.failed(0, "CORE-15", &[FailureCode::Conflict])?;
+        let route = only(&session, &cidr, "ROUTE-2").await?;
+        return must_be(
+            &route,
+            Ownership::Unmarked,
+            "ROUTE-5",
+            "after CreateRoutes was refused",
+        );
+    }
+    let routes = list_to(&session, &cidr).await?;
+    let ours = routes
+        .iter()
+        .filter(|route| route.ownership() == Ownership::Ours);
+    must(
+        routes.len() <= 2 && ours.count() <= 1,
+        "ROUTE-2",
+        "CreateRoutes where an unmarked route leads, which was done; then ListRoutes",
+        "one route, or ours beside the unmarked one",
+        format_args!("{routes:?}"),
+    )
+}
+
+async fn another_owner(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let stands = made(&session, &wanted(run, &known)).await?;
+    let stranger = session.speaking_for(run.other_cluster("stranger"));
+    let wanted = wanted(run, &known);
+    not_initialized(&stranger, &wanted, &stands).await?;
+    none(&session, &wanted.destination_cidr, "CORE-10").await?;
+    removed(&session, &stands).await
+}
+
+async fn not_initialized(
+    session: &super::super::session::Session,
+    wanted: &pb::Route,
+    stands: &pb::Route,
+) -> Verdict {
+    let code = [FailureCode::NotInitialized];
+    let routes = vec![wanted.clone()];
+    let exchange = session
+        .call(pb::CreateRoutesRequest {
+            cluster: None,
+            routes: routes.clone(),
+        })
+        .await;
+    let answer = exchange.answer()?;
+    if answer.failed.is_some() {
+        exchange.failure("CORE-10", &code)?;
+    } else {
+        by_key(&exchange, &routes, &answer.results)?.failed(0, "CORE-10", &code)?;
+    }
+    let routes = vec![as_listed(stands)];
+    let exchange = session
+        .call(pb::DeleteRoutesRequest {
+            cluster: None,
+            routes: routes.clone(),
+        })
+        .await;
+    let answer = exchange.answer()?;
+    if answer.failed.is_some() {
+        exchange.failure("CORE-10", &code)?;
+        return Ok(());
+    }
+    by_key(&exchange, &routes, &answer.results)?.failed(0, "CORE-10", &code)
+}
+
+async fn before_initialize(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let stands = made(&session, &wanted(run, &known)).await?;
+    run.target().restart().await?;
+    let wanted = wanted(run, &known);
+    not_initialized(&run.connect().await?, &wanted, &stands).await?;
+    let session = run.session().await?;
+    none(&session, &wanted.destination_cidr, "CORE-10").await?;
+    let stands = only(&session, &stands.destination_cidr, "CORE-6").await?;
+    removed(&session, &stands).await
+}
