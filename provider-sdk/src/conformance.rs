@@ -30,6 +30,7 @@ mod run;
 mod session;
 mod suite;
 mod target;
+mod unknown;
 
 mod clusters;
 mod core;

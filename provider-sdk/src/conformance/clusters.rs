@@ -10,10 +10,10 @@ use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use super::call::short_code;
 use super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use super::hooks::Hook;
-use super::instances::batches::call_with_unknown_fields;
 use super::listings::{self, cut_off_anywhere, fails_whole, many_at_once, read_slowly};
 use super::run::Run;
 use super::session::Session;
+use super::unknown::call_with_unknown_fields;
 use super::well_formed;
 
 const FAIL: Need = Need::Hook(Hook::CloudFail);

@@ -1,10 +1,13 @@
 //! InstanceService (INST).
 
-pub(super) mod absent;
+mod absent;
 pub(super) mod ask;
-pub(super) mod batches;
+mod batches;
+mod changes;
+mod facets;
 mod identity;
 mod listing;
+mod owners;
 
 use super::check::Check;
 use super::run::Run;
@@ -12,7 +15,10 @@ use super::run::Run;
 pub(super) fn checks() -> Vec<Check> {
     let mut all = identity::checks();
     all.extend(batches::checks());
+    all.extend(facets::checks());
     all.extend(absent::checks());
+    all.extend(changes::checks());
+    all.extend(owners::checks());
     all.extend(listing::checks());
     all
 }

@@ -2,7 +2,9 @@
 
 mod ask;
 mod batches;
+mod cloud;
 mod cut;
+mod listing;
 mod owners;
 mod writes;
 
@@ -11,6 +13,8 @@ use super::check::Check;
 pub(super) fn checks() -> Vec<Check> {
     let mut all = writes::checks();
     all.extend(batches::checks());
+    all.extend(cloud::checks());
+    all.extend(listing::checks());
     all.extend(owners::checks());
     all.extend(cut::checks());
     all

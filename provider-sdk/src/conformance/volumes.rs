@@ -10,8 +10,8 @@ use super::call::{Exchange, short_code};
 use super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use super::config::KnownVolume;
 use super::hooks::Hook;
-use super::instances::batches::call_with_unknown_fields;
 use super::run::Run;
+use super::unknown::call_with_unknown_fields;
 use super::well_formed;
 
 const FAIL: Need = Need::Hook(Hook::CloudFail);

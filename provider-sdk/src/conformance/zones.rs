@@ -7,10 +7,10 @@ use super::call::{Exchange, short_code};
 use super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use super::hooks::Hook;
 use super::instances::ask::{ALL, Known, by_node, id_of_none, look_up, lookup, node};
-use super::instances::batches::call_with_unknown_fields;
 use super::instances::max_batch;
 use super::run::Run;
 use super::session::Session;
+use super::unknown::call_with_unknown_fields;
 use super::well_formed;
 
 const FAIL: Need = Need::Hook(Hook::CloudFail);

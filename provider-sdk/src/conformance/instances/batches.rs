@@ -1,16 +1,11 @@
-//! Several Nodes at once (INST-2, INST-4), facets, sizes, and what is asked again.
+//! Several Nodes at once (INST-2, INST-4), and how many.
 
-use std::time::Duration;
-
-use bytes::Bytes;
 use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, InstanceFacet};
 use futures::StreamExt;
 use prost::Message;
 
-use super::super::call::{Exchange, Rpc};
-use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
-use super::super::hooks::Hook;
+use super::super::check::{Check, Need, Stop, Verdict, check, must_equal};
 use super::super::run::Run;
 use super::super::session::Session;
 use super::super::well_formed::{self, exists};
@@ -117,95 +112,14 @@ pub(super) fn checks() -> Vec<Check> {
             [Need::Instances],
             concurrent
         ),
-        check!(
-            "instances/existence-alone",
-            ["INST-10"],
-            "with EXISTENCE alone it is told whether the instance exists",
-            [Need::Instances],
-            existence
-        ),
-        check!(
-            "instances/power-alone",
-            ["INST-10"],
-            "with POWER alone it is told that the instance exists, and whether it runs",
-            [Need::Instances],
-            power
-        ),
-        check!(
-            "instances/metadata-alone",
-            ["INST-7", "INST-8"],
-            "with METADATA alone the provider ID and the metadata are there",
-            [Need::Instances],
-            metadata
-        ),
-        check!(
-            "instances/no-facet",
-            ["CORE-13"],
-            "without facets the state is there all the same",
-            [Need::Instances],
-            no_facet
-        ),
-        check!(
-            "instances/unknown-facet",
-            ["CORE-13"],
-            "facets of a minor to come, and UNSPECIFIED, are ignored",
-            [Need::Instances],
-            unknown_facet
-        ),
-        check!(
-            "instances/unknown-fields",
-            ["CORE-13"],
-            "fields of a minor to come are ignored",
-            [Need::Instances],
-            unknown_fields
-        ),
-        check!(
-            "instances/facets-agree",
-            ["INST-3", "CORE-6"],
-            "whatever is asked, the same instances exist",
-            [Need::Instances],
-            facets_agree
-        ),
-        check!(
-            "instances/asked-again",
-            ["CORE-6"],
-            "the same question gets the same answer",
-            [Need::Instances],
-            again
-        ),
-        check!(
-            "instances/lookups-write-nothing",
-            ["INST-11"],
-            "lookups and listings write nothing to the cloud",
-            [Need::Instances, Need::Hook(Hook::CloudWrites)],
-            write_nothing
-        ),
-        check!(
-            "instances/labels-are-the-nodes-own",
-            ["INST-12"],
-            "labels have valid keys and values, and none of Kubernetes' own",
-            [Need::Instances],
-            labels
-        ),
-        check!(
-            "instances/another-owner",
-            ["CORE-10", "INST-1"],
-            "a lookup for an owner that was not initialised is NOT_INITIALIZED and says nothing of any Node",
-            [Need::Instances],
-            another_owner
-        ),
-        check!(
-            "instances/before-initialize",
-            ["CORE-10", "INST-1"],
-            "a new process answers NOT_INITIALIZED, and nothing is ABSENT",
-            [Need::Instances, Need::Command],
-            before_initialize
-        ),
     ]
 }
 
 /// Known and unknown Nodes in turn, at most as many as a batch takes.
-async fn mixed(run: &Run, session: &Session) -> Verdict<(Vec<Known>, Vec<pb::NodeView>)> {
+pub(super) async fn mixed(
+    run: &Run,
+    session: &Session,
+) -> Verdict<(Vec<Known>, Vec<pb::NodeView>)> {
     let known = match Known::some(run, session, 3).await {
         Ok(known) => known,
         Err(Stop::Skipped(_)) => Known::some(run, session, 1).await?,
@@ -220,7 +134,8 @@ async fn mixed(run: &Run, session: &Session) -> Verdict<(Vec<Known>, Vec<pb::Nod
     Ok((known, nodes))
 }
 
-fn shape(outcome: &Outcome) -> (bool, Option<&String>) {
+/// Whether it exists, and its provider ID.
+pub(super) fn shape(outcome: &Outcome) -> (bool, Option<&String>) {
     match outcome {
         Outcome::Found(found) => (exists(found.state()), found.provider_id.as_ref()),
         Outcome::Failed(_) => (false, None),
@@ -558,239 +473,5 @@ async fn concurrent(run: &Run) -> Verdict {
             .collect();
         futures::future::try_join_all(calls).await?;
     }
-    Ok(())
-}
-
-async fn existence(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let known = Known::one(run, &session).await?;
-    let request = lookup(vec![known.node()], &[InstanceFacet::Existence]);
-    look_up(run, &session, request)
-        .await?
-        .existing(0, "INST-10")?;
-    Ok(())
-}
-
-async fn power(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let known = Known::one(run, &session).await?;
-    let request = lookup(vec![known.node()], &[InstanceFacet::Power]);
-    look_up(run, &session, request)
-        .await?
-        .existing(0, "INST-10")?;
-    Ok(())
-}
-
-async fn metadata(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let known = Known::one(run, &session).await?;
-    let request = lookup(vec![known.node()], &[InstanceFacet::Metadata]);
-    let looked_up = look_up(run, &session, request).await?;
-    let found = looked_up.existing(0, "INST-7")?;
-    if found.provider_id.as_ref() == Some(&known.provider_id) {
-        return Ok(());
-    }
-    Err(looked_up.broke(
-        0,
-        "INST-7",
-        format_args!("the provider_id {:?}", known.provider_id),
-    ))
-}
-
-async fn no_facet(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let known = Known::one(run, &session).await?;
-    look_up(run, &session, lookup(vec![known.node()], &[]))
-        .await?
-        .existing(0, "CORE-13")?;
-    Ok(())
-}
-
-async fn unknown_facet(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let known = Known::one(run, &session).await?;
-    for unknown in [0, 99, -1, i32::MAX] {
-        let mut request = lookup(vec![known.node()], &ALL);
-        request.facets.insert(0, unknown);
-        let looked_up = look_up(run, &session, request).await?;
-        let found = looked_up.existing(0, "CORE-13")?;
-        if found.provider_id.as_ref() != Some(&known.provider_id) {
-            return Err(looked_up.broke(0, "CORE-13", "the same as without the unknown facet"));
-        }
-    }
-    Ok(())
-}
-
-/// Appends fields that no minor knows yet: a text, a number, a message.
-pub(in crate::conformance) fn with_unknown_fields(request: &impl Message) -> Bytes {
-    let mut bytes = request.encode_to_vec();
-    prost::encoding::string::encode(15_001, &"from tomorrow".to_owned(), &mut bytes);
-    prost::encoding::uint64::encode(15_002, &u64::MAX, &mut bytes);
-    prost::encoding::message::encode(15_003, &pb::ListEnd { total: 7 }, &mut bytes);
-    bytes.into()
-}
-
-/// Sends a request with fields that no minor knows yet.
-pub(in crate::conformance) async fn call_with_unknown_fields<R: Rpc>(
-    session: &Session,
-    mut request: R,
-) -> Exchange<R::Response> {
-    request.set_cluster(Some(session.cluster().clone()));
-    let bytes = with_unknown_fields(&request);
-    let began = tokio::time::Instant::now();
-    let came = session
-        .raw(R::PATH, bytes, R::DEADLINE)
-        .await
-        .and_then(|bytes| {
-            R::Response::decode(bytes).map_err(|error| tonic::Status::internal(error.to_string()))
-        });
-    Exchange {
-        rpc: R::NAME,
-        sent: std::sync::Arc::new((request, "and three unknown fields")),
-        came,
-        took: began.elapsed(),
-    }
-}
-
-async fn unknown_fields(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let known = Known::one(run, &session).await?;
-    let exchange = call_with_unknown_fields(&session, lookup(vec![known.node()], &ALL)).await;
-    let found =
-        exchange.success("CORE-13")?.results.iter().any(
-            |one| matches!(&one.outcome, Some(Outcome::Found(found)) if exists(found.state())),
-        );
-    exchange.must(
-        found,
-        "CORE-13",
-        "the same as without them: the instance exists",
-    )
-}
-
-async fn facets_agree(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let (_, nodes) = mixed(run, &session).await?;
-    let mut first = None;
-    for bits in 0..8_usize {
-        let facets: Vec<_> = (0..3)
-            .filter(|bit| bits >> bit & 1 == 1)
-            .map(|bit| ALL[bit])
-            .collect();
-        let looked_up = look_up(run, &session, lookup(nodes.clone(), &facets)).await?;
-        let there: Vec<_> = looked_up.outcomes.iter().map(|one| shape(one).0).collect();
-        match &first {
-            None => first = Some(there),
-            Some(first) => must_equal(&there, first, "INST-3", looked_up.exchange.sent())?,
-        }
-    }
-    Ok(())
-}
-
-async fn again(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let (_, nodes) = mixed(run, &session).await?;
-    let first = look_up(run, &session, lookup(nodes.clone(), &ALL)).await?;
-    for _ in 0..5 {
-        let next = look_up(run, &session, lookup(nodes.clone(), &ALL)).await?;
-        let shapes = |of: &LookedUp| -> Vec<_> {
-            let shape = |one| format!("{:?}", shape(one));
-            of.outcomes.iter().map(shape).collect()
-        };
-        must_equal(
-            &shapes(&next),
-            &shapes(&first),
-            "CORE-6",
-            next.exchange.sent(),
-        )?;
-    }
-    Ok(())
-}
-
-async fn write_nothing(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let (_, nodes) = mixed(run, &session).await?;
-    let before = run.cloud_writes().await?;
-    for facets in [&ALL[..], &[]] {
-        look_up(run, &session, lookup(nodes.clone(), facets)).await?;
-    }
-    if run.capabilities().instances.is_some_and(|of| of.listing) {
-        session
-            .list(pb::ListInstancesRequest::default())
-            .await
-            .items()?;
-    }
-    let after = run.cloud_writes().await?;
-    must(
-        after == before,
-        "INST-11",
-        "LookupInstances and ListInstances",
-        format_args!("{before} writes to the cloud, as before"),
-        after,
-    )
-}
-
-async fn labels(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let count = run.config().instances.len().clamp(1, max_batch(run));
-    let known = Known::some(run, &session, count).await?;
-    let nodes = known.iter().map(Known::node).collect();
-    let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;
-    for place in 0..known.len() {
-        for (key, value) in &looked_up.existing(place, "INST-3")?.labels {
-            let kept = well_formed::is_label_key(key)
-                && well_formed::is_label_value(value)
-                && !well_formed::is_reserved(key);
-            if !kept {
-                let expected = format!(
-                    "no label {key:?}: {value:?}: it is not valid in Kubernetes, or Kubernetes' own, and is dropped"
-                );
-                return Err(looked_up.broke(place, "INST-12", expected));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// NOT_INITIALIZED, as a whole or for every Node.
-async fn not_initialized(session: &Session, nodes: Vec<pb::NodeView>) -> Verdict {
-    let exchange = session
-        .call_within(lookup(nodes, &ALL), Duration::from_mins(1))
-        .await;
-    let answer = exchange.answer()?;
-    if answer.failed.is_some() {
-        exchange.failure("CORE-10", &[FailureCode::NotInitialized])?;
-        return Ok(());
-    }
-    let all = answer.results.iter().all(|one| {
-        matches!(&one.outcome, Some(Outcome::Failed(failed)) if failed.code() == FailureCode::NotInitialized)
-    });
-    exchange.must(
-        all && !answer.results.is_empty(),
-        "CORE-10",
-        "failed with NOT_INITIALIZED",
-    )
-}
-
-async fn another_owner(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let known = Known::one(run, &session).await?;
-    let stranger = session.speaking_for(run.other_cluster("stranger"));
-    not_initialized(&stranger, vec![known.node(), run.node("nobody")]).await?;
-    // The one that was initialised is served as before.
-    look_up(run, &session, lookup(vec![known.node()], &ALL))
-        .await?
-        .existing(0, "CORE-10")?;
-    Ok(())
-}
-
-async fn before_initialize(run: &Run) -> Verdict {
-    let known = Known::one(run, &run.session().await?).await?;
-    run.target().restart().await?;
-    let session = run.connect().await?;
-    not_initialized(&session, vec![known.node(), run.node("nobody")]).await?;
-    let session = run.session().await?;
-    look_up(run, &session, lookup(vec![known.node()], &ALL))
-        .await?
-        .existing(0, "CORE-10")?;
     Ok(())
 }
