@@ -222,19 +222,23 @@ async fn precondition(run: &Run) -> Verdict {
     refused(run, FailureCode::Precondition).await
 }
 
-/// No Node of the answer is ABSENT.
-pub(super) async fn none_absent(
+/// Asks about this instance and perhaps others: it is not ABSENT.
+pub(super) async fn is_not_absent(
     session: &Session,
+    known: &Known,
     request: pb::LookupInstancesRequest,
     why: &str,
 ) -> Verdict {
     let exchange = session.call(request).await;
     let answer = exchange.answer()?;
     let absent = answer.results.iter().any(|one| match &one.outcome {
-        Some(Outcome::Found(found)) => found.state() == InstanceState::Absent,
+        Some(Outcome::Found(found)) if one.node_name == known.name => {
+            found.state() == InstanceState::Absent
+        }
         _ => false,
     });
-    exchange.must(!absent, "INST-1", format_args!("no Node is ABSENT: {why}"))
+    let expected = format!("{} is not ABSENT: {why}", known.name);
+    exchange.must(!absent, "INST-1", expected)
 }
 
 async fn removed_but_failing(run: &Run) -> Verdict {
@@ -242,8 +246,9 @@ async fn removed_but_failing(run: &Run) -> Verdict {
     let (known, made) = Known::made(run, &session).await?;
     run.change_instance(Hook::InstanceRemove, &made).await?;
     run.cloud_fail("UNAVAILABLE").await?;
-    none_absent(
+    is_not_absent(
         &session,
+        &known,
         lookup(vec![known.node()], &ALL),
         "the cloud is down",
     )
@@ -260,10 +265,11 @@ async fn failing_with_age(run: &Run) -> Verdict {
         run.cloud_fail(code).await?;
         for nodes in [vec![known.node()], vec![known.node(), run.node("nobody")]] {
             let request = aged(lookup(nodes, &ALL), Duration::from_hours(24));
-            none_absent(
+            is_not_absent(
                 &session,
+                &known,
                 request,
-                "the cloud fails, and said so of none before",
+                "the cloud fails, and never said so",
             )
             .await?;
         }

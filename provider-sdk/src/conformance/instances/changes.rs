@@ -10,7 +10,7 @@ use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::session::Session;
 use super::super::well_formed;
-use super::absent::none_absent;
+use super::absent::is_not_absent;
 use super::ask::{ALL, Known, aged, look_up, lookup, short_state};
 
 /// How often a cloud is asked for what takes a while.
@@ -254,5 +254,5 @@ async fn age_large(run: &Run) -> Verdict {
         seconds: -1,
         nanos: 0,
     });
-    none_absent(&session, request, "the instance exists").await
+    is_not_absent(&session, &known, request, "the instance exists").await
 }
