@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|go …]`, all of them unless named. What follows `--` goes to
+# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|go|typescript …]`, all of them unless named. What follows `--` goes to
 # provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
   shift
 done
 [ "${1:-}" != -- ] || shift
-[ ${#names[@]} -gt 0 ] || names=(python go)
+[ ${#names[@]} -gt 0 ] || names=(python go typescript)
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
 # The binaries may be there already: a test has built them.

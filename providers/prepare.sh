@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a provider ready to run (python or go) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it. What it needs is installed or built under
+# Makes a provider ready to run (python, go or typescript) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it. What it needs is installed or built under
 # target/, in the versions that are pinned; a second time that takes a moment.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -45,5 +45,22 @@ case ${1:-} in
     (cd go && GOWORK=off go build -trimpath -buildvcs=false -o "$work/go-provider" ./sample) || fail "the provider in Go could not be built: is the Go module proxy reachable?"
     echo "$work/go-provider" >&9
     ;;
-  *) fail "give python or go" ;;
+  typescript)
+    command -v npm >/dev/null || fail "missing: Node.js 20 or newer with npm (npm): install it from https://nodejs.org or your distribution"
+    node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' || fail "too old: Node.js $(node --version): the provider in TypeScript needs 20 or newer, from https://nodejs.org"
+    command -v flock >/dev/null || fail "missing: flock, which the provider in TypeScript locks its cloud with: install util-linux from your distribution"
+    wanted=$(sha256sum typescript/package-lock.json)
+    if [ ! -e typescript/node_modules ] || [ "$(cat "$work/typescript.npm" 2>/dev/null)" != "$wanted" ]; then
+      echo "installing what the provider in TypeScript needs ..."
+      (cd typescript && npm ci --loglevel=error --no-audit --no-fund --progress=false) || fail "typescript/package-lock.json could not be installed: is the npm registry reachable?"
+      echo "$wanted" >"$work/typescript.npm"
+    fi
+    wanted=$(cat ../proto/cloudprovider/v1alpha1/*.proto typescript/{src,test}/*.ts typescript/*.json | sha256sum)
+    if [ ! -e typescript/dist ] || [ "$(cat "$work/typescript.built" 2>/dev/null)" != "$wanted" ]; then
+      (cd typescript && npm run --silent build)
+      echo "$wanted" >"$work/typescript.built"
+    fi
+    echo "node $PWD/typescript/dist/src/provider.js" >&9
+    ;;
+  *) fail "give python, go or typescript" ;;
 esac

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs the providers' own tests: `providers/test.sh [python|go …]`, all of them unless named.
+# Runs the providers' own tests: `providers/test.sh [python|go|typescript …]`, all of them unless named.
 set -euo pipefail
 cd "$(dirname "$0")"
-[ $# -gt 0 ] || set -- python go
+[ $# -gt 0 ] || set -- python go typescript
 for name in "$@"; do
   command=$(./prepare.sh "$name")
   echo "== $name"
   case $name in
     python) (cd python && "${command%% *}" -m pytest --quiet -p no:cacheprovider) ;;
+    typescript) (cd typescript && npm test --silent) ;;
     go) (cd go && GOWORK=off go vet ./sample && GOWORK=off go test ./sample) ;;
   esac
 done

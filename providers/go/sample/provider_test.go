@@ -456,7 +456,7 @@ func TestOverlappingCallsMakeOneLoadBalancer(t *testing.T) {
 
 func TestACallThatIsCancelledOrOutOfTimeWritesNothing(t *testing.T) {
 	h := serveInitialized(t)
-	h.weather(nil, 600)
+	h.weather(nil, 4_000)
 	cancelled, cancel := context.WithCancel(h.ctx)
 	ended := make(chan error)
 	go func() {
@@ -466,7 +466,7 @@ func TestACallThatIsCancelledOrOutOfTimeWritesNothing(t *testing.T) {
 	h.arrived("EnsureLoadBalancer")
 	cancel()
 	h.equal(status.Code(<-ended), codes.Canceled)
-	longer, stop := context.WithTimeout(h.ctx, 500*time.Millisecond)
+	longer, stop := context.WithTimeout(h.ctx, 3*time.Second)
 	defer stop()
 	response, err := h.balancers.EnsureLoadBalancer(longer, &contract.EnsureLoadBalancerRequest{Cluster: us, Service: service("uid-2")})
 	h.check(err)

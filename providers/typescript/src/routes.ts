@@ -1,0 +1,120 @@
+/** RouteService. */
+import { equal, Fail, type Route, type State, type Write } from './cloud.js';
+import type { Ownership } from './contract/cloudprovider/v1alpha1/Ownership.js';
+import type { Route as Shown, Route__Output } from './contract/cloudprovider/v1alpha1/Route.js';
+import type { RouteResult } from './contract/cloudprovider/v1alpha1/RouteResult.js';
+import type { RouteServiceHandlers } from './contract/cloudprovider/v1alpha1/RouteService.js';
+import { addressesFrom, addressesTo } from './instances.js';
+import { type Context, failureOf, isCidr, listing, type Owner, type Provider, quoted, unary, withinBatch } from './service.js';
+
+/** How many routes of one call are written at once. */
+const AT_ONCE = 8;
+
+function isBlackhole(route: Route, state: State): boolean {
+  if (route.provider_id !== undefined) return !state.byProviderId.has(route.provider_id);
+  if (route.node_name !== undefined) return !state.byName.has(route.node_name);
+  return route.next_hop === undefined;
+}
+
+function sameTarget(one: Route, other: Route): boolean {
+  if (one.provider_id !== undefined && other.provider_id !== undefined) return one.provider_id === other.provider_id;
+  return one.node_name === other.node_name && one.next_hop === other.next_hop;
+}
+
+function ownership(route: Route, owner: Owner): Ownership {
+  if (route.owner_id === undefined) return 'OWNERSHIP_UNMARKED';
+  return owner.owns(route.owner_id) ? 'OWNERSHIP_OURS' : 'OWNERSHIP_FOREIGN';
+}
+
+function put(route: Route): Write {
+  return { line: `put route ${route.name} to ${route.destination_cidr}`, routes: { [route.name]: route } };
+}
+
+/** What making this route takes: marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that is as asked takes nothing. */
+function planCreate(state: State, asked: Route__Output, owner: Owner): Write | undefined {
+  const cidr = asked.destinationCidr;
+  if (!isCidr(cidr)) throw new Fail('INVALID', `destination_cidr ${quoted(cidr)} is not a CIDR; send one such as 10.0.1.0/24`);
+  const wanted: Route = {
+    name: `${owner.clusterName}-${asked.nameHint}-${cidr.replace(/[/:.]/g, '-')}`,
+    destination_cidr: cidr,
+    node_name: asked.nodeName,
+    provider_id: asked.providerId,
+    next_hop: asked.nextHop,
+    node_addresses: asked.nodeAddresses.length > 0 ? addressesFrom(asked.nodeAddresses) : undefined,
+    owner_id: owner.ownerId,
+  };
+  if (isBlackhole(wanted, state)) {
+    const target = quoted(wanted.provider_id ?? wanted.node_name ?? '');
+    throw new Fail('PRECONDITION', `the target ${target} of the route to ${cidr} is no instance of this cloud`, 'InstanceMissing');
+  }
+  const there = [...state.routes.values()].find((route) => route.destination_cidr === cidr) ?? state.routes.get(wanted.name);
+  if (!there) return put(wanted);
+  if (ownership(there, owner) !== 'OWNERSHIP_OURS') {
+    throw new Fail('CONFLICT', `the route ${quoted(there.name)} to ${there.destination_cidr} was not made for this cluster; remove it or choose another CIDR`);
+  }
+  if (there.destination_cidr === cidr) {
+    if (sameTarget(there, wanted)) {
+      if (equal(there.node_addresses ?? [], wanted.node_addresses ?? [])) return undefined;
+    } else if (!isBlackhole(there, state)) {
+      throw new Fail('CONFLICT', `the route ${quoted(there.name)} leads ${cidr} to another instance; delete it first`, 'DestinationTaken');
+    }
+  }
+  return put({ ...wanted, name: there.name });
+}
+
+/** What removing a route that a listing gave takes. */
+function planDelete(state: State, asked: Route__Output, owner: Owner): Write | undefined {
+  const cidr = asked.destinationCidr;
+  const there = asked.name ? state.routes.get(asked.name) : [...state.routes.values()].find((route) => route.destination_cidr === cidr);
+  if (!there || there.destination_cidr !== cidr) return undefined;
+  if (ownership(there, owner) === 'OWNERSHIP_FOREIGN') {
+    throw new Fail('CONFLICT', `the route ${quoted(there.name)} to ${cidr} is marked for another owner`);
+  }
+  return { line: `remove route ${there.name}`, routes: { [there.name]: null } };
+}
+
+export function routeService(provider: Provider): RouteServiceHandlers {
+  /** Each route on its own, a few at once; every one of them stops before its next write when the call is cancelled. */
+  async function each(rpc: string, routes: Route__Output[], { owner, signal }: Context, plan: typeof planCreate): Promise<{ results: RouteResult[] }> {
+    withinBatch('route keys', routes.map((route) => route.routeKey));
+    const results: RouteResult[] = [];
+    const left = routes.entries();
+    const worker = async () => {
+      for (const [at, route] of left) {
+        try {
+          await provider.holding(owner, `the route to ${route.destinationCidr}`, () =>
+            provider.cloud.write(signal, (state) => [undefined, plan(state, route, owner)]),
+          );
+          results[at] = { routeKey: route.routeKey, done: {} };
+        } catch (error) {
+          signal.throwIfAborted();
+          results[at] = { routeKey: route.routeKey, failed: failureOf(rpc, error) }; // One route's trouble is not the others' (ROUTE-2).
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, worker));
+    return { results };
+  }
+
+  return {
+    ListRoutes: listing(provider, 'ListRoutes', (routes: Shown[]) => [{ routes: { routes } }], async (_, { owner, signal }) => {
+      const state = await provider.cloud.read(signal);
+      return [...state.routes.values()].map((route) => ({
+        name: route.name,
+        destinationCidr: route.destination_cidr,
+        ...(route.node_name !== undefined && { nodeName: route.node_name }),
+        ...(route.provider_id !== undefined && { providerId: route.provider_id }),
+        ...(route.next_hop !== undefined && { nextHop: route.next_hop }),
+        nodeAddresses: addressesTo(route.node_addresses),
+        blackhole: isBlackhole(route, state),
+        ownership: ownership(route, owner),
+      }));
+    }),
+    CreateRoutes: unary(provider, 'CreateRoutes', (request, context) =>
+      each('CreateRoutes', request.routes, context, planCreate),
+    ),
+    DeleteRoutes: unary(provider, 'DeleteRoutes', (request, context) =>
+      each('DeleteRoutes', request.routes, context, planDelete),
+    ),
+  };
+}

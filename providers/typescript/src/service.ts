@@ -1,0 +1,191 @@
+/** What all services share: for whom the provider works, how a failure is said, who works on what. */
+import { randomUUID } from 'node:crypto';
+import { isIP } from 'node:net';
+import * as grpc from '@grpc/grpc-js';
+
+import { type Cloud, Fail } from './cloud.js';
+import type { ClusterRef__Output } from './contract/cloudprovider/v1alpha1/ClusterRef.js';
+import type { Failure } from './contract/cloudprovider/v1alpha1/Failure.js';
+import type { FailureCode } from './contract/cloudprovider/v1alpha1/FailureCode.js';
+import type { ListEnd } from './contract/cloudprovider/v1alpha1/ListEnd.js';
+import type { Pending } from './contract/cloudprovider/v1alpha1/Pending.js';
+import type { Duration } from './contract/google/protobuf/Duration.js';
+
+export const NAME_BYTES = 253;
+export const ID_BYTES = 1024;
+export const MAX_BATCH = 500;
+const TEXT_BYTES = 1024;
+/** How many items stand in one message of a listing. */
+const CHUNK = 500;
+
+/** Who the provider is. All providers of one cloud must agree on these. */
+export interface Settings {
+  name: string;
+  prefix: string;
+  cloudScope: string;
+  pools: string[];
+  /** The values of `spec.loadBalancerClass` that are served, beside Services without a class. */
+  classes: string[];
+  sourceTypes: string[];
+  /** How long a load balancer takes to be made and to go. */
+  provisioningMs: number;
+}
+
+/** The cluster that a call is for. */
+export class Owner {
+  constructor(
+    readonly clusterName: string,
+    readonly ownerId: string,
+    readonly previous: string[],
+  ) {}
+
+  owns(ownerId: string): boolean {
+    return ownerId === this.ownerId || this.previous.includes(ownerId);
+  }
+}
+
+/** One provider process. */
+export class Provider {
+  /** New for every process (PROV-7). */
+  readonly bootId = randomUUID();
+  /** Aborted when the provider shuts down. */
+  readonly closing = new AbortController();
+  /** For whom it works, once Initialize has succeeded. */
+  owner?: Owner;
+  private readonly held = new Set<string>();
+
+  constructor(
+    readonly cloud: Cloud,
+    readonly settings: Settings,
+  ) {}
+
+  /** Who asks, if they may (CORE-10). */
+  admit(cluster: ClusterRef__Output | null | undefined): Owner {
+    const { name, ownerId } = checked(cluster);
+    if (!this.owner) throw new Fail('NOT_INITIALIZED', 'this provider process has not seen a successful Initialize');
+    if (this.owner.ownerId !== ownerId) {
+      throw new Fail('NOT_INITIALIZED', `this provider is initialised for ${quoted(this.owner.ownerId)}, not for ${quoted(ownerId)}`);
+    }
+    return new Owner(name, ownerId, this.owner.previous);
+  }
+
+  /** One mutating call at a time for each object; the other one is BUSY (CORE-7). */
+  async holding<T>(owner: Owner, what: string, work: () => Promise<T>): Promise<T> {
+    const key = `${owner.ownerId}\0${what}`;
+    if (this.held.has(key)) throw new Fail('BUSY', `another call is working on ${what}; ask again in a second`);
+    this.held.add(key);
+    try {
+      return await work();
+    } finally {
+      this.held.delete(key);
+    }
+  }
+}
+
+export function checked(cluster: ClusterRef__Output | null | undefined): ClusterRef__Output {
+  const bytes = Buffer.byteLength(cluster?.ownerId ?? '');
+  if (!cluster || bytes === 0 || bytes > NAME_BYTES) throw new Fail('INVALID', `cluster.owner_id has ${bytes} bytes; right would be 1 to ${NAME_BYTES}`);
+  return cluster;
+}
+
+/** Every error as the contract says it; a bug of ours is INTERNAL, and its details go to the log only (CORE-12). */
+export function failureOf(rpc: string, error: unknown): Failure {
+  if (!(error instanceof Fail)) {
+    console.error(`${rpc} failed:`, error);
+    error = new Fail('INTERNAL', `a fault of the provider in ${rpc}; its log says more`);
+  }
+  const { code, message, reason, retryAfterMs } = error as Fail;
+  const camelCase = code.split('_').map((word) => word[0] + word.slice(1).toLowerCase());
+  return {
+    code: `FAILURE_CODE_${code}` as FailureCode,
+    reason: reason || camelCase.join(''),
+    message: shortened(message),
+    retryAfter: retryAfterMs === undefined ? null : duration(retryAfterMs),
+  };
+}
+
+/** At most 1,024 bytes (CORE-11), cut between characters. */
+export function shortened(text: string): string {
+  while (Buffer.byteLength(text) > TEXT_BYTES) text = text.slice(0, Math.min(TEXT_BYTES, [...text].length - 1));
+  return text;
+}
+
+export function quoted(text: string): string {
+  return JSON.stringify(text.slice(0, 300));
+}
+
+export function duration(ms: number): Duration {
+  return { seconds: Math.floor(ms / 1000), nanos: (ms % 1000) * 1_000_000 };
+}
+
+export function milliseconds(duration: { seconds: number; nanos: number } | null | undefined): number {
+  return duration ? duration.seconds * 1000 + duration.nanos / 1_000_000 : 0;
+}
+
+/** What a call is given: who asks, and a signal that aborts when the controller goes away or its deadline is over. */
+export interface Context {
+  owner: Owner;
+  signal: AbortSignal;
+  deadline: number;
+}
+
+function contextOf(provider: Provider, call: grpc.ServerUnaryCall<any, any> | grpc.ServerWritableStream<any, any>): Context {
+  const cancelled = new AbortController();
+  call.on('cancelled', () => cancelled.abort());
+  return { owner: provider.admit(call.request.cluster), signal: cancelled.signal, deadline: Number(call.getDeadline()) };
+}
+
+/** A unary RPC: its failures are said in the body; nobody reads the answer of a call that was cancelled. */
+export function unary<Request, Response>(
+  provider: Provider,
+  rpc: string,
+  method: (request: Request, context: Context) => Promise<Response>,
+): grpc.handleUnaryCall<Request, Response> {
+  return (call, callback) => {
+    const answer = async () => method(call.request, contextOf(provider, call));
+    answer().then(
+      (response) => callback(null, response),
+      (error) => (call.cancelled ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf(rpc, error) } as unknown as Response)),
+    );
+  };
+}
+
+/**
+ * A listing: sent in parts, then the end with the number of items (CORE-16). All of them are there before the first is sent: a failure in the middle is then never a
+ * listing that looks complete.
+ */
+export function listing<Request, Item, Response>(
+  provider: Provider,
+  rpc: string,
+  part: (items: Item[]) => Response[],
+  method: (request: Request, context: Context) => Promise<Item[]>,
+): grpc.handleServerStreamingCall<Request, Response> {
+  return (call) => {
+    const answer = async () => method(call.request, contextOf(provider, call));
+    answer()
+      .then((items) => {
+        for (let begin = 0; begin < items.length; begin += CHUNK) {
+          for (const response of part(items.slice(begin, begin + CHUNK))) call.write(response);
+        }
+        call.write({ end: { total: items.length } satisfies ListEnd } as unknown as Response);
+      })
+      .catch((error) => call.write({ failed: failureOf(rpc, error) } as unknown as Response))
+      .finally(() => call.end());
+  };
+}
+
+export function withinBatch(what: string, keys: string[]): void {
+  if (keys.length > MAX_BATCH) throw new Fail('INVALID', `the request has ${keys.length} ${what}, more than max_batch ${MAX_BATCH}`);
+  const twice = keys.find((key, at) => keys.indexOf(key) !== at);
+  if (twice !== undefined) throw new Fail('INVALID', `the request has ${quoted(twice)} twice among its ${what}; each may stand there once`);
+}
+
+export function pending(message: string, leftMs: number): Pending {
+  return { message, retryAfter: duration(Math.max(leftMs, 1_000)) };
+}
+
+export function isCidr(text: string): boolean {
+  const [, address = '', length = ''] = /^([^/]+)\/(\d{1,3})$/.exec(text) ?? [];
+  const bits = { 0: -1, 4: 32, 6: 128 }[isIP(address)] ?? -1;
+  return bits > 0 && Number(length) <= bits;
+}

@@ -1,0 +1,363 @@
+/** Over a real socket: a provider, and a controller in front of it. */
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import * as grpc from '@grpc/grpc-js';
+
+import { Cloud } from '../src/cloud.js';
+import { contract, serve } from '../src/provider.js';
+import { Provider } from '../src/service.js';
+import { SocketFile } from '../src/socket.js';
+
+const US = { name: 'test', ownerId: 'us' };
+const THEM = { name: 'other', ownerId: 'them' };
+
+const instance = (name: string, power = 'running') => ({
+  id: name,
+  name,
+  provider_id: `mock://zone-a/${name}`,
+  type: 'mock.large',
+  zone: 'zone-a',
+  region: 'region-1',
+  addresses: [{ InternalIP: '10.0.0.1' }, { Hostname: name }],
+  power,
+});
+
+/** A cloud with the instances a, b and c, served; `call` is any unary RPC, `list` any listing. */
+async function served(t: TestContext, initialised = true) {
+  const directory = fs.mkdtempSync(path.join(os.tmpdir(), 'provider-'));
+  const state = path.join(directory, 'cloud.json');
+  const write = (suffix: string, content: unknown) => {
+    fs.writeFileSync(`${state}.edited`, JSON.stringify(content));
+    fs.renameSync(`${state}.edited`, state + suffix);
+  };
+  write('', {
+    ...{ format: 1, now_ms: 0, saved_at_unix_ms: 0, last_number: 0, load_balancers: [], routes: [] },
+    instances: ['a', 'b', 'c'].map((name) => instance(name)),
+  });
+  write('.catalogue.json', { clusters: { test: '192.0.2.77' }, volumes: { 'disk-1': { 'topology.kubernetes.io/zone': 'zone-a' } } });
+  const endpoint = `unix://${directory}/socket/p.sock`;
+  const provider = new Provider(new Cloud(state), {
+    ...{ name: 'mock', prefix: 'mock://', cloudScope: 'here', pools: ['192.0.2.0/24', '2001:db8::/112'], provisioningMs: 0 },
+    ...{ classes: ['mock.grpc-ccm.io/lb'], sourceTypes: ['csi/disk.mock.grpc-ccm.io'] },
+  });
+  const stop = new AbortController();
+  const serving = serve(provider, endpoint, stop.signal);
+  const services = contract();
+  const clients: Record<string, any> = {};
+  for (const [name, Service] of Object.entries(services)) {
+    if ('service' in Service) clients[name] = new (Service as any)(endpoint, grpc.credentials.createInsecure(), { 'grpc.default_authority': 'localhost' });
+  }
+  t.after(async () => {
+    for (const client of Object.values(clients)) client.close();
+    stop.abort();
+    await serving;
+    fs.rmSync(directory, { recursive: true });
+  });
+  await promisify(clients.ProviderService.waitForReady.bind(clients.ProviderService))(Date.now() + 20_000);
+  const of = (rpc: string) => Object.values(clients).find((client) => typeof client[rpc] === 'function')!;
+  const call = (rpc: string, request: object, options = {}): Promise<any> =>
+    new Promise((resolve, reject) => of(rpc)[rpc](request, options, (error: Error | null, response: any) => (error ? reject(error) : resolve(response))));
+  const stream = (rpc: string, request: object): grpc.ClientReadableStream<any> => of(rpc)[rpc](request);
+  const harness = {
+    ...{ call, stream, of, endpoint, directory, state, provider, stop, write },
+    list: async (rpc: string, cluster = US, more = {}): Promise<any[]> => stream(rpc, { cluster, ...more }).toArray(),
+    initialize: (cluster = US, previousOwnerIds: string[] = []) => call('Initialize', { cluster, previousOwnerIds }),
+    weather: (fail: string | null, slow_ms = 0) => write('.weather.json', { fail, slow_ms }),
+    content: () => JSON.parse(fs.readFileSync(state, 'utf8')),
+    edit: (change: (content: any) => void) => {
+      const content = harness.content();
+      change(content);
+      write('', content);
+    },
+    writes: () => (fs.existsSync(`${state}.writes`) ? fs.readFileSync(`${state}.writes`, 'utf8').trim().split('\n').length : 0),
+    ensure: (more = {}, service: object = SERVICE, cluster = US) => call('EnsureLoadBalancer', { cluster, service, ...more }),
+    get: async (more = {}, service: object = SERVICE) => (await call('GetLoadBalancer', { cluster: US, service, ...more })).found,
+    remove: (more = {}, service: object = SERVICE, cluster = US) => call('DeleteLoadBalancer', { cluster, service, ...more }),
+    /** What the cloud says of Nodes, by name and provider ID. */
+    states: async (nodes: [string, string?][], cluster: object | null = US, more = {}): Promise<string[]> => {
+      const views = nodes.map(([name, providerId]) => ({ name, uid: `uid-${name}`, ...(providerId && { providerId }) }));
+      const { failed, results } = await call('LookupInstances', { cluster, nodes: views, ...more });
+      if (failed) return [code({ failed })];
+      assert.deepEqual(results.map((result: any) => result.nodeUid), views.map((view) => view.uid));
+      return results.map((result: any) => (result.found ? result.found.state.slice('INSTANCE_STATE_'.length) : code(result)));
+    },
+    routes: async (rpc: string, routes: [string, string][], cluster = US): Promise<string[]> => {
+      const asked = routes.map(([destinationCidr, nodeName]) => ({ routeKey: destinationCidr, nameHint: 'uid', destinationCidr, nodeName }));
+      return (await call(rpc, { cluster, routes: asked })).results.map((result: any) => (result.done ? 'done' : code(result)));
+    },
+  };
+  if (initialised) assert.ok((await harness.initialize()).initialized);
+  return harness;
+}
+
+const SERVICE = {
+  ...{ namespace: 'default', name: 'web', uid: 'uid-1', sessionAffinity: 'None', externalTrafficPolicy: 'Cluster' },
+  ports: [{ protocol: 'TCP', port: 80, nodePort: 30080 }],
+};
+const targets = (...names: string[]) => ({ inline: { nodes: names.map((name) => ({ name })) } });
+const code = ({ failed }: any) => failed?.code.slice('FAILURE_CODE_'.length);
+
+test('a Node is found by provider ID and else by name, and one Node’s trouble is not the others’', async (t) => {
+  const h = await served(t);
+  h.edit(({ instances }) => instances.push(instance('p', 'pending'), instance('s', 'stopped')));
+  const found = await h.states([['a'], ['renamed', 'mock://zone-a/b'], ['x'], ['c', 'mock://zone-a/gone'], ['y', 'aws://i-1'], ['p'], ['s'], ['z', 'mock://']]);
+  assert.deepEqual(found, ['RUNNING', 'RUNNING', 'ABSENT', 'ABSENT', 'UNMANAGED', 'PENDING', 'STOPPED', 'INVALID']);
+  const { results } = await h.call('LookupZones', { cluster: US, nodes: [{ name: 'a' }, { name: 'x' }] });
+  assert.equal(results[0].zone.zone, 'zone-a');
+  assert.ok(results[1].zone && results[1].zone.zone === undefined);
+});
+
+test('a cloud that fails or is lost never says ABSENT, and the cache is used only within max_age', async (t) => {
+  const h = await served(t);
+  assert.deepEqual(await h.states([['a']]), ['RUNNING']);
+  for (const fail of ['THROTTLED', 'CREDENTIALS', 'UNAVAILABLE']) {
+    h.weather(fail);
+    assert.deepEqual(await h.states([['a'], ['gone']]), [fail]);
+  }
+  assert.deepEqual(await h.states([['a'], ['gone']], US, { maxAge: { seconds: 600 } }), ['RUNNING', 'ABSENT']);
+  h.weather(null);
+  fs.writeFileSync(h.state, '{');
+  assert.deepEqual(await h.states([['a']]), ['UNAVAILABLE']);
+  fs.unlinkSync(h.state);
+  assert.deepEqual(await h.states([['a']]), ['UNAVAILABLE']);
+});
+
+test('who may not ask is told so, and a batch that is too large or names a Node twice is refused', async (t) => {
+  const h = await served(t, false);
+  assert.deepEqual(await h.states([['a']]), ['NOT_INITIALIZED']);
+  await h.initialize();
+  assert.deepEqual(await h.states([['a']], THEM), ['NOT_INITIALIZED']);
+  assert.deepEqual(await h.states([['a']], null), ['INVALID']);
+  assert.deepEqual(await h.states([['a'], ['a']]), ['INVALID']);
+  assert.deepEqual(await h.states(Array.from({ length: 501 }, (_, n) => [`n-${n}`])), ['INVALID']);
+});
+
+test('a listing is complete and ends', async (t) => {
+  const h = await served(t);
+  h.edit(({ instances }) => instances.push(...Array.from({ length: 1_200 }, (_, n) => instance(`n-${n}`))));
+  const parts = await h.list('ListInstances', US, { facets: ['INSTANCE_FACET_METADATA'] });
+  const listed = parts.flatMap((part) => part.instances?.instances ?? []);
+  assert.equal(listed.length, 1_203);
+  assert.equal(parts.at(-1).end.total, 1_203);
+  assert.equal(listed[0].instanceType, 'mock.large');
+  h.weather('THROTTLED');
+  const [failed, ...more] = await h.list('ListInstances');
+  assert.deepEqual([code(failed), more], ['THROTTLED', []]);
+});
+
+test('a converged Ensure writes nothing, and a cleared field is removed', async (t) => {
+  const h = await served(t);
+  const asked = { ...SERVICE, loadBalancerSourceRanges: ['10.0.0.0/8'], ipFamilies: ['IPv4', 'IPv6'] };
+  const made = await h.ensure({ targets: targets('a', 'b') }, asked);
+  assert.deepEqual(made.ready.status.ingress.map((point: any) => point.ip), ['192.0.2.1', '2001:db8::1']);
+  assert.equal(h.writes(), 1);
+  assert.equal((await h.get({ targets: targets('a', 'b') }, asked)).inSync, true);
+  const again = await h.ensure({ handle: made.handle }, asked); // Absent targets are left alone.
+  assert.deepEqual([again.ready, h.writes()], [made.ready, 1]);
+  assert.equal((await h.get()).inSync, false);
+  await h.ensure();
+  const [lb] = h.content().load_balancers;
+  assert.deepEqual([lb.config.source_ranges, lb.addresses, lb.targets], [undefined, ['192.0.2.1'], ['a', 'b']]);
+});
+
+test('a Service that cannot be served is INVALID and the field is named', async (t) => {
+  const h = await served(t);
+  const [port] = SERVICE.ports;
+  const wrong = {
+    'ports is empty': { ports: [] },
+    protocol: { ports: [{ ...port, protocol: 'ICMP' }] },
+    'port 0': { ports: [{ ...port, port: 0 }] },
+    twice: { ports: [port, port] },
+    SourceRanges: { loadBalancerSourceRanges: ['10.0.0.0'] },
+    ipFamilies: { ipFamilies: ['IPv5'] },
+    loadBalancerClass: { loadBalancerClass: 'other' },
+    loadBalancerIP: { loadBalancerIp: 'here' },
+  };
+  for (const [field, change] of Object.entries(wrong)) {
+    const { failed } = await h.ensure({}, { ...SERVICE, ...change });
+    assert.equal(code({ failed }), 'INVALID');
+    assert.ok(failed.message.includes(field), failed.message);
+  }
+  assert.equal(h.writes(), 0);
+});
+
+test('an update sets the targets and needs a load balancer', async (t) => {
+  const h = await served(t);
+  const update = (more = {}) => h.call('UpdateLoadBalancer', { cluster: US, service: SERVICE, ...more });
+  assert.equal(code(await update({ targets: targets('c') })), 'NOT_FOUND');
+  await h.ensure({ targets: targets('a') });
+  assert.ok((await update({ targets: targets('c') })).done);
+  assert.deepEqual(h.content().load_balancers[0].targets, ['c']);
+  assert.equal(code(await update()), 'INVALID');
+});
+
+test('what is not ours is not touched, and a former owner’s is ours', async (t) => {
+  const h = await served(t);
+  const { handle } = await h.ensure();
+  await h.initialize(THEM);
+  const other = { ...SERVICE, uid: 'uid-2' };
+  assert.equal(code(await h.ensure({ handle }, other, THEM)), 'CONFLICT');
+  assert.equal(code(await h.remove({ handle }, other, THEM)), 'CONFLICT');
+  assert.equal(h.writes(), 1);
+  await h.initialize(THEM, ['us']);
+  assert.ok((await h.ensure({}, SERVICE, THEM)).ready);
+  assert.equal(h.writes(), 1);
+  await h.ensure({ targets: targets('a') }, SERVICE, THEM);
+  assert.equal(h.content().load_balancers[0].owner.owner_id, 'them');
+  const [listed, end] = await h.list('ListLoadBalancers', THEM);
+  assert.deepEqual([listed.loadBalancer.owners[0].uid, end.end.total], ['uid-1', 1]);
+});
+
+test('an unmarked load balancer is adopted only where that is granted', async (t) => {
+  const h = await served(t);
+  h.edit((content) => content.load_balancers.push({ handle: 'lb-7', name: 'auid1', addresses: ['192.0.2.9'], targets: [], config: {} }));
+  assert.equal((await h.get()).ownership, 'OWNERSHIP_UNMARKED');
+  assert.equal(code(await h.ensure()), 'CONFLICT');
+  assert.equal((await h.ensure({ adoptUnmarked: true })).handle, 'lb-7');
+  assert.equal(h.content().load_balancers[0].owner.uid, 'uid-1');
+});
+
+test('a delete finds by the mark and is done where nothing is', async (t) => {
+  const h = await served(t);
+  await h.ensure();
+  assert.ok((await h.remove({ handle: 'lb-lost' })).done);
+  assert.ok((await h.remove()).done);
+  assert.deepEqual([h.content().load_balancers, h.writes()], [[], 2]);
+  h.weather('UNAVAILABLE');
+  assert.equal(code(await h.remove()), 'UNAVAILABLE');
+});
+
+test('overlapping calls make one load balancer', async (t) => {
+  const h = await served(t);
+  h.weather(null, 300);
+  const answers = await Promise.all([h.ensure(), h.ensure(), h.ensure(), h.ensure()]);
+  assert.ok(answers.some((answer) => answer.ready));
+  assert.ok(answers.every((answer) => answer.ready || code(answer) === 'BUSY'));
+  assert.equal(h.writes(), 1);
+});
+
+test('a call that is cancelled or out of time writes nothing', async (t) => {
+  const h = await served(t);
+  h.weather(null, 4_000);
+  const call = h.of('EnsureLoadBalancer').EnsureLoadBalancer({ cluster: US, service: SERVICE }, () => {});
+  // Another client has another connection: the call has arrived when one that was sent after it on its own connection is answered.
+  await promisify(h.of('EnsureLoadBalancer').GetLoadBalancer.bind(h.of('EnsureLoadBalancer')))({ cluster: null });
+  call.cancel();
+  const late = await h.call('EnsureLoadBalancer', { cluster: US, service: { ...SERVICE, uid: 'uid-2' } }, { deadline: Date.now() + 3_000 });
+  assert.ok(late.pending, JSON.stringify(late));
+  // Whatever went on would come before this one, which takes as long and began later.
+  await h.ensure({}, { ...SERVICE, uid: 'uid-3' });
+  assert.equal(h.writes(), 1);
+});
+
+test('what takes time is pending', async (t) => {
+  const h = await served(t);
+  h.provider.settings.provisioningMs = 200;
+  assert.ok((await h.ensure()).pending);
+  while (!(await h.ensure()).ready) await sleep(20);
+  assert.ok((await h.remove()).pending);
+  assert.equal((await h.get()).presence, 'LOAD_BALANCER_PRESENCE_REMNANTS');
+  while (!(await h.remove()).done) await sleep(20);
+  assert.equal(h.writes(), 2);
+});
+
+test('each route has its own result, and a converged one writes nothing', async (t) => {
+  const h = await served(t);
+  const results = await h.routes('CreateRoutes', [['10.0.1.0/24', 'a'], ['10.0.2.0', 'a'], ['10.0.3.0/24', 'gone'], ['10.0.4.0/24', 'b']]);
+  assert.deepEqual(results, ['done', 'INVALID', 'PRECONDITION', 'done']);
+  assert.deepEqual(await h.routes('CreateRoutes', [['10.0.1.0/24', 'a'], ['10.0.4.0/24', 'b']]), ['done', 'done']);
+  assert.equal(h.writes(), 2);
+  assert.deepEqual(await h.routes('CreateRoutes', [['10.0.1.0/24', 'b']]), ['CONFLICT']);
+  h.edit(({ instances }) => instances.shift());
+  const [{ routes }] = await h.list('ListRoutes');
+  assert.deepEqual(routes.routes.filter((route: any) => route.blackhole).map((route: any) => route.destinationCidr), ['10.0.1.0/24']);
+  assert.deepEqual(await h.routes('CreateRoutes', [['10.0.1.0/24', 'b']]), ['done']); // A blackhole is replaced.
+});
+
+test('a foreign route is never removed', async (t) => {
+  const h = await served(t);
+  await h.routes('CreateRoutes', [['10.0.1.0/24', 'a']]);
+  await h.initialize(THEM);
+  assert.deepEqual(await h.routes('CreateRoutes', [['10.0.1.0/24', 'a']], THEM), ['CONFLICT']);
+  assert.deepEqual(await h.routes('DeleteRoutes', [['10.0.1.0/24', 'a'], ['10.9.9.0/24', 'a']], THEM), ['CONFLICT', 'done']);
+  await h.initialize();
+  assert.deepEqual(await h.routes('DeleteRoutes', [['10.0.1.0/24', 'a']]), ['done']);
+  assert.deepEqual(h.content().routes, []);
+});
+
+test('clusters and disks are told', async (t) => {
+  const h = await served(t);
+  const [{ clusters }] = await h.list('ListClusters');
+  assert.deepEqual(clusters.names, ['test']);
+  assert.equal((await h.call('GetControlPlaneAddress', { cluster: US, clusterName: 'test' })).address, '192.0.2.77');
+  const labels = async (driver: string, volumeHandle: string) => {
+    const answer = await h.call('GetVolumeLabels', { cluster: US, volume: { name: 'v', sourceType: 'csi', source: { driver, volumeHandle } } });
+    return answer.labels?.labels ?? code(answer);
+  };
+  assert.deepEqual(await labels('disk.mock.grpc-ccm.io', 'disk-1'), { 'topology.kubernetes.io/zone': 'zone-a' });
+  assert.equal(await labels('disk.mock.grpc-ccm.io', 'gone'), 'NOT_FOUND');
+  assert.deepEqual(await labels('ebs.csi.aws.com', 'disk-1'), {});
+});
+
+test('a probe answers from memory while the cloud is slow', async (t) => {
+  const h = await served(t);
+  h.weather('CREDENTIALS');
+  assert.equal(code(await h.initialize()), 'CREDENTIALS');
+  h.weather(null, 20_000);
+  const slow = Array.from({ length: 64 }, () => h.of('Initialize').Initialize({ cluster: US }, () => {}));
+  const probe = await h.call('Probe', {}, { deadline: Date.now() + 15_000 });
+  assert.equal(probe.state, 'PROBE_STATE_DEGRADED');
+  assert.ok(probe.message.includes('CREDENTIALS'));
+  for (const call of slow) call.cancel();
+});
+
+test('hints tell what others changed, unknown tokens are a resync, and shutdown ends the stream', async (t) => {
+  const h = await served(t);
+  const unknown = h.stream('WatchChanges', { cluster: US, resumeToken: 'of-another-process/1' });
+  const hints = unknown[Symbol.asyncIterator]();
+  const first = (await hints.next()).value;
+  assert.ok(first.resync);
+  h.edit(({ instances }) => instances.push(instance('d')));
+  const second = (await hints.next()).value;
+  assert.equal(second.instance.nodeName, 'd');
+  const resumed = h.stream('WatchChanges', { cluster: US, resumeToken: first.resumeToken });
+  assert.deepEqual((await resumed[Symbol.asyncIterator]().next()).value, second);
+  h.stop.abort();
+  assert.equal((await hints.next()).done, true); // Status OK: another one would throw.
+});
+
+test('the socket is guarded, a living one is left alone and a stale one taken over', async (t) => {
+  const h = await served(t);
+  const file = h.endpoint.slice('unix://'.length);
+  const modes = [file, path.dirname(file)].map((name) => fs.statSync(name).mode & 0o777);
+  assert.deepEqual(modes, [0o660, 0o750]);
+  await assert.rejects(new SocketFile(h.endpoint).claim(), /another provider answers/);
+  fs.symlinkSync(path.dirname(file), path.join(h.directory, 'link'));
+  await assert.rejects(new SocketFile(`unix://${h.directory}/link/p.sock`).claim(), /symbolic link/);
+  fs.writeFileSync(path.join(h.directory, 'file'), '');
+  await assert.rejects(new SocketFile(`unix://${h.directory}/file`).claim(), /not a socket/);
+  for (const endpoint of ['unix:p.sock', 'unix-abstract:x', 'unix:///a/../b', 'unix:///a/']) assert.throws(() => new SocketFile(endpoint), /right would be/);
+  assert.throws(() => new SocketFile(`unix:///${'x'.repeat(120)}`), /at most 107/);
+  // Node removes the name that a socket was bound under when it closes: one that was renamed stays.
+  const stale = net.createServer().listen(path.join(h.directory, 'bound'));
+  await new Promise((resolve) => stale.on('listening', resolve));
+  fs.renameSync(path.join(h.directory, 'bound'), path.join(h.directory, 'stale'));
+  await new Promise((resolve) => stale.close(resolve));
+  await new SocketFile(`unix://${h.directory}/stale`).claim();
+});
+
+test('at shutdown a call in flight may finish', async (t) => {
+  const h = await served(t);
+  h.weather(null, 1_000);
+  const call = h.initialize();
+  await h.call('Probe', {}); // Sent after it on the same connection: it has arrived.
+  h.stop.abort();
+  assert.ok((await call).initialized);
+  while (fs.existsSync(h.endpoint.slice('unix://'.length))) await sleep(10);
+});
