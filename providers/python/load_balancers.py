@@ -180,7 +180,7 @@ def targets_of(request: Any) -> list[str] | None:
         return None
     if request.targets.WhichOneof("set") != "inline":
         raise Fail("INVALID", "targets are not given inline, which is all that this minor of the contract has")
-    return [node.name for node in request.targets.inline.nodes]
+    return list(dict.fromkeys(node.name for node in request.targets.inline.nodes))  # Each once, in their order.
 
 
 def status_of(lb: LoadBalancer) -> pb.LoadBalancerStatus:

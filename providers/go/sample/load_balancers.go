@@ -310,7 +310,9 @@ func targetsOf(targets *contract.TargetSet) ([]string, error) {
 	}
 	names := []string{}
 	for _, node := range inline.Inline.GetNodes() {
-		names = append(names, node.Name)
+		if !slices.Contains(names, node.Name) {
+			names = append(names, node.Name)
+		}
 	}
 	return names, nil
 }

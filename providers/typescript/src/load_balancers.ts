@@ -186,7 +186,7 @@ function firstFree(pool: string, taken: Set<string>): string | undefined {
 function targetsOf(targets: TargetSet__Output | null): string[] | undefined {
   if (!targets) return undefined;
   if (!targets.inline) throw new Fail('INVALID', 'targets are not given inline, which is all that this minor of the contract has');
-  return targets.inline.nodes.map((node) => node.name);
+  return [...new Set(targets.inline.nodes.map((node) => node.name))]; // Each once, in their order.
 }
 
 function statusOf(lb: LoadBalancer): LoadBalancerStatus {
