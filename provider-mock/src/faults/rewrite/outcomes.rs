@@ -177,6 +177,12 @@ pub(super) fn batch<M: Batch>(fault: &Fault, answer: &mut M) {
                 .iter_mut()
                 .filter_map(|item| ours(item).then_some(item))
                 .for_each(|item| single(fault, item));
+            // A call that failed as a whole has no results.
+            let whole = answer.failed().as_mut();
+            whole
+                .filter(|_| fault.kind == FaultKind::LongText)
+                .into_iter()
+                .for_each(long);
         }
         _ => {}
     }

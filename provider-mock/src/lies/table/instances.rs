@@ -196,7 +196,7 @@ pub(super) const LIES: &[Lie] = &[
     script(
         "reserved-labels",
         "every instance makes its Node a control plane, by a label in a reserved namespace",
-        &["INST-8"],
+        &["INST-12"],
         "instances/labels-are-the-nodes-own",
         || {
             let label = Fault::new(ALL_RPCS, FaultKind::InstanceLabel);

@@ -7,7 +7,7 @@ pub(super) const LIES: &[Lie] = &[
     script(
         "zones-swapped",
         "in LookupZones each answer stands under another Node's name",
-        &["ZONE-1"],
+        &["ZONE-1", "ZONE-2"],
         "zones/agree-with-the-metadata",
         || of(&["LookupZones"], FaultKind::ResultsSwapped),
     ),
