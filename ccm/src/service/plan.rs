@@ -124,8 +124,12 @@ pub(super) fn next_step(
         let retained = applied.is_some_and(|applied| applied.retained);
         return release(service, retained, left);
     }
-    let known = applied.is_some_and(|applied| applied.touched);
-    if !known {
+    let touched = applied.filter(|applied| applied.touched);
+    let by = touched.and_then(|applied| applied.by.as_deref());
+    if let Some(by) = by.filter(|by| *by != facts.me) {
+        return Step::Blocked { by: by.to_owned() };
+    }
+    if touched.is_none() {
         if !has_finalizer(service) {
             return Step::Ignore;
         }

@@ -19,6 +19,8 @@ pub(in crate::service) struct Applied {
     pub(in crate::service) seen: Seen,
     /// Something may stand in the cloud.
     pub(in crate::service) touched: bool,
+    /// The name of the provider that put it there. Another one that serves on the same socket now knows nothing of it.
+    pub(in crate::service) by: Option<String>,
     /// Delete was done, or kept it on purpose.
     pub(in crate::service) gone: bool,
     /// It was kept on purpose.
@@ -55,6 +57,7 @@ impl Applied {
             .is_some_and(|shown| uid(shown) == self.uid && Stored::of(shown) != Stored::Nothing);
         Self {
             touched: true,
+            by: self.by,
             unsaved_handle: self.unsaved_handle.filter(|_| !stored),
             ..Self::new(&self.latest)
         }
@@ -67,6 +70,7 @@ impl Applied {
             latest: Arc::clone(service),
             seen: Seen::of(service),
             touched: false,
+            by: None,
             gone: false,
             retained: false,
             unsaved_handle: None,

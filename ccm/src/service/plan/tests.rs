@@ -433,6 +433,24 @@ fn s13_after_a_restart_get_comes_first() {
 }
 
 #[test]
+fn s19_what_another_provider_made_in_this_process_is_not_deleted_through_this_one() {
+    let made = |by: &str| Applied {
+        by: Some(by.to_owned()),
+        ..confirmed(&held(), 1)
+    };
+    let leaving = [
+        cluster_ip(held()),
+        deleting(held()),
+        deleting(handled(held(), "other", Some("lb-9"))),
+    ];
+    for service in leaving {
+        assert_eq!(step(&service, Some(&made(ME))), Step::Delete);
+        let blocked = Step::Blocked { by: "other".into() };
+        assert_eq!(step(&service, Some(&made("other"))), blocked);
+    }
+}
+
+#[test]
 fn b_s5_what_is_deleted() {
     let known = confirmed(&held(), 1);
     let cases = [
