@@ -28,3 +28,13 @@ fn the_guide_shows_the_load_balancers_that_are_compiled_here() {
     }
     assert_eq!(guide.matches("```rust\n").count(), 1);
 }
+
+#[test]
+fn the_guide_shows_the_python_provider_that_the_suite_is_run_against() {
+    let guide = include_str!("../../docs/provider-guide.md");
+    let first = include_str!("../../providers/python/first.py");
+    assert!(
+        guide.contains(&format!("```python\n{}\n```", first.trim_end())),
+        "copy providers/python/first.py into docs/provider-guide.md"
+    );
+}
