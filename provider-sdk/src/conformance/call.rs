@@ -85,6 +85,11 @@ impl<T: Debug> Exchange<T> {
         }
     }
 
+    /// Warns unless it holds: the rule is a SHOULD. It is the last that a check asks.
+    pub(crate) fn should(&self, holds: bool, rule: &str, expected: impl Display) -> Verdict {
+        self.must(holds, rule, expected).map_err(Stop::softened)
+    }
+
     /// That this rule was broken by what came.
     pub(crate) fn broke(&self, rule: &str, expected: impl Display) -> Stop {
         let came = match &self.came {

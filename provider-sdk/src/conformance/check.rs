@@ -84,6 +84,8 @@ pub enum Need {
 pub enum Stop {
     /// The provider broke a rule.
     Failed(Box<Failed>),
+    /// The provider does not do what it SHOULD.
+    Warned(Box<Failed>),
     /// It cannot be shown here.
     Skipped(Skipped),
 }
@@ -135,6 +137,15 @@ impl Stop {
         }))
     }
 
+    /// What was a failure, of a rule that is a SHOULD.
+    #[must_use]
+    pub fn softened(self) -> Self {
+        match self {
+            Self::Failed(failed) => Self::Warned(failed),
+            other => other,
+        }
+    }
+
     /// The provider does not offer it.
     pub fn not_offered(reason: impl Into<String>) -> Self {
         Self::Skipped(Skipped {
@@ -165,6 +176,17 @@ pub(super) fn must(
     } else {
         Err(Stop::failed(rule, sent, expected, came))
     }
+}
+
+/// The same of a rule that is a SHOULD: where it does not hold the check ends with a warning, and the provider passes. It is the last that a check asks.
+pub(super) fn should(
+    holds: bool,
+    rule: &str,
+    sent: impl fmt::Display,
+    expected: impl fmt::Display,
+    came: impl fmt::Display,
+) -> Verdict {
+    must(holds, rule, sent, expected, came).map_err(Stop::softened)
 }
 
 /// Two values that must be equal by this rule.

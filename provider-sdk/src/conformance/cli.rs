@@ -196,8 +196,9 @@ mod tests {
         report.left.clear();
         assert_eq!(code(&report, true), 0);
         assert_eq!(code(&report, false), 1, "one was not shown");
-        report.entries.pop();
-        assert_eq!(code(&report, false), 0, "what is not offered is no failure");
+        report.entries.retain(|entry| entry.id != "zones/four");
+        let nothing_failed = "what is not offered is no failure, nor is a warning";
+        assert_eq!(code(&report, false), 0, "{nothing_failed}");
         report.interrupted = true;
         assert_eq!(code(&report, true), 130);
     }

@@ -58,6 +58,8 @@ pub enum Outcome {
     Passed,
     /// One does not.
     Failed(Failed),
+    /// One that is a SHOULD does not: no failure.
+    Warned(Failed),
     /// It could not be shown.
     Skipped(Skipped),
 }
@@ -81,6 +83,11 @@ impl Report {
     /// How many failed.
     pub fn failed(&self) -> usize {
         self.count(|outcome| matches!(outcome, Outcome::Failed(_)))
+    }
+
+    /// How many found that the provider does not do what it SHOULD.
+    pub fn warned(&self) -> usize {
+        self.count(|outcome| matches!(outcome, Outcome::Warned(_)))
     }
 
     /// How many were skipped because the provider does not offer what they are about.

@@ -435,7 +435,7 @@ impl Run {
 fn skipped(stop: Stop) -> Option<Skipped> {
     match stop {
         Stop::Skipped(skipped) => Some(skipped),
-        Stop::Failed(_) => None,
+        Stop::Failed(_) | Stop::Warned(_) => None,
     }
 }
 

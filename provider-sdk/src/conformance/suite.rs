@@ -210,9 +210,15 @@ async fn one(shared: &Arc<Shared>, check: &Check) -> Entry {
                 format_args!("the check still ran after {patience:?}"),
             )),
         };
-        match verdict.and(alive(&run).await) {
+        let alive = alive(&run).await;
+        let verdict = match verdict {
+            Err(Stop::Warned(_)) if alive.is_err() => alive,
+            verdict => verdict.and(alive),
+        };
+        match verdict {
             Ok(()) => Outcome::Passed,
             Err(Stop::Failed(failed)) => Outcome::Failed(*failed),
+            Err(Stop::Warned(failed)) => Outcome::Warned(*failed),
             Err(Stop::Skipped(skipped)) => Outcome::Skipped(skipped),
         }
     };

@@ -10,6 +10,7 @@ struct Document<'a> {
     provider: &'a str,
     passed: usize,
     failed: usize,
+    warned: usize,
     skipped_not_offered: usize,
     skipped_not_set_up: usize,
     interrupted: bool,
@@ -43,8 +44,12 @@ pub(super) fn write(report: &Report) -> Result<String, String> {
     let checks = report.entries.iter().map(|entry| {
         let (outcome, reason, failure) = match &entry.outcome {
             Outcome::Passed => ("passed", None, None),
-            Outcome::Failed(failed) => (
-                "failed",
+            Outcome::Failed(failed) | Outcome::Warned(failed) => (
+                if matches!(entry.outcome, Outcome::Failed(_)) {
+                    "failed"
+                } else {
+                    "warned"
+                },
                 None,
                 Some(Failure {
                     rule: &failed.rule,
@@ -76,6 +81,7 @@ pub(super) fn write(report: &Report) -> Result<String, String> {
         provider: &report.provider,
         passed: report.passed(),
         failed: report.failed(),
+        warned: report.warned(),
         skipped_not_offered: report.not_offered(),
         skipped_not_set_up: report.not_set_up(),
         interrupted: report.interrupted,

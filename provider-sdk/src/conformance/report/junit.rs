@@ -5,6 +5,7 @@ use std::io;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesText, Event};
 
+use super::super::check::Failed;
 use super::{Entry, Outcome, Report};
 
 pub(super) fn write(report: &Report) -> Result<String, String> {
@@ -69,6 +70,14 @@ fn case(writer: &mut Writer<Vec<u8>>, entry: &Entry) -> io::Result<()> {
         .with_attribute(("time", time.as_str()));
     match &entry.outcome {
         Outcome::Passed => case.write_empty()?,
+        // JUnit knows no warnings: a case that passed and has something to say.
+        Outcome::Warned(failed) => case.write_inner_content(|writer| {
+            let text = told("warning", entry, failed);
+            writer
+                .create_element("system-out")
+                .write_text_content(BytesText::new(&plain(&text)))?;
+            Ok(())
+        })?,
         Outcome::Skipped(skipped) => case.write_inner_content(|writer| {
             writer
                 .create_element("skipped")
@@ -77,10 +86,7 @@ fn case(writer: &mut Writer<Vec<u8>>, entry: &Entry) -> io::Result<()> {
             Ok(())
         })?,
         Outcome::Failed(failed) => case.write_inner_content(|writer| {
-            let text = format!(
-                "{}\nsent: {}\nexpected: {}\ncame: {}",
-                entry.title, failed.sent, failed.expected, failed.came
-            );
+            let text = told("failure", entry, failed);
             writer
                 .create_element("failure")
                 .with_attribute(("type", failed.rule.as_str()))
@@ -90,6 +96,13 @@ fn case(writer: &mut Writer<Vec<u8>>, entry: &Entry) -> io::Result<()> {
         })?,
     };
     Ok(())
+}
+
+fn told(what: &str, entry: &Entry, failed: &Failed) -> String {
+    format!(
+        "{what} ({}): {}\nsent: {}\nexpected: {}\ncame: {}",
+        failed.rule, entry.title, failed.sent, failed.expected, failed.came
+    )
 }
 
 /// XML 1.0 has no way to write most control characters.

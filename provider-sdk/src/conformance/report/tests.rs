@@ -35,6 +35,15 @@ pub(crate) fn example() -> Report {
                     lack: Lack::Setup,
                 }),
             ),
+            entry(
+                "zones/five",
+                Outcome::Warned(Failed {
+                    rule: "LB-3".into(),
+                    sent: "Ensure".into(),
+                    expected: "a handle".into(),
+                    came: "none".into(),
+                }),
+            ),
         ],
         interrupted: false,
         left: vec!["a load balancer".into()],
@@ -55,9 +64,12 @@ fn text_names_the_rule_and_what_was_sent_expected_and_came() {
         assert!(failed.contains(word), "{word:?} is not in {failed}");
     }
     assert!(text::entry(&report.entries[3]).contains("skip  zones/four: suite.yaml has no hook"));
+    let warned = text::entry(&report.entries[4]);
+    assert!(warned.contains("warn  zones/five: a title"), "{warned}");
     let summary = report.write(Format::Text).unwrap();
     for word in [
-        "1 passed, 1 failed, 1 skipped",
+        "1 passed, 1 failed, 1 with a warning, 1 skipped",
+        "warning: zones/five (LB-3)",
         "failed: core/two (CORE-4)",
         "by hand: a load balancer",
     ] {
@@ -74,6 +86,8 @@ fn json_has_every_check_and_the_counts() {
     assert_eq!(json["checks"][1]["outcome"], "failed");
     assert_eq!(json["checks"][1]["failure"]["rule"], "CORE-4");
     assert_eq!(json["checks"][2]["outcome"], "skipped_not_offered");
+    assert_eq!(json["checks"][4]["outcome"], "warned");
+    assert_eq!((&json["warned"], &json["failed"]), (&1.into(), &1.into()));
     assert_eq!(json["left_behind"][0], "a load balancer");
 }
 
@@ -96,10 +110,12 @@ fn junit_is_well_formed_and_escapes() {
             _ => {}
         }
     }
-    assert_eq!((cases, open), (4, 0), "{xml}");
+    assert_eq!((cases, open), (5, 0), "{xml}");
     assert!(
         xml.contains("an &lt;answer&gt;") && !xml.contains('\u{1}'),
         "{xml}"
     );
+    assert_eq!(xml.matches("<failure ").count(), 1, "{xml}");
+    assert!(xml.contains("warning (LB-3)"), "{xml}");
     assert_eq!(xml.matches("<testsuite ").count(), 2, "{xml}");
 }
