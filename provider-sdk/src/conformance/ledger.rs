@@ -296,9 +296,9 @@ impl State {
     }
 }
 
+/// `None` where the request names no owner or no Service: what came of that nobody can be asked to delete.
 fn load_balancer_key(made: &Made) -> Option<Key> {
-    Some(Key::LoadBalancer {
-        owner_id: made.cluster()?.owner_id.clone(),
-        uid: made.service()?.uid.clone(),
-    })
+    let owner_id = made.cluster()?.owner_id.clone();
+    let uid = made.service()?.uid.clone();
+    (!owner_id.is_empty() && !uid.is_empty()).then_some(Key::LoadBalancer { owner_id, uid })
 }
