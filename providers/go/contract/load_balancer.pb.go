@@ -210,6 +210,8 @@ type ServiceView struct {
 	// `spec.type`, for example `LoadBalancer`.
 	Type string `protobuf:"bytes,10,opt,name=type,proto3" json:"type,omitempty"`
 	// `spec.loadBalancerClass`.
+	//
+	// LB-18: For a class that is not among `LoadBalancerCapability.classes` a provider SHOULD make no load balancer: it answers INVALID or `handled_elsewhere`.
 	LoadBalancerClass *string `protobuf:"bytes,11,opt,name=load_balancer_class,json=loadBalancerClass,proto3,oneof" json:"load_balancer_class,omitempty"`
 	// `spec.ports`.
 	Ports []*ServicePort `protobuf:"bytes,12,rep,name=ports,proto3" json:"ports,omitempty"`
@@ -596,6 +598,9 @@ func (x *LoadBalancerStatus) GetIngress() []*LoadBalancerIngress {
 }
 
 // One point where a load balancer can be reached.
+//
+// LB-19: `ready` MUST have at least one, and each MUST have an address, a host name or both, as the Kubernetes API takes them: an IP address without a prefix length, a DNS name in lower
+// case. Where `SERVICE_FEATURE_IP_MODE` is offered each address MUST say its `ip_mode`.
 type LoadBalancerIngress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// An IPv4 or IPv6 address; absent where it has only a host name.
@@ -984,7 +989,9 @@ func (x *AnnotationChanges) GetRemove() []string {
 	return nil
 }
 
-// One target that could not be attached. It never fails the rest; the controller repeats the call with backoff.
+// One target that could not be attached. The controller repeats the call with backoff.
+//
+// LB-17: It MUST NOT fail the rest: what can be attached is attached, and the outcome is what it would be without this target. A target error names a target of the request.
 type TargetError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The Node's name.
@@ -1613,7 +1620,9 @@ type UpdateLoadBalancerRequest struct {
 	Service *ServiceView `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// The handle of an earlier answer.
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
-	// The targets. MUST be set (else INVALID).
+	// The targets.
+	//
+	// LB-15: They MUST be set; else the provider MUST answer INVALID.
 	Targets       *TargetSet `protobuf:"bytes,4,opt,name=targets,proto3" json:"targets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -65,6 +65,8 @@ type LoadBalancerServiceClient interface {
 	EnsureLoadBalancer(ctx context.Context, in *EnsureLoadBalancerRequest, opts ...grpc.CallOption) (*EnsureLoadBalancerResponse, error)
 	// Makes the targets of the load balancer those that are given, and nothing else.
 	//
+	// LB-16: It MUST change nothing but the targets, whatever else the Service asks by now.
+	//
 	// LB-11: Where the load balancer does not exist the provider MUST answer NOT_FOUND.
 	//
 	// Deadline 5 min. Failures: all codes.
@@ -187,6 +189,8 @@ type LoadBalancerServiceServer interface {
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(context.Context, *EnsureLoadBalancerRequest) (*EnsureLoadBalancerResponse, error)
 	// Makes the targets of the load balancer those that are given, and nothing else.
+	//
+	// LB-16: It MUST change nothing but the targets, whatever else the Service asks by now.
 	//
 	// LB-11: Where the load balancer does not exist the provider MUST answer NOT_FOUND.
 	//
