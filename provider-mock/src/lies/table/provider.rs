@@ -161,14 +161,14 @@ pub(super) const LIES: &[Lie] = &[
         "crash-before-effect",
         "the process dies when it is to make a load balancer",
         &["CORE-4"],
-        "load-balancers/ensure-makes-one",
+        "load-balancers/ensure-ready",
         || of(&["EnsureLoadBalancer"], FaultKind::Crash),
     ),
     script(
         "crash-after-effect",
         "the process dies when it has made a load balancer, and has not said so",
         &["CORE-4"],
-        "load-balancers/ensure-makes-one",
+        "load-balancers/ensure-ready",
         || of(&["EnsureLoadBalancer"], FaultKind::CrashAfter),
     ),
 ];
