@@ -27,6 +27,7 @@ pub use command::{ArgsError, command};
 pub use config::*;
 pub use file::FileFault;
 pub use migration::{LeaderMigrationConfig, Side};
+pub(crate) use parse::server_url;
 pub use serve_config::*;
 
 /// A cloud-controller-manager for every cloud: the cloud is another process, the provider, that serves a gRPC contract on a Unix socket.
@@ -72,7 +73,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Misc flags")]
     kubeconfig: Option<PathBuf>,
 
-    /// URL of the API server; overrides the kubeconfig's.
+    /// URL of the API server, or HOST:PORT; overrides the kubeconfig's.
     #[arg(long, value_name = "URL", help_heading = "Misc flags")]
     master: Option<String>,
 

@@ -33,6 +33,21 @@ pub(super) fn is_url(text: &str) -> bool {
     })
 }
 
+/// The URL of an API server as client-go reads it: a host or `HOST:PORT` alone is taken as `https` where `tls`, else as `http`. `None`: it is neither.
+pub(crate) fn server_url(text: &str, tls: bool) -> Option<http::Uri> {
+    if is_url(text) {
+        return text.parse().ok();
+    }
+    if text.contains("://") {
+        return None;
+    }
+    let scheme = if tls { "https" } else { "http" };
+    let whole = format!("{scheme}://{text}");
+    let url: http::Uri = whole.parse().ok().filter(|_| is_url(&whole))?;
+    let bare = url.path() == "/" && url.query().is_none();
+    bare.then_some(url)
+}
+
 /// A number of workers, at least 1.
 pub(super) fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {

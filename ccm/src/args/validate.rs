@@ -59,12 +59,12 @@ impl Args {
         }
         if let Some(url) = &self.master
             && !url.is_empty()
-            && !parse::is_url(url)
+            && parse::server_url(url, false).is_none()
         {
             wrong.push(InvalidFlag::new(
                 "--master",
                 url,
-                "the URL of an API server: https://HOST:PORT",
+                "the URL of an API server (https://HOST:PORT), or HOST:PORT",
             ));
         }
         if let Some(qps) = self.kube_api_qps

@@ -24,12 +24,12 @@ pub(crate) enum ConnectError {
         source: Box<KubeconfigError>,
     },
     /// `--master` is no URL.
-    #[error("--master {url:?} is not the URL of an API server (https://HOST:PORT): {reason}")]
+    #[error(
+        "--master {url:?} is neither the URL of an API server (https://HOST:PORT) nor HOST:PORT"
+    )]
     Master {
         /// As given.
         url: String,
-        /// Why.
-        reason: String,
     },
     /// No kubeconfig, and no service account either.
     #[error("no --kubeconfig is given and this is not a pod with a service account: {0}")]
@@ -73,11 +73,10 @@ async fn configuration(
     kubeconfig: Option<&Path>,
     master: Option<&str>,
 ) -> Result<Config, ConnectError> {
-    let master = master
-        .filter(|url| !url.is_empty())
-        .map(parse)
-        .transpose()?;
-    let mut config = match (kubeconfig, &master) {
+    let master = master.filter(|url| !url.is_empty());
+    // Without a kubeconfig nothing says that it is TLS.
+    let url = |tls| master.map(|master| parse(master, tls)).transpose();
+    let mut config = match (kubeconfig, url(false)?) {
         (Some(path), _) => {
             let failed = |source| ConnectError::Kubeconfig {
                 path: path.to_owned(),
@@ -89,13 +88,23 @@ async fn configuration(
                 .await
                 .map_err(failed)?
         }
-        (None, Some(url)) => Config::new(url.clone()),
+        (None, Some(url)) => Config::new(url),
         (None, None) => Config::incluster().map_err(ConnectError::InCluster)?,
     };
-    if let Some(url) = master {
+    if let Some(url) = url(speaks_tls(&config))? {
         config.cluster_url = url;
     }
     Ok(config)
+}
+
+/// Whether the server of a configuration is spoken to with TLS where its URL does not say: as client-go, where there is a CA, a client certificate, or none is to be
+/// looked at.
+fn speaks_tls(config: &Config) -> bool {
+    let auth = &config.auth_info;
+    config.root_cert.is_some()
+        || config.accept_invalid_certs
+        || auth.client_certificate.is_some()
+        || auth.client_certificate_data.is_some()
 }
 
 fn base(mut config: Config, kubeconfig: Option<&Path>) -> Result<Base, ConnectError> {
@@ -134,16 +143,58 @@ fn why(error: &KubeconfigError) -> String {
     }
 }
 
-fn parse(url: &str) -> Result<Uri, ConnectError> {
-    let failed = |reason: String| ConnectError::Master {
+fn parse(url: &str, tls: bool) -> Result<Uri, ConnectError> {
+    crate::args::server_url(url, tls).ok_or_else(|| ConnectError::Master {
         url: url.to_owned(),
-        reason,
-    };
-    let parsed: Uri = url
-        .parse()
-        .map_err(|error: http::uri::InvalidUri| failed(error.to_string()))?;
-    match parsed.scheme_str() {
-        Some("http" | "https") if parsed.host().is_some_and(|host| !host.is_empty()) => Ok(parsed),
-        _ => Err(failed("scheme or host is missing".to_owned())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn b_m5_a_master_without_a_scheme_is_taken_as_client_go_takes_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = |cluster: &str| {
+            let path = directory.path().join("config");
+            let text = format!(
+                "clusters: [{{name: c, cluster: {{server: 'https://h:1'{cluster}}}}}]\n\
+                 contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+                 users: [{{name: u, user: {{}}}}]\ncurrent-context: c\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let plain = kubeconfig("");
+        for (path, master, expected) in [
+            (None, "localhost:8080", "http://localhost:8080/"),
+            (None, "10.0.0.7", "http://10.0.0.7/"),
+            (None, "[fd00::7]:6443", "http://[fd00::7]:6443/"),
+            (None, "h:1/", "http://h:1/"),
+            (None, "https://h:1/prefix", "https://h:1/prefix"),
+            (Some(&plain), "10.0.0.7:6443", "http://10.0.0.7:6443/"),
+            (Some(&plain), "", "https://h:1/"),
+        ] {
+            let config = configuration(path.map(std::path::PathBuf::as_path), Some(master));
+            let url = config.await.unwrap().cluster_url;
+            assert_eq!(url.to_string(), expected, "{master}");
+        }
+        let secure = kubeconfig(", insecure-skip-tls-verify: true");
+        for (master, expected) in [
+            ("10.0.0.7:6443", "https://10.0.0.7:6443/"),
+            ("http://10.0.0.7:6443", "http://10.0.0.7:6443/"),
+        ] {
+            let config = configuration(Some(&secure), Some(master)).await.unwrap();
+            assert_eq!(config.cluster_url.to_string(), expected, "{master}");
+        }
+        for wrong in [
+            "h:1/path", "h:1?q", "ftp://h", "://h", "/path", "a b", ":80",
+        ] {
+            let Err(error) = configuration(None, Some(wrong)).await else {
+                panic!("{wrong} should not do");
+            };
+            assert!(error.to_string().contains("HOST:PORT"), "{error}");
+        }
     }
 }

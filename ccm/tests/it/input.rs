@@ -142,8 +142,8 @@ fn b_m5_flags_that_are_wrong_end_it_with_2_and_say_what_would_be_right() {
         ),
         (&["--cluster-name="], &["--cluster-name"]),
         (
-            &["--master=example"],
-            &["--master=example", "https://HOST:PORT"],
+            &["--master=ftp://example"],
+            &["--master=ftp://example", "https://HOST:PORT"],
         ),
         (&["--kube-api-qps=0"], &["--kube-api-qps=0", "above 0"]),
         (
