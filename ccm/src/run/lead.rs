@@ -311,6 +311,7 @@ impl Loops {
         context.stop = CancellationToken::new();
         if let Some(own) = own.get(&controller) {
             context.writes.client = own.clone();
+            context.writes.events = context.writes.events.written_by(own.clone());
         }
         let stop = context.stop.clone();
         let loops = metrics.clone();

@@ -7,6 +7,7 @@ mod pending;
 mod series;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,6 +55,8 @@ impl EventType {
 pub(crate) struct EventSink {
     shared: Arc<Shared>,
     component: &'static str,
+    /// Writes the events of components that are named from here on.
+    own: Option<Client>,
 }
 
 struct Shared {
@@ -64,9 +67,15 @@ struct Shared {
     flushing: AtomicUsize,
     wall: WallClock,
     metrics: EventMetrics,
+    /// The clients of components that have an identity of their own.
+    own: Mutex<BTreeMap<&'static str, Client>>,
 }
 
 impl Shared {
+    fn own(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, Client>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn pending(&self) -> std::sync::MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,19 +96,34 @@ impl EventSink {
             flushing: AtomicUsize::new(0),
             wall,
             metrics,
+            own: Mutex::default(),
         });
         let sink = Self {
             shared: Arc::clone(&shared),
             component: COMPONENT,
+            own: None,
         };
         (sink, EventWriter::new(shared, client, instance))
     }
 
     /// The same sink for events of this component, with upstream's name for it (`service-controller`).
     pub(crate) fn for_component(&self, component: &'static str) -> Self {
+        if let Some(own) = &self.own {
+            self.shared.own().insert(component, own.clone());
+        }
         Self {
             shared: Arc::clone(&self.shared),
             component,
+            own: self.own.clone(),
+        }
+    }
+
+    /// The same sink; events of the component that is named next are written by this client, as the controller's own identity. Where that may not, they are written
+    /// by the process's all the same: else nobody would be told why nothing goes on.
+    pub(crate) fn written_by(&self, own: Client) -> Self {
+        Self {
+            own: Some(own),
+            ..self.clone()
         }
     }
 
@@ -175,8 +199,10 @@ impl EventSink {
                 flushing: AtomicUsize::new(0),
                 wall: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
                 metrics: EventMetrics::register(&mut Registry::default()),
+                own: Mutex::default(),
             }),
             component: COMPONENT,
+            own: None,
         }
     }
 }

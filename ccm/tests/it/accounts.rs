@@ -95,6 +95,10 @@ async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that
             "{resource}: {writers:?}"
         );
     }
+    let events = &writers["events"];
+    for account in ["node-controller", "service-controller"] {
+        assert!(events.contains(account), "{account}: {writers:?}");
+    }
     crate::api_server::rights::hold(&world, &["rbac-service-account-credentials.yaml"]);
 }
 

@@ -125,6 +125,66 @@ async fn m10_an_event_is_tried_four_times_and_what_is_refused_once() {
     assert_eq!(answered(403, 2, "refused").await, (2, 2));
 }
 
+/// A client whose requests all get this answer; how many there were.
+fn answering(code: u16) -> (Client, Arc<std::sync::atomic::AtomicUsize>) {
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    let requests = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    let server = tower::service_fn(move |_: Request<Body>| {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let body = if code == 200 {
+            r#"{"apiVersion":"v1","kind":"Event","metadata":{"name":"e"},"involvedObject":{}}"#
+                .to_owned()
+        } else {
+            format!(r#"{{"kind":"Status","status":"Failure","code":{code}}}"#)
+        };
+        let answer = Response::builder()
+            .status(code)
+            .body(Body::from(body.into_bytes()));
+        std::future::ready(answer)
+    });
+    (Client::new(server, "default"), requests)
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_m5_a_controllers_events_are_written_as_itself_or_else_by_the_process() {
+    for (code, own_requests, process_requests) in [(200, 3, 1), (403, 1, 4), (503, 4, 4)] {
+        let (process, of_process) = answering(200);
+        let (own, of_own) = answering(code);
+        let metrics = EventMetrics::register(&mut Registry::default());
+        let written = metrics.written.clone();
+        let wall: WallClock = Arc::new(|| jiff::Timestamp::UNIX_EPOCH);
+        let (sink, writer) = EventSink::new(process, "test".to_owned(), wall, metrics);
+        let controller = sink.written_by(own).for_component("service-controller");
+        for number in 0..3 {
+            let object = node(&number.to_string());
+            controller.record(&object, EventType::Normal, "Synced", String::new());
+        }
+        // The Lease's events are the process's.
+        sink.record(&node("lease"), EventType::Normal, "Led", String::new());
+        let stop = tokio_util::sync::CancellationToken::new();
+        let all = async {
+            while written.get() < 4 {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            stop.cancel();
+        };
+        let deadline = std::time::Duration::from_mins(5);
+        let ended = async { tokio::join!(writer.run(stop.clone()), all) };
+        assert!(
+            tokio::time::timeout(deadline, ended).await.is_ok(),
+            "{code}"
+        );
+        let count =
+            |of: &std::sync::atomic::AtomicUsize| of.load(std::sync::atomic::Ordering::Relaxed);
+        let counts = (count(&of_own), count(&of_process));
+        assert_eq!(counts, (own_requests, process_requests), "{code}");
+        assert_eq!(written.get(), 4, "{code}");
+    }
+}
+
 /// An API server that takes every event; what it was asked, with the seconds since the beginning.
 type Requests = Arc<std::sync::Mutex<Vec<(u64, http::Method, serde_json::Value)>>>;
 

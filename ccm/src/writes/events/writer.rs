@@ -120,7 +120,18 @@ impl EventWriter {
     }
 
     async fn write(&mut self, key: Arc<EventKey>, draft: Draft) {
-        match self.attempt(&key, &draft).await {
+        let own = self.shared.own().get(key.component).cloned();
+        let mut answer = match &own {
+            Some(own) => self.attempt(own, &key, &draft).await,
+            None => self.attempt(&self.client.clone(), &key, &draft).await,
+        };
+        if let (Some(_), Err(WriteError::Refused(_) | WriteError::Unavailable(_))) = (&own, &answer)
+        {
+            // Not again and again: what waits behind it would wait for each of them.
+            self.shared.own().remove(key.component);
+            answer = self.attempt(&self.client.clone(), &key, &draft).await;
+        }
+        match answer {
             Ok(written) => {
                 self.shared.metrics.written();
                 self.series.put(key, written, Instant::now());
@@ -144,12 +155,17 @@ impl EventWriter {
         }
     }
 
-    async fn attempt(&mut self, key: &EventKey, draft: &Draft) -> Result<Written, WriteError> {
+    async fn attempt(
+        &mut self,
+        client: &Client,
+        key: &EventKey,
+        draft: &Draft,
+    ) -> Result<Written, WriteError> {
         let namespace = match key.namespace.as_str() {
             "" => "default",
             namespace => namespace,
         };
-        let events = Api::<Event>::namespaced(self.client.clone(), namespace);
+        let events = Api::<Event>::namespaced(client.clone(), namespace);
         if let Some(before) = self.series.take(key, Instant::now()) {
             let count = before.count.saturating_add(draft.count);
             let written = Written {
