@@ -28,6 +28,52 @@ right, nothing stands twice in the cloud and nothing is lost.
 <!-- Made from the tests: `make docs`. -->
 ";
 
+/// What every controller has a row for: each kind of fault, and the words of a row that plays it (all words of one of the alternatives).
+const KINDS: &[(&str, &[&[&str]])] = &[
+    ("INVALID", &[&["INVALID"], &[ANY]]),
+    ("PRECONDITION", &[&["PRECONDITION"], &[ANY]]),
+    ("NOT_FOUND", &[&["NOT_FOUND"], &[ANY]]),
+    ("CONFLICT", &[&["CONFLICT"], &[ANY]]),
+    ("BUSY", &[&["BUSY"], &[ANY]]),
+    ("THROTTLED", &[&["THROTTLED"], &[ANY]]),
+    ("CREDENTIALS", &[&["CREDENTIALS"], &[ANY]]),
+    ("UNAVAILABLE", &[&["UNAVAILABLE"], &[ANY]]),
+    ("NOT_INITIALIZED", &[&["NOT_INITIALIZED"], &[ANY]]),
+    ("INTERNAL", &[&["INTERNAL"], &[ANY]]),
+    (
+        "a provider that hangs",
+        &[&["hangs"], &["never answered"], &["does not answer"]],
+    ),
+    (
+        "an answer after the deadline",
+        &[
+            &["answers", "after the deadline"],
+            &["answers after its deadline"],
+        ],
+    ),
+    (
+        "a provider that dies before the effect",
+        &[&["dies", "before"]],
+    ),
+    (
+        "a provider that dies after the effect",
+        &[&["dies", "after"]],
+    ),
+    ("409", &[&["API server", "409"]]),
+    ("422", &[&["API server", "422"]]),
+    ("429", &[&["API server", "429"]]),
+    ("500", &[&["API server", "500"]]),
+    ("a watch that is cut", &[&["watch", "cut"]]),
+    ("410 Gone", &[&["watch", "410 Gone"]]),
+    (
+        "a ccm that is killed between two writes",
+        &[&["ccm", "killed"], &["ccm dies"]],
+    ),
+];
+
+/// A row for the whole of the contract's table.
+const ANY: &str = "each code of the error table";
+
 /// What stands before a row in the doc comment of its test.
 const MARK: &str = "Fault:";
 
@@ -98,15 +144,39 @@ pub(crate) fn wrong(tests: &[Test]) -> Vec<String> {
     wrong
 }
 
-pub(crate) fn render(tests: &[Test]) -> String {
+/// Kinds of faults that a controller has no row for.
+pub(crate) fn lacking(tests: &[Test]) -> Vec<String> {
+    let by_room = by_room(tests);
+    let mut wrong = Vec::new();
+    for (number, (_, heading)) in ROOMS.iter().enumerate() {
+        let none = Vec::new();
+        let rows = by_room.get(&number).unwrap_or(&none);
+        for (kind, alternatives) in KINDS {
+            let plays = |row: &Row<'_>| {
+                let mut alternatives = alternatives.iter();
+                alternatives.any(|words| words.iter().all(|word| row.happens.contains(word)))
+            };
+            if !rows.iter().any(plays) {
+                wrong.push(format!("{heading}: no test plays {kind}"));
+            }
+        }
+    }
+    wrong
+}
+
+fn by_room(tests: &[Test]) -> BTreeMap<usize, Vec<Row<'_>>> {
     let mut rooms: BTreeMap<usize, Vec<Row<'_>>> = BTreeMap::new();
     for test in tests {
         if let (Some(Ok(room)), Ok(rows)) = (room_of(&test.name), rows_of(test)) {
             rooms.entry(room).or_default().extend(rows);
         }
     }
+    rooms
+}
+
+pub(crate) fn render(tests: &[Test]) -> String {
     let mut text = HEAD.to_owned();
-    for (room, rows) in rooms {
+    for (room, rows) in by_room(tests) {
         let _ = write!(
             text,
             "\n## {}\n\n| what happens | what the controllers do | shown by |\n|---|---|---|\n",
@@ -150,6 +220,28 @@ fn a_fault_has_its_row_and_a_row_its_fault() {
     ] {
         assert_eq!(wrong(name, &[doc]), 1, "{name} {doc}");
     }
+}
+
+#[test]
+fn a_kind_of_fault_that_nobody_plays_is_named() {
+    let all = [
+        "Fault: the provider answers with each code of the error table | a",
+        "Fault: it hangs | b",
+        "Fault: it answers after its deadline | c",
+        "Fault: it dies before or after the effect | d",
+        "Fault: the API server answers 409, 422, 429 or 500 | e",
+        "Fault: the watch is cut, or answers 410 Gone | f",
+    ];
+    let names = ["node", "lifecycle", "service", "route", "volume"];
+    let mut tests = Vec::from(names.map(|room| test_of(&format!("fault_{room}_x"), &all)));
+    let killed = test_of("fault_node_killed", &["Fault: the ccm is killed | g"]);
+    tests.push(killed);
+    let wrong = lacking(&tests);
+    assert_eq!(wrong.len(), 4, "{wrong:?}");
+    let route =
+        "Route (node-route-controller): no test plays a ccm that is killed between two writes";
+    assert!(wrong.iter().any(|line| line == route), "{wrong:?}");
+    assert_eq!(lacking(&[]).len(), ROOMS.len() * KINDS.len());
 }
 
 #[test]

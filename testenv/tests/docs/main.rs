@@ -75,6 +75,7 @@ fn parity_is_what_the_tests_say() {
 fn faults_are_what_the_tests_say() {
     let tests = tests();
     nothing_wrong(&faults::wrong(tests));
+    nothing_wrong(&faults::lacking(tests));
     written::is(root(), "docs/faults.md", &faults::render(tests));
 }
 

@@ -32,6 +32,8 @@ struct State {
     delay: std::time::Duration,
     /// Who is gone before the next patch is carried out.
     gone: Option<String>,
+    /// The watch shows nothing.
+    cut: bool,
 }
 
 impl Default for ApiServer {
@@ -54,15 +56,43 @@ impl ApiServer {
         state.version += 1;
         volume["metadata"]["resourceVersion"] = state.version.to_string().into();
         state.volumes.insert(name, volume.clone());
+        let cut = state.cut;
         drop(state);
         let volume = serde_json::from_value(volume).unwrap();
-        self.store.apply(Event::Apply(volume));
+        if !cut {
+            self.store.apply(Event::Apply(volume));
+        }
+    }
+
+    /// From now on the watch shows nothing.
+    pub(super) fn cut_watch(&self) {
+        self.state.lock().unwrap().cut = true;
+    }
+
+    /// A new list, and the watch goes on.
+    pub(super) fn list_again(&self) {
+        let volumes = {
+            let mut state = self.state.lock().unwrap();
+            state.cut = false;
+            state.volumes.clone()
+        };
+        self.store.apply(Event::Init);
+        for volume in volumes.into_values() {
+            let volume = serde_json::from_value(volume).unwrap();
+            self.store.apply(Event::InitApply(volume));
+        }
+        self.store.apply(Event::InitDone);
     }
 
     pub(super) fn delete(&self, name: &str) {
-        let gone = self.state.lock().unwrap().volumes.remove(name).unwrap();
+        let (gone, cut) = {
+            let mut state = self.state.lock().unwrap();
+            (state.volumes.remove(name).unwrap(), state.cut)
+        };
         let gone = serde_json::from_value(gone).unwrap();
-        self.store.apply(Event::Delete(gone));
+        if !cut {
+            self.store.apply(Event::Delete(gone));
+        }
     }
 
     pub(super) fn volume(&self, name: &str) -> PersistentVolume {

@@ -13,7 +13,7 @@ impl Bench {
     }
 }
 
-/// Fault: the provider answers with a failure other than NOT_FOUND | the volume is asked about again after what the contract's table says, with a Warning event where the table has one
+/// Fault: the provider answers with each code of the error table but NOT_FOUND | the volume is asked about again after what the contract's table says, with a Warning event where the table has one
 #[tokio::test(start_paused = true)]
 async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
     use FailureCode as C;
@@ -74,7 +74,7 @@ async fn fault_volume_busy_five_times_then_backoff() {
     assert_eq!(bench.told("VolumeLabelsFailed"), 1, "the sixth time");
 }
 
-/// Fault: the cloud has no such disk | the volume is left alone, with one Warning event, until it changes or another process leads
+/// Fault: the cloud has no such disk (NOT_FOUND) | the volume is left alone, with one Warning event, until it changes or another process leads
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_missing_disk_is_left_alone() {
     let mut bench = Bench::new().await;
@@ -109,6 +109,46 @@ async fn fault_volume_a_hang_stops_nobody_else() {
         "{took:?}"
     );
     assert_eq!(bench.told("VolumeLabelsFailed"), 1);
+}
+
+/// Fault: the provider answers for a volume after the deadline of the call | the answer is not heard; asked again with backoff, with an event
+#[tokio::test(start_paused = true)]
+async fn fault_volume_an_answer_after_the_deadline_is_not_heard() {
+    let bench = Bench::new().await;
+    let slow = Duration::from_secs(70);
+    bench.cloud.set_latency(GET, slow).unwrap();
+    bench.api.put(disk("pv", "d-1"));
+    // The deadline is a minute.
+    sleep(Duration::from_secs(75)).await;
+    assert_eq!(bench.api.patches().len(), 0);
+    assert_eq!(bench.told("VolumeLabelsFailed"), 1);
+    bench.cloud.set_latency(GET, Duration::ZERO).unwrap();
+    bench.labelled("pv").await;
+    assert_eq!(bench.api.patches().len(), 1);
+    assert!(bench.calls() >= 2, "asked again");
+}
+
+/// Fault: the watch of PersistentVolumes is cut, or answered with 410 Gone, and volumes come, go and are made anew meanwhile | listed again, and compared with what was known: who came is labelled, also under a name that another had
+#[tokio::test(start_paused = true)]
+async fn fault_volume_the_watch_is_cut() {
+    let bench = Bench::new().await;
+    for (name, disk_name) in [("stays", "d-1"), ("anew", "d-2"), ("goes", "d-3")] {
+        bench.api.put(disk(name, disk_name));
+        bench.labelled(name).await;
+    }
+    bench.api.cut_watch();
+    bench.api.delete("goes");
+    bench.api.delete("anew");
+    bench.api.put(disk("anew", "d-3"));
+    bench.api.put(disk("came", "d-2"));
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!((bench.calls(), bench.api.patches().len()), (3, 3));
+    bench.api.list_again();
+    bench.labelled("anew").await;
+    bench.labelled("came").await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!((bench.calls(), bench.api.patches().len()), (5, 5));
+    assert_eq!(bench.events.recorded(), Vec::<String>::new());
 }
 
 /// Fault: the answer has no outcome, no content, cannot be decoded, is larger than 16 MiB, or is a gRPC status | nothing is concluded, and it is asked again
@@ -194,7 +234,7 @@ async fn fault_volume_a_patch_that_did_not_happen_is_repeated() {
     }
 }
 
-/// Fault: the API server refuses the patch (a missing right, a policy) | a Warning event, and another try after 30 min
+/// Fault: the API server refuses the patch (403: a missing right; 422: a policy) | a Warning event, and another try after 30 min
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_refused_patch_is_told_and_tried_slowly() {
     for code in [403, 422] {

@@ -246,7 +246,7 @@ async fn fault_service_provider_dies_before_the_effect() {
     in_each_rpc(&Fault::DiesBefore, RECONNECT).await;
 }
 
-/// Fault: the provider dies in Get, Ensure, Update or Delete when it is done and before it says so | asked again as soon as it is back, which finds it done: nothing is made twice, nothing is left
+/// Fault: the provider dies in Get, Ensure, Update or Delete after its effect and before it says so | asked again as soon as it is back, which finds it done: nothing is made twice, nothing is left
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_dies_after_the_effect() {
     in_each_rpc(&Fault::DiesAfter, RECONNECT).await;
