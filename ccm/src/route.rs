@@ -16,6 +16,8 @@ mod plan;
 mod results;
 mod work;
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
@@ -34,6 +36,7 @@ pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
     let mut hinted = true;
     let mut status = context.status.clone();
     status.mark_unchanged();
+    let (provider, page) = (Arc::clone(&context.provider), metrics.clone());
     let mut work = Work::new(context, metrics);
     // What is there already is what the first look is about.
     nodes.unread();
@@ -62,12 +65,35 @@ pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
     while let Some(done) = work.jobs.join_next().await {
         work.finished(done);
     }
+    page.forget(&provider);
 }
 
 /// `route_controller_*`.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     synced: Counter,
+    /// By provider: what the last look found.
+    found: Arc<Mutex<BTreeMap<String, Found>>>,
+}
+
+/// What a look found, for the status page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The provider's routes were listed.
+    Routes {
+        /// Inside of the cluster's CIDRs.
+        listed: usize,
+        /// To be made.
+        missing: usize,
+        /// To be removed.
+        wrong: usize,
+        /// They should go, and must not now.
+        held: usize,
+        /// Of no look: what is wrong with a route of the listing.
+        complaint: Option<String>,
+    },
+    /// There is no list, and why.
+    NoList(String),
 }
 
 impl Metrics {
@@ -75,6 +101,7 @@ impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             synced: Counter::default(),
+            found: Arc::default(),
         };
         registry.register(
             "route_controller_route_sync",
@@ -82,6 +109,54 @@ impl Metrics {
             metrics.synced.clone(),
         );
         metrics
+    }
+
+    /// Lines for the status page: one for each provider whose routes were looked at.
+    pub(crate) fn status_lines(&self) -> Vec<String> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = |(provider, found): (&String, &Found)| format!("{provider}: {found}");
+        found.iter().map(line).collect()
+    }
+
+    pub(crate) fn found(&self, provider: &str, found: Found) {
+        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(provider.to_owned(), found);
+    }
+
+    /// Nothing is looked at any more.
+    fn forget(&self, provider: &str) {
+        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(provider);
+    }
+}
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Routes {
+                listed,
+                missing,
+                wrong,
+                held,
+                complaint,
+            } => {
+                write!(
+                    f,
+                    "the last look found {listed} routes, {missing} to make, {wrong} to remove"
+                )?;
+                if *held > 0 {
+                    write!(
+                        f,
+                        ", {held} that stay though they should go: the provider is not READY, or no Node is known"
+                    )?;
+                }
+                match complaint {
+                    Some(complaint) => write!(f, "; {complaint}"),
+                    None => Ok(()),
+                }
+            }
+            Self::NoList(why) => write!(f, "routes cannot be listed: {why}"),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod health;
 mod identity;
 mod lead;
+mod metrics;
 mod scope;
 mod status;
 mod system;
@@ -16,9 +17,6 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use jiff::Timestamp;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
@@ -28,9 +26,11 @@ use crate::args::{Config, Controller, LeaderElectionConfig};
 use crate::cluster::Cluster;
 use crate::lease::{Elector, Fence};
 use crate::provider::{Connector, ProviderStatus};
-use crate::writes::{EventMetrics, EventSink, EventType, Writes};
-use crate::{kube_client, lease, provider, serve};
+use crate::writes::{EventSink, EventType, Writes};
+use crate::{kube_client, provider, serve};
 
+pub(crate) use metrics::LoopMetrics;
+use metrics::Metrics;
 pub use system::from_config;
 
 /// Before the Lease is released, events that wait are written for so long at most: a hand-over should take less than a second.
@@ -91,74 +91,6 @@ pub enum RunError {
     Start(String),
 }
 
-/// `running_managed_controllers` and the metrics of the loops.
-#[derive(Clone)]
-pub(crate) struct LoopMetrics {
-    pub(crate) node: crate::node::Metrics,
-    pub(crate) node_lifecycle: crate::node_lifecycle::Metrics,
-    pub(crate) service: crate::service::Metrics,
-    pub(crate) route: crate::route::Metrics,
-    running: Family<RunningLabels, Gauge>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RunningLabels {
-    manager: &'static str,
-    name: &'static str,
-}
-
-impl LoopMetrics {
-    fn register(registry: &mut Registry) -> Self {
-        let running = Family::default();
-        registry.register(
-            "running_managed_controllers",
-            "Whether a controller runs in this process: 1 or 0",
-            running.clone(),
-        );
-        Self {
-            node: crate::node::Metrics::register(registry),
-            node_lifecycle: crate::node_lifecycle::Metrics::register(registry),
-            service: crate::service::Metrics::register(registry),
-            route: crate::route::Metrics::register(registry),
-            running,
-        }
-    }
-
-    fn running(&self, controller: Controller, runs: bool) {
-        let labels = RunningLabels {
-            manager: "cloud-controller-manager",
-            name: controller.alias(),
-        };
-        self.running.get_or_create(&labels).set(i64::from(runs));
-    }
-}
-
-/// All that `/metrics` shows.
-struct Metrics {
-    queues: crate::queue::Metrics,
-    loops: LoopMetrics,
-    events: EventMetrics,
-    provider: provider::Metrics,
-    lease: lease::Metrics,
-    kube: kube_client::Metrics,
-    webhooks: serve::WebhookMetrics,
-}
-
-impl Metrics {
-    fn register(registry: &mut Registry) -> Self {
-        serve::register_process(registry);
-        Self {
-            queues: crate::queue::Metrics::register(registry),
-            loops: LoopMetrics::register(registry),
-            events: EventMetrics::register(registry),
-            provider: provider::Metrics::register(registry),
-            lease: lease::Metrics::register(registry),
-            kube: kube_client::Metrics::register(registry),
-            webhooks: serve::WebhookMetrics::register(registry),
-        }
-    }
-}
-
 /// Runs until `shutdown`, or until the Lease is lost.
 pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
     let config = Arc::new(config);
@@ -169,6 +101,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         .clone();
     let provider: Arc<str> = endpoint.name.as_str().into();
     let mut registry = Registry::default();
+    let health = serve::Health::default();
     let Metrics {
         queues: queue_metrics,
         loops: loop_metrics,
@@ -177,7 +110,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         lease: lease_metrics,
         kube: kube_metrics,
         webhooks: webhook_metrics,
-    } = Metrics::register(&mut registry);
+    } = Metrics::register(&mut registry, &health);
     let seed = |salt: u64| {
         deps.seed
             .wrapping_add(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -288,9 +221,13 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
             status: status.clone(),
             fence: fence.clone(),
             elector: elector.clone(),
+            migration: migration_elector
+                .clone()
+                .map(|elector| (migration_fence.clone(), elector)),
             node_lifecycle: loop_metrics.node_lifecycle.clone(),
+            route: loop_metrics.route.clone(),
         };
-        let health = health::checks(&cluster, &status, &provider, elector.as_ref());
+        health::checks(&health, &cluster, &status, &provider, elector.as_ref());
         if let Some(elector) = migration_elector.clone() {
             let check = move || elector.health();
             health.check(serve::Probe::Health, "leaderMigration", check);

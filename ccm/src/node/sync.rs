@@ -164,14 +164,16 @@ impl Worker {
         handed: &HandedOut<'_>,
     ) {
         let key = name(&lookup.node).to_owned();
-        self.asked
+        let asked = self
+            .asked
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&key);
+        let took = asked.map(|since| since.elapsed());
         let (node, (outcome, report)) =
             match self.write(prefixes, &lookup.node, &lookup.answer).await {
                 Ok((node, plan)) => {
-                    let concluded = self.conclude(&node, plan);
+                    let concluded = self.conclude(&node, plan, took);
                     (node, concluded)
                 }
                 Err(error) => (Arc::clone(&lookup.node), Self::excuse(&error)),
@@ -282,7 +284,13 @@ impl Worker {
     }
 
     /// The writes are done.
-    fn conclude(&self, node: &Node, plan: NodePlan) -> (Outcome, Option<Report>) {
+    /// `took`: how long the lookup did.
+    fn conclude(
+        &self,
+        node: &Node,
+        plan: NodePlan,
+        took: Option<Duration>,
+    ) -> (Outcome, Option<Report>) {
         let (key, provider) = (name(node).to_owned(), &self.context.provider);
         let mut lasting = false;
         for event in plan.events {
@@ -319,7 +327,8 @@ impl Worker {
                     waiting.gone(&key);
                     before + 1
                 };
-                tracing::info!(node = key, %provider, rpc = RPC, attempt, "Node initialised");
+                let took_ms = took.and_then(|took| u64::try_from(took.as_millis()).ok());
+                tracing::info!(node = key, %provider, rpc = RPC, took_ms, attempt, "Node initialised");
                 (Outcome::Forget, None)
             }
             Then::Done | Then::LeftAlone => {

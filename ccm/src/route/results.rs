@@ -7,11 +7,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use super::condition;
 use super::jobs::{Batch, Item, Kind};
 use super::ledger::{Ended, Failed, NodeName};
 use super::plan::Pass;
-use super::work::Work;
+use super::work::{Work, deletions};
+use super::{Found, condition};
 use crate::cluster::Key;
 use crate::provider::batch::because_of_itself;
 use crate::provider::{Session, Trouble, TroubleCode};
@@ -327,6 +327,14 @@ impl Work {
             );
         }
         self.held = pass.held;
+        let found = Found::Routes {
+            listed: pass.inside,
+            missing: pass.tasks.iter().filter(|it| it.create.is_some()).count(),
+            wrong: deletions(&pass.tasks),
+            held: pass.held,
+            complaint: self.complaint.clone(),
+        };
+        self.metrics.found(provider, found);
         let clashes: BTreeSet<(String, IpNet)> = pass
             .clashes
             .iter()

@@ -67,6 +67,8 @@ struct World {
     context: LoopContext,
     tasks: JoinSet<()>,
     registry: Registry,
+    /// Of the loop that runs.
+    metrics: Option<Metrics>,
 }
 
 impl World {
@@ -106,6 +108,7 @@ impl World {
             context,
             tasks: JoinSet::new(),
             registry: Registry::default(),
+            metrics: None,
         }
     }
 
@@ -130,7 +133,14 @@ impl World {
         let metrics = Metrics::register(&mut self.registry);
         // As leader election hands it to the loops.
         self.context.hints = self.provider.hints.clone();
+        self.metrics = Some(metrics.clone());
         self.tasks.spawn(run(self.context.clone(), metrics));
+    }
+
+    /// What the status page says of routes.
+    fn page(&self) -> String {
+        let metrics = self.metrics.as_ref().unwrap();
+        metrics.status_lines().join("; ")
     }
 
     /// The loop is gone in this moment, whatever it was at.

@@ -13,11 +13,11 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::Metrics;
 use super::facts::{NodeFacts, matters};
 use super::jobs::{Batch, Done, Tools};
 use super::ledger::Ledger;
 use super::plan::{self, Look, Pass};
+use super::{Found, Metrics};
 use crate::cluster::Change;
 use crate::provider::{Capability, Session, Trouble, TroubleCode};
 use crate::queue::{Backoff, Outcome, Queue};
@@ -54,7 +54,7 @@ pub(super) struct Work {
     writers: Arc<Semaphore>,
     /// Conditions that are being written, by the Node's UID; and what is wanted since.
     pub(super) writing: BTreeMap<String, (bool, Option<bool>)>,
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
     random: ChaCha8Rng,
     last_look: Option<Instant>,
     /// Routes that were not removed because the provider was not READY.
@@ -388,6 +388,8 @@ impl Work {
             tracing::warn!(%provider, error = %trouble, "routes cannot be listed: none is made or removed");
             self.complaint = Some(trouble.message.clone());
         }
+        let why = Found::NoList(trouble.to_string());
+        self.metrics.found(provider, why);
         match (trouble.retry_after, trouble.code) {
             (Some(wait), _) => Outcome::At(now + wait),
             (
@@ -450,6 +452,6 @@ impl Work {
     }
 }
 
-fn deletions(tasks: &[plan::Task]) -> usize {
+pub(super) fn deletions(tasks: &[plan::Task]) -> usize {
     tasks.iter().map(|task| task.delete.len()).sum()
 }

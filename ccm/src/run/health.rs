@@ -13,12 +13,12 @@ use crate::serve::{Health, Probe};
 /// Who was ready stays so when the API server goes away later, as upstream's components do: all replicas would turn at once, nobody is
 /// routed to one of them, and the caches are as good as before. That a leader cannot renew, `/healthz` tells; it ends by itself then.
 pub(super) fn checks(
+    health: &Health,
     cluster: &Cluster,
     status: &watch::Receiver<ProviderStatus>,
     provider: &str,
     elector: Option<&Elector>,
-) -> Health {
-    let health = Health::default();
+) {
     if let Some(elector) = elector.cloned() {
         health.check(Probe::Health, "leaderElection", move || elector.health());
     }
@@ -35,7 +35,6 @@ pub(super) fn checks(
             Err(status.complaint().to_owned())
         }
     });
-    health
 }
 
 fn watched<K>(store: &Store<K>) -> Result<(), String> {

@@ -14,27 +14,44 @@ pub(super) struct Page {
     pub(super) status: watch::Receiver<ProviderStatus>,
     pub(super) fence: Fence,
     pub(super) elector: Option<Elector>,
+    /// The Lease of the leader migration, where there is one (B-M6).
+    pub(super) migration: Option<(Fence, Elector)>,
     pub(super) node_lifecycle: crate::node_lifecycle::Metrics,
+    pub(super) route: crate::route::Metrics,
 }
 
 impl Page {
     /// The page as it is now.
     pub(super) fn text(&self) -> String {
-        let leads = self.fence.check().is_ok();
         let identity = self
             .elector
             .as_ref()
             .map_or("without election", Elector::identity);
-        let mut page = format!(
-            "leader election: {identity} {}\n",
-            if leads { "leads" } else { "stands by" }
-        );
+        let mut page = format!("leader election: {identity} {}\n", leads(&self.fence));
+        if let Some((fence, elector)) = &self.migration {
+            let _ = writeln!(
+                page,
+                "leader migration, Lease {}: {} {}",
+                elector.reference().name.unwrap_or_default(),
+                elector.identity(),
+                leads(fence)
+            );
+        }
         page.push_str(&provider(&self.provider, &self.status.borrow()));
-        for line in self.node_lifecycle.status_lines() {
+        let lines = self.node_lifecycle.status_lines().into_iter();
+        for line in lines.chain(self.route.status_lines()) {
             page.push_str(&line);
             page.push('\n');
         }
         page
+    }
+}
+
+fn leads(fence: &Fence) -> &'static str {
+    if fence.check().is_ok() {
+        "leads"
+    } else {
+        "stands by"
     }
 }
 
@@ -75,6 +92,76 @@ mod tests {
     use cloud_provider_api::v1alpha1 as api;
 
     use super::*;
+
+    fn elector(name: &str, fence: &Fence) -> Elector {
+        use clap::Parser as _;
+        let unasked = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let args = crate::args::Args::try_parse_from(["ccm"]).unwrap();
+        let election = crate::args::LeaderElectionConfig {
+            resource_name: name.to_owned(),
+            ..args.into_config().unwrap().leader_election
+        };
+        Elector::new(
+            kube::Client::new(unasked, "default"),
+            election,
+            "host_1".to_owned(),
+            fence.clone(),
+            Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
+            1,
+            crate::lease::Metrics::register(&mut prometheus_client::registry::Registry::default()),
+        )
+    }
+
+    #[tokio::test]
+    async fn b_m6_the_page_says_how_both_leases_and_the_routes_are() {
+        let (main, second) = (Fence::open(), Fence::closed());
+        let mut registry = prometheus_client::registry::Registry::default();
+        let route = crate::route::Metrics::register(&mut registry);
+        let page = Page {
+            provider: "mock".into(),
+            status: watch::Sender::new(ProviderStatus::default()).subscribe(),
+            elector: Some(elector("cloud-controller-manager", &main)),
+            fence: main,
+            migration: Some((second.clone(), elector("cloud-migration", &second))),
+            node_lifecycle: crate::node_lifecycle::Metrics::register(&mut registry),
+            route: route.clone(),
+        };
+        let lines =
+            |page: &Page| -> Vec<String> { page.text().lines().map(str::to_owned).collect() };
+        let before = lines(&page);
+        assert_eq!(before[0], "leader election: host_1 leads");
+        assert_eq!(
+            before[1],
+            "leader migration, Lease cloud-migration: host_1 stands by"
+        );
+        assert_eq!(before.len(), 3, "{before:?}");
+        for (found, line) in [
+            (
+                crate::route::Found::Routes {
+                    listed: 3,
+                    missing: 2,
+                    wrong: 1,
+                    held: 0,
+                    complaint: None,
+                },
+                "mock: the last look found 3 routes, 2 to make, 1 to remove",
+            ),
+            (
+                crate::route::Found::NoList("Unavailable: no".to_owned()),
+                "mock: routes cannot be listed: Unavailable: no",
+            ),
+        ] {
+            route.found("mock", found);
+            assert_eq!(lines(&page)[3], line);
+        }
+        let without = Page {
+            migration: None,
+            ..page
+        };
+        assert!(!without.text().contains("migration"));
+    }
 
     #[test]
     fn the_page_says_how_the_provider_is() {

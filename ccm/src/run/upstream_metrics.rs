@@ -230,7 +230,7 @@ fn scraped(text: &str) -> BTreeMap<String, Family> {
 /// Everything that a family could be shown with.
 fn touched() -> Registry {
     let mut registry = Registry::default();
-    let metrics = Metrics::register(&mut registry);
+    let metrics = Metrics::register(&mut registry, &crate::serve::Health::default());
     metrics.loops.running(Controller::CloudNode, true);
     metrics.lease.stands("cloud-controller-manager");
     let backoff = crate::queue::Backoff {

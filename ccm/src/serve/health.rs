@@ -54,8 +54,16 @@ impl Health {
         }
     }
 
+    /// Takes the probe's check of that name away.
+    pub(crate) fn no_check(&self, probe: Probe, name: &str) {
+        let mut checks = self.checks.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(checks) = checks.get_mut(&probe) {
+            checks.retain(|(known, _)| &**known != name);
+        }
+    }
+
     /// Runs the probe's checks. They run without the lock, so that one may add another.
-    fn results(&self, probe: Probe) -> Vec<(Arc<str>, Result<(), String>)> {
+    pub(crate) fn results(&self, probe: Probe) -> Vec<(Arc<str>, Result<(), String>)> {
         let checks = self
             .checks
             .read()
@@ -251,5 +259,9 @@ mod tests {
             health.results(Probe::Ready),
             results(&[("lease", Err("ready"))])
         );
+        health.no_check(Probe::Health, "lease");
+        health.no_check(Probe::Health, "never");
+        assert_eq!(health.results(Probe::Health), results(&[("other", Ok(()))]));
+        assert_eq!(health.results(Probe::Ready).len(), 1);
     }
 }

@@ -118,11 +118,18 @@ async fn fault_route_a_list_that_fails_or_is_cut_is_no_list() {
         world.until("asked", |world| world.lists() == 3).await;
         assert_eq!((world.creates(), world.deletes()), (0, 0), "{shown}");
         assert!(world.api.writes().is_empty(), "{shown}");
+        let page = world.page();
+        assert!(
+            page.starts_with("mock: routes cannot be listed: "),
+            "{shown}: {page}"
+        );
         world
             .until("in the end", |world| {
                 world.routed(3) && world.all_created(3)
             })
             .await;
+        let page = world.page();
+        assert!(page.contains("the last look found"), "{shown}: {page}");
     }
 }
 

@@ -83,6 +83,15 @@ async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_serv
     assert!(verbose.contains("[+]provider-mock ok\n"), "{verbose}");
     let (_, verbose) = get(port, "/healthz?verbose", None).await;
     assert!(verbose.contains("[+]leaderElection ok\n"), "{verbose}");
+    eventually("it lists its controllers", SOON, async || {
+        let (_, verbose) = get(port, "/healthz?verbose", None).await;
+        let names = ["cloud-node-controller", "service-lb-controller"];
+        let listed = names
+            .iter()
+            .all(|name| verbose.contains(&format!("[+]{name} ok\n")));
+        if listed { Ok(()) } else { Err(verbose) }
+    })
+    .await;
 
     // TokenReview says who, SubjectAccessReview says whether.
     for path in ["/metrics", "/configz", "/nowhere"] {

@@ -1,0 +1,116 @@
+//! All that a process counts.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::args::Controller;
+use crate::serve::{Health, Probe};
+use crate::writes::EventMetrics;
+use crate::{kube_client, lease, provider, serve};
+
+/// `running_managed_controllers` and the metrics of the loops.
+#[derive(Clone)]
+pub(crate) struct LoopMetrics {
+    pub(crate) node: crate::node::Metrics,
+    pub(crate) node_lifecycle: crate::node_lifecycle::Metrics,
+    pub(crate) service: crate::service::Metrics,
+    pub(crate) route: crate::route::Metrics,
+    running: Family<RunningLabels, Gauge>,
+    health: Health,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RunningLabels {
+    manager: &'static str,
+    name: &'static str,
+}
+
+impl LoopMetrics {
+    pub(super) fn register(registry: &mut Registry, health: &Health) -> Self {
+        let running = Family::default();
+        registry.register(
+            "running_managed_controllers",
+            "Whether a controller runs in this process: 1 or 0",
+            running.clone(),
+        );
+        Self {
+            node: crate::node::Metrics::register(registry),
+            node_lifecycle: crate::node_lifecycle::Metrics::register(registry),
+            service: crate::service::Metrics::register(registry),
+            route: crate::route::Metrics::register(registry),
+            running,
+            health: health.clone(),
+        }
+    }
+
+    /// A controller was started, or stopped: in the metric, and, as in a Go CCM, in the list of `/healthz?verbose`. One that ends by itself ends the process, so
+    /// what runs is well.
+    pub(super) fn running(&self, controller: Controller, runs: bool) {
+        let labels = RunningLabels {
+            manager: "cloud-controller-manager",
+            name: controller.alias(),
+        };
+        self.running.get_or_create(&labels).set(i64::from(runs));
+        if runs {
+            self.health
+                .check(Probe::Health, controller.name(), || Ok(()));
+        } else {
+            self.health.no_check(Probe::Health, controller.name());
+        }
+    }
+}
+
+/// All that `/metrics` shows.
+pub(super) struct Metrics {
+    pub(super) queues: crate::queue::Metrics,
+    pub(super) loops: LoopMetrics,
+    pub(super) events: EventMetrics,
+    pub(super) provider: provider::Metrics,
+    pub(super) lease: lease::Metrics,
+    pub(super) kube: kube_client::Metrics,
+    pub(super) webhooks: serve::WebhookMetrics,
+}
+
+impl Metrics {
+    pub(super) fn register(registry: &mut Registry, health: &Health) -> Self {
+        serve::register_process(registry);
+        Self {
+            queues: crate::queue::Metrics::register(registry),
+            loops: LoopMetrics::register(registry, health),
+            events: EventMetrics::register(registry),
+            provider: provider::Metrics::register(registry),
+            lease: lease::Metrics::register(registry),
+            kube: kube_client::Metrics::register(registry),
+            webhooks: serve::WebhookMetrics::register(registry),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b_m4_healthz_lists_the_controllers_that_run_as_a_go_ccm_does() {
+        let health = Health::default();
+        health.check(Probe::Health, "leaderElection", || Ok(()));
+        let metrics = LoopMetrics::register(&mut Registry::default(), &health);
+        let listed = || -> Vec<String> {
+            let results = health.results(Probe::Health).into_iter();
+            results.map(|(name, _)| name.to_string()).collect()
+        };
+        metrics.running(Controller::CloudNode, true);
+        metrics.running(Controller::ServiceLb, true);
+        let names = [
+            "leaderElection",
+            "cloud-node-controller",
+            "service-lb-controller",
+        ];
+        assert_eq!(listed(), names);
+        metrics.running(Controller::CloudNode, false);
+        assert_eq!(listed(), ["leaderElection", "service-lb-controller"]);
+        assert!(health.results(Probe::Ready).is_empty());
+    }
+}
