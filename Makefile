@@ -20,6 +20,7 @@ demo: ## the main job before your eyes, on a real API server (KEEP=1 leaves it r
 test: ## all tests
 	@.ci/prerequisites cargo go npm cc
 	@$(MAKE) --no-print-directory lint-proto control-plane
+	.ci/test-go
 	$(CARGO) build --workspace --bins --examples --quiet
 	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(CARGO) test --workspace
 

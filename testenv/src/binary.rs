@@ -85,7 +85,9 @@ impl Module {
         let mut sources = Vec::new();
         for file in files {
             let name = file.strip_prefix(&directory).unwrap_or(&file).to_owned();
-            let is_go = file.extension().is_some_and(|extension| extension == "go");
+            // Its tests are no part of it.
+            let text = file.to_string_lossy();
+            let is_go = text.ends_with(".go") && !text.ends_with("_test.go");
             let is_module = name.ends_with("go.mod") || name.ends_with("go.sum");
             if is_go || is_module {
                 let text =

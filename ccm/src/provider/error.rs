@@ -134,6 +134,16 @@ const BUSY_TRIES: u32 = 5;
 const DISCONNECTS_TOLD: u32 = 5;
 
 impl Trouble {
+    /// For the user who reads an event: what the provider says, its reason behind it.
+    pub(crate) fn why(&self) -> String {
+        match (self.message.is_empty(), self.reason.is_empty()) {
+            (false, false) => format!("{} ({})", self.message, self.reason),
+            (false, true) => self.message.clone(),
+            (true, false) => self.reason.clone(),
+            (true, true) => self.code.label().to_owned(),
+        }
+    }
+
     /// Trouble without a reason.
     pub(crate) fn new(code: TroubleCode, message: impl Into<String>) -> Self {
         Self {

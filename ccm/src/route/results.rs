@@ -229,11 +229,7 @@ impl Work {
         let Some(object) = self.node(node) else {
             return;
         };
-        let why = if trouble.message.is_empty() {
-            trouble.reason.as_str()
-        } else {
-            trouble.message.as_str()
-        };
+        let why = trouble.why();
         let (name, cidr) = (&node.name, &item.route.destination_cidr);
         let seconds = again_in.as_secs_f64().round();
         let message = match kind {

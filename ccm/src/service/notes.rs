@@ -259,12 +259,7 @@ pub(super) fn sync_failed(what: &str) -> Note {
 
 /// Trouble, for the user who reads an event.
 pub(super) fn why(trouble: &Trouble) -> String {
-    match (trouble.message.is_empty(), trouble.reason.is_empty()) {
-        (false, false) => format!("{} ({})", trouble.message, trouble.reason),
-        (false, true) => trouble.message.clone(),
-        (true, false) => trouble.reason.clone(),
-        (true, true) => trouble.code.label().to_owned(),
-    }
+    trouble.why()
 }
 
 /// The provider's own events; not more than a screen of them.

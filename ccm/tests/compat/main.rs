@@ -1,5 +1,5 @@
 //! `make compat`: upstream's Go cloud-controller-manager and this one, side by side, through the same scenarios. Each has an API server and a cloud (`provider-mock`) of
-//! its own; afterwards all Nodes, Services, events and load balancers are compared, line by line. A difference is either none, or the one that a `▲` line of the behaviour
+//! its own; afterwards all Nodes, Services, events, load balancers and routes are compared, line by line. A difference is either none, or the one that a `▲` line of the behaviour
 //! asks for, which the scenario then cites and which must be there exactly so.
 //!
 //! Scenarios of one group run at once on both sides, each with Nodes and a namespace of its own.
@@ -16,6 +16,7 @@ mod compare;
 mod leader;
 mod metrics;
 mod nodes;
+mod routes;
 mod scenario;
 mod services;
 mod side;
@@ -60,10 +61,15 @@ async fn both_controllers_leave_the_same_behind() {
     tokio::join!(services::all_go(&sides[0]), services::all_go(&sides[1]));
     report.play(&sides, nodes::scenarios()).await;
     report.play(&sides, nodes::lifecycle()).await;
+    report.play(&sides, routes::idle()).await;
+    report.play(&sides, routes::scenarios()).await;
     report.play(&sides, metrics::scenarios()).await;
     report.play(&sides, leader::over()).await;
     report.play(&sides, leader::back()).await;
+    tokio::join!(routes::track(&sides[0]), routes::track(&sides[1]));
+    report.play(&sides, routes::tracked()).await;
     report.play(&sides, nodes::lie()).await;
+    report.play(&sides, routes::no_nodes_left()).await;
 
     let logs = || sides.each_ref().map(Side::logs).concat();
     assert!(report.failures.is_empty(), "{}\n{}", report.text(), logs());

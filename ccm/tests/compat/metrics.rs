@@ -10,8 +10,9 @@ use crate::scenario::{Facts, Scenario};
 use crate::side::Side;
 
 /// What the families begin with that are compared; our own begin otherwise.
-const COMPARED: [&str; 5] = [
+const COMPARED: [&str; 6] = [
     "node_controller_",
+    "route_controller_",
     "service_controller_",
     "running_managed_controllers",
     "workqueue_",
@@ -41,13 +42,21 @@ pub fn scenarios() -> Vec<Scenario> {
         "unfinished_work_seconds",
         "work_duration_seconds",
     ] {
-        scenario = scenario.differs(
-            "▲S12",
-            "changes of Nodes are coalesced, not queued",
-            &format!("metric workqueue_{family} name=node"),
-            Some("there"),
-            None,
-        );
+        scenario = scenario
+            .differs(
+                "▲S12",
+                "changes of Nodes are coalesced, not queued",
+                &format!("metric workqueue_{family} name=node"),
+                Some("there"),
+                None,
+            )
+            .differs(
+                "▲R6",
+                "routes are looked at when something changed, from a queue with the name that upstream gives it under its feature gate",
+                &format!("metric workqueue_{family} name=Routes"),
+                None,
+                Some("there"),
+            );
     }
     vec![scenario]
 }
@@ -126,9 +135,9 @@ fn families(text: &str) -> Facts {
         let text = format!("{kind} {{{}}} [{}]", keys.join(","), bounds.join(" "));
         facts.insert(format!("metric {shown}"), text);
     }
-    // Queues of the HTTPS port, which upstream's libraries name too, are no controller's. Routes are not compared yet.
+    // Queues of the HTTPS port, which upstream's libraries name too, are no controller's.
     let left_out = |name: &str| {
-        ["Certificate", "ConfigMap", "CA", "=route"]
+        ["Certificate", "ConfigMap", "CA"]
             .iter()
             .any(|word| name.contains(word))
     };

@@ -1,6 +1,7 @@
 //! Nodes that join, are initialised and stay.
 
 mod lifecycle;
+mod zones;
 
 use provider_mock::{Address, Fault, FaultKind, Instance};
 use provider_sdk::FailureCode;
@@ -115,6 +116,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let mut all = joined();
     all.extend(kept_out());
     all.extend(afterwards());
+    all.extend(zones::zones());
     all
 }
 

@@ -20,6 +20,21 @@ const DELETE: &str = "DeleteLoadBalancer";
 const TARGETS: [&str; 3] = ["target-1", "target-2", "target-3"];
 
 impl Scenario {
+    /// No load balancer was made, and ours remembers whom it asked, as long as its finalizer stands.
+    fn claimed(self) -> Self {
+        let claim = format!(
+            r#"{{"provider":"mock","uid":"<uid of {}>","class":""}}"#,
+            self.name
+        );
+        self.differs(
+            "▲S19",
+            "whom it asked is stored on the Service",
+            "service metadata annotations grpc-ccm.io/load-balancer",
+            None,
+            Some(&claim),
+        )
+    }
+
     /// Our controller stores the handle on the Service.
     fn stored(self) -> Self {
         let stored = format!(

@@ -18,7 +18,7 @@ use testenv::{ControlPlane, Options, Process, User, eventually};
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// What both are started with: periods as short as scenarios need, leader election as fast as whole seconds allow, metrics for everybody.
-const COMMON: [&str; 12] = [
+const COMMON: [&str; 15] = [
     "--leader-elect=true",
     "--leader-elect-lease-duration=4s",
     "--leader-elect-renew-deadline=3s",
@@ -29,6 +29,9 @@ const COMMON: [&str; 12] = [
     "--concurrent-service-syncs=8",
     "--bind-address=127.0.0.1",
     "--cluster-cidr=10.244.0.0/16,fd00:10:244::/64",
+    "--allocate-node-cidrs=true",
+    "--configure-cloud-routes=true",
+    "--route-reconciliation-period=1s",
     "--authentication-skip-lookup=true",
     "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
 ];
@@ -174,6 +177,13 @@ impl Side {
             format!("--- {:?}: {}\n", running.who, last.join("\n"))
         });
         tails.collect()
+    }
+
+    /// With what the cluster marks its objects in the cloud.
+    pub async fn owner(&self) -> String {
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        let system = namespaces.get("kube-system").await.unwrap();
+        system.metadata.uid.unwrap()
     }
 
     /// Who stands in the Lease, and when it was last renewed.

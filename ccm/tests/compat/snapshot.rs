@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::api::{Api, ListParams};
+use provider_mock::Route;
 use serde_json::Value;
 
 use crate::side::{Side, ingress};
@@ -17,6 +18,7 @@ pub struct Snapshot {
     services: Vec<Value>,
     events: Vec<Event>,
     cloud: Vec<(String, Value)>,
+    routes: Vec<Route>,
     /// What is written instead of UIDs, addresses and handles.
     words: Vec<(String, String)>,
 }
@@ -39,7 +41,7 @@ impl Snapshot {
         });
         let cloud = side.cloud();
 
-        let mut words = Vec::new();
+        let mut words = vec![(side.owner().await, "<owner>".to_owned())];
         for node in &nodes {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             let uid = node.metadata.uid.clone().unwrap_or_default();
@@ -78,11 +80,12 @@ impl Snapshot {
             services: services.into_iter().map(plain).collect(),
             events,
             cloud: things,
+            routes: cloud.routes(),
             words,
         }
     }
 
-    /// The lines of one scenario: its Nodes, its Services, their events and load balancers.
+    /// The lines of one scenario: its Nodes, its Services, their events, load balancers and routes.
     pub fn of(&self, scenario: &str) -> Lines {
         let mut lines = Lines::new();
         let mine = |name: &str| {
@@ -106,6 +109,14 @@ impl Snapshot {
                 flatten("cloud", balancer, &mut lines);
             }
         }
+        for route in &self.routes {
+            let target = route.node_name.as_deref().unwrap_or_default();
+            if mine(&route.name) || mine(target) {
+                let whose = if mine(&route.name) { "planted" } else { "made" };
+                let path = format!("route {} {whose}", route.destination_cidr);
+                flatten(&path, &serde_json::to_value(route).unwrap(), &mut lines);
+            }
+        }
         for event in &self.events {
             let about = &event.involved_object;
             let name = about.name.as_deref().unwrap_or_default();
@@ -123,7 +134,7 @@ impl Snapshot {
                     if kind == "Node" { name } else { "the service" },
                     text(&event.type_),
                     text(&event.reason),
-                    without_attempt(&text(&event.message)),
+                    without_times(without_attempt(&text(&event.message))),
                     source.unwrap_or_default(),
                 );
                 lines.insert(line, "seen".to_owned());
@@ -152,6 +163,24 @@ fn without_attempt(text: &str) -> &str {
     match text.rfind(" (") {
         Some(at) if of_a_call(&text[at..]) => &text[..at],
         _ => text,
+    }
+}
+
+/// The event of a route that could not be made: without how long that took, and without the next try, which ours add.
+fn without_times(text: &str) -> String {
+    // An event series of client-go carries the text of its latest.
+    let latest = text.trim_start_matches("(combined from similar events): ");
+    if !latest.starts_with("Could not create route ") {
+        return text.to_owned();
+    }
+    let text = latest;
+    let text = text.rsplit_once("; next try in ").map_or(text, |it| it.0);
+    match text.split_once(" after ") {
+        Some((before, after)) => {
+            let why = after.split_once(": ").map_or(after, |(_took, why)| why);
+            format!("{before} after <time>: {why}")
+        }
+        None => text.to_owned(),
     }
 }
 

@@ -13,7 +13,7 @@ const UPDATE: &str = "UPDATE_DOCS";
 const HEAD: &str = "## Side by side
 
 What `make compat` saw: an upstream Go CCM, whose cloud is an adapter to our contract, and the `ccm` on equal API servers and equal mock clouds. All Nodes,
-Services, events and load balancers are compared. That our events of what is stuck end in the call, the attempt and the next try (▲N13) is left out.
+Services, events, load balancers and routes are compared. That our events of what is stuck end in the call, the attempt and the next try (▲N13) is left out.
 
 ";
 

@@ -17,9 +17,6 @@ import (
 
 var _ cloudprovider.Routes = (*Cloud)(nil)
 
-// routeKey names the one route of a request.
-const routeKey = "route"
-
 // ListRoutes lists the routes that this cluster may change: those that are marked for somebody else are not shown to the framework, which would delete them.
 func (c *Cloud) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
 	client := contract.NewRouteServiceClient(c.session.connection)
@@ -70,11 +67,13 @@ func listedKey(route *cloudprovider.Route) string {
 // CreateRoute makes one route.
 func (c *Cloud) CreateRoute(ctx context.Context, _ string, nameHint string, route *cloudprovider.Route) error {
 	wanted := &contract.Route{
-		RouteKey:        routeKey,
+		RouteKey:        route.DestinationCIDR,
 		NameHint:        nameHint,
 		DestinationCidr: route.DestinationCIDR,
 		NodeName:        new(string(route.TargetNode)),
-		NodeAddresses:   addressViews(route.TargetNodeAddresses),
+	}
+	if c.info.GetCapabilities().GetRoutes().GetTracksNodeAddresses() {
+		wanted.NodeAddresses = addressViews(route.TargetNodeAddresses)
 	}
 	if node, err := c.nodes.Get(string(route.TargetNode)); err == nil && node.Spec.ProviderID != "" {
 		wanted.ProviderId = new(node.Spec.ProviderID)
@@ -85,12 +84,12 @@ func (c *Cloud) CreateRoute(ctx context.Context, _ string, nameHint string, rout
 			return client.CreateRoutes(ctx, &contract.CreateRoutesRequest{Cluster: cluster, Routes: []*contract.Route{wanted}}, options...)
 		},
 		func(answer *contract.CreateRoutesResponse) *contract.Failure {
-			return routeFailure(answer.GetFailed(), answer.GetResults())
+			return routeFailure(route, answer.GetFailed(), answer.GetResults())
 		})
 	if err != nil {
 		return err
 	}
-	return routeDone(answer.GetResults())
+	return routeDone(route, answer.GetResults())
 }
 
 // DeleteRoute removes one route, as it was listed.
@@ -100,42 +99,50 @@ func (c *Cloud) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.
 		return fmt.Errorf("route %q to %s was not in the last listing", route.Name, route.DestinationCIDR)
 	}
 	unwanted := cloneRoute(kept.(*contract.Route))
-	unwanted.RouteKey = routeKey
+	unwanted.RouteKey = route.DestinationCIDR
 	client := contract.NewRouteServiceClient(c.session.connection)
 	answer, err := call(ctx, c.session, c.routeCalls(),
 		func(ctx context.Context, cluster *contract.ClusterRef, options ...grpc.CallOption) (*contract.DeleteRoutesResponse, error) {
 			return client.DeleteRoutes(ctx, &contract.DeleteRoutesRequest{Cluster: cluster, Routes: []*contract.Route{unwanted}}, options...)
 		},
 		func(answer *contract.DeleteRoutesResponse) *contract.Failure {
-			return routeFailure(answer.GetFailed(), answer.GetResults())
+			return routeFailure(route, answer.GetFailed(), answer.GetResults())
 		})
 	if err != nil {
 		return err
 	}
-	return routeDone(answer.GetResults())
+	return routeDone(route, answer.GetResults())
 }
 
 func (c *Cloud) routeCalls() kind {
 	return kind{c.routes, routesDeadline, (*contract.DeadlineHints).GetRoutes}
 }
 
-func routeFailure(whole *contract.Failure, results []*contract.RouteResult) *contract.Failure {
-	if whole != nil || len(results) != 1 || results[0].GetRouteKey() != routeKey {
+// routeFailure is why the only route of a call was not made or removed.
+func routeFailure(route *cloudprovider.Route, whole *contract.Failure, results []*contract.RouteResult) *contract.Failure {
+	if whole != nil || !isOnly(route, results) {
 		return whole
 	}
 	return results[0].GetFailed()
 }
 
-func routeDone(results []*contract.RouteResult) error {
-	if len(results) != 1 || results[0].GetRouteKey() != routeKey || results[0].GetDone() == nil {
+func routeDone(route *cloudprovider.Route, results []*contract.RouteResult) error {
+	if !isOnly(route, results) || results[0].GetDone() == nil {
 		return errUnset
 	}
 	return nil
 }
 
+// isOnly tells whether there is one result, and that of this route: its key is its destination.
+func isOnly(route *cloudprovider.Route, results []*contract.RouteResult) bool {
+	return len(results) == 1 && results[0].GetRouteKey() == route.DestinationCIDR
+}
+
 // names finds the Node that a route goes to.
 type names struct {
-	byProviderID, byAddress map[string]types.NodeName
+	byName       map[types.NodeName]*v1.Node
+	byProviderID map[string]types.NodeName
+	byAddress    map[string]types.NodeName
 }
 
 func (c *Cloud) nodeNames() (names, error) {
@@ -143,27 +150,38 @@ func (c *Cloud) nodeNames() (names, error) {
 	if err != nil {
 		return names{}, err
 	}
-	found := names{map[string]types.NodeName{}, map[string]types.NodeName{}}
+	return namesOf(nodes), nil
+}
+
+func namesOf(nodes []*v1.Node) names {
+	found := names{map[types.NodeName]*v1.Node{}, map[string]types.NodeName{}, map[string]types.NodeName{}}
 	for _, node := range nodes {
+		name := types.NodeName(node.Name)
+		found.byName[name] = node
 		if node.Spec.ProviderID != "" {
-			found.byProviderID[node.Spec.ProviderID] = types.NodeName(node.Name)
+			found.byProviderID[node.Spec.ProviderID] = name
 		}
 		for _, address := range node.Status.Addresses {
 			if address.Type == v1.NodeInternalIP || address.Type == v1.NodeExternalIP {
-				found.byAddress[address.Address] = types.NodeName(node.Name)
+				found.byAddress[address.Address] = name
 			}
 		}
 	}
-	return found, nil
+	return found
 }
 
-// of is the Node by name, provider ID or address, in this order. The framework keeps no route whose Node it does not know: one that cannot be resolved is
-// shown with what is known of its target, never with nothing.
+// of is the Node by provider ID, name or address, in this order; a name whose Node has another provider ID by now is that of a former Node. The framework
+// keeps no route whose Node it does not know: one that cannot be resolved is shown with what is known of its target, never with nothing.
 func (n names) of(route *contract.Route) types.NodeName {
-	if route.GetNodeName() != "" {
-		return types.NodeName(route.GetNodeName())
-	}
 	if name, ok := n.byProviderID[route.GetProviderId()]; ok {
+		return name
+	}
+	name := types.NodeName(route.GetNodeName())
+	node, known := n.byName[name]
+	switch {
+	case known && node.Spec.ProviderID != "" && route.GetProviderId() != "":
+		return types.NodeName(route.GetProviderId())
+	case name != "":
 		return name
 	}
 	if name, ok := n.byAddress[route.GetNextHop()]; ok {

@@ -207,7 +207,7 @@ async fn r5_a_create_that_fails_is_told_and_tried_again() {
         "Warning FailedToCreateRoute",
         "Could not create route n0001-",
         " 10.8.1.0/24 for node n0001 after ",
-        "scripted by the mock; next try in 10 s",
+        "scripted by the mock (PreconditionMissing); next try in 10 s",
     ] {
         assert!(events[0].contains(part), "{events:?}");
     }

@@ -178,7 +178,8 @@ fn answers() -> Vec<Scenario> {
                 side.renewals(4).await;
                 ensured(&side, name).await
             },
-        ),
+        )
+        .claimed(),
         Scenario::new(
             "elsewhere-deleted",
             "a Service that somebody else takes care of is deleted",
@@ -231,7 +232,8 @@ fn answers() -> Vec<Scenario> {
                 side.asked_times(ENSURE, &subject(name), 1).await;
                 nothing()
             },
-        ),
+        )
+        .claimed(),
         Scenario::new(
             "delete-fails-once",
             "Delete fails once",

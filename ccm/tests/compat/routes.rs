@@ -1,0 +1,408 @@
+//! Routes to the Pods of Nodes.
+
+mod tracked;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, ListParams};
+use provider_mock::{Fault, Instance, Route};
+use provider_sdk::FailureCode;
+use serde_json::json;
+use testenv::objects::NodeBuilder;
+
+use crate::nodes::instance;
+use crate::scenario::{Scenario, fact, nothing};
+use crate::side::{Side, Who};
+
+pub use tracked::{track, tracked};
+
+const CREATE: &str = "CreateRoutes";
+const LIST: &str = "ListRoutes";
+
+/// The Pod CIDR number so and so, inside of `--cluster-cidr`.
+fn v4(number: u8) -> String {
+    format!("10.244.{number}.0/24")
+}
+
+fn v6(number: u8) -> String {
+    format!("fd00:10:244:0:{number}::/80")
+}
+
+async fn joins(side: &Side, instance: Instance, cidrs: &[String]) {
+    let name = instance.name.clone();
+    side.cloud().add_instance(instance).unwrap();
+    registers(side, &name, cidrs).await;
+}
+
+/// A Node registers and is initialised, and only then gets its Pod CIDRs: upstream makes the route of a Node that it does not know yet, by its name alone.
+async fn registers(side: &Side, name: &str, cidrs: &[String]) {
+    side.create_node(NodeBuilder::new(name).uninitialized())
+        .await;
+    side.initialised(name).await;
+    if let Some(first) = cidrs.first() {
+        let spec = json!({"podCIDR": first, "podCIDRs": cidrs});
+        side.edit_node(name, json!({ "spec": spec })).await;
+    }
+}
+
+/// Its routes are said to be there (B-R4).
+async fn routed(side: &Side, name: &str) {
+    condition(side, name, "False").await;
+}
+
+/// They are said to be missing.
+async fn unrouted(side: &Side, name: &str) {
+    condition(side, name, "True").await;
+}
+
+async fn condition(side: &Side, name: &str, status: &str) {
+    let what = format!("has the condition NetworkUnavailable={status}");
+    side.node_is(name, &what, |node| {
+        let of = |node: &Node| node.status.clone()?.conditions;
+        let conditions = node.and_then(of).unwrap_or_default();
+        let mut conditions = conditions.iter();
+        conditions.any(|it| it.type_ == "NetworkUnavailable" && it.status == status)
+    })
+    .await;
+}
+
+/// Another Node joins later and gets its routes: by then everything that was there before was looked at. A second look follows.
+async fn looks(side: &Side, name: &str, number: u8) {
+    let later = format!("{name}--later");
+    joins(side, instance(&later), &[v4(number)]).await;
+    routed(side, &later).await;
+    side.renewals(4).await;
+}
+
+async fn cloud_has(side: &Side, destination: &str, wanted: bool) {
+    let what = format!("a route to {destination}: {wanted}");
+    side.cloud_is(&what, |cloud| {
+        let routes = cloud.routes();
+        let mut routes = routes.iter();
+        routes.any(|route| route.destination_cidr == destination) == wanted
+    })
+    .await;
+}
+
+/// A route that stands in the cloud, to this instance. The first word of its name is that of the scenario.
+fn planted(scenario: &str, destination: &str, target: &str, owner: Option<String>) -> Route {
+    Route {
+        node_name: Some(target.to_owned()),
+        provider_id: Some(format!("mock://zone-1/{target}")),
+        owner_id: owner,
+        ..Route::new(format!("{scenario}--planted"), destination)
+    }
+}
+
+/// A route that is there when somebody looks, to an instance that is no Node's.
+fn stands(
+    name: &'static str,
+    what: &'static str,
+    numbers: [u8; 2],
+    change: fn(Route, String) -> Route,
+) -> Scenario {
+    Scenario::new(name, what, &["B-R2"], move |side: Side, name| async move {
+        let target = format!("{name}--target");
+        side.cloud().add_instance(instance(&target)).unwrap();
+        let route = planted(name, &v4(numbers[0]), &target, None);
+        let route = change(route, side.owner().await);
+        side.cloud().plant_route(route).unwrap();
+        looks(&side, name, numbers[1]).await;
+        nothing()
+    })
+}
+
+/// Nodes join with these Pod CIDRs and get their routes.
+fn made(name: &'static str, what: &'static str, cidrs: fn() -> Vec<String>) -> Scenario {
+    Scenario::new(
+        name,
+        what,
+        &["B-R2", "B-R4"],
+        move |side: Side, name| async move {
+            joins(&side, instance(name), &cidrs()).await;
+            routed(&side, name).await;
+            nothing()
+        },
+    )
+}
+
+/// While no route depends on its Node's addresses.
+pub fn scenarios() -> Vec<Scenario> {
+    let mut all = of_nodes();
+    all.extend(of_others());
+    all.extend(failing());
+    all
+}
+
+fn of_nodes() -> Vec<Scenario> {
+    vec![
+        made("route-missing", "a Node gets its Pod CIDR", || vec![v4(1)]),
+        made(
+            "route-dual-stack",
+            "a Node gets Pod CIDRs of two families",
+            || vec![v4(2), v6(2)],
+        ),
+        Scenario::new(
+            "route-none",
+            "a Node without a Pod CIDR joins",
+            &["B-R4"],
+            async |side: Side, name| {
+                joins(&side, instance(name), &[]).await;
+                looks(&side, name, 4).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-node-gone",
+            "a Node is deleted",
+            &["B-R2"],
+            async |side: Side, name| {
+                joins(&side, instance(name), &[v4(5)]).await;
+                routed(&side, name).await;
+                side.cloud().remove_instance(name).unwrap();
+                side.delete_node(name).await;
+                cloud_has(&side, &v4(5), false).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-node-again",
+            "a Node is deleted, and registers again under its name with another Pod CIDR",
+            &["B-R2", "B-R4"],
+            async |side: Side, name| {
+                joins(&side, instance(name), &[v4(6)]).await;
+                routed(&side, name).await;
+                side.delete_node(name).await;
+                cloud_has(&side, &v4(6), false).await;
+                registers(&side, name, &[v4(7)]).await;
+                routed(&side, name).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-moves",
+            "a Node is deleted, and another one gets its Pod CIDR",
+            &["B-R2", "B-R4"],
+            async |side: Side, name| {
+                let first = format!("{name}--first");
+                joins(&side, instance(&first), &[v4(8)]).await;
+                routed(&side, &first).await;
+                side.delete_node(&first).await;
+                cloud_has(&side, &v4(8), false).await;
+                joins(&side, instance(name), &[v4(8)]).await;
+                routed(&side, name).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-removed",
+            "somebody removes a Node's route from the cloud",
+            &["B-R2"],
+            async |side: Side, name| {
+                joins(&side, instance(name), &[v4(9)]).await;
+                routed(&side, name).await;
+                let routes = side.cloud().routes();
+                let route = routes.iter().find(|it| it.destination_cidr == v4(9));
+                side.cloud().remove_route(&route.unwrap().name).unwrap();
+                cloud_has(&side, &v4(9), true).await;
+                nothing()
+            },
+        ),
+    ]
+}
+
+/// Routes that no Node wants.
+fn of_others() -> Vec<Scenario> {
+    vec![
+        stands(
+            "route-foreign",
+            "another owner's route stands in the cluster's CIDR",
+            [10, 11],
+            |route, _| Route {
+                owner_id: Some("another-cluster".to_owned()),
+                ..route
+            },
+        ),
+        stands(
+            "route-outside",
+            "a route of this cluster stands outside of its CIDR",
+            [12, 13],
+            |route, owner| Route {
+                destination_cidr: "192.168.12.0/24".to_owned(),
+                owner_id: Some(owner),
+                ..route
+            },
+        ),
+        stands(
+            "route-left-over",
+            "a route of this cluster leads to an instance that is no Node's",
+            [14, 15],
+            |route, owner| Route {
+                owner_id: Some(owner),
+                ..route
+            },
+        ),
+        stands(
+            "route-unmarked",
+            "a route without a mark names a Node that there is not",
+            [16, 17],
+            |route, _| route,
+        ),
+        stands(
+            "route-blackhole",
+            "a route's target is gone, and nobody wants it",
+            [18, 19],
+            |route, owner| Route {
+                node_name: Some("nobody".to_owned()),
+                provider_id: Some("mock://zone-1/nobody".to_owned()),
+                owner_id: Some(owner),
+                ..route
+            },
+        ),
+        Scenario::new(
+            "route-twice",
+            "beside a Node's route there is one that leads to another Node",
+            &["B-R2"],
+            async |side: Side, name| {
+                let other = format!("{name}--other");
+                joins(&side, instance(name), &[v4(20)]).await;
+                joins(&side, instance(&other), &[v4(21)]).await;
+                routed(&side, name).await;
+                routed(&side, &other).await;
+                let route = planted(name, &v4(20), &other, Some(side.owner().await));
+                let planted = route.name.clone();
+                side.cloud().plant_route(route).unwrap();
+                side.cloud_is("one of the two routes goes", |cloud| {
+                    let routes = cloud.routes();
+                    routes.iter().all(|route| route.name != planted)
+                })
+                .await;
+                nothing()
+            },
+        ),
+    ]
+}
+
+fn failing() -> Vec<Scenario> {
+    vec![
+        Scenario::new(
+            "route-fails",
+            "a route cannot be made at first",
+            &["B-R5", "▲R5", "B-R4"],
+            async |side: Side, name| {
+                side.fault(
+                    Fault::failure(CREATE, FailureCode::Precondition)
+                        .subject(v4(22))
+                        .times(1),
+                );
+                joins(&side, instance(name), &[v4(22)]).await;
+                cloud_has(&side, &v4(22), true).await;
+                routed(&side, name).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-half",
+            "of a Node's two routes one cannot be made",
+            &["B-R5", "B-R4"],
+            async |side: Side, name| {
+                side.fault(Fault::failure(CREATE, FailureCode::Precondition).subject(v6(23)));
+                joins(&side, instance(name), &[v4(23), v6(23)]).await;
+                unrouted(&side, name).await;
+                cloud_has(&side, &v4(23), true).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-taken",
+            "another owner's route leads a Node's Pod CIDR elsewhere",
+            &["B-R2", "B-R5", "B-R4"],
+            async |side: Side, name| {
+                let target = format!("{name}--target");
+                side.cloud().add_instance(instance(&target)).unwrap();
+                let theirs = Some("another-cluster".to_owned());
+                let route = planted(name, &v4(24), &target, theirs);
+                side.cloud().plant_route(route).unwrap();
+                joins(&side, instance(name), &[v4(24)]).await;
+                unrouted(&side, name).await;
+                nothing()
+            },
+        ),
+    ]
+}
+
+/// Before any route fails, and alone: it is counted how often all routes are listed.
+pub fn idle() -> Vec<Scenario> {
+    vec![
+        Scenario::new(
+            "route-idle",
+            "nothing changes for a while",
+            &["▲R6"],
+            async |side: Side, name| {
+                joins(&side, instance(name), &[v4(30)]).await;
+                routed(&side, name).await;
+                // What the last changes led to is over.
+                side.renewals(4).await;
+                let before = side.cloud().call_count(LIST);
+                side.renewals(8).await;
+                let lists = side.cloud().call_count(LIST) - before;
+                fact(
+                    "routes were listed",
+                    if lists == 0 { "never" } else { "again" },
+                )
+            },
+        )
+        .differs(
+            "▲R6",
+            "nothing is listed where nothing changed",
+            "fact: routes were listed",
+            Some("again"),
+            Some("never"),
+        ),
+    ]
+}
+
+/// After everything else: all Nodes are deleted, this one last.
+pub fn no_nodes_left() -> Vec<Scenario> {
+    vec![
+        Scenario::new(
+            "route-no-nodes",
+            "all Nodes are deleted, this one last",
+            &["▲R7"],
+            async |side: Side, name| {
+                // The cloud has lied before.
+                side.cloud().clear_faults();
+                joins(&side, instance(name), &[v4(31)]).await;
+                routed(&side, name).await;
+                all_but(&side, name).await;
+                // Time for what the others' end leads to.
+                side.renewals(6).await;
+                side.delete_node(name).await;
+                match side.who() {
+                    Who::Go => cloud_has(&side, &v4(31), false).await,
+                    Who::Ours => side.renewals(8).await,
+                }
+                nothing()
+            },
+        )
+        .only_there(
+            "▲R7",
+            "no route is removed while no Node is known",
+            Who::Ours,
+            "route 10.244.31.0/24 ",
+        ),
+    ]
+}
+
+async fn all_but(side: &Side, name: &str) {
+    let nodes = side.nodes();
+    for node in nodes.list(&ListParams::default()).await.unwrap() {
+        let other = node.metadata.name.unwrap_or_default();
+        if other != name {
+            // The lifecycle deletes Nodes too.
+            match nodes.delete(&other, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                deleted => drop(deleted.unwrap()),
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! With a cloud whose routes depend on their Nodes' addresses.
+
+use provider_mock::{Address, Fault};
+use provider_sdk::FailureCode;
+
+use super::{Route, Scenario, Side, cloud_has, instance, joins, nothing, planted, routed, v4};
+
+/// From now on the cloud says so, to a controller that is started anew.
+pub async fn track(side: &Side) {
+    let changed = side.cloud().change_settings(|settings| {
+        settings.capabilities.routes.tracks_node_addresses = true;
+    });
+    changed.unwrap();
+    let (before, _) = side.lease().await.unwrap();
+    side.start(side.who());
+    side.stop_first().await;
+    side.led(&before).await;
+}
+
+/// The addresses with which the route of a Node stands in the cloud.
+async fn has_addresses(side: &Side, destination: &str, wanted: &[Address]) {
+    let what = format!("the route to {destination} has the addresses {wanted:?}");
+    side.cloud_is(&what, |cloud| {
+        let routes = cloud.routes();
+        let mut routes = routes.iter();
+        routes.any(|it| it.destination_cidr == destination && it.node_addresses == wanted)
+    })
+    .await;
+}
+
+pub fn tracked() -> Vec<Scenario> {
+    vec![
+        Scenario::new(
+            "route-tracked",
+            "a Node joins where routes depend on addresses",
+            &["B-R3", "B-R4"],
+            async |side: Side, name| {
+                joins(&side, instance(name), &[v4(40)]).await;
+                has_addresses(&side, &v4(40), &instance(name).addresses).await;
+                routed(&side, name).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-addresses",
+            "the addresses of a routed Node change",
+            &["B-R3", "B-R4"],
+            async |side: Side, name| {
+                joins(&side, instance(name), &[v4(41)]).await;
+                has_addresses(&side, &v4(41), &instance(name).addresses).await;
+                let now = [Address::InternalIp([10, 99, 41, 1].into())];
+                let set = now.to_vec();
+                side.cloud()
+                    .change_instance(name, |it| it.addresses = set)
+                    .unwrap();
+                has_addresses(&side, &v4(41), &now).await;
+                routed(&side, name).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-wrong-target",
+            "the route to a Node's Pod CIDR leads to another Node",
+            &["B-R2", "B-R4"],
+            async |side: Side, name| {
+                let other = format!("{name}--other");
+                joins(&side, instance(&other), &[v4(42)]).await;
+                routed(&side, &other).await;
+                // Nobody removes it before its destination is the Node's.
+                let held = side.fault(
+                    Fault::failure("DeleteRoutes", FailureCode::Unavailable).subject(v4(43)),
+                );
+                let route = planted(name, &v4(43), &other, Some(side.owner().await));
+                side.cloud().plant_route(route).unwrap();
+                joins(&side, instance(name), &[v4(43)]).await;
+                assert!(side.cloud().clear_fault(held));
+                side.cloud_is("the route leads to the Node", |cloud| {
+                    let routes = cloud.routes();
+                    let mut routes = routes.iter().filter(|it| it.destination_cidr == v4(43));
+                    routes.any(|it| it.node_name.as_deref() == Some(name))
+                })
+                .await;
+                routed(&side, name).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-blackhole-live",
+            "the route to a Node's Pod CIDR leads to an instance that is gone",
+            &["B-R2", "B-R4"],
+            async |side: Side, name| {
+                joins(&side, instance(name), &[v4(44)]).await;
+                has_addresses(&side, &v4(44), &instance(name).addresses).await;
+                let route = Route {
+                    provider_id: Some("mock://zone-1/gone".to_owned()),
+                    ..planted(name, &v4(44), name, Some(side.owner().await))
+                };
+                let planted = route.name.clone();
+                side.cloud().plant_route(route).unwrap();
+                side.cloud_is("the route that leads nowhere goes", |cloud| {
+                    cloud.routes().iter().all(|route| route.name != planted)
+                })
+                .await;
+                cloud_has(&side, &v4(44), true).await;
+                nothing()
+            },
+        ),
+    ]
+}
