@@ -89,19 +89,19 @@ impl Term {
                 return lost.clone();
             }
             let deadline = self.deadline();
-            tokio::select! {
-                () = sleep_until(self.next.min(deadline)) => {}
-                // Whoever finds no Lease may take it at once (client-go does): so it is made again at once.
-                () = self.wake.not_held_by(&self.shared.identity) => {}
-                () = hurried(&self.shared, self.renewed) => {}
-            }
+            let seen = tokio::select! {
+                () = sleep_until(self.next.min(deadline)) => Some(&self.lease),
+                // Whoever finds no Lease may take it at once (client-go does): so it is made again at once, without a write of what is not there any more.
+                () = self.wake.not_held_by(&self.shared.identity) => None,
+                () = hurried(&self.shared, self.renewed) => Some(&self.lease),
+            };
             let start = Instant::now();
             if start >= deadline {
                 self.lose_by_deadline();
                 continue;
             }
             let limit = deadline.min(start + self.shared.patience());
-            let outcome = timeout_at(limit, renew(&self.shared, &self.lease, start)).await;
+            let outcome = timeout_at(limit, renew(&self.shared, seen, start)).await;
             // Also a good answer counts for nothing after the deadline (this process may have been suspended).
             if Instant::now() >= deadline {
                 self.lose_by_deadline();
@@ -174,17 +174,25 @@ enum Renewal {
     Taken(String),
 }
 
-/// One renewal: a PUT of what we last saw; where that is not what is there, a read and another.
-async fn renew(shared: &Shared, lease: &Lease, start: Instant) -> kube::Result<Renewal> {
-    let (mut lease, mut start) = (lease.clone(), start);
-    for _ in 0..RENEWAL_WRITES {
-        match shared.write(lease).await {
-            Ok(lease) => return Ok(Renewal::Done(Box::new(lease), start)),
-            // Somebody wrote in between (perhaps we: an answer was lost), or it was deleted, or made again by another.
-            Err(error) if is(&error, 409) || is(&error, 404) => {}
-            Err(error) => return Err(error),
+/// One renewal: a PUT of what we last saw; where that is not what is there, or nothing is known of it, a read and another.
+async fn renew(shared: &Shared, seen: Option<&Lease>, start: Instant) -> kube::Result<Renewal> {
+    let (mut seen, mut start) = (seen.cloned(), start);
+    let mut conflicts = 0;
+    loop {
+        if let Some(lease) = seen {
+            match shared.write(lease).await {
+                Ok(lease) => return Ok(Renewal::Done(Box::new(lease), start)),
+                // Somebody wrote in between (perhaps we: an answer was lost), or it was deleted, or made again by another.
+                Err(error) if is(&error, 409) || is(&error, 404) => {
+                    conflicts += 1;
+                    if conflicts > RENEWAL_WRITES {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
-        lease = match shared.read().await? {
+        let lease = match shared.read().await? {
             Some(lease) if record::holder(&lease) == shared.identity => lease,
             Some(lease) => return Ok(Renewal::Taken(record::holder(&lease).to_owned())),
             None => {
@@ -193,10 +201,9 @@ async fn renew(shared: &Shared, lease: &Lease, start: Instant) -> kube::Result<R
             }
         };
         shared.publish(&lease);
+        seen = Some(lease);
         start = Instant::now();
     }
-    let lease = shared.write(lease).await?;
-    Ok(Renewal::Done(Box::new(lease), start))
 }
 
 /// Something is wanted of the next renewal: it is due now, but never at once after the one before.

@@ -296,17 +296,21 @@ async fn b_m3_deleted_while_held_is_made_again_before_another_looks() {
     for _ in 0..3 {
         assert!(timeout(soon * 5, term.hold()).await.is_err());
         // client-go takes a Lease that is not there; it looks every two to four seconds.
+        let (_, before) = sim.requests();
         sim.delete();
         assert!(timeout(soon, term.hold()).await.is_err());
         assert_eq!(sim.holder(), "a");
+        assert_eq!(sim.requests().1 - before, 2, "one look, one write");
     }
-    // It looked at the wrong moment: then it leads, and we end at once.
+    // It looked at the wrong moment: then it leads, and we end with the first look: until its answer is here what we write counts as in flight.
+    let (_, before) = sim.requests();
     sim.delete();
     sim.edit(|lease| lease["spec"]["holderIdentity"] = "go_2".into());
     let lost = timeout(soon, term.hold()).await.unwrap();
     let holder = "go_2".to_owned();
     assert_eq!(lost, Lost::Taken { holder });
     assert!(a.fence.check().is_err());
+    assert_eq!(sim.requests().1 - before, 1);
 }
 
 #[tokio::test(start_paused = true)]

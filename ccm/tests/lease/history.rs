@@ -22,6 +22,10 @@ const LOOKS_UPSTREAM: Duration = Duration::from_secs(13);
 /// From a contender to our own clock, on a busy machine.
 const ON_THE_WAY: Duration = Duration::from_millis(250);
 
+/// What ours still sends after somebody deleted its Lease and another made it was in flight until its own look at the Lease was answered. It looks as soon as
+/// its watch tells of the deletion, and gives that look so long.
+const LOOK: Duration = Duration::from_millis(3_333);
+
 /// Writes down the holders.
 pub struct History {
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -124,7 +128,9 @@ fn wrong_writes(history: &[Seen], contender: &Contender) -> Vec<(Instant, String
         let held = held.and_then(|seen| seen.holder.as_deref());
         let newer =
             confirmed.is_some_and(|claim| before.is_none_or(|seen| claim.answered > seen.at));
-        if held != Some(&identity) && !newer {
+        let in_flight =
+            contender.kind == Kind::Ours && in_flight(history, contender, &identity, write.sent);
+        if held != Some(&identity) && !newer && !in_flight {
             let text = format!(
                 "{:?} {identity} sent {} while {held:?} held the Lease",
                 contender.kind, write.what
@@ -142,6 +148,25 @@ fn wrong_writes(history: &[Seen], contender: &Contender) -> Vec<(Instant, String
         }
     }
     wrong
+}
+
+/// Whether somebody deleted the Lease while this one held it, another made it, and this one had not read that yet when it sent something.
+fn in_flight(history: &[Seen], contender: &Contender, identity: &str, sent: Instant) -> bool {
+    let is = |seen: &Seen| seen.holder.as_deref() == Some(identity);
+    let Some(last) = history.iter().rposition(is) else {
+        return false;
+    };
+    let [deleted, made, ..] = &history[last + 1..] else {
+        return false;
+    };
+    if deleted.holder.is_some() || made.holder.is_none() {
+        return false;
+    }
+    let told = contender.link.told().into_iter();
+    let told = told.filter(|told| told.answered >= deleted.at && told.holder != identity);
+    let told = told.map(|told| told.answered).min();
+    let end = told.map_or(deleted.at + LOOK, |told| told.min(deleted.at + LOOK));
+    sent <= end + ON_THE_WAY
 }
 
 /// Times at which both said that they led.

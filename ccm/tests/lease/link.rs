@@ -50,6 +50,7 @@ struct Condition {
 struct Sent {
     writes: Vec<Write>,
     claims: Vec<Claim>,
+    told: Vec<Told>,
     forbidden: Vec<String>,
 }
 
@@ -66,6 +67,14 @@ pub struct Claim {
     /// Empty for a release.
     pub holder: String,
     pub sent: Instant,
+    pub answered: Instant,
+}
+
+/// A read of the Lease that was answered.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Empty after a release.
+    pub holder: String,
     pub answered: Instant,
 }
 
@@ -122,6 +131,11 @@ impl Link {
     /// What the user has no right to.
     pub fn forbidden(&self) -> Vec<String> {
         self.shared.sent().forbidden.clone()
+    }
+
+    /// What it read in the Lease.
+    pub fn told(&self) -> Vec<Told> {
+        self.shared.sent().told.clone()
     }
 
     pub fn claims(&self) -> Vec<Claim> {
@@ -211,6 +225,17 @@ impl Shared {
             });
         }
         head.headers.remove(header::TRANSFER_ENCODING);
+        if reads && path.contains("/leases/") && head.status.is_success() {
+            let Ok(data) = data.collect().await else {
+                return StatusCode::BAD_GATEWAY.into_response();
+            };
+            let data = data.to_bytes();
+            self.way().await;
+            let holder = holder(&data);
+            let answered = Instant::now();
+            self.sent().told.push(Told { holder, answered });
+            return Response::from_parts(head, Body::from(data));
+        }
         let shared = Arc::clone(&self);
         let data = data.into_data_stream().then(move |data| {
             let shared = Arc::clone(&shared);
@@ -235,8 +260,15 @@ impl Shared {
                 spec[field] = format!("{written:.6}").into();
             }
         }
-        let holder = spec["holderIdentity"].as_str().unwrap_or_default();
-        let holder = holder.to_owned();
-        (lease.to_string().into(), Some(holder))
+        let lease = Bytes::from(lease.to_string());
+        let holder = holder(&lease);
+        (lease, Some(holder))
     }
+}
+
+/// Whom a Lease names.
+fn holder(lease: &Bytes) -> String {
+    let lease: Value = serde_json::from_slice(lease).unwrap_or_default();
+    let holder = lease["spec"]["holderIdentity"].as_str();
+    holder.unwrap_or_default().to_owned()
 }

@@ -15,6 +15,11 @@ use crate::history::last_wrong_write;
 /// (that makes the first bound), and client-go looks every 2 to 4.4 s (that makes the second, with room for a busy machine).
 const EXPIRED: std::ops::Range<Duration> = Duration::from_millis(12_500)..Duration::from_secs(26);
 
+/// The same where each way takes half a second: the request that finds the Lease expired and the one that takes it last a second longer each, and so does the look
+/// before, which may just have missed it; then client-go counts its 2 to 4.4 s from its *answer*.
+const EXPIRED_SLOWLY: std::ops::Range<Duration> =
+    Duration::from_millis(12_500)..Duration::from_secs(32);
+
 /// client-go's retry period with all of its jitter, and room for a busy machine.
 const GO_RETRY: Duration = Duration::from_millis(5_500);
 
@@ -153,7 +158,7 @@ async fn slow(name: &str, kinds: [Kind; 2]) {
     arena.contenders[0].process.kill();
     let took = arena.led_by(1).await - killed;
     arena.measured("from kill -9 to the next leader", took);
-    assert!(EXPIRED.contains(&took), "{took:?}");
+    assert!(EXPIRED_SLOWLY.contains(&took), "{took:?}");
     arena.renewals(1, 3).await;
     arena.verdict(&[0, 1]);
 }
