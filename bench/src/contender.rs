@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use serde_json::json;
 use testenv::{ControlPlane, Process, User};
 use tokio::time::{Instant, sleep};
 
@@ -32,6 +33,18 @@ impl Kind {
 
 /// Each call of the cloud takes so long, for all contenders.
 const LATENCY: &str = "50ms";
+
+/// What the cloud says.
+pub(crate) enum Instances<'a> {
+    /// All are there and run.
+    Run,
+    /// All are shut down.
+    Stopped,
+    /// None is there: a lie.
+    Gone,
+    /// All but this one are there and run.
+    OneGone(&'a str),
+}
 
 /// A controller with its cloud.
 pub(crate) struct Contender {
@@ -90,6 +103,57 @@ impl Contender {
             .join(format!("go-ccm-calls-{}.json", self.number))
     }
 
+    fn machines_file(&self, plane: &ControlPlane) -> PathBuf {
+        let name = format!("go-ccm-machines-{}.json", self.number);
+        plane.directory().join(name)
+    }
+
+    /// From now on the cloud says this of its instances.
+    pub(crate) fn cloud_says(&self, plane: &ControlPlane, what: &Instances<'_>) -> Result<()> {
+        if self.kind != Kind::Ours {
+            let said = match what {
+                Instances::Run => json!({}),
+                Instances::Stopped => json!({"all": "stopped"}),
+                Instances::Gone => json!({"all": "gone"}),
+                Instances::OneGone(name) => json!({"gone": [name]}),
+            };
+            let path = self.machines_file(plane);
+            // As a whole: the cloud reads it all the time.
+            let new = path.with_extension("new");
+            std::fs::write(&new, said.to_string())?;
+            return Ok(std::fs::rename(new, path)?);
+        }
+        self.ctl(plane, &["fault", "clear"])?;
+        let lie = [
+            "fault",
+            "set",
+            "LookupInstances",
+            "instance-state",
+            "--value",
+        ];
+        match what {
+            Instances::Run => {}
+            Instances::Stopped => drop(self.ctl(plane, &[&lie[..], &["STOPPED"]].concat())?),
+            Instances::Gone => {
+                self.ctl(plane, &["fault", "set", "ListInstances", "list-empty"])?;
+                self.ctl(plane, &[&lie[..], &["ABSENT"]].concat())?;
+            }
+            Instances::OneGone(name) => drop(self.ctl(plane, &["instance", "remove", name])?),
+        }
+        Ok(())
+    }
+
+    fn ctl(&self, plane: &ControlPlane, words: &[&str]) -> Result<Vec<u8>> {
+        let output = Command::new(beside_us("provider-mock")?)
+            .args(["ctl", "--endpoint", &self.endpoint(plane)])
+            .args(words)
+            .output()?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(output.stdout)
+    }
+
     /// From its next start on it makes routes.
     pub(crate) fn with_routes(&mut self) {
         self.routes = true;
@@ -112,7 +176,8 @@ impl Contender {
                 .args(["--cloud-provider=bench", "--authentication-skip-lookup=true"])
                 .arg(format!("--controllers=cloud-node-controller,cloud-node-lifecycle-controller,service-lb-controller{routes}"))
                 .env("GO_CCM_LATENCY", LATENCY)
-                .env("GO_CCM_CALLS", self.calls_file(plane));
+                .env("GO_CCM_CALLS", self.calls_file(plane))
+                .env("GO_CCM_MACHINES", self.machines_file(plane));
             if self.kind == Kind::GoTuned {
                 command.args([
                     "--concurrent-node-syncs=64",
@@ -163,19 +228,8 @@ impl Contender {
                 std::fs::read_to_string(self.calls_file(plane)).unwrap_or_else(|_| "{}".to_owned());
             return Ok(serde_json::from_str(&text)?);
         }
-        let output = Command::new(beside_us("provider-mock")?)
-            .args([
-                "ctl",
-                "--endpoint",
-                &self.endpoint(plane),
-                "calls",
-                "--json",
-            ])
-            .output()?;
-        if !output.status.success() {
-            bail!("{}", String::from_utf8_lossy(&output.stderr));
-        }
-        let value: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let text = self.ctl(plane, &["calls", "--json"])?;
+        let value: serde_json::Value = serde_json::from_slice(&text)?;
         serde_json::from_value(value["counts"].clone()).context("counts of calls")
     }
 

@@ -71,7 +71,10 @@ async fn main() -> ExitCode {
 }
 
 fn number(figure: f64) -> String {
-    if figure.fract() == 0.0 {
+    if figure.is_nan() {
+        // There was nothing left to measure it with.
+        "-".to_owned()
+    } else if figure.fract() == 0.0 {
         format!("{figure:.0}")
     } else {
         format!("{figure:.2}")

@@ -1,5 +1,6 @@
 //! What is measured.
 
+mod lifecycle;
 mod routes;
 
 use std::pin::Pin;
@@ -72,6 +73,8 @@ pub(crate) const ALL: &[Scenario] = &[
         run: |kind| Box::pin(hand_over(kind)),
     },
     routes::ROUTES,
+    lifecycle::STOPPED,
+    lifecycle::LIAR,
 ];
 
 const BALANCERS: usize = 200;

@@ -15,9 +15,10 @@ import (
 // cloudName is the --cloud-provider of the bench cloud.
 const cloudName = "bench"
 
-// benchCloud is a cloud in memory in which every node has a machine of the same name.
+// benchCloud is a cloud in memory in which every node has a machine of the same name, which runs unless the file of machines says otherwise.
 type benchCloud struct {
-	calls *callCounter
+	calls    *callCounter
+	machines machinesFile
 
 	mu        sync.Mutex
 	balancers map[types.UID]*v1.LoadBalancerStatus
@@ -31,9 +32,10 @@ var (
 )
 
 // registerBenchCloud makes the cloud known under its name, as a vendor's package would.
-func registerBenchCloud(calls *callCounter) {
+func registerBenchCloud(calls *callCounter, machines machinesFile) {
 	cloud := &benchCloud{
 		calls:     calls,
+		machines:  machines,
 		balancers: map[types.UID]*v1.LoadBalancerStatus{},
 		routes:    map[string]cloudprovider.Route{},
 	}
@@ -66,14 +68,22 @@ func (b *benchCloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
 // Clusters is not supported.
 func (b *benchCloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
-// InstanceExists is true for every node.
-func (b *benchCloud) InstanceExists(ctx context.Context, _ *v1.Node) (bool, error) {
-	return true, b.calls.call(ctx, "InstanceExists")
+// InstanceExists is true unless the machine is gone.
+func (b *benchCloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
+	if err := b.calls.call(ctx, "InstanceExists"); err != nil {
+		return false, err
+	}
+	state, err := b.machines.state(node.Name)
+	return state != machineGone, err
 }
 
-// InstanceShutdown is false for every node.
-func (b *benchCloud) InstanceShutdown(ctx context.Context, _ *v1.Node) (bool, error) {
-	return false, b.calls.call(ctx, "InstanceShutdown")
+// InstanceShutdown is false unless the machine is stopped.
+func (b *benchCloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
+	if err := b.calls.call(ctx, "InstanceShutdown"); err != nil {
+		return false, err
+	}
+	state, err := b.machines.state(node.Name)
+	return state == machineStopped, err
 }
 
 // InstanceMetadata makes up a machine from the node's name, always the same one.

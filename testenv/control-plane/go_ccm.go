@@ -27,7 +27,7 @@ import (
 // --cloud-provider=grpc-ccm on a provider of the contract (package adapter).
 //
 // GO_CCM_LATENCY is how long each call of the bench cloud takes (default 50ms); GO_CCM_CALLS names a file that receives
-// the number of calls by method, as JSON, once a second and at the end.
+// the number of calls by method, as JSON, once a second and at the end; GO_CCM_MACHINES names a file that says how its machines are (type machines).
 func runGoCCM() int {
 	latency := 50 * time.Millisecond
 	if text := os.Getenv("GO_CCM_LATENCY"); text != "" {
@@ -43,7 +43,7 @@ func runGoCCM() int {
 		stop := calls.writeTo(path)
 		defer stop()
 	}
-	registerBenchCloud(calls)
+	registerBenchCloud(calls, machinesFile(os.Getenv("GO_CCM_MACHINES")))
 	adapter.Register()
 
 	ccmOptions, err := options.NewCloudControllerManagerOptions()

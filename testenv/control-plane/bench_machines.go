@@ -1,0 +1,49 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+)
+
+// What the cloud says of a machine that does not run.
+const (
+	machineGone    = "gone"
+	machineStopped = "stopped"
+)
+
+// machinesFile names a file that says how the machines of the bench cloud are; without a name, or where there is no such file, all of them run.
+type machinesFile string
+
+// machines is what stands in the file.
+type machines struct {
+	// All is what is said of every machine: gone, stopped, or nothing.
+	All string `json:"all"`
+	// Gone are the machines that are gone whatever is said of all.
+	Gone []string `json:"gone"`
+}
+
+// state reads the file anew: whoever runs the benchmark replaces it while the controller runs.
+func (f machinesFile) state(name string) (string, error) {
+	if f == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(string(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	var now machines
+	if err == nil {
+		err = json.Unmarshal(text, &now)
+	}
+	if err != nil {
+		return "", fmt.Errorf("GO_CCM_MACHINES: %w", err)
+	}
+	if slices.Contains(now.Gone, name) {
+		return machineGone, nil
+	}
+	return now.All, nil
+}
