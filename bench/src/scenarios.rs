@@ -3,6 +3,7 @@
 mod lifecycle;
 mod routes;
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ pub(crate) const ALL: &[Scenario] = &[
         measured: &[
             "1,000 Nodes initialised (s)",
             "… calls to the cloud",
+            "… writes to the API server",
             "… resident memory (MB)",
         ],
         contenders: EVERYBODY,
@@ -49,6 +51,7 @@ pub(crate) const ALL: &[Scenario] = &[
         measured: &[
             "5,000 Nodes initialised (s)",
             "… calls to the cloud",
+            "… writes to the API server",
             "… resident memory (MB)",
         ],
         contenders: TUNED,
@@ -85,6 +88,7 @@ async fn nodes(kind: Kind, count: usize) -> Result<Vec<f64>> {
     let api: Api<Node> = Api::all(plane.client());
     make_nodes(&api, 0..count, true).await?;
     let mut contender = Contender::new(kind, &plane, 0).await?;
+    let before = writes(&plane).await?;
     let began = Instant::now();
     contender.start(&plane, false)?;
     let mut megabytes: f64 = 0.0;
@@ -102,11 +106,49 @@ async fn nodes(kind: Kind, count: usize) -> Result<Vec<f64>> {
     // The Go CCM writes its counts once a second.
     sleep(Duration::from_millis(1500)).await;
     let calls = contender.count(&plane, &["Instance", "LookupInstances"])?;
+    let mut written = 0;
+    for (what, count) in writes(&plane).await? {
+        let count = count - before.get(&what).copied().unwrap_or_default();
+        if count > 0 {
+            eprintln!("  {count} {what}");
+        }
+        written += count;
+    }
     Ok(vec![
         (seconds * 100.0).round() / 100.0,
         calls as f64,
+        written as f64,
         megabytes,
     ])
+}
+
+/// How often the API server was asked to write, by verb and resource.
+async fn writes(plane: &ControlPlane) -> Result<BTreeMap<String, u64>> {
+    let request = http::Request::get("/metrics").body(Vec::new())?;
+    let text = plane.client().request_text(request).await?;
+    let mut writes = BTreeMap::new();
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix("apiserver_request_total{") else {
+            continue;
+        };
+        let Some((labels, count)) = rest.rsplit_once("} ") else {
+            continue;
+        };
+        let label = |name: &str| {
+            let (_, rest) = labels.split_once(&format!("{name}=\""))?;
+            Some(rest.split_once('"')?.0)
+        };
+        let (Some(verb), Some(resource)) = (label("verb"), label("resource")) else {
+            continue;
+        };
+        let part = label("subresource").unwrap_or_default();
+        if ["POST", "PUT", "PATCH", "APPLY", "DELETE"].contains(&verb) {
+            *writes
+                .entry(format!("{verb} {resource} {part}"))
+                .or_default() += count.parse::<f64>()? as u64;
+        }
+    }
+    Ok(writes)
 }
 
 async fn restart(kind: Kind) -> Result<Vec<f64>> {
