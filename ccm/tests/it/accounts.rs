@@ -13,7 +13,7 @@ use crate::world::{SOON, World, ingress};
 const ACCOUNT: &str = "system:serviceaccount:kube-system:";
 
 /// Who wrote to which resource, as the API server saw it; refused requests too.
-fn writers(world: &World) -> BTreeMap<String, BTreeSet<String>> {
+pub fn writers(world: &World) -> BTreeMap<String, BTreeSet<String>> {
     let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
     let mut writers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in log.lines() {

@@ -84,7 +84,13 @@ fn asked_by(log: &str, users: &[&str]) -> BTreeMap<String, BTreeSet<u64>> {
 pub fn hold(world: &World, files: &[&str]) {
     let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
     let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
-    let accounts = ["node-controller", "service-controller", "route-controller"].map(account);
+    let accounts = [
+        "node-controller",
+        "service-controller",
+        "route-controller",
+        "pvl-controller",
+    ]
+    .map(account);
     let mut users = vec![User::Ccm.name()];
     users.extend(accounts.iter().map(String::as_str));
     let asked = asked_by(&log, &users);

@@ -68,3 +68,30 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
     let text = include_str!("../../../../deploy/rbac-volumes.yaml");
     assert_eq!(volumes(&world), granted(text));
 }
+
+#[tokio::test]
+async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
+    let options = Options {
+        audit: true,
+        ..Options::default()
+    };
+    let mut world = World::with_options(disks(), options).await;
+    world.apply("rbac-service-account-credentials.yaml");
+    world.grant_volumes();
+    let mut flags = vec!["--use-service-account-credentials", ON];
+    flags.extend(crate::routes::FLAGS);
+    let ccm = world.ccm(&flags);
+    world.led_by(&ccm).await;
+    crate::routes::join(&world, "node-1", &["10.244.1.0/24"]).await;
+    crate::routes::condition(&world, "node-1", crate::routes::CREATED).await;
+    world.create_volume(&volume("disk-1", "d-1", &[])).await;
+    world.labelled("disk-1").await;
+
+    let writers = crate::accounts::writers(&world);
+    let by = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+    let found = |resource: &str| writers.get(resource).cloned();
+    assert_eq!(found("persistentvolumes"), by(&["pvl-controller"]));
+    // The condition NetworkUnavailable, beside what the node controller writes.
+    assert_eq!(found("nodes"), by(&["node-controller", "route-controller"]));
+    crate::api_server::rights::hold(&world, &[]);
+}
