@@ -33,16 +33,16 @@ impl fmt::Debug for Check {
 
 /// A check in one line or five: ID, rules, title, what it needs, the async function.
 macro_rules! check {
-    ($id:literal, [$($rule:literal),+ $(,)?], $title:literal, $run:path) => {
+    ($id:literal, [$($rule:literal),+ $(,)?], $title:literal, $run:expr) => {
         check!($id, [$($rule),+], $title, [], $run)
     };
-    ($id:literal, [$($rule:literal),+ $(,)?], $title:literal, [$($need:expr),* $(,)?], $run:path) => {
+    ($id:literal, [$($rule:literal),+ $(,)?], $title:literal, [$($need:expr),* $(,)?], $run:expr) => {
         $crate::conformance::check::Check {
             id: $id,
             rules: &[$($rule),+],
             title: $title,
             needs: &[$($need),*],
-            run: |run| Box::pin($run(run)),
+            run: |run| Box::pin(($run)(run)),
         }
     };
 }

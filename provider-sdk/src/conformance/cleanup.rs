@@ -7,6 +7,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as pb;
 use pb::delete_load_balancer_response::Outcome;
 use tokio::time::Instant;
+use tonic::Code;
 
 use super::call::Answer;
 use super::hooks::Hook;
@@ -14,19 +15,31 @@ use super::ledger::{Key, Thing};
 use super::run::Shared;
 use super::session::Session;
 
-/// How long one object may take to go.
-const PATIENCE: Duration = Duration::from_mins(2);
 /// How long one call of the clean-up may take.
 const CALL: Duration = Duration::from_secs(30);
+/// How long the clean-up after a check may take; what does not go by then is left for the end.
+const AFTER_A_CHECK: Duration = Duration::from_secs(15);
+/// How long the clean-up at the end may take.
+const AT_THE_END: Duration = Duration::from_mins(2);
+
+/// Removes what a check made. What does not go is not tried again before the end: a provider that removes nothing must not cost a minute for each check.
+pub(crate) async fn after_a_check(shared: &Arc<Shared>) {
+    let things = shared.ledger.fresh_things();
+    remove(shared, things, Instant::now() + AFTER_A_CHECK).await;
+    shared.ledger.tried();
+}
 
 /// Removes all that may still be there. What could not be removed is named, for a person to remove.
-pub(crate) async fn clean_up(shared: &Arc<Shared>) -> Vec<String> {
+pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
+    remove(shared, shared.ledger.things(), Instant::now() + AT_THE_END).await
+}
+
+async fn remove(shared: &Arc<Shared>, things: Vec<(Key, Thing)>, until: Instant) -> Vec<String> {
     if let Err(stop) = shared.hooks.heal().await {
         return vec![format!(
             "the cloud was made to fail or to be slow, and is so still: {stop:?}"
         )];
     }
-    let things = shared.ledger.things();
     if things.is_empty() {
         return Vec::new();
     }
@@ -64,7 +77,7 @@ pub(crate) async fn clean_up(shared: &Arc<Shared>) -> Vec<String> {
         }
     }
     for (owner_id, things) in by_owner {
-        if let Err(why) = of_owner(shared, &owner_id, &things).await {
+        if let Err(why) = of_owner(shared, &owner_id, &things, until).await {
             for (key, _) in things
                 .iter()
                 .filter(|(key, _)| shared.ledger.things().iter().any(|(left, _)| left == key))
@@ -80,6 +93,7 @@ async fn of_owner(
     shared: &Arc<Shared>,
     owner_id: &str,
     things: &[(Key, Thing)],
+    until: Instant,
 ) -> Result<(), String> {
     let cluster = pb::ClusterRef {
         name: shared.ledger.run_id().to_owned(),
@@ -98,8 +112,8 @@ async fn of_owner(
         let gone = match thing {
             Thing::LoadBalancer {
                 service, handle, ..
-            } => load_balancer(&session, service, handle.as_deref()).await,
-            Thing::Route { cidr, .. } => route(&session, cidr).await,
+            } => load_balancer(&session, service, handle.as_deref(), until).await,
+            Thing::Route { cidr, .. } => route(&session, cidr, until).await,
             _ => Ok(()),
         };
         match gone {
@@ -114,8 +128,8 @@ async fn load_balancer(
     session: &Session,
     service: &pb::ServiceView,
     handle: Option<&str>,
+    until: Instant,
 ) -> Result<(), String> {
-    let until = Instant::now() + PATIENCE;
     let mut handle = handle.map(str::to_owned);
     loop {
         let request = pb::DeleteLoadBalancerRequest {
@@ -129,6 +143,8 @@ async fn load_balancer(
                 return Ok(());
             }
             Ok(Some(Outcome::Pending(pending))) => pending.retry_after,
+            // Nothing can have been made.
+            Err(status) if status.code() == Code::Unimplemented => return Ok(()),
             // Another's handle that a check made up, most likely.
             Ok(Some(Outcome::Failed(failed)))
                 if failed.code() == pb::FailureCode::Conflict && handle.is_some() =>
@@ -148,12 +164,18 @@ async fn load_balancer(
     }
 }
 
-async fn route(session: &Session, cidr: &str) -> Result<(), String> {
-    let until = Instant::now() + PATIENCE;
+async fn route(session: &Session, cidr: &str, until: Instant) -> Result<(), String> {
     loop {
         let listed = session
             .list_within(pb::ListRoutesRequest::default(), CALL)
             .await;
+        let unserved = match &listed.came {
+            Ok(listed) => matches!(listed.status, Some((Code::Unimplemented, _))),
+            Err(status) => status.code() == Code::Unimplemented,
+        };
+        if unserved {
+            return Ok(());
+        }
         let mut error = format!("ListRoutes: {:?}", listed.came);
         if let Ok(routes) = listed.items() {
             let ours: Vec<_> = routes

@@ -1,23 +1,29 @@
 //! The rules of all services (CORE).
 
-use cloud_provider_api::v1alpha1 as pb;
+mod cuts;
+mod failures;
+mod growth;
+mod life;
+mod limits;
+mod listings;
+mod owners;
+mod socket;
+pub(super) mod tour;
+mod transport;
+mod versions;
 
-use super::check::{Check, Verdict, check};
-use super::run::Run;
+use super::check::Check;
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![check!(
-        "core/answers-on-a-new-connection",
-        ["CORE-1"],
-        "gRPC over HTTP/2 is served on the Unix socket, on each new connection",
-        new_connections
-    )]
-}
-
-async fn new_connections(run: &Run) -> Verdict {
-    for _ in 0..5 {
-        let session = run.connect().await?;
-        session.call(pb::ProbeRequest::default()).await.answer()?;
-    }
-    Ok(())
+    let mut all = socket::checks();
+    all.extend(transport::checks());
+    all.extend(versions::checks());
+    all.extend(owners::checks());
+    all.extend(failures::checks());
+    all.extend(listings::checks());
+    all.extend(limits::checks());
+    all.extend(cuts::checks());
+    all.extend(life::checks());
+    all.extend(growth::checks());
+    all
 }

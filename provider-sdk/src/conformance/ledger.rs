@@ -21,6 +21,8 @@ struct State {
     uids: BTreeSet<String>,
     cidrs: BTreeSet<String>,
     things: BTreeMap<Key, Thing>,
+    /// What did not go when it should: only tried again at the end.
+    stubborn: BTreeSet<Key>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -252,6 +254,20 @@ impl Ledger {
             .collect()
     }
 
+    /// Those that were not tried to be removed yet.
+    pub(crate) fn fresh_things(&self) -> Vec<(Key, Thing)> {
+        let mut things = self.things();
+        let state = self.state();
+        things.retain(|(key, _)| !state.stubborn.contains(key));
+        things
+    }
+
+    /// All that is still there was tried.
+    pub(crate) fn tried(&self) {
+        let mut state = self.state();
+        state.stubborn = state.things.keys().cloned().collect();
+    }
+
     pub(crate) fn gone(&self, key: &Key) {
         self.state().things.remove(key);
     }
@@ -259,7 +275,8 @@ impl Ledger {
 
 impl State {
     fn note(&mut self, made: &Made) {
-        let Some(cluster) = made.cluster() else {
+        // For nobody nothing is made, and nobody could be initialised to remove it.
+        let Some(cluster) = made.cluster().filter(|of| !of.owner_id.is_empty()) else {
             return;
         };
         match made {

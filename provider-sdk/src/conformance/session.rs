@@ -7,12 +7,14 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes};
 use cloud_provider_api::v1alpha1 as pb;
 use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Request, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::call::{Exchange, Listed, Listing, Rpc};
@@ -120,9 +122,7 @@ impl Session {
         let mut grpc = self.grpc().await?;
         let codec = ProstCodec::<R, R::Response>::default();
         let call = grpc.unary(timed(request, deadline), path(R::PATH), codec);
-        bounded(deadline, call)
-            .await
-            .map(tonic::Response::into_inner)
+        bounded(deadline, call).await.map(Response::into_inner)
     }
 
     /// Reads a listing to its end, with the contract's deadline.
@@ -211,7 +211,7 @@ impl Session {
         let path = path("/cloudprovider.v1alpha1.ProviderService/WatchChanges");
         let call = grpc.server_streaming(Request::new(request), path, codec);
         // The answer's headers may come with the first message only.
-        call.await.map(tonic::Response::into_inner)
+        call.await.map(Response::into_inner)
     }
 
     /// Sends bytes as the message of a unary call, as they are; answers the bytes of the answer.
@@ -221,13 +221,36 @@ impl Session {
         message: Bytes,
         deadline: Duration,
     ) -> Result<Bytes, Status> {
-        let path = PathAndQuery::try_from(rpc_path.to_owned())
-            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let answer = self.raw_with(rpc_path, message, deadline, &[]).await;
+        answer.map(Response::into_inner)
+    }
+
+    /// The same with further metadata; answers the metadata too.
+    pub(crate) async fn raw_with(
+        &self,
+        rpc_path: &str,
+        message: Bytes,
+        deadline: Duration,
+        metadata: &[(&'static str, &'static str)],
+    ) -> Result<Response<Bytes>, Status> {
+        let path = path_of(rpc_path)?;
+        let mut request = timed(message, deadline);
+        for (key, value) in metadata {
+            let value = MetadataValue::from_static(value);
+            request.metadata_mut().insert(*key, value);
+        }
         let mut grpc = self.grpc().await?;
-        let call = grpc.unary(timed(message, deadline), path, RawCodec);
-        bounded(deadline, call)
-            .await
-            .map(tonic::Response::into_inner)
+        bounded(deadline, grpc.unary(request, path, RawCodec)).await
+    }
+
+    /// A call whose request never ends; it is cancelled with what is answered.
+    pub(crate) async fn half_open(&self, rpc_path: &str) -> Result<HalfOpen, Status> {
+        let path = path_of(rpc_path)?;
+        let mut grpc = self.grpc().await?;
+        Ok(HalfOpen(tokio::spawn(async move {
+            let request = Request::new(futures::stream::pending::<Bytes>());
+            let _ = grpc.client_streaming(request, path, RawCodec).await;
+        })))
     }
 
     async fn grpc(&self) -> Result<Grpc<Channel>, Status> {
@@ -262,6 +285,20 @@ async fn bounded<T>(
 
 fn path(path: &'static str) -> PathAndQuery {
     PathAndQuery::from_static(path)
+}
+
+fn path_of(path: &str) -> Result<PathAndQuery, Status> {
+    PathAndQuery::try_from(path.to_owned())
+        .map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// A call that is open for as long as this is held.
+pub(crate) struct HalfOpen(JoinHandle<()>);
+
+impl Drop for HalfOpen {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 fn innermost(error: &dyn std::error::Error) -> String {

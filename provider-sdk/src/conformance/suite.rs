@@ -11,7 +11,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use tokio::time::Instant;
 
 use super::check::{Check, Stop, Verdict, must};
-use super::cleanup::clean_up;
+use super::cleanup::{after_a_check, at_the_end};
 use super::config::Config;
 use super::hooks::Hooks;
 use super::ledger::Ledger;
@@ -128,14 +128,14 @@ pub async fn run(
         report.entries.push(entry);
         // Also where the check failed half-way. What does not go now is tried again at the end.
         tokio::select! {
-            _ = clean_up(&shared) => {}
+            () = after_a_check(&shared) => {}
             () = &mut interrupted => {
                 report.interrupted = true;
                 break;
             }
         }
     }
-    report.left = clean_up(&shared).await;
+    report.left = at_the_end(&shared).await;
     report.took = began.elapsed();
     Ok(report)
 }

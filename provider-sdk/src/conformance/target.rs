@@ -16,6 +16,8 @@ use super::check::{Stop, Verdict, cut};
 
 /// Where a command learns the endpoint; `{endpoint}` in its text is replaced too.
 pub(crate) const ENDPOINT_VARIABLE: &str = "CLOUD_PROVIDER_ENDPOINT";
+/// Stands in the environment of a provider that the suite starts, as a secret: no answer may hold it.
+pub(crate) const CANARY: &str = "conformance-canary-5f1d7c0e9b3a";
 /// How long a provider may take to serve.
 const START: Duration = Duration::from_mins(1);
 /// How long a killed process may take to be gone.
@@ -239,6 +241,7 @@ impl Started {
             .arg("-c")
             .arg(fill_in(&self.line, endpoint))
             .env(ENDPOINT_VARIABLE, endpoint)
+            .env("CLOUD_PROVIDER_CANARY_SECRET", CANARY)
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(file.try_clone().map_err(fault)?)

@@ -35,12 +35,18 @@ type ProviderServiceClient interface {
 	//
 	// PROV-1: It MUST make no call to the cloud and MUST answer before `Initialize`.
 	//
+	// PROV-10: The answer MUST keep the limits that its fields state, and MUST be the same for every caller and every process of one version and configuration, but for the `boot_id`.
+	//
 	// Deadline 10 s.
 	GetProviderInfo(ctx context.Context, in *GetProviderInfoRequest, opts ...grpc.CallOption) (*GetProviderInfoResponse, error)
 	// Says for which cluster the provider works from here on. Sent by the elected leader after every connect and reconnect, before any other call but
 	// GetProviderInfo and Probe.
 	//
 	// PROV-2: It MUST be idempotent; a repeated call with other values replaces the former.
+	//
+	// PROV-11: What is marked with one of `previous_owner_ids` MUST be OURS, for as long as these are the ones that were last sent.
+	//
+	// PROV-14: The answer MUST keep the limits that its fields state; a deadline hint is a positive time.
 	//
 	// PROV-3: It SHOULD verify the credentials against the cloud and answer CREDENTIALS where they are refused.
 	//
@@ -50,12 +56,16 @@ type ProviderServiceClient interface {
 	//
 	// PROV-4: It MUST answer before `Initialize`, MUST answer from memory (no call to the cloud is waited for), and MUST NOT be slowed by other calls.
 	//
+	// PROV-12: The answer MUST keep the limits that its fields state. After an Initialize that succeeded, and while the cloud works, the state SHOULD be READY.
+	//
 	// Deadline 5 s.
 	Probe(ctx context.Context, in *ProbeRequest, opts ...grpc.CallOption) (*ProbeResponse, error)
 	// Hints that something changed in the cloud; offered with `Capabilities.changes`.
 	//
 	// PROV-5: A hint is never more than a hint: losing one costs latency, never correctness. The provider MUST answer a resume token that it does not
 	// know with `resync`.
+	//
+	// PROV-13: A change SHOULD be hinted at within 30 s.
 	//
 	// PROV-6: The provider MUST end the stream, with status OK, when it shuts down. What it cannot do (NOT_INITIALIZED, for example) it says as `failed`, and then ends the stream.
 	//
@@ -130,12 +140,18 @@ type ProviderServiceServer interface {
 	//
 	// PROV-1: It MUST make no call to the cloud and MUST answer before `Initialize`.
 	//
+	// PROV-10: The answer MUST keep the limits that its fields state, and MUST be the same for every caller and every process of one version and configuration, but for the `boot_id`.
+	//
 	// Deadline 10 s.
 	GetProviderInfo(context.Context, *GetProviderInfoRequest) (*GetProviderInfoResponse, error)
 	// Says for which cluster the provider works from here on. Sent by the elected leader after every connect and reconnect, before any other call but
 	// GetProviderInfo and Probe.
 	//
 	// PROV-2: It MUST be idempotent; a repeated call with other values replaces the former.
+	//
+	// PROV-11: What is marked with one of `previous_owner_ids` MUST be OURS, for as long as these are the ones that were last sent.
+	//
+	// PROV-14: The answer MUST keep the limits that its fields state; a deadline hint is a positive time.
 	//
 	// PROV-3: It SHOULD verify the credentials against the cloud and answer CREDENTIALS where they are refused.
 	//
@@ -145,12 +161,16 @@ type ProviderServiceServer interface {
 	//
 	// PROV-4: It MUST answer before `Initialize`, MUST answer from memory (no call to the cloud is waited for), and MUST NOT be slowed by other calls.
 	//
+	// PROV-12: The answer MUST keep the limits that its fields state. After an Initialize that succeeded, and while the cloud works, the state SHOULD be READY.
+	//
 	// Deadline 5 s.
 	Probe(context.Context, *ProbeRequest) (*ProbeResponse, error)
 	// Hints that something changed in the cloud; offered with `Capabilities.changes`.
 	//
 	// PROV-5: A hint is never more than a hint: losing one costs latency, never correctness. The provider MUST answer a resume token that it does not
 	// know with `resync`.
+	//
+	// PROV-13: A change SHOULD be hinted at within 30 s.
 	//
 	// PROV-6: The provider MUST end the stream, with status OK, when it shuts down. What it cannot do (NOT_INITIALIZED, for example) it says as `failed`, and then ends the stream.
 	//

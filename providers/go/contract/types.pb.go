@@ -49,6 +49,11 @@
 // to 5 s, for ever; a new `boot_id` tells it that another process answers. It asks Probe every 10 s, and after two Probes without an answer it
 // gives the connection up. Meanwhile its controllers pause; nothing is concluded from the silence.
 //
+// CORE-17: On SIGTERM a provider MUST accept no further connection, let the calls in flight end for up to 20 s (streams of hints end at once, PROV-6), and exit; a
+// connection without a call, and a call whose request never ends, MUST NOT keep it longer.
+//
+// CORE-18: What a provider keeps SHOULD NOT grow with the number of calls and connections that it has served.
+//
 // Limits
 //
 // CORE-11: Names are at most 253 bytes, provider IDs and handles at most 1,024 bytes, messages and reasons at most 1,024 bytes. A reply past a

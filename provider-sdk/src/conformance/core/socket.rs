@@ -1,0 +1,186 @@
+//! Where the socket lies, and who may replace it (CORE-2).
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Component, Path};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as pb;
+use tokio::net::UnixStream;
+
+use super::super::check::{Check, Need, Stop, Verdict, check, must};
+use super::super::run::Run;
+
+/// How long a second process may look before it gives up.
+const SECOND: Duration = Duration::from_secs(15);
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        check!(
+            "core/socket-has-mode-0660",
+            ["CORE-2"],
+            "the socket has mode 0660",
+            mode_of_socket
+        ),
+        check!(
+            "core/directory-has-mode-0750",
+            ["CORE-2"],
+            "the socket's directory has mode 0750",
+            mode_of_directory
+        ),
+        check!(
+            "core/directory-is-made-with-mode-0750",
+            ["CORE-2"],
+            "a directory that is missing is made by the provider, with mode 0750",
+            [Need::Command],
+            directory_is_made
+        ),
+        check!(
+            "core/no-symlink-in-the-path",
+            ["CORE-2"],
+            "no part of the socket's path is a symbolic link, and the path has at most 107 bytes",
+            no_symlinks
+        ),
+        check!(
+            "core/stale-socket-is-taken-over",
+            ["CORE-2", "CORE-6"],
+            "after kill -9 a new process takes the socket's file over, on which nobody answers",
+            [Need::Command],
+            stale_socket
+        ),
+        check!(
+            "core/second-process-leaves-a-living-socket-alone",
+            ["CORE-2"],
+            "a second process on the same endpoint does not take the socket from one that answers",
+            [Need::Command],
+            second_process
+        ),
+    ]
+}
+
+fn metadata(path: &Path) -> Verdict<std::fs::Metadata> {
+    std::fs::symlink_metadata(path).map_err(|error| {
+        Stop::failed(
+            "CORE-2",
+            format_args!("stat {}", path.display()),
+            "it is there",
+            error,
+        )
+    })
+}
+
+fn mode(path: &Path, expected: u32) -> Verdict {
+    let mode = metadata(path)?.mode() & 0o7777;
+    must(
+        mode == expected,
+        "CORE-2",
+        format_args!("stat {}", path.display()),
+        format_args!("mode {expected:04o}"),
+        format_args!("mode {mode:04o}"),
+    )
+}
+
+async fn mode_of_socket(run: &Run) -> Verdict {
+    let path = run.target().path();
+    must(
+        metadata(path)?.file_type().is_socket(),
+        "CORE-2",
+        format_args!("stat {}", path.display()),
+        "a Unix socket",
+        "something else",
+    )?;
+    mode(path, 0o660)
+}
+
+async fn mode_of_directory(run: &Run) -> Verdict {
+    mode(directory(run)?, 0o750)
+}
+
+fn directory(run: &Run) -> Verdict<&Path> {
+    let path = run.target().path();
+    path.parent()
+        .ok_or_else(|| Stop::failed("CORE-2", path.display(), "a directory of its own", "none"))
+}
+
+async fn directory_is_made(run: &Run) -> Verdict {
+    let directory = directory(run)?.to_owned();
+    run.target().kill().await?;
+    std::fs::remove_dir_all(&directory)
+        .map_err(|error| Stop::not_set_up(format!("{}: {error}", directory.display())))?;
+    run.target().revive().await?;
+    mode(&directory, 0o750)?;
+    mode(run.target().path(), 0o660)
+}
+
+async fn no_symlinks(run: &Run) -> Verdict {
+    let path = run.target().path();
+    let length = path.as_os_str().len();
+    must(
+        length <= 107,
+        "CORE-2",
+        path.display(),
+        "at most 107 bytes",
+        format_args!("{length} bytes"),
+    )?;
+    let parts = path.ancestors().filter(|part| {
+        part.components()
+            .any(|of| matches!(of, Component::Normal(_)))
+    });
+    for part in parts {
+        must(
+            !metadata(part)?.is_symlink(),
+            "CORE-2",
+            format_args!("stat {}", part.display()),
+            "no symbolic link in the socket's path",
+            "a symbolic link",
+        )?;
+    }
+    Ok(())
+}
+
+async fn stale_socket(run: &Run) -> Verdict {
+    let path = run.target().path();
+    for _ in 0..2 {
+        run.target().kill().await?;
+        // Whoever dies by SIGKILL leaves it behind; one that does not is helped to a stale one.
+        if !path.exists() {
+            let planted = std::os::unix::net::UnixListener::bind(path);
+            drop(planted.map_err(|error| Stop::not_set_up(error.to_string()))?);
+        }
+        run.target().revive().await?;
+        let session = run.session().await?;
+        session.call(pb::ProbeRequest::default()).await.answer()?;
+    }
+    mode(path, 0o660)
+}
+
+async fn second_process(run: &Run) -> Verdict {
+    let session = run.connect().await?;
+    let before = session.call(pb::ProbeRequest::default()).await;
+    let boot_id = before.answer()?.boot_id.clone();
+    let mut second = run.target().second()?;
+    // It may wait for a while before it gives up; one that goes on serving elsewhere does no harm either.
+    let ended = second.ended(SECOND).await;
+    let words = second.last_words();
+    drop(second);
+    let fresh = run.connect().await?;
+    let after = fresh.call(pb::ProbeRequest::default()).await;
+    let came = after.answer()?.boot_id.clone();
+    must(
+        came == boot_id,
+        "CORE-2",
+        "a second process was started on the endpoint while the first one served",
+        format_args!("a new connection still reaches the first process, boot_id {boot_id}"),
+        format_args!("boot_id {came}; the second process ended with {ended:?}: {words}"),
+    )?;
+    UnixStream::connect(run.target().path())
+        .await
+        .map(|_| ())
+        .map_err(|error| {
+            Stop::failed(
+                "CORE-2",
+                "a new connection",
+                "the first process serves",
+                error,
+            )
+        })
+}

@@ -1,0 +1,284 @@
+//! Older and newer controllers (CORE-13).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use cloud_provider_api::v1alpha1 as pb;
+use pb::lookup_instance_result::Outcome;
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
+
+use super::super::call::{Answer, Rpc, shown};
+use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
+use super::super::run::Run;
+use super::super::session::Session;
+use super::tour;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        check!(
+            "core/an-older-controller-is-answered",
+            ["CORE-13"],
+            "a controller of minor 0 is told who the provider is, whatever its own minor",
+            |run| of_minor(run, 0)
+        ),
+        check!(
+            "core/a-newer-controller-is-answered",
+            ["CORE-13"],
+            "a controller of a much later minor is told the same",
+            |run| of_minor(run, 1_000)
+        ),
+        check!(
+            "core/minors-are-honest",
+            ["CORE-13", "PROV-10"],
+            "min_controller_minor is not above contract_minor",
+            minors
+        ),
+        check!(
+            "core/unknown-fields-of-the-handshake-are-ignored",
+            ["CORE-13"],
+            "unknown fields in GetProviderInfo, Probe and Initialize are ignored",
+            handshake
+        ),
+        check!(
+            "core/unknown-fields-of-lookups-are-ignored",
+            ["CORE-13"],
+            "unknown fields in LookupInstances, its cluster and its Nodes are ignored",
+            [Need::Instances],
+            lookup
+        ),
+        check!(
+            "core/unknown-fields-of-load-balancers-are-ignored",
+            ["CORE-13"],
+            "unknown fields in GetLoadBalancer and its Service are ignored",
+            [Need::LoadBalancers],
+            load_balancer
+        ),
+        check!(
+            "core/unknown-fields-of-volumes-are-ignored",
+            ["CORE-13"],
+            "unknown fields in GetVolumeLabels and its volume are ignored",
+            [Need::Volumes],
+            volume
+        ),
+        check!(
+            "core/unknown-facets-are-ignored",
+            ["CORE-13"],
+            "facets of a later minor are ignored, the known ones beside them answered",
+            [Need::Instances],
+            facets
+        ),
+        check!(
+            "core/zero-enums-are-never-sent",
+            ["CORE-13"],
+            "features and field groups hold no UNSPECIFIED, ProbeState is none",
+            no_zero
+        ),
+    ]
+}
+
+async fn of_minor(run: &Run, contract_minor: u32) -> Verdict {
+    let session = run.connect().await?;
+    let request = pb::GetProviderInfoRequest {
+        controller_version: "0.0.1-conformance".into(),
+        contract_minor,
+    };
+    let asked = session.call(request).await;
+    let info = asked.answer()?;
+    asked.must(
+        info.contract_minor == run.info().contract_minor
+            && info.provider_name == run.info().provider_name,
+        "CORE-13",
+        "the same provider_name and contract_minor for every controller",
+    )?;
+    // It goes on as with every other controller.
+    run.session().await.map(|_| ())
+}
+
+async fn minors(run: &Run) -> Verdict {
+    let info = run.info();
+    must(
+        info.min_controller_minor <= info.contract_minor,
+        "CORE-13",
+        "GetProviderInfo",
+        format_args!(
+            "min_controller_minor of at most contract_minor, which is {}",
+            info.contract_minor
+        ),
+        format_args!("min_controller_minor {}", info.min_controller_minor),
+    )
+}
+
+/// Fields of each wire type that no minor has.
+fn unknown_fields() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_key(1_001, WireType::Varint, &mut bytes);
+    encode_varint(u64::MAX, &mut bytes);
+    encode_key(1_002, WireType::LengthDelimited, &mut bytes);
+    encode_varint(5, &mut bytes);
+    bytes.extend(b"later");
+    encode_key(1_003, WireType::SixtyFourBit, &mut bytes);
+    bytes.extend([7; 8]);
+    encode_key(536_870_911, WireType::ThirtyTwoBit, &mut bytes);
+    bytes.extend([7; 4]);
+    bytes
+}
+
+/// A message field with unknown fields in it; protobuf merges it with the one that stands there.
+fn nested(field: u32, inner: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_key(field, WireType::LengthDelimited, &mut bytes);
+    encode_varint(inner.len() as u64, &mut bytes);
+    bytes.extend(inner);
+    bytes
+}
+
+async fn with_unknown<R: Rpc>(
+    session: &Session,
+    mut message: Vec<u8>,
+    more: &[u32],
+) -> Verdict<R::Response> {
+    for field in more {
+        message.extend(nested(*field, &unknown_fields()));
+    }
+    message.extend(unknown_fields());
+    let sent = format!(
+        "{} with unknown fields in it{}",
+        R::NAME,
+        if more.is_empty() {
+            ""
+        } else {
+            " and in its messages"
+        }
+    );
+    let answer = session.raw(R::PATH, Bytes::from(message), PATIENCE).await;
+    let answer = answer.map_err(|status| {
+        Stop::failed(
+            "CORE-13",
+            &sent,
+            "the same answer as without them",
+            shown(&status),
+        )
+    })?;
+    R::Response::decode(answer)
+        .map_err(|error| Stop::failed("CORE-13", &sent, "an answer that can be read", error))
+}
+
+fn no_failure<T: Answer>(answer: &T, what: &str) -> Verdict {
+    must(
+        answer.failed().is_none() && answer.says_something(),
+        "CORE-13",
+        format_args!("{what} with unknown fields in it"),
+        "the same answer as without them",
+        format_args!("{answer:?}"),
+    )
+}
+
+async fn handshake(run: &Run) -> Verdict {
+    let session = run.connect().await?;
+    let info: pb::GetProviderInfoResponse =
+        with_unknown::<pb::GetProviderInfoRequest>(&session, Vec::new(), &[]).await?;
+    must_equal(
+        &info.boot_id,
+        &session
+            .call(pb::ProbeRequest::default())
+            .await
+            .answer()?
+            .boot_id,
+        "CORE-13",
+        "GetProviderInfo with unknown fields",
+    )?;
+    with_unknown::<pb::ProbeRequest>(&session, Vec::new(), &[]).await?;
+    let request = tour::encoded(&session, pb::InitializeRequest::default());
+    let initialized = with_unknown::<pb::InitializeRequest>(&session, request, &[1]).await?;
+    no_failure(&initialized, "Initialize")
+}
+
+async fn lookup(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let plain = tour::lookup(run);
+    // A second Node that has a name behind its unknown fields.
+    let mut node = unknown_fields();
+    node.extend(run.node("later").encode_to_vec());
+    let mut message = tour::encoded(&session, plain);
+    message.extend(nested(2, &node));
+    let answer = with_unknown::<pb::LookupInstancesRequest>(&session, message, &[1]).await?;
+    no_failure(&answer, "LookupInstances")?;
+    must_equal(
+        &answer.results.len(),
+        &2,
+        "CORE-13",
+        "LookupInstances for 2 Nodes with unknown fields in each message",
+    )
+}
+
+async fn load_balancer(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let message = tour::encoded(&session, tour::get_load_balancer(run));
+    let answer = with_unknown::<pb::GetLoadBalancerRequest>(&session, message, &[1, 2]).await?;
+    no_failure(&answer, "GetLoadBalancer")
+}
+
+async fn volume(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let plain = session.call(tour::volume(run)).await;
+    let message = tour::encoded(&session, tour::volume(run));
+    let answer = with_unknown::<pb::GetVolumeLabelsRequest>(&session, message, &[1, 2]).await?;
+    let code = |answer: &pb::GetVolumeLabelsResponse| answer.failed().map(pb::Failure::code);
+    must_equal(
+        &code(&answer),
+        &code(plain.answer()?),
+        "CORE-13",
+        "GetVolumeLabels with unknown fields",
+    )
+}
+
+async fn facets(run: &Run) -> Verdict {
+    let known = run.instances(1).await?;
+    let session = run.session().await?;
+    let asked = session
+        .call(pb::LookupInstancesRequest {
+            nodes: vec![Run::node_of(&known[0])],
+            facets: vec![77, pb::InstanceFacet::Metadata.into(), 0],
+            ..Default::default()
+        })
+        .await;
+    let found = asked.success("CORE-13")?.results.iter().any(|result| {
+        matches!(&result.outcome, Some(Outcome::Found(found)) if found.provider_id.is_some())
+    });
+    asked.must(
+        found,
+        "CORE-13",
+        "the instance with its METADATA: other facets are ignored",
+    )
+}
+
+async fn no_zero(run: &Run) -> Verdict {
+    let info = run.info();
+    let groups = info
+        .node_projection
+        .clone()
+        .unwrap_or_default()
+        .field_groups;
+    let features = run
+        .capabilities()
+        .load_balancers
+        .unwrap_or_default()
+        .features;
+    must(
+        !groups.contains(&0) && !features.contains(&0),
+        "CORE-13",
+        "GetProviderInfo",
+        "no UNSPECIFIED in node_projection.field_groups and load_balancers.features",
+        format_args!("field_groups {groups:?}, features {features:?}"),
+    )?;
+    let probe = run.connect().await?.call(pb::ProbeRequest::default()).await;
+    let state = probe.answer()?.state;
+    probe.must(
+        (1..=4).contains(&state),
+        "CORE-13",
+        "a ProbeState of this minor, not UNSPECIFIED",
+    )
+}

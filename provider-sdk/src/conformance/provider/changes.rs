@@ -1,0 +1,390 @@
+//! WatchChanges.
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
+use pb::watch_changes_response::Change;
+use tokio::time::timeout;
+use tonic::{Status, Streaming};
+
+use super::super::call::shown;
+use super::super::check::{Check, Need, Stop, Verdict, check, must};
+use super::super::config::KnownInstance;
+use super::super::hooks::Hook;
+use super::super::run::Run;
+use super::super::session::Session;
+
+/// How long a change may take to be hinted (PROV-13), and what a loaded machine adds.
+const HINT: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long nothing must come for "it is open".
+const QUIET: Duration = Duration::from_millis(500);
+const HINTS: [Need; 2] = [Need::Changes, Need::Hook(Hook::InstanceAdd)];
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        check!(
+            "provider/watch-with-an-unknown-token-resyncs",
+            ["PROV-5"],
+            "an unknown resume token is answered with `resync`",
+            [Need::Changes],
+            |run| unknown_token(run, "no-such-token".into())
+        ),
+        check!(
+            "provider/watch-with-a-long-token-resyncs",
+            ["PROV-5", "CORE-11"],
+            "a resume token of 1,024 bytes that nobody gave out is answered with `resync`",
+            [Need::Changes],
+            |run| unknown_token(run, "x".repeat(1_024))
+        ),
+        check!(
+            "provider/watch-with-a-token-of-a-former-process-resyncs-or-resumes",
+            ["PROV-5"],
+            "a token of a former process is resumed or answered with `resync`, not with a failure",
+            [HINTS[0], HINTS[1], Need::Command],
+            former_token
+        ),
+        check!(
+            "provider/watch-stays-open",
+            ["PROV-6"],
+            "WatchChanges without a token stays open and says nothing while nothing changes but `resync`",
+            [Need::Changes],
+            stays_open
+        ),
+        check!(
+            "provider/watch-hints-at-a-new-instance",
+            ["PROV-13", "PROV-5"],
+            "a new instance is hinted at",
+            [HINTS[0], HINTS[1]],
+            |run| hinted(run, None)
+        ),
+        check!(
+            "provider/watch-hints-at-a-removed-instance",
+            ["PROV-13", "PROV-5"],
+            "an instance that goes is hinted at",
+            [HINTS[0], HINTS[1], Need::Hook(Hook::InstanceRemove)],
+            |run| hinted(run, Some(Hook::InstanceRemove))
+        ),
+        check!(
+            "provider/watch-hints-at-a-stopped-instance",
+            ["PROV-13", "PROV-5"],
+            "an instance that is shut down is hinted at",
+            [
+                HINTS[0],
+                HINTS[1],
+                Need::PowerState,
+                Need::Hook(Hook::InstanceStop)
+            ],
+            |run| hinted(run, Some(Hook::InstanceStop))
+        ),
+        check!(
+            "provider/watch-resumes-after-its-token",
+            ["PROV-5", "PROV-13"],
+            "what changed while nobody watched is hinted at after the token, or `resync` comes",
+            [HINTS[0], HINTS[1]],
+            resumes
+        ),
+        check!(
+            "provider/watch-before-initialize-fails-in-the-stream",
+            ["PROV-6", "CORE-10"],
+            "WatchChanges for another owner is `failed` with NOT_INITIALIZED in the stream, which then ends with OK",
+            [Need::Changes],
+            another_owner
+        ),
+        check!(
+            "provider/watch-of-a-new-process-fails-in-the-stream",
+            ["PROV-6", "CORE-10"],
+            "WatchChanges before Initialize is `failed` with NOT_INITIALIZED in the stream, which then ends with OK",
+            [Need::Changes, Need::Command],
+            new_process
+        ),
+        check!(
+            "provider/watch-ends-with-ok-at-shutdown",
+            ["PROV-6", "CORE-17"],
+            "open streams end with status OK at SIGTERM, and the process ends",
+            [Need::Changes, Need::Command],
+            shutdown
+        ),
+        check!(
+            "provider/watchers-do-not-disturb-each-other",
+            ["PROV-5", "CORE-6"],
+            "of 16 watchers 8 go away; the other 8 still get the hint",
+            [HINTS[0], HINTS[1]],
+            many
+        ),
+        check!(
+            "provider/watch-tokens-keep-their-limit",
+            ["CORE-11", "PROV-5"],
+            "resume tokens have 1 to 1,024 bytes, and each message says what changed",
+            [HINTS[0], HINTS[1]],
+            tokens
+        ),
+    ]
+}
+
+struct Watch {
+    stream: Streaming<pb::WatchChangesResponse>,
+    sent: String,
+}
+
+async fn watch(session: &Session, resume_token: &str) -> Verdict<Watch> {
+    let request = pb::WatchChangesRequest {
+        cluster: Some(session.cluster().clone()),
+        resume_token: resume_token.into(),
+    };
+    let sent = super::super::check::cut(&format_args!("WatchChanges {request:?}"));
+    let opened = timeout(PATIENCE, session.watch(request)).await;
+    match opened {
+        Ok(Ok(stream)) => Ok(Watch { stream, sent }),
+        Ok(Err(status)) => Err(Stop::failed(
+            "PROV-6",
+            sent,
+            "a stream: what it cannot do it says as `failed`",
+            shown(&status),
+        )),
+        Err(_) => Err(Stop::failed(
+            "PROV-6",
+            sent,
+            "the headers of the stream at once",
+            format_args!("nothing within {PATIENCE:?}"),
+        )),
+    }
+}
+
+impl Watch {
+    async fn next(
+        &mut self,
+        patience: Duration,
+    ) -> Verdict<Option<Result<pb::WatchChangesResponse, Status>>> {
+        match timeout(patience, self.stream.message()).await {
+            Ok(Ok(Some(hint))) => Ok(Some(Ok(hint))),
+            Ok(Err(status)) => Ok(Some(Err(status))),
+            Ok(Ok(None)) => Ok(None),
+            Err(_) => Err(Stop::failed(
+                "PROV-13",
+                &self.sent,
+                "something",
+                format_args!("nothing within {patience:?}"),
+            )),
+        }
+    }
+
+    /// Reads until a hint that this instance, or everything, may have changed.
+    async fn hint_of(&mut self, instance: &KnownInstance) -> Verdict<pb::WatchChangesResponse> {
+        let provider_id = instance.provider_id.as_deref().unwrap_or_default();
+        let found = timeout(HINT, async {
+            loop {
+                match self.stream.message().await {
+                    Ok(Some(hint)) => match &hint.change {
+                        Some(Change::Resync(_)) => return Ok(hint),
+                        Some(Change::Instance(of))
+                            if of.provider_id == provider_id || of.node_name == instance.name =>
+                        {
+                            return Ok(hint);
+                        }
+                        Some(Change::Failed(_)) | None => return Err(format!("{hint:?}")),
+                        Some(_) => {}
+                    },
+                    Ok(None) => return Err("the end of the stream".to_owned()),
+                    Err(status) => return Err(shown(&status)),
+                }
+            }
+        });
+        let expected = format!(
+            "a hint at {} {provider_id}, or `resync`, within {HINT:?}",
+            instance.name
+        );
+        match found.await {
+            Ok(Ok(hint)) => Ok(hint),
+            Ok(Err(came)) => Err(Stop::failed("PROV-13", &self.sent, expected, came)),
+            Err(_) => Err(Stop::failed(
+                "PROV-13",
+                &self.sent,
+                expected,
+                "nothing of that kind",
+            )),
+        }
+    }
+
+    /// That the stream ends now, with status OK.
+    async fn ends(&mut self, rule: &str) -> Verdict {
+        let came = loop {
+            match timeout(PATIENCE, self.stream.message()).await {
+                Ok(Ok(None)) => return Ok(()),
+                // Hints that were on their way.
+                Ok(Ok(Some(hint))) if !matches!(hint.change, Some(Change::Failed(_))) => {}
+                Ok(Ok(Some(hint))) => break format!("{hint:?}"),
+                Ok(Err(status)) => break shown(&status),
+                Err(_) => break format!("it is still open after {PATIENCE:?}"),
+            }
+        };
+        Err(Stop::failed(
+            rule,
+            &self.sent,
+            "the stream ends with gRPC status OK",
+            came,
+        ))
+    }
+}
+
+async fn unknown_token(run: &Run, token: String) -> Verdict {
+    let session = run.session().await?;
+    let mut watch = watch(&session, &token).await?;
+    let first = watch.next(PATIENCE).await?;
+    let resync = matches!(&first, Some(Ok(hint)) if matches!(hint.change, Some(Change::Resync(_))));
+    must(
+        resync,
+        "PROV-5",
+        &watch.sent,
+        "`resync` as the first message",
+        format_args!("{first:?}"),
+    )
+}
+
+async fn former_token(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let mut former = watch(&session, "").await?;
+    settle(&mut former).await;
+    let instance = run.add_instance("hint").await?;
+    let token = former.hint_of(&instance).await?.resume_token;
+    run.target().restart().await?;
+    let session = run.session().await?;
+    let mut watch = watch(&session, &token).await?;
+    let next = run.add_instance("hint").await?;
+    watch.hint_of(&next).await.map(|_| ())
+}
+
+/// Lets a stream begin: what it says at its beginning, if anything, is read.
+async fn settle(watch: &mut Watch) {
+    while let Ok(Ok(Some(_))) = timeout(QUIET, watch.stream.message()).await {}
+}
+
+async fn stays_open(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let mut watch = watch(&session, "").await?;
+    let until = tokio::time::Instant::now() + QUIET * 3;
+    loop {
+        match tokio::time::timeout_at(until, watch.stream.message()).await {
+            Err(_) => return Ok(()),
+            // Others may change the cloud meanwhile.
+            Ok(Ok(Some(hint))) if !matches!(hint.change, Some(Change::Failed(_)) | None) => {}
+            Ok(came) => {
+                return Err(Stop::failed(
+                    "PROV-6",
+                    &watch.sent,
+                    "a stream that stays open",
+                    format_args!("{came:?}"),
+                ));
+            }
+        }
+    }
+}
+
+async fn hinted(run: &Run, change: Option<Hook>) -> Verdict {
+    let session = run.session().await?;
+    let before = match change {
+        Some(_) => Some(run.add_instance("hint").await?),
+        None => None,
+    };
+    let mut watch = watch(&session, "").await?;
+    settle(&mut watch).await;
+    let instance = match (change, before) {
+        (Some(change), Some(instance)) => {
+            run.change_instance(change, &instance).await?;
+            instance
+        }
+        _ => run.add_instance("hint").await?,
+    };
+    watch.hint_of(&instance).await.map(|_| ())
+}
+
+async fn resumes(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let mut first = watch(&session, "").await?;
+    settle(&mut first).await;
+    let instance = run.add_instance("hint").await?;
+    let token = first.hint_of(&instance).await?.resume_token;
+    drop(first);
+    let missed = run.add_instance("missed").await?;
+    let mut again = watch(&session, &token).await?;
+    again.hint_of(&missed).await.map(|_| ())
+}
+
+async fn refused(session: &Session) -> Verdict {
+    let mut watch = watch(session, "").await?;
+    let first = watch.next(PATIENCE).await?;
+    let failed = matches!(&first, Some(Ok(hint))
+        if matches!(&hint.change, Some(Change::Failed(failure)) if failure.code() == FailureCode::NotInitialized));
+    must(
+        failed,
+        "PROV-6",
+        &watch.sent,
+        "`failed` with NOT_INITIALIZED in the stream",
+        format_args!("{first:?}"),
+    )?;
+    watch.ends("PROV-6").await
+}
+
+async fn another_owner(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    refused(&session.speaking_for(run.other_cluster("stranger"))).await
+}
+
+async fn new_process(run: &Run) -> Verdict {
+    run.target().restart().await?;
+    refused(&run.connect().await?).await
+}
+
+async fn shutdown(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let mut watches = Vec::new();
+    for _ in 0..3 {
+        let mut one = watch(&session, "").await?;
+        settle(&mut one).await;
+        watches.push(one);
+    }
+    run.target().send_term().await?;
+    for watch in &mut watches {
+        watch.ends("PROV-6").await?;
+    }
+    let ended = run.target().wait(PATIENCE * 2).await?;
+    must(
+        ended.is_some(),
+        "CORE-17",
+        "SIGTERM with three open WatchChanges",
+        "the process ends",
+        "it still runs",
+    )
+}
+
+async fn many(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let mut watches = Vec::new();
+    for _ in 0..16 {
+        watches.push(watch(&session, "").await?);
+    }
+    for one in &mut watches {
+        let _ = timeout(Duration::from_millis(50), one.stream.message()).await;
+    }
+    watches.truncate(8);
+    let instance = run.add_instance("hint").await?;
+    for one in &mut watches {
+        one.hint_of(&instance).await?;
+    }
+    Ok(())
+}
+
+async fn tokens(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let mut watch = watch(&session, "").await?;
+    settle(&mut watch).await;
+    let instance = run.add_instance("hint").await?;
+    let hint = watch.hint_of(&instance).await?;
+    must(
+        (1..=1_024).contains(&hint.resume_token.len()),
+        "CORE-11",
+        &watch.sent,
+        "a resume_token of 1 to 1,024 bytes",
+        format_args!("{hint:?}"),
+    )
+}

@@ -1,0 +1,326 @@
+//! Initialize.
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
+use futures::future::join_all;
+use pb::initialize_response::Outcome;
+
+use super::super::call::Exchange;
+use super::super::check::{Check, Need, Verdict, check, must, must_equal};
+use super::super::core::tour::ensure;
+use super::super::hooks::Hook;
+use super::super::run::Run;
+use super::super::session::Session;
+
+const FAIL: Need = Need::Hook(Hook::CloudFail);
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        check!(
+            "provider/initialize-is-repeated",
+            ["PROV-2", "CORE-6"],
+            "Initialize ten times on several connections answers the same each time",
+            repeated
+        ),
+        check!(
+            "provider/initialize-at-once",
+            ["PROV-2", "CORE-6"],
+            "16 Initialize at once for the same cluster all succeed",
+            at_once
+        ),
+        check!(
+            "provider/initialize-with-other-values-replaces",
+            ["PROV-2", "CORE-10"],
+            "after Initialize for another owner the former one is NOT_INITIALIZED, and the other way round",
+            [Need::Instances],
+            replaces
+        ),
+        check!(
+            "provider/initialize-needs-no-optional-field",
+            ["PROV-2"],
+            "Initialize without previous owners, Pod CIDRs and version succeeds",
+            bare
+        ),
+        check!(
+            "provider/initialize-takes-many-values",
+            ["PROV-2"],
+            "100 previous owner IDs and dual-stack Pod CIDRs are accepted",
+            many_values
+        ),
+        check!(
+            "provider/a-previous-owners-load-balancer-is-ours",
+            ["PROV-11", "LB-2"],
+            "what is marked with a previous owner ID is OURS, and FOREIGN or unseen without it",
+            [Need::LoadBalancers],
+            previous_owner
+        ),
+        check!(
+            "provider/previous-owners-are-replaced",
+            ["PROV-2", "PROV-11"],
+            "a repeated Initialize without previous owners takes them back",
+            [Need::LoadBalancers],
+            previous_replaced
+        ),
+        check!(
+            "provider/refused-credentials-fail-initialize",
+            ["PROV-3", "CORE-15"],
+            "Initialize answers CREDENTIALS where the cloud refuses them",
+            [FAIL],
+            |run| fails(run, "CREDENTIALS", FailureCode::Credentials)
+        ),
+        check!(
+            "provider/an-unavailable-cloud-fails-initialize-in-the-body",
+            ["PROV-3", "CORE-4"],
+            "Initialize of a cloud that is down fails in the body with UNAVAILABLE, or succeeds",
+            [FAIL],
+            |run| fails(run, "UNAVAILABLE", FailureCode::Unavailable)
+        ),
+        check!(
+            "provider/initialize-succeeds-after-it-failed",
+            ["PROV-2", "CORE-10"],
+            "after a failed Initialize the next one succeeds, in the same process",
+            [FAIL],
+            after_failure
+        ),
+        check!(
+            "provider/cloud-scope-is-stated",
+            ["PROV-9", "PROV-14"],
+            "cloud_scope has 1 to 253 bytes",
+            scope_stated
+        ),
+        check!(
+            "provider/cloud-scope-is-the-same-for-every-owner",
+            ["PROV-9"],
+            "cloud_scope depends on the credentials alone, not on the cluster",
+            scope_of_owners
+        ),
+        check!(
+            "provider/cloud-scope-outlives-the-process",
+            ["PROV-9"],
+            "cloud_scope is the same after each restart",
+            [Need::Command],
+            scope_after_restart
+        ),
+        check!(
+            "provider/deadline-hints-are-sensible",
+            ["PROV-14"],
+            "deadline hints, where there are some, are positive times",
+            hints
+        ),
+    ]
+}
+
+fn initialized(asked: &Exchange<pb::InitializeResponse>) -> Verdict<&pb::Initialized> {
+    match &asked.success("PROV-2")?.outcome {
+        Some(Outcome::Initialized(initialized)) => Ok(initialized),
+        _ => Err(asked.broke("PROV-2", "`initialized`")),
+    }
+}
+
+async fn initialize(session: &Session) -> Verdict<pb::Initialized> {
+    initialized(&session.call(pb::InitializeRequest::default()).await).cloned()
+}
+
+async fn repeated(run: &Run) -> Verdict {
+    let expected = initialize(&run.connect().await?).await?;
+    for _ in 0..3 {
+        let session = run.connect().await?;
+        for _ in 0..3 {
+            must_equal(
+                &initialize(&session).await?,
+                &expected,
+                "PROV-2",
+                "Initialize again for the same cluster",
+            )?;
+        }
+    }
+    Ok(())
+}
+
+async fn at_once(run: &Run) -> Verdict {
+    let session = run.connect().await?;
+    let calls: Vec<_> = (0..16).map(|_| initialize(&session)).collect();
+    let told: Vec<_> = join_all(calls).await.into_iter().collect::<Verdict<_>>()?;
+    told.iter()
+        .try_for_each(|one| must_equal(one, &told[0], "PROV-2", "16 Initialize at once"))
+}
+
+async fn lookup(run: &Run, session: &Session) -> Exchange<pb::LookupInstancesResponse> {
+    session
+        .call(pb::LookupInstancesRequest {
+            nodes: vec![run.node("whose")],
+            facets: vec![pb::InstanceFacet::Existence.into()],
+            ..Default::default()
+        })
+        .await
+}
+
+async fn replaces(run: &Run) -> Verdict {
+    let first = run.session().await?;
+    let second = first.speaking_for(run.other_cluster("b"));
+    for (now, former) in [(&second, &first), (&first, &second)] {
+        initialize(now).await?;
+        lookup(run, now).await.success("PROV-2")?;
+        lookup(run, former)
+            .await
+            .failure("CORE-10", &[FailureCode::NotInitialized])?;
+    }
+    Ok(())
+}
+
+async fn bare(run: &Run) -> Verdict {
+    initialize(&run.connect().await?).await.map(|_| ())
+}
+
+async fn many_values(run: &Run) -> Verdict {
+    let session = run.connect().await?;
+    let former = run.other_cluster("former").owner_id;
+    let asked = session
+        .call(pb::InitializeRequest {
+            cluster: None,
+            previous_owner_ids: (0..100)
+                .map(|number| format!("{former}-{number}"))
+                .collect(),
+            cluster_cidrs: vec!["100.64.0.0/10".into(), "fd00:64::/48".into()],
+            kubernetes_version: "v1.36.3+vendor.1".into(),
+        })
+        .await;
+    initialized(&asked).map(|_| ())
+}
+
+/// What the cloud says of the Service's load balancer to this session's cluster.
+async fn ownership(
+    session: &Session,
+    service: &pb::ServiceView,
+) -> Verdict<(Exchange<pb::GetLoadBalancerResponse>, pb::Ownership)> {
+    let asked = session
+        .call(pb::GetLoadBalancerRequest {
+            service: Some(service.clone()),
+            ..Default::default()
+        })
+        .await;
+    let ownership = match &asked.answer()?.outcome {
+        Some(pb::get_load_balancer_response::Outcome::Found(found))
+            if found.presence() == pb::LoadBalancerPresence::Present =>
+        {
+            found.ownership()
+        }
+        _ => pb::Ownership::Unspecified,
+    };
+    Ok((asked, ownership))
+}
+
+async fn must_be_ours(session: &Session, service: &pb::ServiceView, ours: bool) -> Verdict {
+    let (asked, came) = ownership(session, service).await?;
+    let expected = if ours {
+        "OURS: it is marked with a previous owner ID"
+    } else {
+        "not OURS: it is marked for another owner, who is no previous one"
+    };
+    asked.must((came == pb::Ownership::Ours) == ours, "PROV-11", expected)
+}
+
+async fn previous_owner(run: &Run) -> Verdict {
+    let former = run.other_cluster("former");
+    let session = run.session_for(former.clone(), &[]).await?;
+    let service = run.service("moves");
+    ensure(&session, &service, Vec::new()).await?;
+    let stranger = run.session_for(run.other_cluster("stranger"), &[]).await?;
+    must_be_ours(&stranger, &service, false).await?;
+    let heir = run.session_for(run.cluster(), &[&former.owner_id]).await?;
+    must_be_ours(&heir, &service, true).await
+}
+
+async fn previous_replaced(run: &Run) -> Verdict {
+    let former = run.other_cluster("former");
+    let session = run.session_for(former.clone(), &[]).await?;
+    let service = run.service("moves");
+    ensure(&session, &service, Vec::new()).await?;
+    run.session_for(run.cluster(), &[&former.owner_id]).await?;
+    let without = run.session().await?;
+    must_be_ours(&without, &service, false).await
+}
+
+async fn fails(run: &Run, word: &str, code: FailureCode) -> Verdict {
+    run.cloud_fail(word).await?;
+    let session = run.connect().await?;
+    let asked = session.call(pb::InitializeRequest::default()).await;
+    if code != FailureCode::Credentials && initialized(&asked).is_ok() {
+        // Verifying the credentials is a SHOULD; where nothing was asked of the cloud nothing failed.
+        return Ok(());
+    }
+    asked.failure("PROV-3", &[code]).map(|_| ())
+}
+
+async fn after_failure(run: &Run) -> Verdict {
+    run.cloud_fail("CREDENTIALS").await?;
+    let session = run.connect().await?;
+    let failed = session.call(pb::InitializeRequest::default()).await;
+    failed.answer()?;
+    run.cloud_fail("NONE").await?;
+    initialize(&session).await?;
+    if run.capabilities().instances.is_some() {
+        lookup(run, &session).await.success("CORE-10")?;
+    }
+    Ok(())
+}
+
+async fn scope_stated(run: &Run) -> Verdict {
+    let session = run.connect().await?;
+    let asked = session.call(pb::InitializeRequest::default()).await;
+    let length = initialized(&asked)?.cloud_scope.len();
+    asked.must(
+        (1..=253).contains(&length),
+        "PROV-9",
+        "a cloud_scope of 1 to 253 bytes",
+    )
+}
+
+async fn scope_of_owners(run: &Run) -> Verdict {
+    let expected = initialize(&run.connect().await?).await?.cloud_scope;
+    for word in ["b", "c"] {
+        let other = run.connect_for(run.other_cluster(word)).await?;
+        must_equal(
+            &initialize(&other).await?.cloud_scope,
+            &expected,
+            "PROV-9",
+            "Initialize for another cluster",
+        )?;
+    }
+    Ok(())
+}
+
+async fn scope_after_restart(run: &Run) -> Verdict {
+    let expected = initialize(&run.connect().await?).await?.cloud_scope;
+    for _ in 0..2 {
+        run.target().restart().await?;
+        let session = run.connect().await?;
+        must_equal(
+            &initialize(&session).await?.cloud_scope,
+            &expected,
+            "PROV-9",
+            "Initialize of a new process",
+        )?;
+    }
+    Ok(())
+}
+
+async fn hints(run: &Run) -> Verdict {
+    let told = initialize(&run.connect().await?).await?;
+    let Some(hints) = told.deadline_hints else {
+        return Ok(());
+    };
+    let all = [hints.lookup, hints.list, hints.load_balancer, hints.routes];
+    let sensible = all
+        .iter()
+        .flatten()
+        .all(|hint| Duration::try_from(*hint).is_ok_and(|hint| !hint.is_zero()));
+    must(
+        sensible,
+        "PROV-14",
+        "Initialize",
+        "deadline_hints that are positive times, or none",
+        format_args!("{hints:?}"),
+    )
+}
