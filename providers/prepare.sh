@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a provider ready to run (python, go or typescript) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it. What it needs is installed or built under
+# Makes a provider ready to run (python, go, typescript or java) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it. What it needs is installed or built under
 # target/, in the versions that are pinned; a second time that takes a moment.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -62,5 +62,19 @@ case ${1:-} in
     fi
     echo "node $PWD/typescript/dist/src/provider.js" >&9
     ;;
-  *) fail "give python, go or typescript" ;;
+  java)
+    command -v javac >/dev/null || fail "missing: a JDK 17 or newer (javac): install it from your distribution (Debian: apt-get install openjdk-17-jdk-headless)"
+    version=$(javac -version 2>&1 | sed 's/^javac \([0-9]*\).*/\1/')
+    [ "$version" -ge 17 ] || fail "too old: a JDK $version: the provider in Java needs 17 or newer"
+    command -v mvn >/dev/null || fail "missing: Maven (mvn): install it from your distribution (Debian: apt-get install maven)"
+    command -v flock >/dev/null || fail "missing: flock, which the provider in Java locks its cloud with: install util-linux from your distribution"
+    wanted=$(cat ../proto/cloudprovider/v1alpha1/*.proto java/pom.xml java/src/*/java/provider/*.java | sha256sum)
+    if [ ! -e java/target/provider.jar ] || [ "$(cat "$work/java.built" 2>/dev/null)" != "$wanted" ]; then
+      echo "building the provider in Java ..."
+      (cd java && mvn --batch-mode --quiet -DskipTests package) || fail "the provider in Java could not be built: is Maven Central reachable?"
+      echo "$wanted" >"$work/java.built"
+    fi
+    echo "java -XX:+UseSerialGC -jar $PWD/java/target/provider.jar" >&9
+    ;;
+  *) fail "give python, go, typescript or java" ;;
 esac

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs the providers' own tests: `providers/test.sh [python|go|typescript …]`, all of them unless named.
+# Runs the providers' own tests: `providers/test.sh [python|go|typescript|java …]`, all of them unless named.
 set -euo pipefail
 cd "$(dirname "$0")"
-[ $# -gt 0 ] || set -- python go typescript
+[ $# -gt 0 ] || set -- python go typescript java
 for name in "$@"; do
   command=$(./prepare.sh "$name")
   echo "== $name"
   case $name in
     python) (cd python && "${command%% *}" -m pytest --quiet -p no:cacheprovider) ;;
+    java) (cd java && mvn --batch-mode --quiet surefire:test) ;;
     typescript) (cd typescript && npm test --silent) ;;
     go) (cd go && GOWORK=off go vet ./sample && GOWORK=off go test ./sample) ;;
   esac

@@ -98,7 +98,7 @@ func main() {
 	prefix := flag.String("prefix", "mock://", "what provider IDs begin with")
 	scope := flag.String("cloud-scope", "mock account, mock region", "account, project and region")
 	pools := flag.String("pools", "192.0.2.0/24,2001:db8::/112", "addresses of load balancers: CIDRs, separated by commas")
-	provisioning := flag.Duration("provisioning", 0, "how long a load balancer takes to be made and to go")
+	provisioning := flag.Int("provisioning-ms", 0, "how long a load balancer takes to be made and to go")
 	peerUID := flag.Int("peer-uid", -1, "accept only connections of this user and of our own; everybody whom the socket's mode lets in where negative")
 	flag.Parse()
 	if *state == "" || flag.NArg() > 0 {
@@ -111,7 +111,7 @@ func main() {
 	}
 	settings := Settings{
 		Name: *name, Prefix: *prefix, CloudScope: *scope, Pools: strings.Split(*pools, ","),
-		Classes: []string{"mock.grpc-ccm.io/lb"}, SourceTypes: []string{"csi/disk.mock.grpc-ccm.io"}, Provisioning: *provisioning,
+		Classes: []string{"mock.grpc-ccm.io/lb"}, SourceTypes: []string{"csi/disk.mock.grpc-ccm.io"}, Provisioning: time.Duration(*provisioning) * time.Millisecond,
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

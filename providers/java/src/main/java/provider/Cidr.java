@@ -1,0 +1,60 @@
+package provider;
+
+import java.math.BigInteger;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
+
+/** A CIDR, and addresses as text: nothing here asks DNS. */
+record Cidr(byte[] network, int length) {
+
+  /** The address's bytes, or null where the text is no IP address. */
+  static byte[] address(String text) {
+    boolean looksLikeOne = text.contains(":") ? text.matches("[0-9a-fA-F:.]+") : text.matches("(\\d{1,3}\\.){3}\\d{1,3}");
+    try {
+      return looksLikeOne ? InetAddress.getByName(text).getAddress() : null;
+    } catch (UnknownHostException error) {
+      return null;
+    }
+  }
+
+  /** The CIDR, or null where the text is none. */
+  static Cidr parse(String text) {
+    String[] parts = text.split("/", -1);
+    byte[] network = parts.length == 2 ? address(parts[0]) : null;
+    if (network == null || !parts[1].matches("\\d{1,3}") || Integer.parseInt(parts[1]) > network.length * 8) return null;
+    return new Cidr(network, Integer.parseInt(parts[1]));
+  }
+
+  boolean isIpv6() {
+    return network.length == 16;
+  }
+
+  boolean contains(byte[] address) {
+    int hostBits = network.length * 8 - length;
+    return address.length == network.length && new BigInteger(1, address).shiftRight(hostBits).equals(new BigInteger(1, network).shiftRight(hostBits));
+  }
+
+  /** The n-th address as text, or null where there is none; the first is left out, and in IPv4 the last. */
+  String nth(long n) {
+    int hostBits = network.length * 8 - length;
+    BigInteger first = new BigInteger(1, network).shiftRight(hostBits).shiftLeft(hostBits);
+    BigInteger size = BigInteger.ONE.shiftLeft(hostBits).subtract(isIpv6() ? BigInteger.ZERO : BigInteger.ONE);
+    if (BigInteger.valueOf(n + 1).compareTo(size) >= 0) return null;
+    byte[] number = first.add(BigInteger.valueOf(n + 1)).toByteArray();
+    byte[] address = new byte[network.length];
+    int bytes = Math.min(number.length, address.length);
+    System.arraycopy(number, number.length - bytes, address, address.length - bytes, bytes);
+    return text(address);
+  }
+
+  /** As everybody writes it: IPv6 with its longest run of zeros left out. */
+  static String text(byte[] address) {
+    try {
+      String text = InetAddress.getByAddress(address).getHostAddress();
+      if (address.length == 4) return text;
+      return text.replaceFirst("(^|:)0(:0)+(:|$)", "::").replaceAll(":{3,}", "::");
+    } catch (UnknownHostException error) {
+      throw new IllegalArgumentException(error);
+    }
+  }
+}

@@ -1,0 +1,291 @@
+package provider;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.BiConsumer;
+
+/**
+ * The cloud: a state file that several providers, in whatever language, can use in turn (../README.md describes it). In a provider of your own this class is the client of
+ * your cloud's API. It knows nothing of gRPC: it offers operations that can be slow and can fail, and a copy of what it learned last. Operations block; who is interrupted
+ * while one waits gets InterruptedException before anything is written.
+ */
+final class Cloud {
+  private static final int FORMAT = 1;
+  /** How long somebody else may hold the state file, in seconds. */
+  private static final int PATIENCE = 5;
+  /** What the cloud, not the request, is to blame for. */
+  private static final Set<String> TROUBLES = Set.of("THROTTLED", "CREDENTIALS", "UNAVAILABLE");
+
+  static final ObjectMapper JSON = new ObjectMapper();
+
+  /** The cloud at one moment. Never changed: a write makes a new one. Load balancers by handle, routes by name; clockOffset is the cloud's time less the system's. */
+  record State(
+      List<JsonNode> instances,
+      Map<String, JsonNode> byName,
+      Map<String, JsonNode> byProviderId,
+      Map<String, ObjectNode> loadBalancers,
+      Map<String, ObjectNode> routes,
+      long lastNumber,
+      long clockOffset) {
+
+    long nowMs() {
+      return System.currentTimeMillis() + clockOffset;
+    }
+
+    /** The load balancers without those whose deletion is over. */
+    List<ObjectNode> living() {
+      long now = nowMs();
+      return loadBalancers.values().stream().filter(lb -> lb.path("gone_at_ms").asLong(Long.MAX_VALUE) > now).toList();
+    }
+  }
+
+  /** One write: objects by handle or name, null for those that go. */
+  record Write(String line, Map<String, ObjectNode> loadBalancers, Map<String, ObjectNode> routes, long lastNumber) {
+    static Write loadBalancer(String line, String handle, ObjectNode lb, long lastNumber) {
+      return new Write(line, one(handle, lb), Map.of(), lastNumber);
+    }
+
+    static Write route(String line, String name, ObjectNode route) {
+      return new Write(line, Map.of(), one(name, route), 0);
+    }
+
+    private static Map<String, ObjectNode> one(String key, ObjectNode value) {
+      Map<String, ObjectNode> map = new HashMap<>();
+      map.put(key, value);
+      return map;
+    }
+  }
+
+  /** What a decision comes to: an answer, and a write where one is needed. */
+  record Decision<T>(T answer, Write write) {}
+
+  private interface Work<T> {
+    T run() throws Fail, InterruptedException;
+  }
+
+  interface Decide<T> {
+    Decision<T> on(State state) throws Fail;
+  }
+
+  private final Path path;
+  private final ReentrantLock turn = new ReentrantLock(true);
+  /** Told of every change that somebody else made: before, after. */
+  volatile BiConsumer<State, State> onForeignChange = (before, after) -> {};
+  /** When an operation last succeeded, and what was wrong with the last one. */
+  volatile Instant lastSuccess;
+  volatile String trouble;
+  private State state = new State(List.of(), Map.of(), Map.of(), Map.of(), Map.of(), 0, 0);
+  private JsonNode instancesNode = JSON.createArrayNode();
+  private String file;
+  private long learnedAt;
+
+  Cloud(Path path) {
+    this.path = path;
+  }
+
+  /** A new cloud, with nothing in it. Only at the start: a file that is missing later says nothing about what exists (INST-1). */
+  void createIfMissing() throws Fail {
+    if (!Files.exists(path)) {
+      save(state, new Write("", Map.of(), Map.of(), 0));
+      file = null;
+    }
+  }
+
+  /** One operation that asks the cloud, unless it was asked no longer than maxAgeMs ago. */
+  State read(long maxAgeMs) throws Fail, InterruptedException {
+    synchronized (this) {
+      if (maxAgeMs > 0 && learnedAt != 0 && System.nanoTime() - learnedAt <= TimeUnit.MILLISECONDS.toNanos(maxAgeMs)) return state;
+    }
+    return operation(this::look);
+  }
+
+  /** One operation that may write: decide gets the cloud as it is. */
+  <T> T write(Decide<T> decide) throws Fail, InterruptedException {
+    return operation(() -> alone(() -> {
+      State now = look();
+      Decision<T> decision = decide.on(now);
+      if (decision.write != null) {
+        // The last moment before the write: a call that was cancelled ends here (CORE-8).
+        if (Thread.interrupted()) throw new InterruptedException();
+        save(now, decision.write);
+      }
+      return decision.answer;
+    }));
+  }
+
+  /** One operation: the clusters and disks that the cloud knows; no provider writes them. */
+  JsonNode catalogue() throws Fail, InterruptedException {
+    return operation(() -> json(".catalogue.json"));
+  }
+
+  /** What every operation meets: the weather. It is slow outside of all locks: nobody else waits. */
+  private <T> T operation(Work<T> work) throws Fail, InterruptedException {
+    try {
+      JsonNode weather = json(".weather.json");
+      Thread.sleep(weather.path("slow_ms").asLong());
+      if (weather.hasNonNull("fail")) {
+        String code = weather.get("fail").asText();
+        throw new Fail(code, "the cloud answers " + code + " to every operation until its weather changes");
+      }
+      T result = work.run();
+      note(null);
+      return result;
+    } catch (Fail fail) {
+      // A file that was being read then was closed under us.
+      if (Thread.interrupted()) throw new InterruptedException();
+      note(TROUBLES.contains(fail.code) ? fail.getMessage() : null);
+      throw fail;
+    }
+  }
+
+  private void note(String trouble) {
+    this.trouble = trouble;
+    if (trouble == null) lastSuccess = Instant.now();
+  }
+
+  /**
+   * Runs the work as the only writer, in this process and among all. Java's file locks are not those of flock(2): the command of that name (util-linux) holds the lock for as
+   * long as we hold its input. What we say comes back once it has it.
+   */
+  private <T> T alone(Work<T> work) throws Fail, InterruptedException {
+    if (!turn.tryLock(PATIENCE, TimeUnit.SECONDS)) throw new Fail("UNAVAILABLE", "the state file is busy for longer than " + PATIENCE + " s");
+    Process holder = null;
+    try {
+      holder = new ProcessBuilder("flock", "--exclusive", "--wait", "" + PATIENCE, path + ".lock", "cat").redirectError(ProcessBuilder.Redirect.INHERIT).start();
+      holder.getOutputStream().write('!');
+      holder.getOutputStream().flush();
+      if (holder.getInputStream().read() < 0) throw new Fail("UNAVAILABLE", "another process holds " + path + ".lock for longer than " + PATIENCE + " s");
+      return work.run();
+    } catch (IOException error) {
+      throw new Fail("UNAVAILABLE", path + ".lock cannot be locked: " + error.getMessage() + "; is the command flock (util-linux) installed?");
+    } finally {
+      // Its end frees the lock.
+      if (holder != null) holder.destroy();
+      turn.unlock();
+    }
+  }
+
+  /** The file as it is now; read anew only when it was replaced. What others changed since is told to onForeignChange. */
+  synchronized State look() throws Fail {
+    try {
+      String found = identity(path);
+      if (!found.equals(file)) parse(JSON.readTree(Files.readAllBytes(path)), found);
+    } catch (IOException | RuntimeException error) {
+      throw new Fail("UNAVAILABLE", path + ": the state file cannot be read: " + error);
+    }
+    learnedAt = System.nanoTime();
+    return state;
+  }
+
+  private static String identity(Path path) throws IOException {
+    Map<String, Object> of = Files.readAttributes(path, "unix:ino,size,lastModifiedTime");
+    return of.get("ino") + " " + of.get("size") + " " + of.get("lastModifiedTime");
+  }
+
+  private void parse(JsonNode content, String found) {
+    if (content.path("format").asInt() != FORMAT) throw new IllegalArgumentException("format " + content.path("format") + " is not " + FORMAT);
+    Map<String, ObjectNode> loadBalancers = new TreeMap<>();
+    for (JsonNode lb : content.required("load_balancers")) loadBalancers.put(lb.required("handle").asText(), (ObjectNode) lb);
+    Map<String, ObjectNode> routes = new TreeMap<>();
+    for (JsonNode route : content.required("routes")) routes.put(route.required("name").asText(), (ObjectNode) route);
+    List<JsonNode> instances = new ArrayList<>();
+    Map<String, JsonNode> byName = new HashMap<>();
+    Map<String, JsonNode> byProviderId = new HashMap<>();
+    for (JsonNode instance : content.required("instances")) {
+      instances.add(instance);
+      byName.put(instance.required("name").asText(), instance);
+      byProviderId.put(instance.path("provider_id").asText(), instance);
+    }
+    long clockOffset = content.required("now_ms").asLong() - content.required("saved_at_unix_ms").asLong();
+    State before = state;
+    boolean first = file == null;
+    state = new State(instances, byName, byProviderId, loadBalancers, routes, content.required("last_number").asLong(), clockOffset);
+    instancesNode = content.get("instances");
+    file = found;
+    if (!first) onForeignChange.accept(before, state);
+  }
+
+  /** Puts a new file in the place of the old one: whoever kills us leaves one of the two, whole. */
+  private synchronized void save(State before, Write write) throws Fail {
+    Map<String, ObjectNode> loadBalancers = new TreeMap<>();
+    for (ObjectNode lb : before.living()) loadBalancers.put(lb.get("handle").asText(), lb);
+    Map<String, ObjectNode> routes = new TreeMap<>(before.routes);
+    change(loadBalancers, write.loadBalancers);
+    change(routes, write.routes);
+    long lastNumber = Math.max(before.lastNumber, write.lastNumber);
+    long now = System.currentTimeMillis();
+    ObjectNode content = JSON.createObjectNode().put("format", FORMAT).put("now_ms", Math.max(0, now + before.clockOffset)).put("saved_at_unix_ms", now).put("last_number", lastNumber);
+    content.set("instances", instancesNode);
+    ArrayNode lbs = content.putArray("load_balancers");
+    loadBalancers.values().forEach(lbs::add);
+    ArrayNode all = content.putArray("routes");
+    routes.values().forEach(all::add);
+    try {
+      Path fresh = beside(".new");
+      put(fresh, JSON.writeValueAsBytes(content), false);
+      String found = identity(fresh);
+      Files.move(fresh, path, StandardCopyOption.ATOMIC_MOVE);
+      if (!write.line.isEmpty()) put(beside(".writes"), (write.line + "\n").getBytes(StandardCharsets.UTF_8), true);
+      file = found;
+    } catch (IOException error) {
+      throw new Fail("UNAVAILABLE", path + ": the state file cannot be written: " + error);
+    }
+    state = new State(before.instances, before.byName, before.byProviderId, loadBalancers, routes, lastNumber, before.clockOffset);
+  }
+
+  /** By a stream: a channel is closed when its thread is interrupted, and what has begun is to end. */
+  private static void put(Path path, byte[] bytes, boolean append) throws IOException {
+    try (FileOutputStream out = new FileOutputStream(path.toFile(), append)) {
+      out.write(bytes);
+    }
+  }
+
+  private static void change(Map<String, ObjectNode> objects, Map<String, ObjectNode> changes) {
+    changes.forEach((key, value) -> {
+      if (value == null) objects.remove(key);
+      else objects.put(key, value);
+    });
+  }
+
+  private JsonNode json(String suffix) throws Fail {
+    try {
+      return JSON.readTree(Files.readAllBytes(beside(suffix)));
+    } catch (NoSuchFileException missing) {
+      return JSON.createObjectNode();
+    } catch (IOException error) {
+      throw new Fail("UNAVAILABLE", beside(suffix) + " cannot be read: " + error);
+    }
+  }
+
+  private Path beside(String suffix) {
+    return path.resolveSibling(path.getFileName() + suffix);
+  }
+
+  /** Equal as the file has them. */
+  static boolean equal(JsonNode one, JsonNode other) {
+    try {
+      return one != null && other != null && JSON.readTree(one.toString()).equals(JSON.readTree(other.toString()));
+    } catch (IOException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+}

@@ -1,0 +1,23 @@
+package provider;
+
+/** What the provider means by a failure (CORE-4): it stands in the body, never in the gRPC status. The code is a name of FailureCode without its prefix. */
+final class Fail extends Exception {
+  private static final long serialVersionUID = 1;
+  final String code;
+  final String reason;
+
+  Fail(String code, String message) {
+    this(code, message, "");
+  }
+
+  Fail(String code, String message, String reason) {
+    super(message);
+    this.code = code;
+    this.reason = reason;
+  }
+
+  /** How long to wait, in milliseconds; 0 where the controller may choose. */
+  long retryAfterMs() {
+    return code.equals("THROTTLED") || code.equals("BUSY") ? 1_000 : 0;
+  }
+}

@@ -1,0 +1,162 @@
+package provider;
+
+import static provider.Provider.failureOf;
+
+import cloudprovider.v1alpha1.Instance;
+import cloudprovider.v1alpha1.InstanceFacet;
+import cloudprovider.v1alpha1.InstanceList;
+import cloudprovider.v1alpha1.InstanceServiceGrpc.InstanceServiceImplBase;
+import cloudprovider.v1alpha1.InstanceState;
+import cloudprovider.v1alpha1.ListInstancesRequest;
+import cloudprovider.v1alpha1.ListInstancesResponse;
+import cloudprovider.v1alpha1.LookupInstanceResult;
+import cloudprovider.v1alpha1.LookupInstancesRequest;
+import cloudprovider.v1alpha1.LookupInstancesResponse;
+import cloudprovider.v1alpha1.LookupZoneResult;
+import cloudprovider.v1alpha1.LookupZonesRequest;
+import cloudprovider.v1alpha1.LookupZonesResponse;
+import cloudprovider.v1alpha1.NodeAddress;
+import cloudprovider.v1alpha1.NodeAddressType;
+import cloudprovider.v1alpha1.NodeView;
+import cloudprovider.v1alpha1.Zone;
+import cloudprovider.v1alpha1.ZoneServiceGrpc.ZoneServiceImplBase;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import io.grpc.stub.StreamObserver;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import provider.Cloud.State;
+
+/** InstanceService and ZoneService. */
+final class Instances extends InstanceServiceImplBase {
+  private static final Map<String, NodeAddressType> ADDRESS_TYPES = Map.of(
+      "Hostname", NodeAddressType.NODE_ADDRESS_TYPE_HOSTNAME,
+      "InternalIP", NodeAddressType.NODE_ADDRESS_TYPE_INTERNAL_IP,
+      "ExternalIP", NodeAddressType.NODE_ADDRESS_TYPE_EXTERNAL_IP,
+      "InternalDNS", NodeAddressType.NODE_ADDRESS_TYPE_INTERNAL_DNS,
+      "ExternalDNS", NodeAddressType.NODE_ADDRESS_TYPE_EXTERNAL_DNS);
+  private static final Map<String, InstanceState> STATES = Map.of(
+      "running", InstanceState.INSTANCE_STATE_RUNNING,
+      "stopped", InstanceState.INSTANCE_STATE_STOPPED,
+      "unknown", InstanceState.INSTANCE_STATE_PRESENT,
+      "pending", InstanceState.INSTANCE_STATE_PENDING,
+      "unmanaged", InstanceState.INSTANCE_STATE_UNMANAGED);
+
+  private final Provider provider;
+
+  Instances(Provider provider) {
+    this.provider = provider;
+  }
+
+  @Override
+  public void lookupInstances(LookupInstancesRequest request, StreamObserver<LookupInstancesResponse> out) {
+    provider.answer("LookupInstances", request.getCluster(), out, failure -> LookupInstancesResponse.newBuilder().setFailed(failure).build(), owner -> {
+      Provider.withinBatch("nodes", request.getNodesList().stream().map(NodeView::getName).toList());
+      // One operation of the cloud for all of them, and the state is complete: what is not in it does not exist (INST-1).
+      State state = provider.cloud.read(request.hasMaxAge() ? Math.max(0, request.getMaxAge().getSeconds()) * 1000 + request.getMaxAge().getNanos() / 1_000_000 : 0);
+      boolean metadata = request.getFacetsList().contains(InstanceFacet.INSTANCE_FACET_METADATA);
+      LookupInstancesResponse.Builder response = LookupInstancesResponse.newBuilder();
+      for (NodeView node : request.getNodesList()) {
+        LookupInstanceResult.Builder result = response.addResultsBuilder().setNodeName(node.getName()).setNodeUid(node.getUid());
+        try {
+          result.setFound(found(provider, state, node, metadata));
+        } catch (Fail | RuntimeException error) {
+          result.setFailed(failureOf("LookupInstances", error)); // One Node's trouble is not the others' (INST-4).
+        }
+      }
+      return response.build();
+    });
+  }
+
+  @Override
+  public void listInstances(ListInstancesRequest request, StreamObserver<ListInstancesResponse> out) {
+    provider.<Instance, ListInstancesResponse>listing("ListInstances", request.getCluster(), out,
+        failure -> ListInstancesResponse.newBuilder().setFailed(failure).build(),
+        end -> ListInstancesResponse.newBuilder().setEnd(end).build(),
+        part -> List.of(ListInstancesResponse.newBuilder().setInstances(InstanceList.newBuilder().addAllInstances(part)).build()),
+        owner -> {
+          boolean metadata = request.getFacetsList().contains(InstanceFacet.INSTANCE_FACET_METADATA);
+          return provider.cloud.read(0).instances().stream().map(instance -> shown(instance, metadata)).filter(Instance::hasProviderId).toList();
+        });
+  }
+
+  /** Where Nodes are; what is not known is left out. */
+  static final class Zones extends ZoneServiceImplBase {
+    private final Provider provider;
+
+    Zones(Provider provider) {
+      this.provider = provider;
+    }
+
+    @Override
+    public void lookupZones(LookupZonesRequest request, StreamObserver<LookupZonesResponse> out) {
+      provider.answer("LookupZones", request.getCluster(), out, failure -> LookupZonesResponse.newBuilder().setFailed(failure).build(), owner -> {
+        Provider.withinBatch("nodes", request.getNodesList().stream().map(NodeView::getName).toList());
+        State state = provider.cloud.read(0);
+        LookupZonesResponse.Builder response = LookupZonesResponse.newBuilder();
+        for (NodeView node : request.getNodesList()) {
+          LookupZoneResult.Builder result = response.addResultsBuilder().setNodeName(node.getName()).setNodeUid(node.getUid());
+          try {
+            Instance found = found(provider, state, node, true);
+            Zone.Builder zone = Zone.newBuilder();
+            if (found.hasZone()) zone.setZone(found.getZone());
+            if (found.hasRegion()) zone.setRegion(found.getRegion());
+            result.setZone(zone);
+          } catch (Fail | RuntimeException error) {
+            result.setFailed(failureOf("LookupZones", error));
+          }
+        }
+        return response.build();
+      });
+    }
+  }
+
+  /** What the cloud says of a Node: by its provider ID where it has one, else by its name (INST-3). */
+  private static Instance found(Provider provider, State state, NodeView node, boolean metadata) throws Fail {
+    String prefix = provider.settings.prefix();
+    JsonNode instance = state.byName().get(node.getName());
+    if (node.hasProviderId()) {
+      String id = node.getProviderId();
+      if (!id.startsWith(prefix)) return Instance.newBuilder().setState(InstanceState.INSTANCE_STATE_UNMANAGED).build();
+      int bytes = Provider.bytes(id);
+      if (id.equals(prefix) || bytes > Provider.ID_BYTES) throw new Fail("INVALID", "the provider ID " + id + " has " + bytes + " bytes and is none of this cloud");
+      instance = state.byProviderId().get(id);
+    }
+    return instance == null ? Instance.newBuilder().setState(InstanceState.INSTANCE_STATE_ABSENT).build() : shown(instance, metadata);
+  }
+
+  private static Instance shown(JsonNode instance, boolean metadata) {
+    InstanceState state = STATES.get(instance.path("power").asText("running"));
+    Instance.Builder shown = Instance.newBuilder().setState(state);
+    if (state == InstanceState.INSTANCE_STATE_PENDING) return shown.setRetryAfter(Provider.duration(1_000)).build();
+    if (state == InstanceState.INSTANCE_STATE_UNMANAGED) return shown.build();
+    shown.setProviderId(instance.get("provider_id").asText());
+    if (metadata) {
+      if (instance.hasNonNull("type")) shown.setInstanceType(instance.get("type").asText());
+      if (instance.hasNonNull("zone")) shown.setZone(instance.get("zone").asText());
+      if (instance.hasNonNull("region")) shown.setRegion(instance.get("region").asText());
+      shown.addAllAddresses(addressesTo(instance.path("addresses")));
+      instance.path("labels").fields().forEachRemaining(label -> shown.putLabels(label.getKey(), label.getValue().asText()));
+    }
+    return shown.build();
+  }
+
+  static List<NodeAddress> addressesTo(JsonNode addresses) {
+    List<NodeAddress> shown = new ArrayList<>();
+    for (JsonNode entry : addresses) {
+      entry.fields().forEachRemaining(of -> shown.add(NodeAddress.newBuilder().setType(ADDRESS_TYPES.get(of.getKey())).setAddress(of.getValue().asText()).build()));
+    }
+    return shown;
+  }
+
+  static ArrayNode addressesFrom(List<NodeAddress> addresses) {
+    ArrayNode stored = Cloud.JSON.createArrayNode();
+    for (NodeAddress address : addresses) {
+      ADDRESS_TYPES.forEach((kind, type) -> {
+        if (type == address.getType()) stored.addObject().put(kind, address.getAddress());
+      });
+    }
+    return stored;
+  }
+}

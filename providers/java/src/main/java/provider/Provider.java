@@ -1,0 +1,193 @@
+package provider;
+
+import cloudprovider.v1alpha1.ClusterRef;
+import cloudprovider.v1alpha1.Failure;
+import cloudprovider.v1alpha1.FailureCode;
+import cloudprovider.v1alpha1.ListEnd;
+import cloudprovider.v1alpha1.Pending;
+import com.google.protobuf.Duration;
+import io.grpc.Context;
+import io.grpc.Status;
+import io.grpc.stub.StreamObserver;
+import java.nio.charset.StandardCharsets;
+import java.util.Collection;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.function.Function;
+import java.util.logging.Level;
+import java.util.logging.Logger;
+
+/** One provider process, and what all services share: for whom it works, how a failure is said, who works on what. */
+final class Provider {
+  static final int NAME_BYTES = 253;
+  static final int ID_BYTES = 1024;
+  static final int MAX_BATCH = 500;
+  private static final int TEXT_BYTES = 1024;
+  /** How many items stand in one message of a listing. */
+  private static final int CHUNK = 500;
+
+  static final Logger LOG = Logger.getLogger("provider");
+
+  /** Who the provider is. All providers of one cloud must agree on these. */
+  record Settings(String name, String prefix, String cloudScope, List<String> pools, List<String> classes, List<String> sourceTypes, long provisioningMs) {}
+
+  /** The cluster that a call is for. */
+  record Owner(String clusterName, String ownerId, List<String> previous) {
+    boolean owns(String id) {
+      return id.equals(ownerId) || previous.contains(id);
+    }
+  }
+
+  interface Call<T> {
+    T run(Owner owner) throws Fail, InterruptedException;
+  }
+
+  final Cloud cloud;
+  final Settings settings;
+  /** New for every process (PROV-7). */
+  final String bootId = UUID.randomUUID().toString();
+  /** Down to zero when the provider shuts down. */
+  final CountDownLatch closing = new CountDownLatch(1);
+  /** For whom it works, once Initialize has succeeded. */
+  volatile Owner owner;
+  private final Set<String> held = ConcurrentHashMap.newKeySet();
+
+  Provider(Cloud cloud, Settings settings) {
+    this.cloud = cloud;
+    this.settings = settings;
+  }
+
+  static void checkOwnerId(ClusterRef cluster) throws Fail {
+    int bytes = bytes(cluster.getOwnerId());
+    if (bytes == 0 || bytes > NAME_BYTES) throw new Fail("INVALID", "cluster.owner_id has " + bytes + " bytes; right would be 1 to " + NAME_BYTES);
+  }
+
+  /** Who asks, if they may (CORE-10). */
+  Owner admit(ClusterRef cluster) throws Fail {
+    checkOwnerId(cluster);
+    Owner now = owner;
+    if (now == null) throw new Fail("NOT_INITIALIZED", "this provider process has not seen a successful Initialize");
+    if (!now.ownerId.equals(cluster.getOwnerId())) {
+      throw new Fail("NOT_INITIALIZED", "this provider is initialised for \"" + now.ownerId + "\", not for \"" + cluster.getOwnerId() + "\"");
+    }
+    return new Owner(cluster.getName(), now.ownerId, now.previous);
+  }
+
+  /** One mutating call at a time for each object; the other one is BUSY (CORE-7). */
+  <T> T holding(Owner owner, String what, Call<T> work) throws Fail, InterruptedException {
+    String key = owner.ownerId + '\0' + what;
+    if (!held.add(key)) throw new Fail("BUSY", "another call is working on " + what + "; ask again in a second");
+    try {
+      return work.run(owner);
+    } finally {
+      held.remove(key);
+    }
+  }
+
+  /** Runs one call: its failures are said in the body, by failed; nobody reads the answer of a call that was cancelled. */
+  <T> void answer(String rpc, ClusterRef cluster, StreamObserver<T> out, Function<Failure, T> failed, Call<T> work) {
+    T response;
+    try {
+      response = interruptible(() -> work.run(admit(cluster)));
+    } catch (InterruptedException cancelled) {
+      out.onError(Status.CANCELLED.asRuntimeException());
+      return;
+    } catch (Exception error) {
+      response = failed.apply(failureOf(rpc, error));
+    }
+    out.onNext(response);
+    out.onCompleted();
+  }
+
+  /**
+   * Sends a listing in parts, then the end with the number of items (CORE-16). All of them are there before the first is sent: a failure in the middle is then never a listing that
+   * looks complete.
+   */
+  <I, T> void listing(String rpc, ClusterRef cluster, StreamObserver<T> out, Function<Failure, T> failed, Function<ListEnd, T> end, Function<List<I>, List<T>> parts, Call<List<I>> list) {
+    List<I> items;
+    try {
+      items = interruptible(() -> list.run(admit(cluster)));
+    } catch (InterruptedException cancelled) {
+      out.onError(Status.CANCELLED.asRuntimeException());
+      return;
+    } catch (Exception error) {
+      out.onNext(failed.apply(failureOf(rpc, error)));
+      out.onCompleted();
+      return;
+    }
+    for (int begin = 0; begin < items.size(); begin += CHUNK) {
+      parts.apply(items.subList(begin, Math.min(begin + CHUNK, items.size()))).forEach(out::onNext);
+    }
+    out.onNext(end.apply(ListEnd.newBuilder().setTotal(items.size()).build()));
+    out.onCompleted();
+  }
+
+  interface Interruptible<T> {
+    T run() throws Fail, InterruptedException;
+  }
+
+  /** Runs work that is interrupted when the present context is cancelled: the controller has gone, its deadline is over, or what we set ourselves. */
+  static <T> T interruptible(Interruptible<T> work) throws Fail, InterruptedException {
+    Context context = Context.current();
+    Thread thread = Thread.currentThread();
+    boolean[] over = {false};
+    Context.CancellationListener listener = cancelled -> {
+      synchronized (over) {
+        if (!over[0]) thread.interrupt();
+      }
+    };
+    context.addListener(listener, Runnable::run);
+    try {
+      return work.run();
+    } finally {
+      context.removeListener(listener);
+      synchronized (over) {
+        over[0] = true;
+        Thread.interrupted(); // The thread is used for other calls after this one.
+      }
+    }
+  }
+
+  /** Every exception as the contract says it; a bug of ours is INTERNAL, and its details go to the log only (CORE-12). */
+  static Failure failureOf(String rpc, Exception error) {
+    Fail fail = error instanceof Fail of ? of : new Fail("INTERNAL", "a fault of the provider in " + rpc + "; its log says more");
+    if (fail != error) LOG.log(Level.SEVERE, rpc + " failed", error);
+    StringBuilder reason = new StringBuilder(fail.reason);
+    if (fail.reason.isEmpty()) {
+      for (String word : fail.code.split("_")) reason.append(word.charAt(0)).append(word.substring(1).toLowerCase());
+    }
+    Failure.Builder said = Failure.newBuilder().setCode(FailureCode.valueOf("FAILURE_CODE_" + fail.code)).setReason(reason.toString()).setMessage(shortened(fail.getMessage()));
+    if (fail.retryAfterMs() > 0) said.setRetryAfter(duration(fail.retryAfterMs()));
+    return said.build();
+  }
+
+  /** At most 1,024 bytes (CORE-11), cut between characters. */
+  static String shortened(String text) {
+    while (bytes(text) > TEXT_BYTES) text = text.substring(0, Math.min(TEXT_BYTES, text.offsetByCodePoints(text.length(), -1)));
+    return text;
+  }
+
+  static int bytes(String text) {
+    return text.getBytes(StandardCharsets.UTF_8).length;
+  }
+
+  static Duration duration(long ms) {
+    return Duration.newBuilder().setSeconds(ms / 1000).setNanos((int) (ms % 1000) * 1_000_000).build();
+  }
+
+  static void withinBatch(String what, Collection<String> keys) throws Fail {
+    if (keys.size() > MAX_BATCH) throw new Fail("INVALID", "the request has " + keys.size() + " " + what + ", more than max_batch " + MAX_BATCH);
+    Set<String> seen = new HashSet<>();
+    for (String key : keys) {
+      if (!seen.add(key)) throw new Fail("INVALID", "the request has \"" + key + "\" twice among its " + what + "; each may stand there once");
+    }
+  }
+
+  static Pending pending(String message, long leftMs) {
+    return Pending.newBuilder().setMessage(message).setRetryAfter(duration(Math.max(leftMs, 1_000))).build();
+  }
+}
