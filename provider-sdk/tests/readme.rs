@@ -38,3 +38,13 @@ fn the_guide_shows_the_python_provider_that_the_suite_is_run_against() {
         "copy providers/python/first.py into docs/provider-guide.md"
     );
 }
+
+#[test]
+fn the_guide_shows_the_main_of_a_bridged_cloud_that_is_built() {
+    let guide = include_str!("../../docs/provider-guide.md");
+    let main = include_str!("../../providers/go/bridge/template/main.go");
+    assert!(
+        guide.contains(&format!("```go\n{}\n```", main.trim_end())),
+        "copy providers/go/bridge/template/main.go into docs/provider-guide.md"
+    );
+}
