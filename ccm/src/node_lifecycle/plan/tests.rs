@@ -1,3 +1,4 @@
+mod guards;
 mod outcomes;
 
 use api::InstanceState::{Absent, Pending, Present, Running, Stopped, Unmanaged, Unspecified};
@@ -347,87 +348,6 @@ fn l6_without_a_ready_node_the_asked_ones_witness() {
 }
 
 #[test]
-fn l6_the_brake_holds_a_mass_absence_for_a_quarter_of_an_hour() {
-    let mut driver = Driver::new();
-    let nodes = cluster(80, 20);
-    driver.pass(&nodes, Absent);
-    let second = driver.pass(&nodes, Absent);
-    assert!(second.engaged && second.delete.is_empty() && second.held.len() == 20);
-    assert!(driver.ledger.brake_holds());
-    let mut passes = 2;
-    let gone = loop {
-        let pass = driver.pass(&nodes, Absent);
-        passes += 1;
-        if !pass.delete.is_empty() {
-            break pass.delete.len();
-        }
-    };
-    assert_eq!((passes, gone), (15 * 60 / 5 + 1, 10));
-    // Void passes do not count towards it, and all that recover let the brake go.
-    let nodes = &nodes[10..];
-    driver.pass(nodes, Running);
-    assert!(!driver.ledger.brake_holds());
-}
-
-#[test]
-fn l6_the_hold_counts_only_valid_passes_and_one_recovery_starts_it_again() {
-    let mut driver = Driver::new();
-    let nodes = cluster(2, 2);
-    for _ in 0..170 {
-        assert!(driver.pass(&nodes, Absent).delete.is_empty());
-        assert!(driver.pass_with(&nodes, &nodes, |_| None).void.is_some());
-    }
-    driver.may_delete = false;
-    for _ in 0..200 {
-        assert!(driver.pass(&nodes, Absent).delete.is_empty());
-    }
-    driver.may_delete = true;
-    for _ in 0..179 {
-        assert!(driver.pass(&nodes, Absent).delete.is_empty());
-    }
-    driver.pass(&nodes, Present);
-    for _ in 0..179 {
-        assert!(driver.pass(&nodes, Absent).delete.is_empty());
-    }
-}
-
-#[test]
-fn l6_a_new_session_starts_over_and_degraded_deletes_nothing() {
-    let mut driver = Driver::new();
-    let nodes = cluster(9, 1);
-    driver.pass(&nodes, Absent);
-    driver.ledger.start_over();
-    assert!(driver.pass(&nodes, Absent).delete.is_empty());
-    driver.may_delete = false;
-    for _ in 0..3 {
-        assert!(driver.pass(&nodes, Absent).delete.is_empty());
-    }
-    driver.may_delete = true;
-    assert!(driver.pass(&nodes, Absent).delete.is_empty());
-    assert_eq!(driver.pass(&nodes, Absent).delete.len(), 1);
-}
-
-#[test]
-fn l6_a_young_node_and_one_that_is_going_stay() {
-    let mut driver = Driver::new();
-    let mut nodes = cluster(9, 1);
-    nodes[0] = edited(&nodes[0], |node| {
-        let born = wall() - jiff::SignedDuration::from_secs(59);
-        node.metadata.creation_timestamp = Some(Time(born));
-    });
-    for _ in 0..5 {
-        assert!(driver.pass(&nodes, Absent).delete.is_empty());
-    }
-    nodes[0] = edited(&nodes[0], |node| {
-        node.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-        node.metadata.deletion_timestamp = Some(Time(wall()));
-    });
-    for _ in 0..5 {
-        assert!(driver.pass(&nodes, Absent).delete.is_empty());
-    }
-}
-
-#[test]
 fn b_l3_stopped_is_tainted_and_ready_is_not() {
     let mut driver = Driver::new();
     let nodes = cluster(1, 1);
@@ -463,30 +383,6 @@ fn b_l3_stopped_is_tainted_and_ready_is_not() {
 
     driver.power_state = false;
     assert!(driver.pass(&nodes, Stopped).taint.is_empty());
-}
-
-#[test]
-fn l6_the_last_look() {
-    let decided = node("n", Some("False"));
-    let look = |fresh: &Node| last_look(&decided, fresh, Duration::from_mins(1), wall());
-    assert_eq!(look(&decided), Ok(()));
-    assert!(look(&node("n", Some("True"))).is_err());
-    assert!(look(&edited(&decided, |node| node.metadata.uid = Some("new".to_owned()))).is_err());
-    assert!(
-        look(&edited(&decided, |node| node.metadata.deletion_timestamp =
-            Some(Time(wall()))))
-        .is_err()
-    );
-    assert!(
-        look(&edited(&decided, |node| node.metadata.creation_timestamp =
-            Some(Time(wall()))))
-        .is_err()
-    );
-    assert!(look(&edited(&decided, |node| node.metadata.creation_timestamp = None)).is_err());
-    let other = edited(&decided, |node| {
-        node.spec.get_or_insert_default().provider_id = None;
-    });
-    assert!(look(&other).is_err());
 }
 
 proptest! {

@@ -1,0 +1,138 @@
+//! Classes: whose a Service is, and was.
+
+use super::*;
+
+#[test]
+fn s1_a_class_is_written_down_before_it_vanishes() {
+    let fast = classed(service(), "mock.io/fast");
+    let Step::AddFinalizer(patch) = step(&fast, None) else {
+        panic!("no finalizer");
+    };
+    assert_eq!(
+        patch.annotations[handle::ANNOTATION].as_deref(),
+        Some(r#"{"provider":"mock","uid":"uid-1","class":"mock.io/fast"}"#)
+    );
+    // The class is gone with the type; the default provider is another one.
+    let left = cluster_ip(handled(held(), ME, None));
+    let capability = capability();
+    let not_default = Facts {
+        owner: false,
+        ..facts(&capability)
+    };
+    assert_eq!(next_step(&left, None, None, &not_default), Step::Delete);
+}
+
+/// A Service with our finalizer that has another class now, which was of `before` when its annotation was written.
+fn returned(before: Option<&str>, handle: Option<&str>) -> Service {
+    let mut service = classed(with_status(held()), "other.io/lb");
+    let value = handle::render(ME, service.metadata.uid.as_deref(), before, handle);
+    let annotations = service.metadata.annotations.get_or_insert_default();
+    annotations.insert(handle::ANNOTATION.to_owned(), value);
+    service
+}
+
+#[test]
+fn s1_a_service_that_returns_with_another_class_is_let_go() {
+    let capability = capability();
+    let not_ours = Facts {
+        owner: false,
+        ..facts(&capability)
+    };
+    let step =
+        |service: &Service, applied: Option<&Applied>| next_step(service, applied, None, &not_ours);
+    let without_finalizer = {
+        let mut service = returned(Some(""), None);
+        service.metadata.finalizers = Some(vec!["x/y".into()]);
+        service
+    };
+    for (name, service, expected) in [
+        ("it had none", returned(Some(""), None), Step::Delete),
+        (
+            "it had none, and a handle",
+            returned(Some(""), Some("lb-1")),
+            Step::Delete,
+        ),
+        (
+            "it had one of ours",
+            returned(Some("mock.io/fast"), None),
+            Step::Delete,
+        ),
+        (
+            "the class is the same, and served no more",
+            returned(Some("other.io/lb"), Some("lb-1")),
+            Step::Ignore,
+        ),
+        (
+            "nobody wrote the class down",
+            returned(None, Some("lb-1")),
+            Step::Ignore,
+        ),
+        (
+            "nobody took it on",
+            classed(held(), "other.io/lb"),
+            Step::Ignore,
+        ),
+        (
+            "another provider took it on",
+            classed(handled(held(), "other", None), "third.io/lb"),
+            Step::Ignore,
+        ),
+        ("our finalizer is off", without_finalizer, Step::Ignore),
+        (
+            "and is deleted then",
+            deleting(returned(Some(""), None)),
+            Step::Delete,
+        ),
+    ] {
+        assert_eq!(step(&service, None), expected, "{name}");
+    }
+
+    // A handle that was not stored in time is, and what was written down stays.
+    let service = returned(Some(""), None);
+    let unsaved = Applied {
+        unsaved_handle: Some((ME.to_owned(), "lb-1".to_owned())),
+        ..confirmed(&service, 1)
+    };
+    let Step::StoreHandle(patch) = step(&service, Some(&unsaved)) else {
+        panic!("not stored");
+    };
+    assert_eq!(
+        patch.annotations[handle::ANNOTATION].as_deref(),
+        Some(r#"{"provider":"mock","uid":"uid-1","class":"","handle":"lb-1"}"#)
+    );
+
+    // The status is somebody else's by now.
+    for service in [service.clone(), deleting(service)] {
+        let gone = Applied {
+            gone: true,
+            touched: false,
+            ..confirmed(&service, 1)
+        };
+        let Step::Release { status, metadata } = step(&service, Some(&gone)) else {
+            panic!("not released");
+        };
+        assert_eq!(status, None);
+        let metadata = metadata.unwrap();
+        assert_eq!(metadata.finalizers.unwrap(), ["x/y"]);
+        assert_eq!(metadata.annotations[handle::ANNOTATION], None);
+    }
+}
+
+#[test]
+fn s1_a_class_of_ours_for_another_is_written_down() {
+    let service = classed(handled(held(), ME, Some("lb-1")), "mock.io/fast");
+    let Step::StoreHandle(patch) = step(&service, Some(&confirmed(&service, 1))) else {
+        panic!("not stored");
+    };
+    assert_eq!(
+        patch.annotations[handle::ANNOTATION].as_deref(),
+        Some(r#"{"provider":"mock","uid":"uid-1","class":"mock.io/fast","handle":"lb-1"}"#)
+    );
+    // What an early version wrote is left as it is.
+    let mut early = held();
+    let text = r#"{"provider":"mock","uid":"uid-1","handle":"lb-1"}"#;
+    let annotations = early.metadata.annotations.get_or_insert_default();
+    annotations.insert(handle::ANNOTATION.to_owned(), text.to_owned());
+    assert_eq!(step(&early, Some(&confirmed(&early, 1))), Step::Ignore);
+    assert_eq!(step(&cluster_ip(early), None), Step::Delete);
+}

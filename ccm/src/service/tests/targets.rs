@@ -1,0 +1,175 @@
+//! Nodes come and go.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn b_s7_a_service_made_while_nodes_join_is_ensured_with_those_that_are_there() {
+    let world = World::new(0).await;
+    world.server.put(&named(1));
+    world
+        .until("an address", |w| w.address("s1").is_some())
+        .await;
+    world.rest().await;
+    let alarms = |world: &World| {
+        let events = world.events.recorded();
+        let alarms = events.iter().filter(|event| event.contains("UnAvailable"));
+        alarms.count()
+    };
+    assert_eq!(alarms(&world), 1, "of the one without Nodes");
+
+    world.server.put_node(node("n0"));
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    assert_eq!(world.targets(), ["n0"]);
+    assert_eq!(world.cloud.called("Update"), 0, "nothing has settled yet");
+    world.rest().await;
+    assert_eq!(world.cloud.called("Update"), 1, "of the one that was there");
+    assert_eq!(world.cloud.called("Ensure"), 2);
+    assert_eq!(alarms(&world), 1);
+
+    // A Node that goes is no target of what is made in that moment either.
+    world.server.put_node(node("n1"));
+    world.rest().await;
+    world.server.remove_node("n0");
+    world.server.put(&named(2));
+    world
+        .until("an address", |w| w.address("s2").is_some())
+        .await;
+    let state = world.cloud.state();
+    assert_eq!(state.balancers["u2"].targets, ["n1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s12_a_service_that_is_busy_while_nodes_join_is_not_updated_for_each() {
+    let world = World::new(1).await;
+    for i in 0..50 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| w.cloud.called("Ensure") == 50)
+        .await;
+    world.rest().await;
+    for i in 0..40 {
+        world.server.put_node(node(&format!("new{i:02}")));
+        // All are worked on meanwhile, for another reason.
+        for j in (0..50).filter(|j| i % 10 == 0 || j % 10 == i % 10) {
+            world.server.edit(&format!("s{j}"), |service| {
+                service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 100 + i;
+            });
+        }
+        sleep(Duration::from_millis(90)).await;
+    }
+    world.rest().await;
+    let updates = world.cloud.called("Update");
+    assert!(updates <= 60, "{updates} updates");
+    let state = world.cloud.state();
+    assert!(state.balancers.values().all(|lb| lb.targets.len() == 41));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s12_joins_are_coalesced() {
+    let world = World::new(1).await;
+    for i in 0..200 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| w.cloud.called("Ensure") == 200)
+        .await;
+    world.rest().await;
+    for i in 0..50 {
+        world.server.put_node(node(&format!("new{i:02}")));
+        sleep(Duration::from_millis(90)).await;
+    }
+    world.rest().await;
+    let updates = world.cloud.called("Update");
+    assert!((200..=220).contains(&updates), "{updates} updates");
+    assert_eq!(world.cloud.called("Ensure"), 200);
+    let state = world.cloud.state();
+    assert!(state.balancers.values().all(|lb| lb.targets.len() == 51));
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s7_an_older_set_never_follows_a_newer_one() {
+    let world = World::new(1).await;
+    // Four at once, 20 ms each: a round over all of them takes longer than Nodes need to settle.
+    for i in 0..400 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| w.cloud.called("Ensure") == 400)
+        .await;
+    world.rest().await;
+    world.server.put_node(node("n1"));
+    sleep(Duration::from_millis(1_500)).await;
+    assert!(world.cloud.called("Update") < 400, "the round still runs");
+    world.server.put_node(node("n2"));
+    // One of the last is synced for another reason meanwhile.
+    world.server.edit("s399", |service| {
+        service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
+    });
+    world.rest().await;
+    let state = world.cloud.state();
+    for (uid, sets) in &state.sets {
+        assert!(sets.is_sorted(), "{uid}: {sets:?}");
+        assert_eq!(sets.last(), Some(&3), "{uid}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s7_an_empty_set_is_not_believed_from_the_watch_alone() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world.server.lose_node("n0");
+    world.rest().await;
+    assert_eq!(world.targets(), ["n0"]);
+    assert_eq!(world.cloud.called("Update"), 0);
+    world.server.put_node(node("n0"));
+    world.rest().await;
+    world.server.remove_node("n0");
+    world.until("no targets", |w| w.targets().is_empty()).await;
+    let events = world.events.recorded();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.contains("UnAvailableLoadBalancer")),
+        "{events:?}"
+    );
+    // Gone behind our back: the next update makes it anew (B-S10).
+    world.cloud.state().balancers.clear();
+    world.server.put_node(node("n1"));
+    world.until("made anew", |w| w.targets() == ["n1"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s17_a_set_in_doubt_keeps_no_other_service_waiting() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world.server.lose_node("n0");
+    world.rest().await;
+    // No Node matches this one, and the API server is only waiting to be asked.
+    let mut other = named(1);
+    let selector = (
+        "grpc-ccm.io/node-selector".to_owned(),
+        "tier=gold".to_owned(),
+    );
+    other.metadata.annotations = Some([selector].into());
+    let put = Instant::now();
+    world.server.put(&other);
+    world
+        .until("an address", |w| w.address("s1").is_some())
+        .await;
+    assert!(
+        put.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        put.elapsed()
+    );
+    assert_eq!(world.targets(), ["n0"]);
+}
