@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use provider_sdk::{
     Answer, Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Event, Failure,
@@ -30,11 +30,18 @@ struct Begun<'a> {
 }
 
 impl MockProvider {
-    /// How such a call begins: what is due by now has happened.
-    async fn begin(&self, call: &Call) -> Result<Begun<'_>, Failure> {
-        self.reach(call).await?;
+    /// How such a call begins: what is due by now has happened. `None` where the cloud is so slow that `pending` has to be answered (CORE-9).
+    async fn begin(&self, call: &Call) -> Result<Option<Begun<'_>>, Failure> {
+        let in_time = match call.deadline() {
+            Some(deadline) => deadline.saturating_duration_since(Instant::now()) * 3 / 4,
+            None => Duration::MAX,
+        };
+        let Ok(reached) = tokio::time::timeout(in_time, self.reach(call)).await else {
+            return Ok(None);
+        };
+        reached?;
         call.before_write().await?;
-        Ok(self.begun())
+        Ok(Some(self.begun()))
     }
 
     fn begun(&self) -> Begun<'_> {
@@ -196,7 +203,9 @@ impl LoadBalancers for MockProvider {
                 .await
                 .unwrap_or_else(|error| Err(Failure::internal(error.to_string()).into()));
         }
-        let begun = self.begin(call).await?;
+        let Some(begun) = self.begin(call).await? else {
+            return Ok(Ensured::Pending(slow()).into());
+        };
         Self::ensure_in(call, request, begun)
     }
 
@@ -206,11 +215,14 @@ impl LoadBalancers for MockProvider {
         request: &UpdateLoadBalancer,
     ) -> LoadBalancerResult<Updated> {
         let service = &request.service;
-        let Begun {
+        let Some(Begun {
             mut state,
             settings,
             now_ms,
-        } = self.begin(call).await?;
+        }) = self.begin(call).await?
+        else {
+            return Ok(Updated::Pending(slow()).into());
+        };
         if behaviour(&settings, service).handled_elsewhere {
             return Ok(answer(Updated::HandledElsewhere, &settings, service, None));
         }
@@ -256,11 +268,14 @@ impl LoadBalancers for MockProvider {
         request: &DeleteLoadBalancer,
     ) -> LoadBalancerResult<Deleted> {
         let service = &request.service;
-        let Begun {
+        let Some(Begun {
             mut state,
             settings,
             now_ms,
-        } = self.begin(call).await?;
+        }) = self.begin(call).await?
+        else {
+            return Ok(Deleted::Pending(slow()).into());
+        };
         let behaviour = behaviour(&settings, service);
         if behaviour.handled_elsewhere {
             return Ok(answer(Deleted::HandledElsewhere, &settings, service, None));
@@ -439,7 +454,9 @@ fn targets(
     settings: &Fixture,
     targets: Option<&[Node]>,
 ) -> Result<(Option<Vec<String>>, BTreeMap<String, Failure>), Failure> {
-    let Some(targets) = targets else {
+    // Where they do not matter they are as good as not given.
+    let matter = !settings.capabilities.load_balancers.ignores_nodes;
+    let Some(targets) = targets.filter(|_| matter) else {
         return Ok((None, BTreeMap::new()));
     };
     if let Some(most) = settings.capabilities.load_balancers.max_targets
@@ -482,6 +499,10 @@ fn status(lb: &cloud::LoadBalancer, addressing: &Addressing) -> LoadBalancerStat
         (AddressMode::Both, hostname) => by_address(hostname.as_ref()),
         _ => by_address(None),
     }
+}
+
+fn slow() -> Pending {
+    waits("the cloud takes long to answer", 1_000)
 }
 
 fn waits(message: &str, left_ms: u64) -> Pending {
