@@ -7,7 +7,7 @@ use cloud_provider_api::v1alpha1::get_volume_labels_response::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 
 use super::call::{Exchange, short_code};
-use super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
+use super::check::{Check, Need, Stop, Verdict, check, must, must_equal, should};
 use super::config::KnownVolume;
 use super::hooks::Hook;
 use super::run::Run;
@@ -273,7 +273,7 @@ async fn foreign(run: &Run) -> Verdict {
     let session = run.session().await?;
     let stated = run.capabilities().volumes.unwrap_or_default().source_types;
     if stated.is_empty() {
-        return Err(Stop::not_set_up(
+        return Err(Stop::not_offered(
             "source_types names no source: which are foreign is not known",
         ));
     }
@@ -313,7 +313,7 @@ async fn source_types(run: &Run) -> Verdict {
     let stated = run.capabilities().volumes.unwrap_or_default().source_types;
     let came = format!("{stated:?}");
     let named = !stated.is_empty() && stated.iter().all(|name| !name.is_empty() && name != "csi/");
-    must(
+    should(
         named,
         "VOL-2",
         "GetProviderInfo",
@@ -326,7 +326,7 @@ async fn known_sources(run: &Run) -> Verdict {
     known(run)?;
     let stated = run.capabilities().volumes.unwrap_or_default().source_types;
     if stated.is_empty() {
-        return Err(Stop::not_set_up(
+        return Err(Stop::not_offered(
             "source_types names no source: all are asked about",
         ));
     }
@@ -336,7 +336,7 @@ async fn known_sources(run: &Run) -> Verdict {
             _ => known.source_type.clone(),
         };
         let there = stated.contains(&name);
-        must(
+        should(
             there,
             "VOL-2",
             "GetProviderInfo",
