@@ -38,6 +38,11 @@ compat: ## side by side with an upstream Go CCM, through the same scenarios: equ
 	$(CARGO) build -p ccm --bins --quiet
 	UPDATE_DOCS="$(UPDATE_DOCS)" $(CARGO) test -p ccm --test compat -- --nocapture
 
+.PHONY: conformance
+conformance: ## the conformance suite, all of it, against provider-mock as a process of its own
+	$(CARGO) build -p provider-mock --bins --quiet
+	$(CARGO) test -p provider-mock --test conformance -- --nocapture
+
 .PHONY: generate
 generate: ## the Go code of the contract anew, after a change of proto/
 	@.ci/prerequisites go npm

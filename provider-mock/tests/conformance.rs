@@ -218,3 +218,35 @@ capabilities:
         assert!(of_service, "{service} {skipped:?}");
     }
 }
+
+/// What is interrupted in the midst of a check leaves nothing behind: neither a load balancer nor a slow cloud.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_interrupted_is_cleaned_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state.json");
+    // Makes a load balancer, then waits in a slow cloud.
+    let only = ["core/a-cancelled-delete-writes-nothing".to_owned()];
+    let options = Options {
+        provider: mock(directory.path(), CLOUD),
+        config: config(),
+        selection: Selection::new(&only, &[]).unwrap(),
+        soak: Duration::ZERO,
+    };
+    let made = async {
+        let there =
+            || std::fs::read_to_string(&state).is_ok_and(|text| text.contains("conformance-"));
+        while !there() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let run = run(options, made, |_| {});
+    let report = tokio::time::timeout(Duration::from_mins(1), run)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(report.interrupted);
+    assert!(report.entries.is_empty(), "{:?}", report.entries);
+    assert_eq!(report.left, Vec::<String>::new());
+    let text = std::fs::read_to_string(&state).unwrap();
+    assert!(!text.contains("conformance-"), "{text}");
+}

@@ -16,7 +16,6 @@
 //!
 //! The checks stand in one file or folder for each service; `well_formed` judges what any answer can be judged by, `listings` what any listing can.
 
-#![allow(dead_code, reason = "what the checks have in hand")]
 #![allow(clippy::unused_async, reason = "all checks have one shape")]
 #![allow(clippy::large_futures, reason = "one check at a time")]
 

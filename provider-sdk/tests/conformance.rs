@@ -1,7 +1,11 @@
 //! The binary `provider-conformance`: its own bad input.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod common;
+
 use std::process::{Command, Output};
+
+use tokio::io::AsyncBufReadExt;
 
 fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_provider-conformance"))
@@ -99,4 +103,86 @@ fn list_prints_each_check_with_its_rules_and_what_it_shows() {
         !some.is_empty() && some.lines().all(|line| line.starts_with("zones/")),
         "{some}"
     );
+}
+
+/// The suite on a provider that this process serves.
+async fn against(provider: &common::Running, args: &[&str]) -> Output {
+    tokio::process::Command::new(env!("CARGO_BIN_EXE_provider-conformance"))
+        .args(["--endpoint", &common::endpoint(&provider.path)])
+        .args(args)
+        .output()
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_code_says_passed_failed_and_not_shown() {
+    let provider = common::Running::start().await;
+    let one = "provider/probe-tells-the-boot-id";
+    let passed = against(&provider, &["--only", one]).await;
+    let text = String::from_utf8(passed.stdout).unwrap();
+    assert_eq!(passed.status.code(), Some(0), "{text}");
+    assert!(
+        text.contains(&format!("pass  {one}")) && text.contains("1 passed, 0 failed"),
+        "{text}"
+    );
+
+    let hook = "core/a-throttled-cloud-is-throttled";
+    let not_shown = against(&provider, &["--only", hook]).await;
+    let text = String::from_utf8(not_shown.stdout).unwrap();
+    assert_eq!(not_shown.status.code(), Some(1), "{text}");
+    assert!(text.contains("no hook `cloud-fail`"), "{text}");
+    let allowed = against(&provider, &["--only", hook, "--allow-skipped"]).await;
+    assert_eq!(allowed.status.code(), Some(0));
+
+    let directory = provider.path.parent().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory, open).unwrap();
+    let mode = "core/directory-has-mode-0750";
+    let failed = against(&provider, &["--only", mode]).await;
+    let text = String::from_utf8(failed.stdout).unwrap();
+    assert_eq!(failed.status.code(), Some(1), "{text}");
+    for word in [
+        "FAIL  core/directory",
+        "mode 0750 (CORE-2)",
+        "mode 0755",
+        "failed: core/directory",
+    ] {
+        assert!(text.contains(word), "{word:?} is not in {text}");
+    }
+    let junit = against(&provider, &["--only", mode, "--format", "junit"]).await;
+    let xml = String::from_utf8(junit.stdout).unwrap();
+    assert!(
+        xml.starts_with("<?xml") && xml.contains("<failure type=\"CORE-2\""),
+        "{xml}"
+    );
+    let json = against(&provider, &["--only", mode, "--format", "json"]).await;
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["checks"][0]["failure"]["rule"], "CORE-2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_ends_it_with_130() {
+    let provider = common::Running::start().await;
+    let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_provider-conformance"))
+        .args(["--endpoint", &common::endpoint(&provider.path)])
+        .args([
+            "--only",
+            "core/answers-on-a-new-connection",
+            "--only",
+            "core/memory-does-not-grow-with-calls",
+            "--soak",
+            "1h",
+        ])
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = tokio::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = common::soon("the first check", lines.next_line()).await;
+    assert!(first.unwrap().unwrap().starts_with("pass  core/answers"));
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let status = common::soon("its end", child.wait()).await.unwrap();
+    assert_eq!(status.code(), Some(130));
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use super::call::Answer;
+use super::check::cut;
 use super::hooks::Hook;
 use super::ledger::{Key, Thing};
 use super::run::Shared;
@@ -82,7 +83,7 @@ async fn remove(shared: &Arc<Shared>, things: Vec<(Key, Thing)>, until: Instant)
                 .iter()
                 .filter(|(key, _)| shared.ledger.things().iter().any(|(left, _)| left == key))
             {
-                left.push(format!("{key:?} may be left: {why}"));
+                left.push(cut(&format_args!("{key:?} may be left: {why}")));
             }
         }
     }

@@ -275,8 +275,9 @@ impl Ledger {
 
 impl State {
     fn note(&mut self, made: &Made) {
-        // For nobody nothing is made, and nobody could be initialised to remove it.
-        let Some(cluster) = made.cluster().filter(|of| !of.owner_id.is_empty()) else {
+        // For nobody, or by a name that is too long (CORE-11), nothing is made, and nobody could be initialised to remove it.
+        let is_one = |of: &&pb::ClusterRef| (1..=253).contains(&of.owner_id.len());
+        let Some(cluster) = made.cluster().filter(is_one) else {
             return;
         };
         match made {
@@ -318,4 +319,82 @@ fn load_balancer_key(made: &Made) -> Option<Key> {
     let owner_id = made.cluster()?.owner_id.clone();
     let uid = made.service()?.uid.clone();
     (!owner_id.is_empty() && !uid.is_empty()).then_some(Key::LoadBalancer { owner_id, uid })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = "conformance-1234";
+
+    fn ensure(owner_id: &str, uid: &str) -> Made {
+        Made::Ensure(pb::EnsureLoadBalancerRequest {
+            cluster: Some(pb::ClusterRef {
+                name: RUN.into(),
+                owner_id: owner_id.into(),
+            }),
+            service: Some(pb::ServiceView {
+                uid: uid.into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        })
+    }
+
+    fn remove(cidr: &str) -> Made {
+        Made::Remove(pb::DeleteRoutesRequest {
+            cluster: Some(pb::ClusterRef {
+                name: RUN.into(),
+                owner_id: format!("{RUN}-1-a"),
+            }),
+            routes: vec![pb::Route {
+                destination_cidr: cidr.into(),
+                ..Default::default()
+            }],
+        })
+    }
+
+    #[test]
+    fn what_the_suite_did_not_make_is_not_touched() {
+        let ledger = Ledger::new(RUN.into());
+        ledger.issue_uid("ours");
+        ledger.issue_cidr("100.64.1.0/24");
+        for (made, word) in [
+            (ensure("a-real-cluster", "ours"), "owner ID"),
+            (ensure("conformance-1234-1-a", "a-real-service"), "UID"),
+            (remove("10.0.0.0/24"), "destination"),
+        ] {
+            let why = ledger.permit(&made).expect_err(word);
+            assert!(why.contains(word) && why.contains("refuses"), "{why}");
+        }
+        assert!(ledger.things().is_empty());
+        ledger.permit(&remove("100.64.1.0/24")).unwrap();
+        ledger
+            .permit(&ensure("conformance-1234-1-a", "ours"))
+            .unwrap();
+        assert_eq!(ledger.things().len(), 1);
+    }
+
+    #[test]
+    fn what_was_made_is_known_with_its_handle_until_it_is_gone() {
+        let ledger = Ledger::new(RUN.into());
+        ledger.issue_uid("ours");
+        let made = ensure("conformance-1234-1-a", "ours");
+        // Before the answer, which may never come.
+        ledger.permit(&made).unwrap();
+        assert_eq!(ledger.fresh_things().len(), 1);
+        let answer = pb::EnsureLoadBalancerResponse {
+            handle: Some("h-1".into()),
+            ..Default::default()
+        };
+        ledger.answered(&made, &answer);
+        let things = ledger.things();
+        assert!(
+            matches!(&things[0].1, Thing::LoadBalancer { handle: Some(handle), .. } if handle == "h-1")
+        );
+        ledger.tried();
+        assert!(ledger.fresh_things().is_empty() && ledger.things().len() == 1);
+        ledger.gone(&things[0].0);
+        assert!(ledger.things().is_empty());
+    }
 }

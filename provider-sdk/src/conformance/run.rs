@@ -1,6 +1,5 @@
 //! What a check has in hand.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -451,9 +450,4 @@ pub(crate) fn targets(nodes: Vec<pb::NodeView>) -> pb::TargetSet {
     pb::TargetSet {
         set: Some(pb::target_set::Set::Inline(pb::TargetList { nodes })),
     }
-}
-
-/// By name: what a check asks of answers that come in any order.
-pub(crate) fn by_name<T>(items: Vec<T>, name: impl Fn(&T) -> String) -> BTreeMap<String, T> {
-    items.into_iter().map(|item| (name(&item), item)).collect()
 }

@@ -124,6 +124,8 @@ func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, 
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
 		grpc.MaxSendMsgSize(MaxMessageBytes),
+		// A connection that never speaks HTTP/2 keeps the process no longer than this after SIGTERM (CORE-17); gRPC waits for it.
+		grpc.ConnectionTimeout(5*time.Second),
 		grpc.ChainUnaryInterceptor(catchUnary),
 		grpc.ChainStreamInterceptor(catchStream),
 	)

@@ -45,6 +45,8 @@ func Serve(ctx context.Context, p *Provider, endpoint string, peerUID int) error
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxSendMsgSize(maxMessageBytes),
+		// A connection that never speaks HTTP/2 keeps the process no longer than this after SIGTERM (CORE-17); gRPC waits for it.
+		grpc.ConnectionTimeout(5*time.Second),
 		// No HTTP/2 pings (CORE-1): neither for keepalive nor, with windows that are set, to measure bandwidth.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64}),
 		grpc.InitialWindowSize(1<<20),

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
-use cloud_provider_api::v1alpha1::{self as pb, FailureCode, InstanceFacet, InstanceState};
+use cloud_provider_api::v1alpha1::{self as pb, InstanceFacet, InstanceState};
 
 use tokio::time::Instant;
 
-use super::super::call::{Exchange, short_code};
+use super::super::call::Exchange;
 use super::super::check::{Stop, Verdict};
 use super::super::config::KnownInstance;
 use super::super::hooks::Hook;
@@ -187,26 +187,6 @@ impl LookedUp {
                 "no instance: the cloud has none by this provider ID, or by this name",
             )),
             _ => Ok(()),
-        }
-    }
-
-    /// The failure of one Node, with one of these codes.
-    pub(super) fn failed(
-        &self,
-        place: usize,
-        rule: &str,
-        codes: &[FailureCode],
-    ) -> Verdict<&pb::Failure> {
-        match self.outcomes.get(place) {
-            Some(Outcome::Failed(failure)) if codes.contains(&failure.code()) => Ok(failure),
-            _ => {
-                let names: Vec<_> = codes.iter().map(|code| short_code(*code)).collect();
-                Err(self.broke(
-                    place,
-                    rule,
-                    format_args!("failed with {}", names.join(" or ")),
-                ))
-            }
         }
     }
 

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use pb::watch_changes_response::Change;
 use tokio::time::timeout;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::super::call::shown;
 use super::super::check::{Check, Need, Stop, Verdict, check, must};
@@ -122,32 +123,23 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
+/// Open from the first time that it is read: the headers of a stream may come with its first message only.
 struct Watch {
-    stream: Streaming<pb::WatchChangesResponse>,
+    stream: BoxStream<'static, Result<pb::WatchChangesResponse, Status>>,
     sent: String,
 }
 
-async fn watch(session: &Session, resume_token: &str) -> Verdict<Watch> {
+fn watch(session: &Session, resume_token: &str) -> Watch {
     let request = pb::WatchChangesRequest {
         cluster: Some(session.cluster().clone()),
         resume_token: resume_token.into(),
     };
     let sent = super::super::check::cut(&format_args!("WatchChanges {request:?}"));
-    let opened = timeout(PATIENCE, session.watch(request)).await;
-    match opened {
-        Ok(Ok(stream)) => Ok(Watch { stream, sent }),
-        Ok(Err(status)) => Err(Stop::failed(
-            "PROV-6",
-            sent,
-            "a stream: what it cannot do it says as `failed`",
-            shown(&status),
-        )),
-        Err(_) => Err(Stop::failed(
-            "PROV-6",
-            sent,
-            "the headers of the stream at once",
-            format_args!("nothing within {PATIENCE:?}"),
-        )),
+    let session = session.clone();
+    let opened = async move { session.watch(request).await };
+    Watch {
+        stream: futures::stream::once(opened).try_flatten().boxed(),
+        sent,
     }
 }
 
@@ -156,7 +148,7 @@ impl Watch {
         &mut self,
         patience: Duration,
     ) -> Verdict<Option<Result<pb::WatchChangesResponse, Status>>> {
-        match timeout(patience, self.stream.message()).await {
+        match timeout(patience, self.stream.try_next()).await {
             Ok(Ok(Some(hint))) => Ok(Some(Ok(hint))),
             Ok(Err(status)) => Ok(Some(Err(status))),
             Ok(Ok(None)) => Ok(None),
@@ -174,7 +166,7 @@ impl Watch {
         let provider_id = instance.provider_id.as_deref().unwrap_or_default();
         let found = timeout(HINT, async {
             loop {
-                match self.stream.message().await {
+                match self.stream.try_next().await {
                     Ok(Some(hint)) => match &hint.change {
                         Some(Change::Resync(_)) => return Ok(hint),
                         Some(Change::Instance(of))
@@ -209,7 +201,7 @@ impl Watch {
     /// That the stream ends now, with status OK.
     async fn ends(&mut self, rule: &str) -> Verdict {
         let came = loop {
-            match timeout(PATIENCE, self.stream.message()).await {
+            match timeout(PATIENCE, self.stream.try_next()).await {
                 Ok(Ok(None)) => return Ok(()),
                 // Hints that were on their way.
                 Ok(Ok(Some(hint))) if !matches!(hint.change, Some(Change::Failed(_))) => {}
@@ -229,7 +221,7 @@ impl Watch {
 
 async fn unknown_token(run: &Run, token: String) -> Verdict {
     let session = run.session().await?;
-    let mut watch = watch(&session, &token).await?;
+    let mut watch = watch(&session, &token);
     let first = watch.next(PATIENCE).await?;
     let resync = matches!(&first, Some(Ok(hint)) if matches!(hint.change, Some(Change::Resync(_))));
     must(
@@ -243,28 +235,28 @@ async fn unknown_token(run: &Run, token: String) -> Verdict {
 
 async fn former_token(run: &Run) -> Verdict {
     let session = run.session().await?;
-    let mut former = watch(&session, "").await?;
+    let mut former = watch(&session, "");
     settle(&mut former).await;
     let instance = run.add_instance("hint").await?;
     let token = former.hint_of(&instance).await?.resume_token;
     run.target().restart().await?;
     let session = run.session().await?;
-    let mut watch = watch(&session, &token).await?;
+    let mut watch = watch(&session, &token);
     let next = run.add_instance("hint").await?;
     watch.hint_of(&next).await.map(|_| ())
 }
 
 /// Lets a stream begin: what it says at its beginning, if anything, is read.
 async fn settle(watch: &mut Watch) {
-    while let Ok(Ok(Some(_))) = timeout(QUIET, watch.stream.message()).await {}
+    while let Ok(Ok(Some(_))) = timeout(QUIET, watch.stream.try_next()).await {}
 }
 
 async fn stays_open(run: &Run) -> Verdict {
     let session = run.session().await?;
-    let mut watch = watch(&session, "").await?;
+    let mut watch = watch(&session, "");
     let until = tokio::time::Instant::now() + QUIET * 3;
     loop {
-        match tokio::time::timeout_at(until, watch.stream.message()).await {
+        match tokio::time::timeout_at(until, watch.stream.try_next()).await {
             Err(_) => return Ok(()),
             // Others may change the cloud meanwhile.
             Ok(Ok(Some(hint))) if !matches!(hint.change, Some(Change::Failed(_)) | None) => {}
@@ -286,7 +278,7 @@ async fn hinted(run: &Run, change: Option<Hook>) -> Verdict {
         Some(_) => Some(run.add_instance("hint").await?),
         None => None,
     };
-    let mut watch = watch(&session, "").await?;
+    let mut watch = watch(&session, "");
     settle(&mut watch).await;
     let instance = match (change, before) {
         (Some(change), Some(instance)) => {
@@ -300,18 +292,18 @@ async fn hinted(run: &Run, change: Option<Hook>) -> Verdict {
 
 async fn resumes(run: &Run) -> Verdict {
     let session = run.session().await?;
-    let mut first = watch(&session, "").await?;
+    let mut first = watch(&session, "");
     settle(&mut first).await;
     let instance = run.add_instance("hint").await?;
     let token = first.hint_of(&instance).await?.resume_token;
     drop(first);
     let missed = run.add_instance("missed").await?;
-    let mut again = watch(&session, &token).await?;
+    let mut again = watch(&session, &token);
     again.hint_of(&missed).await.map(|_| ())
 }
 
 async fn refused(session: &Session) -> Verdict {
-    let mut watch = watch(session, "").await?;
+    let mut watch = watch(session, "");
     let first = watch.next(PATIENCE).await?;
     let failed = matches!(&first, Some(Ok(hint))
         if matches!(&hint.change, Some(Change::Failed(failure)) if failure.code() == FailureCode::NotInitialized));
@@ -339,7 +331,7 @@ async fn shutdown(run: &Run) -> Verdict {
     let session = run.session().await?;
     let mut watches = Vec::new();
     for _ in 0..3 {
-        let mut one = watch(&session, "").await?;
+        let mut one = watch(&session, "");
         settle(&mut one).await;
         watches.push(one);
     }
@@ -361,10 +353,10 @@ async fn many(run: &Run) -> Verdict {
     let session = run.session().await?;
     let mut watches = Vec::new();
     for _ in 0..16 {
-        watches.push(watch(&session, "").await?);
+        watches.push(watch(&session, ""));
     }
     for one in &mut watches {
-        let _ = timeout(Duration::from_millis(50), one.stream.message()).await;
+        let _ = timeout(Duration::from_millis(50), one.stream.try_next()).await;
     }
     watches.truncate(8);
     let instance = run.add_instance("hint").await?;
@@ -376,7 +368,7 @@ async fn many(run: &Run) -> Verdict {
 
 async fn tokens(run: &Run) -> Verdict {
     let session = run.session().await?;
-    let mut watch = watch(&session, "").await?;
+    let mut watch = watch(&session, "");
     settle(&mut watch).await;
     let instance = run.add_instance("hint").await?;
     let hint = watch.hint_of(&instance).await?;
