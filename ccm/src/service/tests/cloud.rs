@@ -1,12 +1,14 @@
 //! A provider process whose cloud is a map, for tests of the loop.
 
+mod provider;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use api::load_balancer_service_server::{LoadBalancerService, LoadBalancerServiceServer};
-use api::provider_service_server::{ProviderService, ProviderServiceServer};
+use api::provider_service_server::ProviderServiceServer;
 use cloud_provider_api::v1alpha1 as api;
-use futures::stream::{BoxStream, StreamExt as _, iter, pending};
+use futures::stream::{BoxStream, StreamExt as _, iter};
 use provider_sdk::GrpcService;
 use tonic::{Request, Response, Status};
 use tower::util::BoxCloneSyncService;
@@ -259,63 +261,6 @@ fn status() -> api::LoadBalancerStatus {
             ip: Some("192.0.2.1".into()),
             ..Default::default()
         }],
-    }
-}
-
-#[tonic::async_trait]
-impl ProviderService for Cloud {
-    async fn get_provider_info(
-        &self,
-        _request: Request<api::GetProviderInfoRequest>,
-    ) -> Answer<api::GetProviderInfoResponse> {
-        Ok(Response::new(api::GetProviderInfoResponse {
-            provider_name: "mock".into(),
-            provider_version: "1.0.0".into(),
-            boot_id: "boot".into(),
-            provider_id_prefixes: vec!["mock://".into()],
-            capabilities: Some(api::Capabilities {
-                load_balancers: Some(api::LoadBalancerCapability {
-                    default_class: true,
-                    in_sync: true,
-                    listing: true,
-                    max_in_flight: Some(4),
-                    ..Default::default()
-                }),
-                ..Default::default()
-            }),
-            ..Default::default()
-        }))
-    }
-
-    async fn initialize(
-        &self,
-        _request: Request<api::InitializeRequest>,
-    ) -> Answer<api::InitializeResponse> {
-        Ok(Response::new(api::InitializeResponse {
-            outcome: Some(api::initialize_response::Outcome::Initialized(
-                api::Initialized {
-                    cloud_scope: "account 1".into(),
-                    ..Default::default()
-                },
-            )),
-        }))
-    }
-
-    async fn probe(&self, _request: Request<api::ProbeRequest>) -> Answer<api::ProbeResponse> {
-        Ok(Response::new(api::ProbeResponse {
-            state: api::ProbeState::Ready.into(),
-            boot_id: "boot".into(),
-            ..Default::default()
-        }))
-    }
-
-    type WatchChangesStream = BoxStream<'static, Result<api::WatchChangesResponse, Status>>;
-
-    async fn watch_changes(
-        &self,
-        _request: Request<api::WatchChangesRequest>,
-    ) -> Answer<Self::WatchChangesStream> {
-        Ok(Response::new(pending().boxed()))
     }
 }
 

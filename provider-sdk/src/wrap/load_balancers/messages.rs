@@ -1,0 +1,184 @@
+//! Messages of LoadBalancerService and the native types, into one another.
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as pb;
+
+use crate::wrap::convert;
+use crate::wrap::limits::{ID_BYTES, NAME_BYTES, at_most, fits, is_ip};
+use crate::{
+    Failure, Ingress, IpMode, ListedLoadBalancer, LoadBalancer, LoadBalancerStatus, Node,
+    PortStatus, Presence, Service, ServicePort,
+};
+
+pub(super) fn load_balancer_to(found: LoadBalancer) -> Result<pb::LoadBalancer, String> {
+    at_most("the load balancer's name", &found.name, NAME_BYTES)?;
+    let presence = match found.presence {
+        Presence::Absent => pb::LoadBalancerPresence::Absent,
+        Presence::Present => pb::LoadBalancerPresence::Present,
+        Presence::Remnants => pb::LoadBalancerPresence::Remnants,
+    };
+    let ownership = match found.ownership {
+        Some(ownership) => convert::ownership(ownership),
+        None if found.presence == Presence::Absent => pb::Ownership::Unspecified,
+        None => return Err("a load balancer that is there has no ownership".into()),
+    };
+    Ok(pb::LoadBalancer {
+        presence: presence.into(),
+        ownership: ownership.into(),
+        load_balancer_name: found.name,
+        status: found.status.map(status_to).transpose()?,
+        in_sync: found.in_sync,
+    })
+}
+
+pub(super) fn listed_to(item: ListedLoadBalancer) -> Result<pb::ListedLoadBalancer, String> {
+    at_most("the load balancer's name", &item.name, NAME_BYTES)?;
+    if let Some(handle) = &item.handle {
+        fits("the handle", handle, ID_BYTES)?;
+    }
+    Ok(pb::ListedLoadBalancer {
+        load_balancer_name: item.name,
+        handle: item.handle,
+        owners: item
+            .owners
+            .into_iter()
+            .map(|owner| pb::ServiceRef {
+                namespace: owner.namespace,
+                name: owner.name,
+                uid: owner.uid,
+            })
+            .collect(),
+    })
+}
+
+pub(super) fn status_to(status: LoadBalancerStatus) -> Result<pb::LoadBalancerStatus, String> {
+    let ingress = |point: Ingress| {
+        if point.ip.is_none() && point.hostname.is_none() {
+            return Err("a point of the status has neither an address nor a host name".to_owned());
+        }
+        if let Some(ip) = &point.ip {
+            is_ip("the status address", ip)?;
+        }
+        if let Some(hostname) = &point.hostname {
+            fits("the status host name", hostname, NAME_BYTES)?;
+        }
+        Ok(pb::LoadBalancerIngress {
+            ip: point.ip,
+            hostname: point.hostname,
+            ip_mode: point.ip_mode.map(|mode| {
+                match mode {
+                    IpMode::Vip => pb::IpMode::Vip,
+                    IpMode::Proxy => pb::IpMode::Proxy,
+                }
+                .into()
+            }),
+            ports: point
+                .ports
+                .into_iter()
+                .map(|port| pb::PortStatus {
+                    port: port.port,
+                    protocol: port.protocol,
+                    error: port.error,
+                })
+                .collect(),
+        })
+    };
+    let ingress: Result<Vec<_>, _> = status.ingress.into_iter().map(ingress).collect();
+    Ok(pb::LoadBalancerStatus { ingress: ingress? })
+}
+
+fn status_from(status: pb::LoadBalancerStatus) -> LoadBalancerStatus {
+    LoadBalancerStatus {
+        ingress: status
+            .ingress
+            .into_iter()
+            .map(|point| Ingress {
+                ip_mode: match point.ip_mode() {
+                    pb::IpMode::Unspecified => None,
+                    pb::IpMode::Vip => Some(IpMode::Vip),
+                    pb::IpMode::Proxy => Some(IpMode::Proxy),
+                },
+                ip: point.ip,
+                hostname: point.hostname,
+                ports: point
+                    .ports
+                    .into_iter()
+                    .map(|port| PortStatus {
+                        port: port.port,
+                        protocol: port.protocol,
+                        error: port.error,
+                    })
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+pub(super) fn targets_from(targets: Option<pb::TargetSet>) -> Result<Option<Vec<Node>>, Failure> {
+    match targets {
+        None => Ok(None),
+        Some(pb::TargetSet {
+            set: Some(pb::target_set::Set::Inline(list)),
+        }) => convert::nodes_from(list.nodes).map(Some),
+        Some(pb::TargetSet {
+            set: Some(pb::target_set::Set::Ref(_)),
+        }) => Err(Failure::invalid(
+            "the request gives its targets by reference, which this minor of the contract does not have",
+        )),
+        Some(pb::TargetSet { set: None }) => {
+            Err(Failure::invalid("the request's target set is unset"))
+        }
+    }
+}
+
+pub(super) fn service_from(service: Option<pb::ServiceView>) -> Result<Service, Failure> {
+    let service = service.ok_or_else(|| Failure::invalid("the request has no service"))?;
+    if service.uid.is_empty() {
+        return Err(Failure::invalid(format!(
+            "the request's service {}/{} has no UID",
+            service.namespace, service.name
+        )));
+    }
+    Ok(Service {
+        namespace: service.namespace,
+        name: service.name,
+        uid: service.uid,
+        labels: service.labels,
+        annotations: service.annotations,
+        finalizers: service.finalizers,
+        generation: service.generation,
+        created: service.creation_time.and_then(convert::time),
+        deleted: service.deletion_time.and_then(convert::time),
+        service_type: service.r#type,
+        load_balancer_class: service.load_balancer_class,
+        ports: service
+            .ports
+            .into_iter()
+            .map(|port| ServicePort {
+                name: port.name,
+                protocol: port.protocol,
+                app_protocol: port.app_protocol,
+                port: port.port,
+                target_port: port.target_port,
+                node_port: port.node_port,
+            })
+            .collect(),
+        cluster_ips: service.cluster_ips,
+        external_ips: service.external_ips,
+        load_balancer_ip: service.load_balancer_ip,
+        source_ranges: service.load_balancer_source_ranges,
+        session_affinity: service.session_affinity,
+        session_affinity_timeout: service
+            .session_affinity_timeout
+            .and_then(|timeout| Duration::try_from(timeout).ok()),
+        external_traffic_policy: service.external_traffic_policy,
+        internal_traffic_policy: service.internal_traffic_policy,
+        health_check_node_port: service.health_check_node_port,
+        ip_families: service.ip_families,
+        ip_family_policy: service.ip_family_policy,
+        allocate_node_ports: service.allocate_load_balancer_node_ports,
+        publish_not_ready_addresses: service.publish_not_ready_addresses,
+        status: service.status.map(status_from).unwrap_or_default(),
+    })
+}
