@@ -84,6 +84,9 @@ func (b *Bridge) GetVolumeLabels(ctx context.Context, request *contract.GetVolum
 	if request.GetVolume() == nil {
 		return failed(invalid("the request has no volume"))
 	}
+	if request.GetVolume().GetSourceType() == "" {
+		return failed(invalid("the volume %q of the request has no source", request.GetVolume().GetName()))
+	}
 	if sources := b.options.VolumeSources; len(sources) > 0 && !slices.Contains(sources, sourceOf(request.GetVolume())) {
 		return &contract.GetVolumeLabelsResponse{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{}}}, nil
 	}

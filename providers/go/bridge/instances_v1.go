@@ -89,6 +89,10 @@ func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string) (*clo
 	kind, err := instances.InstanceTypeByProviderID(ctx, id)
 	if errors.Is(err, cloudprovider.NotImplemented) {
 		kind, err = instances.InstanceType(ctx, name)
+		if absent(err) {
+			// The cloud knows the instance by its ID and not by this name: its type stays unknown.
+			err = nil
+		}
 	}
 	if err != nil && !errors.Is(err, cloudprovider.NotImplemented) {
 		return nil, err

@@ -49,15 +49,14 @@ func (b *Bridge) begin(ctx context.Context, cluster *contract.ClusterRef, view *
 	return &aboutService{b: b, owner: owner, service: service, within: budgetOf(ctx)}, nil
 }
 
-// takeTargets reads the targets, and lets the cloud's informers know them and the Service.
+// takeTargets reads the targets, and lets the cloud's informers know them.
 func (a *aboutService) takeTargets(ctx context.Context, targets *contract.TargetSet) (set bool, failure *contract.Failure) {
 	nodes, set, err := targetsOf(targets)
 	if err != nil {
 		return false, invalid("%v", err)
 	}
 	a.nodes = nodes
-	brought := append(a.b.standIn.knowNodes(nodes), a.b.standIn.knowService(a.service))
-	a.b.settle(ctx, brought)
+	a.b.settle(ctx, a.b.standIn.knowNodes(nodes))
 	return set, nil
 }
 
@@ -74,6 +73,8 @@ func change[Answer any](ctx context.Context, a *aboutService, method string, wor
 	// What a method wrote that nobody waited for any longer: the controller does not know it yet.
 	apply(given.Annotations, a.b.standIn.takeWritten(a.service.UID))
 	taken := a.b.standIn.openFor(given)
+	// Known from here on: a deletion that ended a moment ago made the stand-in forget the Service.
+	a.b.settle(ctx, []object{a.b.standIn.knowService(given)})
 	answer, err := ask(withOwner(ctx, a.owner), a.b, a.b.balancers, method, a.within, func() { taken(); release() }, func(ctx context.Context) (Answer, error) {
 		if failure := a.mayTouch(ctx); failure != nil {
 			return none, &refusal{failure}
@@ -196,6 +197,7 @@ func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadB
 	if failure != nil {
 		return failed(failure)
 	}
+	b.settle(ctx, []object{b.standIn.knowService(about.service)})
 	found, err := ask(withOwner(ctx, about.owner), b, b.balancers, "GetLoadBalancer", about.within, nil, func(ctx context.Context) (*contract.LoadBalancer, error) {
 		return about.look(ctx, targets)
 	})
@@ -264,6 +266,9 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 	set, failure := about.takeTargets(ctx, request.GetTargets())
 	if failure != nil {
 		return failed(failure)
+	}
+	if err := checkService(about.service); err != nil {
+		return failed(invalid("%v", err))
 	}
 	if !set && !b.options.IgnoresNodes {
 		// LB-10: Go's method takes all Nodes; without them it would take the targets off.
@@ -350,11 +355,12 @@ func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.Delet
 	if failure != nil {
 		return failed(failure)
 	}
-	if _, failure := about.takeTargets(ctx, nil); failure != nil {
-		return failed(failure)
-	}
 	_, said, err := change(ctx, about, "EnsureLoadBalancerDeleted", func(ctx context.Context, balancer cloudprovider.LoadBalancer, service *v1.Service) (struct{}, error) {
-		return struct{}{}, balancer.EnsureLoadBalancerDeleted(ctx, about.owner.ClusterName, service)
+		err := balancer.EnsureLoadBalancerDeleted(ctx, about.owner.ClusterName, service)
+		if err == nil {
+			b.standIn.forgetService(about.service)
+		}
+		return struct{}{}, err
 	})
 	answer.Events, answer.Annotations = said.events, said.annotations
 	switch pending, elsewhere, failure := b.outcomeOf(err); {
@@ -365,7 +371,6 @@ func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.Delet
 	case pending != nil:
 		answer.Outcome = &contract.DeleteLoadBalancerResponse_Pending{Pending: pending}
 	default:
-		b.standIn.forgetService(about.service)
 		answer.Outcome = &contract.DeleteLoadBalancerResponse_Done{Done: &contract.Done{}}
 	}
 	return answer, nil

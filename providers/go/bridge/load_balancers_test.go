@@ -398,3 +398,23 @@ func TestAVendorCanAddWhatGosInterfaceLacks(t *testing.T) {
 		t.Errorf("%v", found)
 	}
 }
+
+func TestAServiceThatNobodyCouldServeNeverReachesTheCloud(t *testing.T) {
+	cloud := &scripted{ensure: func(context.Context, *v1.Service, []*v1.Node) (*v1.LoadBalancerStatus, error) {
+		t.Error("the cloud was asked")
+		return ready("203.0.113.1"), nil
+	}}
+	bridge := initialised(t, cloud, Options{})
+	for name, spoil := range map[string]func(*contract.ServiceView){
+		"no ports":        func(view *contract.ServiceView) { view.Ports = nil },
+		"port 0":          func(view *contract.ServiceView) { view.Ports[0].Port = 0 },
+		"no source range": func(view *contract.ServiceView) { view.LoadBalancerSourceRanges = []string{"everybody"} },
+	} {
+		view := service(strings.ReplaceAll(name, " ", "-"))
+		spoil(view)
+		code(t, bridge.ensure(patience, view).GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
+	}
+	twice, err := bridge.balancers.EnsureLoadBalancer(bridge.context(patience), &contract.EnsureLoadBalancerRequest{Cluster: cluster(), Service: service("a"), Targets: targets("one", "one")})
+	must(t, err)
+	code(t, twice.GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
+}

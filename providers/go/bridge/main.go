@@ -110,6 +110,9 @@ func makeCloud(name, config string) (cloudprovider.Interface, error) {
 	return result.cloud, nil
 }
 
+// closing is how long connections may take to close once their calls have been ended.
+const closing = time.Second
+
 // Serve serves the cloud until the context ends, then lets calls in flight finish within the drain, and ends what is left.
 func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, serving Serving) error {
 	bridge, err := New(cloud, options)
@@ -148,7 +151,12 @@ func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, 
 	case <-drained:
 	case <-time.After(serving.Drain):
 		klog.InfoS("Calls still run after the drain; they are cancelled", "drain", serving.Drain)
-		server.Stop()
+		// Stop waits for connections that have not even begun to speak: not for long (CORE-17).
+		go server.Stop()
+		select {
+		case <-drained:
+		case <-time.After(closing):
+		}
 	}
 	return nil
 }

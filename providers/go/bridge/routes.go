@@ -11,8 +11,7 @@ import (
 	"example.invalid/providers/go/contract"
 )
 
-// ListRoutes lists what the cloud gives for the cluster's name. Go's interface knows no marks: they are UNMARKED, which lets the controller work on them inside of the
-// cluster's CIDRs as an upstream one does.
+// ListRoutes lists what the cloud gives for the cluster's name: by Go's interface those are the managed routes that belong to it, so they are OURS. It shows no others.
 func (b *Bridge) ListRoutes(request *contract.ListRoutesRequest, stream contract.RouteService_ListRoutesServer) error {
 	failed := func(failure *contract.Failure) error {
 		return stream.Send(&contract.ListRoutesResponse{Part: &contract.ListRoutesResponse_Failed{Failed: failure}})
@@ -58,7 +57,7 @@ func (b *Bridge) routeView(route *cloudprovider.Route) (*contract.Route, error) 
 		DestinationCidr: route.DestinationCIDR,
 		NodeName:        filled(string(route.TargetNode)),
 		Blackhole:       route.Blackhole,
-		Ownership:       contract.Ownership_OWNERSHIP_UNMARKED,
+		Ownership:       contract.Ownership_OWNERSHIP_OURS,
 	}
 	if b.options.RoutesTrackAddresses {
 		addresses, err := addressViews(route.TargetNodeAddresses)

@@ -132,6 +132,24 @@ func serviceOf(view *contract.ServiceView) *v1.Service {
 	return service
 }
 
+// checkService says what is wrong with a Service that is to get a load balancer. Clouds leave it to the API server, and a range that is none might be read as everybody.
+func checkService(service *v1.Service) error {
+	if len(service.Spec.Ports) == 0 {
+		return fmt.Errorf("the Service %s has no ports", serviceKey(service))
+	}
+	for _, port := range service.Spec.Ports {
+		if port.Port < 1 || port.Port > 65535 {
+			return fmt.Errorf("port %d of the Service %s is none; write 1 to 65535", port.Port, serviceKey(service))
+		}
+	}
+	for _, source := range service.Spec.LoadBalancerSourceRanges {
+		if _, _, err := net.ParseCIDR(strings.TrimSpace(source)); err != nil {
+			return fmt.Errorf("%q in loadBalancerSourceRanges of the Service %s is no CIDR; write one such as 192.0.2.0/24", source, serviceKey(service))
+		}
+	}
+	return nil
+}
+
 func statusOf(view *contract.LoadBalancerStatus) v1.LoadBalancerStatus {
 	var status v1.LoadBalancerStatus
 	for _, point := range view.GetIngress() {
@@ -218,7 +236,12 @@ func targetsOf(targets *contract.TargetSet) (nodes []*v1.Node, set bool, err err
 		return nil, false, fmt.Errorf("the targets are not given as a list; this minor of the contract knows nothing else")
 	}
 	nodes = make([]*v1.Node, 0, len(list.Inline.GetNodes()))
+	seen := map[string]bool{}
 	for _, view := range list.Inline.GetNodes() {
+		if seen[view.GetName()] {
+			return nil, false, fmt.Errorf("the target %q is named twice", view.GetName())
+		}
+		seen[view.GetName()] = true
 		nodes = append(nodes, nodeOf(view))
 	}
 	return nodes, true, nil

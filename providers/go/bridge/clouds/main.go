@@ -85,6 +85,8 @@ func classifyShapes(err error) contract.FailureCode {
 		return contract.FailureCode_FAILURE_CODE_CREDENTIALS
 	case errors.Is(err, store.ErrUnavailable):
 		return contract.FailureCode_FAILURE_CODE_UNAVAILABLE
+	case errors.Is(err, store.ErrQuota):
+		return contract.FailureCode_FAILURE_CODE_PRECONDITION
 	default:
 		return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
 	}

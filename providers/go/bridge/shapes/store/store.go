@@ -20,7 +20,7 @@ type State struct {
 	Next int `json:"next"`
 	// Writes counts what ever changed the cloud.
 	Writes int `json:"writes"`
-	// Fail is what every operation fails with: throttled, credentials or unavailable.
+	// Fail is what every operation fails with: throttled, credentials, unavailable or precondition.
 	Fail string `json:"fail,omitempty"`
 	// SlowMS is how long every operation takes.
 	SlowMS int `json:"slowMS,omitempty"`
@@ -55,9 +55,10 @@ var (
 	ErrThrottled   = errors.New("too many requests")
 	ErrCredentials = errors.New("the token is not valid")
 	ErrUnavailable = errors.New("the service is not available")
+	ErrQuota       = errors.New("the account's quota is used up")
 )
 
-var failures = map[string]error{"throttled": ErrThrottled, "credentials": ErrCredentials, "unavailable": ErrUnavailable}
+var failures = map[string]error{"throttled": ErrThrottled, "credentials": ErrCredentials, "unavailable": ErrUnavailable, "precondition": ErrQuota}
 
 // Store is a state in a file.
 type Store struct{ path string }

@@ -1,0 +1,167 @@
+//! The clouds: one Go binary that serves all of them, built once, and what a test changes in them from outside.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use testenv::Process;
+
+use crate::aws::Aws;
+
+/// The bridge's folder.
+pub const BRIDGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../providers/go/bridge");
+
+/// A cloud behind the bridge.
+pub enum Cloud {
+    /// One whose state is a file that `clouds file` changes.
+    File { name: &'static str, state: PathBuf },
+    /// `k8s.io/cloud-provider-aws` and its stand-in.
+    Aws(Aws),
+}
+
+/// A Node that the cloud has an instance for.
+pub struct Instance {
+    pub node: String,
+    pub provider_id: String,
+}
+
+impl Cloud {
+    /// `fake`, `instancesv1` or `annotated`, with its state in this folder.
+    pub fn file(name: &'static str, directory: &Path) -> Self {
+        let state = directory.join(format!("{name}.json"));
+        let config = match name {
+            "fake" => state.display().to_string(),
+            _ => format!("state: {}\n", state.display()),
+        };
+        std::fs::write(directory.join("cloud.conf"), config).unwrap();
+        Self::File { name, state }
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::File { name, .. } => name,
+            Self::Aws(_) => "aws",
+        }
+    }
+
+    /// What its provider IDs begin with.
+    pub fn scheme(&self) -> String {
+        format!("{}://", self.name())
+    }
+
+    /// The command line of the provider, all but the endpoint. It is for `sh`.
+    pub fn provider(&self, directory: &Path) -> String {
+        let environment = match self {
+            Self::File { .. } => String::new(),
+            Self::Aws(aws) => format!("env {} ", aws.environment()),
+        };
+        format!(
+            "exec {environment}'{}' --cloud-provider={} --cloud-config='{}'",
+            binary().display(),
+            self.name(),
+            directory.join("cloud.conf").display()
+        )
+    }
+
+    /// Adds the instance of a Node; AWS has three from the first.
+    pub fn add(&self, node: &str) -> Instance {
+        match self {
+            Self::File { .. } => {
+                let id = self.edit(&["instance-add", node]);
+                Instance {
+                    node: node.to_owned(),
+                    // The fake names every Node's instance after it.
+                    provider_id: match self.name() {
+                        "fake" => format!("fake://{node}"),
+                        _ => id.trim().to_owned(),
+                    },
+                }
+            }
+            Self::Aws(_) => panic!("AWS names its Nodes itself"),
+        }
+    }
+
+    /// Takes the instance away.
+    pub fn remove(&self, instance: &Instance) {
+        match self {
+            Self::File { .. } => {
+                self.edit(&["instance-remove", &instance.node]);
+            }
+            Self::Aws(aws) => {
+                let id = instance.provider_id.rsplit('/').next().unwrap();
+                aws.run(&["remove", id]);
+            }
+        }
+    }
+
+    /// Changes the cloud's file.
+    pub fn edit(&self, arguments: &[&str]) -> String {
+        let Self::File { state, .. } = self else {
+            panic!("only a cloud in a file")
+        };
+        let mut command = Command::new(binary());
+        command
+            .arg("file")
+            .arg(state)
+            .arg(self.scheme())
+            .args(arguments);
+        text(command.output().unwrap())
+    }
+
+    /// The load balancers that stand in the cloud, a line each; `None` for upstream's fake, which forgets none.
+    pub fn load_balancers(&self) -> Option<Vec<String>> {
+        match self {
+            Self::File { name: "fake", .. } => None,
+            Self::File { state, .. } => {
+                let state: serde_json::Value =
+                    serde_json::from_slice(&std::fs::read(state).unwrap()).unwrap();
+                let all = state["loadBalancers"].as_object().unwrap();
+                Some(all.values().map(ToString::to_string).collect())
+            }
+            Self::Aws(aws) => Some(aws.run(&["balancers"]).lines().map(str::to_owned).collect()),
+        }
+    }
+
+    /// Starts the provider.
+    pub fn start(&self, directory: &Path, socket: &Path) -> Process {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!(
+            "{} --endpoint 'unix://{}'",
+            self.provider(directory),
+            socket.display()
+        ));
+        Process::start(command, directory.join("provider.log")).unwrap()
+    }
+}
+
+/// What a command that must succeed printed.
+pub fn text(output: Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The Go binary. Go itself knows what has changed: the first time it takes minutes (AWS's SDK is large), then a moment.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bridge-clouds");
+        let built = go("clouds", &["build", "-ldflags=-s -w", "-o"])
+            .arg(&path)
+            .arg(".")
+            .output();
+        text(built.expect("go 1.26 or newer is needed"));
+        path
+    })
+}
+
+/// Go in this folder of the bridge.
+pub fn go(folder: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("go");
+    command
+        .current_dir(Path::new(BRIDGE).join(folder))
+        .args(arguments)
+        .env("GOFLAGS", "-trimpath -buildvcs=false")
+        .env("GOWORK", "off");
+    command
+}

@@ -1,0 +1,13 @@
+//! Go clouds of today behind the bridge (`providers/go/bridge`): its own tests, the conformance suite, and the real `ccm` in front of each cloud on a real API server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "helpers of tests"
+)]
+
+mod aws;
+mod clouds;
+mod life;
+mod suite;
