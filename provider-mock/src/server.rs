@@ -49,6 +49,7 @@ struct Running {
     streams: CancellationToken,
     closing: CancellationToken,
     task: JoinHandle<()>,
+    _front: Option<Front>,
 }
 
 /// The listener and its connections, by what cuts them.
@@ -147,7 +148,8 @@ impl Mock {
             streams.clone(),
         )
         .await?;
-        let listener = bind(&self.path)?;
+        let (behind, front) = front(&self.cloud, &self.path)?;
+        let listener = bind(behind.as_deref().unwrap_or(&self.path))?;
         let closing = CancellationToken::new();
         let connections = futures::stream::unfold(
             (listener, lines.connections.clone()),
@@ -178,6 +180,7 @@ impl Mock {
             streams,
             closing,
             task,
+            _front: front,
         });
         Ok(())
     }
@@ -245,7 +248,9 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
     let death = Process {
         connections: connections.clone(),
     };
-    let (behind, _front) = front(&cloud, endpoint)?;
+    let path = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
+    let (behind, _front) = front(&cloud, path)?;
+    let behind = behind.map(|behind| format!("unix://{}", behind.display()));
     server(&cloud, Arc::new(death), CancellationToken::new())
         .connections(connections)
         .endpoint(behind.as_deref().unwrap_or(endpoint))
@@ -255,15 +260,14 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
 }
 
 /// With the twist that asks for it: a socket in front that gives some connections garbage, and where the provider itself is then to be served.
-fn front(cloud: &Cloud, endpoint: &str) -> Result<(Option<String>, Option<Front>), StartError> {
+fn front(cloud: &Cloud, path: &Path) -> Result<(Option<PathBuf>, Option<Front>), StartError> {
     if !cloud.twisted(Twist::SocketGarbage) {
         return Ok((None, None));
     }
-    let path = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
     let behind = path.with_extension("behind");
     let front = Front::serve(path, &behind)
         .map_err(|error| StartError::Serve(format!("{}: {error}", path.display())))?;
-    Ok((Some(format!("unix://{}", behind.display())), Some(front)))
+    Ok((Some(behind), Some(front)))
 }
 
 /// The SDK's server with the mock's layer and control service.

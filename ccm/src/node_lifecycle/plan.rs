@@ -1,7 +1,7 @@
 //! One pass over the Nodes that are not Ready: what is asked, and what follows from the answers. Pure.
 //!
 //! A Node is due for deletion when the provider called its instance ABSENT in two *valid* passes in a row. A pass is void, and counts for
-//! nothing, when a Ready Node is called ABSENT or no witness is recognised. Witnesses are up to three Ready Nodes, others in
+//! nothing, when a Ready Node is called ABSENT, an answer is about another Node's instance, or no witness is recognised. Witnesses are up to three Ready Nodes, others in
 //! each pass. Where no Node is Ready, the Nodes that are asked about are their own witnesses: if the provider recognises none of them
 //! the pass is void. So a provider that looks into the wrong account, or an empty answer, deletes nothing, whatever the
 //! number of Nodes; and the Nodes of a cluster whose instances are all gone stay until one Node is Ready again.
@@ -335,6 +335,11 @@ fn void(found: &Findings<'_>, now_there: &BTreeMap<&str, &Arc<Node>>) -> Option<
             "the provider says that the instance of Node {name} is gone, which is Ready"
         ));
     }
+    if let Some((name, id)) = mixed_up(found) {
+        return Some(format!(
+            "the provider's answer about Node {name} is about {id}, which is another Node's instance"
+        ));
+    }
     let witnesses = if found.questions.witnesses.is_empty() {
         &found.questions.suspects
     } else {
@@ -349,6 +354,28 @@ fn void(found: &Findings<'_>, now_there: &BTreeMap<&str, &Arc<Node>>) -> Option<
     } else {
         Some("the provider recognises none of the Ready Nodes that it was asked about".to_owned())
     }
+}
+
+/// An answer that is about another Node's instance: then what the others are about is not known either. An ID that no other Node has may be another spelling.
+fn mixed_up<'a>(found: &'a Findings<'_>) -> Option<(&'a str, &'a str)> {
+    let asked = found
+        .questions
+        .witnesses
+        .iter()
+        .chain(&found.questions.suspects);
+    let others = asked.filter_map(|node| {
+        let instance = found.answers.get(uid(node))?.as_ref().ok()?;
+        let id = instance.provider_id.as_deref()?;
+        (id != provider_id(node)).then_some((node, id))
+    });
+    let others: Vec<_> = others.collect();
+    if others.is_empty() {
+        return None;
+    }
+    let known: BTreeSet<&str> = found.nodes.iter().map(|node| provider_id(node)).collect();
+    let mut others = others.into_iter();
+    let (node, id) = others.find(|(_, id)| known.contains(id))?;
+    Some((name(node), id))
 }
 
 /// Whether a Node that was to be deleted may go, by what the API server says just before. `Err` says why not.

@@ -169,7 +169,13 @@ impl Keeper {
             answer
         };
         let answer = self
-            .own_call("GetProviderInfo", INFO_DEADLINE, &connection.link, call)
+            .own_call(
+                "GetProviderInfo",
+                INFO_DEADLINE,
+                &connection.link,
+                call,
+                |info| check_info(info).is_ok(),
+            )
             .await;
         let info = match answer {
             Ok(info) => info,
@@ -227,6 +233,7 @@ impl Keeper {
                     PROBE_DEADLINE,
                     link,
                     client.probe(api::ProbeRequest {}),
+                    |answer| answer.boot_id == info.boot_id,
                 )
                 .await;
             let answer = match answer {
@@ -281,13 +288,14 @@ impl Keeper {
         });
     }
 
-    /// One of our own calls: not in a lane, and not cut by a session's end.
+    /// One of our own calls: not in a lane, and not cut by a session's end. `sound`: whether an answer keeps to the contract; one that does not is counted as a fault.
     async fn own_call<T>(
         &self,
         rpc: &'static str,
         deadline: Duration,
         link: &Link,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+        sound: impl Fn(&T) -> bool,
     ) -> Result<T, Trouble> {
         let started = Instant::now();
         let result = tokio::select! {
@@ -305,9 +313,11 @@ impl Keeper {
                 "the connection to the provider is gone",
             )),
         };
-        let outcome = result
-            .as_ref()
-            .map_or_else(|trouble: &Trouble| trouble.code.label(), |_| "ok");
+        let outcome = match &result {
+            Ok(answer) if sound(answer) => "ok",
+            Ok(_) => TroubleCode::Fault.label(),
+            Err(trouble) => trouble.code.label(),
+        };
         self.with
             .metrics
             .observe(&self.name, rpc, outcome, started.elapsed());

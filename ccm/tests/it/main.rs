@@ -11,6 +11,7 @@ mod accounts;
 mod api_server;
 mod input;
 mod leading;
+mod lies;
 mod lifecycle;
 mod migration;
 mod nodes;

@@ -63,6 +63,8 @@ struct Driver {
     may_delete: bool,
     power_state: bool,
     pending: BTreeSet<String>,
+    /// The provider IDs that are answered for Nodes; none for the others.
+    ids: BTreeMap<&'static str, &'static str>,
 }
 
 impl Driver {
@@ -77,6 +79,7 @@ impl Driver {
             may_delete: true,
             power_state: true,
             pending: BTreeSet::new(),
+            ids: BTreeMap::new(),
         }
     }
 
@@ -95,6 +98,7 @@ impl Driver {
                 let state = answer(node)?;
                 let instance = state.map(|state| api::Instance {
                     state: state as i32,
+                    provider_id: self.ids.get(name(node)).map(|id| (*id).to_owned()),
                     ..api::Instance::default()
                 });
                 Some((uid(node).to_owned(), instance))
@@ -292,6 +296,30 @@ fn l6_a_pass_that_calls_a_ready_node_absent_is_void() {
         .collect();
     let answer = |node: &Node| Some(Ok(if is_ready(node) { Running } else { Absent }));
     assert!(driver.pass_with(&nodes, &after, answer).void.is_some());
+}
+
+#[test]
+fn l6_a_pass_with_answers_about_other_nodes_instances_is_void() {
+    let mut driver = Driver::new();
+    let nodes = cluster(3, 1);
+    // Each answer stands under another Node's name: whose the ABSENT is nobody knows.
+    driver.ids.insert("ready-001", "mock://ready-000");
+    for _ in 0..4 {
+        let pass = driver.pass(&nodes, Absent);
+        let void = pass.void.unwrap();
+        assert!(
+            void.contains("ready-001") && void.contains("mock://ready-000"),
+            "{void}"
+        );
+        assert!(pass.delete.is_empty());
+    }
+    // Its own ID, or another spelling of it, is no other Node's.
+    driver.ids = BTreeMap::from([
+        ("ready-001", "mock://ready-001"),
+        ("ready-002", "mock:///2"),
+    ]);
+    assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    assert_eq!(names(&driver.pass(&nodes, Absent).delete), ["down-000"]);
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Session {
         })
     }
 
-    /// All routes of the cluster's network; `Err` where the listing was not complete. What a single route says is not checked.
+    /// All routes of the cluster's network; `Err` where the listing was not complete. What a single route says is not checked; one whose ownership is not known is counted as a fault.
     pub(crate) async fn list_routes(&self) -> Result<Vec<api::Route>, Trouble> {
         let rpc = Rpc {
             deadline: self.deadlines.list,
@@ -67,7 +67,21 @@ impl Session {
                 Some(P::End(end)) => Part::End(end),
             })
             .await?;
-            Ok(Answered::well(list))
+            let unowned = list.iter().find(|route| {
+                matches!(
+                    api::Ownership::try_from(route.ownership),
+                    Ok(api::Ownership::Unspecified) | Err(_)
+                )
+            });
+            // The others stand: who reads them leaves this one alone.
+            let told = unowned.map(|route| {
+                Trouble::fault(format!(
+                    "the ownership {} of route {:?} is not known",
+                    route.ownership,
+                    limits::shown(&route.name)
+                ))
+            });
+            Ok(Answered { told, answer: list })
         })
         .await
     }

@@ -140,7 +140,19 @@ impl Keeper {
         let mut client = client(link);
         let call = client.initialize(request.clone());
         let answer = self
-            .own_call("Initialize", INITIALIZE_DEADLINE, link, call)
+            .own_call(
+                "Initialize",
+                INITIALIZE_DEADLINE,
+                link,
+                call,
+                |answer| match &answer.outcome {
+                    Some(Outcome::Initialized(initialized)) => {
+                        check_initialized(initialized).is_ok()
+                    }
+                    Some(Outcome::Failed(_)) => true,
+                    None => false,
+                },
+            )
             .await?;
         match answer.outcome {
             None => Err(Trouble::fault("the answer of Initialize has no outcome")),

@@ -1,0 +1,308 @@
+//! The ccm in front of each provider that breaks the contract in one of the named ways (`provider-mock faults`): no Node that lives is deleted, nothing of another owner is
+//! touched, the process lives, and an event or a metric tells what the contract calls a fault.
+
+mod table;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use provider_mock::{Cloud, Fixture, LoadBalancer, Mark, Route, Weather};
+use provider_sdk::FailureCode;
+use serde_json::json;
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
+use testenv::{Process, eventually};
+
+use crate::input::get;
+use crate::world::{FAST_LEASE, World, free_port, ingress, instance};
+
+/// Longer than any row needs on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Passes of all controllers follow each other quickly, and a Node may be deleted as soon as it is a second old.
+const FLAGS: [&str; 8] = [
+    "--bind-address=127.0.0.1",
+    "--node-monitor-period=1s",
+    "--node-status-update-frequency=1s",
+    "--node-deletion-brake=min-age=1s,floor=20",
+    "--allocate-node-cidrs",
+    "--cluster-cidr=10.244.0.0/16",
+    "--route-reconciliation-period=1s",
+    "--controllers=*",
+];
+
+/// What is to be seen of a lie before it is judged.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    /// So many calls of this RPC have begun.
+    Calls(&'static str, u64),
+    /// The same, and halfway the provider is replaced by another process.
+    Restarted(&'static str, u64),
+    /// The same, and from halfway on the cloud throttles.
+    Throttled(&'static str, u64),
+    /// Two Services were served honestly. Then the provider lies, and another ccm comes: one Service is deleted meanwhile, the other one changed.
+    Served(&'static str, u64),
+}
+
+/// One lie.
+#[derive(Debug)]
+struct Row {
+    /// As `provider-mock faults` names it.
+    lie: &'static str,
+    work: Work,
+    /// What events, as `kind/name Warning reason message`, or lines of `/metrics` must hold; nothing where the contract allows it, or where only the cloud could tell.
+    told: &'static [&'static str],
+}
+
+/// Lies about listings of instances.
+const LISTS: [&str; 6] = [
+    "empty-list",
+    "partial-list",
+    "ok-list-on-throttle",
+    "list-without-end",
+    "wrong-total",
+    "unimplemented",
+];
+
+/// The names of the Nodes whose instances live. `ill` is not Ready.
+const ALIVE: [&str; 5] = ["ready-0", "ready-1", "ready-2", "ill", "fresh"];
+
+async fn stands(row: &Row) {
+    let mut fixture = Fixture::default();
+    // A listing can veto a deletion: only where it is what lies is it offered.
+    fixture.capabilities.instances.listing = LISTS.contains(&row.lie);
+    let mut world = World::new(fixture).await;
+    let cloud = world.cloud().clone();
+    let (load_balancer, route) = of_another(&cloud);
+    let before = nodes(&world).await;
+    for name in ["web", "api"] {
+        let service = LoadBalancerBuilder::new("default", name).build();
+        let (services, params) = (world.services(), PostParams::default());
+        services.create(&params, &service).await.unwrap();
+    }
+    let port = free_port();
+    let kept = if let Work::Served(..) = row.work {
+        served_before(&mut world).await
+    } else {
+        Vec::new()
+    };
+    cloud.tell(row.lie).unwrap();
+    cloud.reset_calls();
+    // What begins with a connection begins with the lie.
+    world.mock.restart().await.unwrap();
+    let mut ccm = ccm(&mut world, port);
+
+    work(&world, row.work).await;
+    eventually(&format!("{row:?}"), PATIENCE, async || {
+        keep_serving(&world).await;
+        let evidence = evidence(&world, port).await;
+        let lacks = |words: &&&str| !evidence.iter().any(|line| line.contains(**words));
+        match row.told.iter().find(lacks) {
+            Some(words) => Err(format!("{words:?} is not in:\n{}", evidence.join("\n"))),
+            None => Ok(()),
+        }
+    })
+    .await;
+    harmless(row.lie, &world, &before, &mut ccm).await;
+    let now = cloud.load_balancers();
+    assert!(now.contains(&load_balancer), "{row:?}: {now:?}");
+    for handle in kept {
+        assert!(now.iter().any(|lb| lb.handle == handle), "{row:?}: {now:?}");
+    }
+    assert!(
+        cloud.routes().contains(&route),
+        "{row:?}: {:?}",
+        cloud.routes()
+    );
+}
+
+fn ccm(world: &mut World, port: u16) -> Process {
+    let port = format!("--secure-port={port}");
+    let flags: Vec<&str> = FLAGS
+        .into_iter()
+        .chain(FAST_LEASE)
+        .chain([port.as_str()])
+        .collect();
+    world.ccm(&flags)
+}
+
+/// Both Services have their load balancers from another ccm, which is gone; one is to go, the other one to change. The handle of the latter.
+async fn served_before(world: &mut World) -> Vec<String> {
+    let mut first = ccm(world, free_port());
+    for name in ["web", "api"] {
+        world
+            .service_becomes(name, "is served", |service| ingress(service).is_some())
+            .await;
+    }
+    world.crash(&mut first).await;
+    let ranges = json!({"spec": {"loadBalancerSourceRanges": ["198.51.100.0/24"]}});
+    let (services, patch) = (world.services(), PatchParams::default());
+    services
+        .patch("web", &patch, &Patch::Merge(ranges))
+        .await
+        .unwrap();
+    services
+        .delete("api", &DeleteParams::default())
+        .await
+        .unwrap();
+    let web = world.cloud().load_balancer("default", "web").unwrap();
+    vec![web.handle]
+}
+
+/// No Node that lives is gone, and the process is neither.
+async fn harmless(lie: &str, world: &World, before: &[Node], ccm: &mut Process) {
+    let now = nodes_now(world).await;
+    for node in before
+        .iter()
+        .filter(|node| ALIVE.contains(&node.name_any().as_str()))
+    {
+        let found = now.iter().any(|now| now.uid() == node.uid());
+        assert!(found, "{lie}: {} was deleted", node.name_any());
+    }
+    assert_eq!(
+        ccm.exit_status(),
+        None,
+        "{lie}: the ccm ended\n{}",
+        ccm.log()
+    );
+    assert!(!ccm.log().contains("panicked"), "{lie}: {}", ccm.log());
+}
+
+/// What another cluster has in the same cloud.
+fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
+    let planted = LoadBalancer {
+        name: "of-another".into(),
+        owner: Some(Mark {
+            owner_id: "another-cluster".into(),
+            namespace: "default".into(),
+            name: "web".into(),
+            uid: "another-uid".into(),
+        }),
+        addresses: vec![[192, 0, 2, 200].into()],
+        targets: vec!["theirs".into()],
+        ..LoadBalancer::default()
+    };
+    let handle = cloud.plant_load_balancer(planted).unwrap();
+    let load_balancer = cloud
+        .load_balancers()
+        .into_iter()
+        .find(|lb| lb.handle == handle);
+    // In the range of our Pods, and to nowhere: what a controller would clean up if it were ours.
+    let route = Route {
+        provider_id: Some("mock://zone-1/theirs".into()),
+        owner_id: Some("another-cluster".into()),
+        ..Route::new("of-another", "10.244.99.0/24")
+    };
+    cloud.plant_route(route.clone()).unwrap();
+    (load_balancer.unwrap(), route)
+}
+
+/// Nodes that are known since long, three Ready, one not, one whose instance is gone; and one that just joined.
+async fn nodes(world: &World) -> Vec<Node> {
+    let mut nodes = Vec::new();
+    for (number, name) in ["ready-0", "ready-1", "ready-2", "ill", "gone", "fresh"]
+        .into_iter()
+        .enumerate()
+    {
+        let cidr = format!("10.244.{number}.0/24");
+        let node = NodeBuilder::new(name).pod_cidrs(&[&cidr]);
+        let node = match name {
+            "fresh" => node.uninitialized(),
+            _ => node.provider_id(format!("mock://zone-1/{name}")),
+        };
+        let ready = if ["ill", "gone"].contains(&name) {
+            "False"
+        } else {
+            "True"
+        };
+        if name != "gone" {
+            world.cloud().add_instance(instance(name)).unwrap();
+        }
+        nodes.push(world.register(node.ready(ready)).await);
+    }
+    nodes
+}
+
+async fn nodes_now(world: &World) -> Vec<Node> {
+    let nodes = world.nodes().list(&ListParams::default()).await;
+    nodes.unwrap().items
+}
+
+/// Waits until the controllers have met the lie.
+async fn work(world: &World, work: Work) {
+    let (Work::Calls(rpc, calls)
+    | Work::Restarted(rpc, calls)
+    | Work::Throttled(rpc, calls)
+    | Work::Served(rpc, calls)) = work;
+    let begun = |cloud: &Cloud| cloud.call_count(rpc) + cloud.in_flight(rpc);
+    let reach = async |calls| {
+        eventually(&format!("{calls} calls of {rpc}"), PATIENCE, async || {
+            keep_serving(world).await;
+            let begun = begun(world.cloud());
+            if begun >= calls {
+                Ok(())
+            } else {
+                Err(format!("{begun}: {:?}", world.cloud().call_counts()))
+            }
+        })
+        .await;
+    };
+    match work {
+        Work::Restarted(..) => {
+            reach(calls / 2).await;
+            world.mock.shutdown().await;
+            world.mock.restart().await.unwrap();
+        }
+        Work::Throttled(..) => {
+            reach(calls / 2).await;
+            world.cloud().set_weather(Weather {
+                fail: Some(FailureCode::Throttled),
+                slow_ms: 0,
+            });
+        }
+        Work::Calls(..) | Work::Served(..) => {}
+    }
+    reach(calls).await;
+}
+
+/// Where the lie was to die: as a supervisor does.
+async fn keep_serving(world: &World) {
+    if !world.mock.is_running() {
+        world.mock.restart().await.unwrap();
+    }
+}
+
+/// All Warning events, and the lines of `/metrics` that count something that went wrong.
+async fn evidence(world: &World, port: u16) -> Vec<String> {
+    let events: Api<Event> = Api::all(world.client.clone());
+    let events = events.list(&ListParams::default()).await;
+    let events = events.map(|list| list.items).unwrap_or_default();
+    let warnings = events
+        .into_iter()
+        .filter(|event| event.type_.as_deref() == Some("Warning"));
+    let mut lines: Vec<String> = warnings
+        .map(|event| {
+            let about = event.involved_object;
+            format!(
+                "{}/{} Warning {} {}",
+                about.kind.unwrap_or_default(),
+                about.name.unwrap_or_default(),
+                event.reason.unwrap_or_default(),
+                event.message.unwrap_or_default()
+            )
+        })
+        .collect();
+    let (_, metrics) = get(port, "/metrics", Some("testenv-admin")).await;
+    let wrong = metrics.lines().filter(|line| {
+        let counts = line
+            .rsplit(' ')
+            .next()
+            .is_some_and(|value| value != "0" && value != "0.0");
+        let of_calls =
+            line.starts_with("ccm_provider_rpc_total") && !line.contains("outcome=\"ok\"");
+        counts && (of_calls || line.starts_with("node_lifecycle_controller_void_passes_total"))
+    });
+    lines.extend(wrong.map(str::to_owned));
+    lines
+}
