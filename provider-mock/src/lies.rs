@@ -65,6 +65,13 @@ impl Twists {
         self.0 & (1 << twist as u32) != 0
     }
 
+    pub(crate) fn without(self, twists: &[Twist]) -> Self {
+        let others = twists
+            .iter()
+            .fold(0, |bits, twist| bits | 1 << *twist as u32);
+        Self(self.0 & !others)
+    }
+
     fn with(self, twist: Twist) -> Self {
         Self(self.0 | (1 << twist as u32))
     }

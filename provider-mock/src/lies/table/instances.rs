@@ -72,7 +72,7 @@ pub(super) const LIES: &[Lie] = &[
     script(
         "oversized-answer",
         "a lookup is answered by 20 MiB",
-        &["CORE-11", "INST-2"],
+        &["CORE-11", "CORE-4", "INST-2"],
         "instances/each-node-once",
         || of(LOOKUP, FaultKind::Oversized),
     ),

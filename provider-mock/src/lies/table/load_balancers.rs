@@ -7,7 +7,7 @@ pub(super) const LIES: &[Lie] = &[
     twist(
         "makes-another",
         "each Ensure makes one more load balancer",
-        &["CORE-6", "LB-1"],
+        &["CORE-6", "LB-1", "LB-8"],
         "load-balancers/ensure-twice",
         Twist::MakesAnother,
     ),
@@ -54,21 +54,21 @@ pub(super) const LIES: &[Lie] = &[
     twist(
         "forgets-the-mark",
         "load balancers are made without the owner's mark",
-        &["CORE-14"],
+        &["CORE-14", "LB-5"],
         "load-balancers/get-made",
         Twist::NoMark,
     ),
     twist(
         "forgets-previous-owners",
         "what a previous owner ID marks is not OURS",
-        &["LB-2"],
-        "load-balancers/owner-previous",
+        &["PROV-11", "LB-2"],
+        "provider/a-previous-owners-load-balancer-is-ours",
         Twist::PreviousForgotten,
     ),
     twist(
         "adopts-foreign",
         "a load balancer of another cluster with the same Service UID is taken for our own",
-        &["LB-2"],
+        &["LB-1", "LB-2"],
         "load-balancers/owner-other-cluster-ensure",
         Twist::AdoptsForeign,
     ),
@@ -96,7 +96,7 @@ pub(super) const LIES: &[Lie] = &[
     twist(
         "keeps-cleared-fields",
         "what a Service does not ask for any more stays in the cloud",
-        &["LB-7"],
+        &["LB-7", "LB-14"],
         "load-balancers/field-source-ranges",
         Twist::KeepsCleared,
     ),
@@ -131,7 +131,7 @@ pub(super) const LIES: &[Lie] = &[
     twist(
         "empty-targets-ignored",
         "empty targets are taken as absent ones: they stay as they were",
-        &["LB-10"],
+        &["LB-10", "LB-14"],
         "load-balancers/targets-empty-is-none",
         Twist::EmptyTargetsIgnored,
     ),

@@ -108,7 +108,7 @@ pub(super) const LIES: &[Lie] = &[
     twist(
         "slow-drip",
         "the answer to Probe comes at one byte per second",
-        &["PROV-4"],
+        &["PROV-4", "CORE-4"],
         "provider/probe-tells-the-boot-id",
         Twist::SlowDrip,
     ),
@@ -139,7 +139,7 @@ pub(super) const LIES: &[Lie] = &[
     twist(
         "status-on-failure",
         "what failed is told by a gRPC status instead of in the body",
-        &["CORE-4"],
+        &["CORE-4", "CORE-15"],
         "core/a-throttled-cloud-is-throttled",
         Twist::StatusOnFailure,
     ),
@@ -159,8 +159,8 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "garbage-on-the-socket",
-        "every second connection gets bytes that are no HTTP/2, the others after three seconds",
-        &["CORE-1"],
+        "every fourth connection gets bytes that are no HTTP/2, the others after three seconds",
+        &["CORE-1", "CORE-4"],
         "core/answers-on-a-new-connection",
         Twist::SocketGarbage,
     ),

@@ -147,13 +147,14 @@ impl Watch {
     async fn next(
         &mut self,
         patience: Duration,
+        rule: &str,
     ) -> Verdict<Option<Result<pb::WatchChangesResponse, Status>>> {
         match timeout(patience, self.stream.try_next()).await {
             Ok(Ok(Some(hint))) => Ok(Some(Ok(hint))),
             Ok(Err(status)) => Ok(Some(Err(status))),
             Ok(Ok(None)) => Ok(None),
             Err(_) => Err(Stop::failed(
-                "PROV-13",
+                rule,
                 &self.sent,
                 "something",
                 format_args!("nothing within {patience:?}"),
@@ -222,7 +223,7 @@ impl Watch {
 async fn unknown_token(run: &Run, token: String) -> Verdict {
     let session = run.session().await?;
     let mut watch = watch(&session, &token);
-    let first = watch.next(PATIENCE).await?;
+    let first = watch.next(PATIENCE, "PROV-5").await?;
     let resync = matches!(&first, Some(Ok(hint)) if matches!(hint.change, Some(Change::Resync(_))));
     must(
         resync,
@@ -304,7 +305,7 @@ async fn resumes(run: &Run) -> Verdict {
 
 async fn refused(session: &Session) -> Verdict {
     let mut watch = watch(session, "");
-    let first = watch.next(PATIENCE).await?;
+    let first = watch.next(PATIENCE, "PROV-6").await?;
     let failed = matches!(&first, Some(Ok(hint))
         if matches!(&hint.change, Some(Change::Failed(failure)) if failure.code() == FailureCode::NotInitialized));
     must(
