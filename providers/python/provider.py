@@ -110,6 +110,8 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
         except Fail as failure:
             yield pb.WatchChangesResponse(failed=failure.to_proto())
             return
+        # The stream is open, even while there is nothing to say.
+        await context.send_initial_metadata(())
         # Ends with status OK when the provider shuts down (PROV-6).
         async for hint in self.changes.after(request.resume_token):
             yield hint

@@ -118,6 +118,10 @@ func (p *Provider) WatchChanges(request *contract.WatchChangesRequest, stream gr
 		return stream.Send(&contract.WatchChangesResponse{Change: failed})
 	}
 	last := p.changes.number(request.ResumeToken)
+	// The stream is open, even while there is nothing to say.
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
 	for {
 		var hints []*contract.WatchChangesResponse
 		hints, last = p.changes.after(last)

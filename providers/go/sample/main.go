@@ -50,6 +50,7 @@ func Serve(ctx context.Context, p *Provider, endpoint string, peerUID int) error
 		// No HTTP/2 pings (CORE-1): neither for keepalive nor, with windows that are set, to measure bandwidth.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64}),
 		grpc.InitialWindowSize(1<<20),
+		grpc.ConnectionTimeout(10*time.Second),
 		grpc.InitialConnWindowSize(4<<20),
 		// What is not caught below, as in the RPCs that admit nobody: "unknown" to the controller, and the process lives.
 		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
@@ -79,9 +80,17 @@ func Serve(ctx context.Context, p *Provider, endpoint string, peerUID int) error
 	log.Print("shutting down")
 	close(p.changes.closing)
 	socket.Remove()
-	late := time.AfterFunc(drain, server.Stop)
-	defer late.Stop()
-	server.GracefulStop()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		server.GracefulStop()
+	}()
+	select {
+	case <-drained:
+	case <-time.After(drain):
+		// Not waited for: both stops wait for connections that have not even said that they speak HTTP/2.
+		go server.Stop()
+	}
 	return nil
 }
 

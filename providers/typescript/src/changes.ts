@@ -5,7 +5,7 @@ import { equal, type State } from './cloud.js';
 import type { WatchChangesRequest__Output } from './contract/cloudprovider/v1alpha1/WatchChangesRequest.js';
 import type { WatchChangesResponse } from './contract/cloudprovider/v1alpha1/WatchChangesResponse.js';
 import { failureOf, type Provider } from './service.js';
-import type { ServerWritableStream } from '@grpc/grpc-js';
+import { Metadata, type ServerWritableStream } from '@grpc/grpc-js';
 
 /** How often the cloud is looked at while somebody watches. A cloud with a feed of events needs no such thing. */
 const EVERY_MS = 250;
@@ -57,6 +57,7 @@ export class Changes {
     const closing = this.provider.closing.signal;
     try {
       this.provider.admit(call.request.cluster);
+      call.sendMetadata(new Metadata()); // The stream is open, even while there is nothing to say.
       let last = this.numberOf(call.request.resumeToken);
       while (!closing.aborted && !call.cancelled) {
         const hints = this.after(last);

@@ -146,7 +146,11 @@ export async function serve(provider: Provider, endpoint: string, stop: AbortSig
   provider.closing.abort();
   socket.remove();
   await new Promise<void>((resolve) => {
-    const late = setTimeout(() => server.forceShutdown(), DRAIN_MS);
+    // Not waited for: what neither ends nor can be ended must not keep the process.
+    const late = setTimeout(() => {
+      server.forceShutdown();
+      resolve();
+    }, DRAIN_MS);
     server.tryShutdown(() => {
       clearTimeout(late);
       resolve();
