@@ -39,9 +39,13 @@ compat: ## side by side with an upstream Go CCM, through the same scenarios: equ
 	UPDATE_DOCS="$(UPDATE_DOCS)" $(CARGO) test -p ccm --test compat -- --nocapture
 
 .PHONY: conformance
-conformance: ## the conformance suite, all of it, against provider-mock as a process of its own
-	$(CARGO) build -p provider-mock --bins --quiet
-	$(CARGO) test -p provider-mock --test conformance -- --nocapture
+conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="python go typescript java")
+	@.ci/prerequisites cargo go npm cc python3 mvn
+	@$(MAKE) --no-print-directory control-plane
+	$(CARGO) build --quiet -p ccm -p provider-mock -p provider-sdk --features provider-sdk/conformance --bins
+	providers/test.sh $(LANGUAGES)
+	providers/conformance.sh $(LANGUAGES)
+	$(CARGO) test -p ccm --test swap --test bridge -- --nocapture --test-threads=2
 
 .PHONY: generate
 generate: ## the Go code of the contract anew, after a change of proto/
@@ -54,7 +58,7 @@ check: ## formatting, lints, documentation
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@.ci/generate-go --check
-	@unformatted=$$(gofmt -l testenv/control-plane) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l testenv/control-plane providers/go) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
 
 .PHONY: docs
 docs: ## write what is made of docs/ anew, from the tests and the flags
