@@ -9,7 +9,7 @@ use testenv::{Process, eventually};
 use crate::clouds::{BRIDGE, Instance, text};
 
 /// How long moto may take to start: it imports much.
-const START: Duration = Duration::from_secs(120);
+const START: Duration = Duration::from_mins(2);
 
 /// A small account: see `clouds/aws/cloud.py`.
 pub struct Aws {

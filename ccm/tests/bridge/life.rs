@@ -37,7 +37,7 @@ struct World {
 }
 
 impl World {
-    async fn start(plane: Pooled, cloud: Cloud, flags: &[&str]) -> Self {
+    fn start(plane: Pooled, cloud: Cloud, flags: &[&str]) -> Self {
         let directory = plane.directory().to_owned();
         let socket = directory.join("bridge/provider.sock");
         let provider = cloud.start(&directory, &socket);
@@ -219,7 +219,7 @@ async fn upstreams_fake_runs_behind_the_ccm() {
     let cloud = Cloud::file("fake", plane.directory());
     let instances = instances(&cloud);
     let flags = ["--cluster-cidr=10.244.0.0/16", "--allocate-node-cidrs=true"];
-    let world = World::start(plane, cloud, &flags).await;
+    let world = World::start(plane, cloud, &flags);
     whole_life(&world, &instances).await;
     // It has routes: each Node says that its own is there.
     let routed = |node: &Node| {
@@ -237,7 +237,7 @@ async fn a_cloud_with_the_older_instances_and_zones_runs_behind_the_ccm() {
     let plane = PLANES.take().await.unwrap();
     let cloud = Cloud::file("instancesv1", plane.directory());
     let instances = instances(&cloud);
-    let world = World::start(plane, cloud, &[]).await;
+    let world = World::start(plane, cloud, &[]);
     whole_life(&world, &instances).await;
 }
 
@@ -246,7 +246,7 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_runs_behind_the_ccm
     let plane = PLANES.take().await.unwrap();
     let cloud = Cloud::file("annotated", plane.directory());
     let instances = instances(&cloud);
-    let world = World::start(plane, cloud, &[]).await;
+    let world = World::start(plane, cloud, &[]);
     whole_life(&world, &instances).await;
 
     // What it made is noted on the Service although the call failed: it is not ready for many calls to come.
@@ -273,6 +273,6 @@ async fn cloud_provider_aws_runs_behind_the_ccm() {
     let directory: &Path = plane.directory();
     let (aws, instances) = Aws::start(directory, &["a", "b", "c", "d"]).await;
     let flags = ["--cluster-cidr=10.244.0.0/16", "--allocate-node-cidrs=true"];
-    let world = World::start(plane, Cloud::Aws(aws), &flags).await;
+    let world = World::start(plane, Cloud::Aws(aws), &flags);
     whole_life(&world, &instances).await;
 }
