@@ -23,6 +23,8 @@ const DELETES_TOLD: u32 = 3;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Made<'a> {
     pub(super) op: Op,
+    /// The name of the provider that was called.
+    pub(super) me: &'a str,
     /// The Service is gone from the API server (B-S9).
     pub(super) departed: bool,
     /// The inputs as they were sent, with the provider's own annotations.
@@ -74,11 +76,12 @@ impl Next {
 }
 
 /// Takes note that a call is about to be made: until its answer nothing is confirmed any more, whatever the user puts back meanwhile.
-pub(super) fn begin(applied: &mut Applied, op: Op) {
+pub(super) fn begin(applied: &mut Applied, op: Op, me: &str) {
     match op {
         Op::Get => {}
         Op::Ensure => {
             applied.touched = true;
+            applied.by = Some(me.to_owned());
             applied.gone = false;
             applied.retained = false;
             applied.inputs = None;
@@ -87,6 +90,7 @@ pub(super) fn begin(applied: &mut Applied, op: Op) {
         Op::Update => applied.targets = None,
         Op::Delete => {
             applied.touched = true;
+            applied.by = Some(me.to_owned());
             applied.inputs = None;
             applied.targets = None;
         }
@@ -109,13 +113,17 @@ pub(super) fn conclude(
         Verdict::InSync(_) => {
             applied.failures = 0;
             applied.touched = true;
+            applied.by = Some(made.me.to_owned());
             applied.inputs = Some(made.inputs);
             applied.targets = targets;
             // The plan has the last word: what changed meanwhile is seen at once.
             Next::with(Outcome::Forget)
         }
         Verdict::OutOfSync { exists } => {
-            applied.touched |= exists;
+            if *exists {
+                applied.touched = true;
+                applied.by = Some(made.me.to_owned());
+            }
             applied.inputs = None;
             applied.elsewhere = false;
             Next::at_once()

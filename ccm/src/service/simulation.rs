@@ -310,7 +310,7 @@ fn call(
     targets: &TargetSet,
 ) -> Result<(), Crash> {
     let known = applied.get_or_insert_with(|| Applied::new(base));
-    begin(known, op);
+    begin(known, op, ME);
     let handle = handle_to_send(base, Some(known), ME);
     let sent = Sent {
         service: base,
@@ -348,6 +348,7 @@ fn call(
     }
     let made = Made {
         op,
+        me: ME,
         departed: world.service.is_none(),
         inputs: service_inputs(base),
         targets: Some(targets),

@@ -9,6 +9,8 @@ use crate::service::fingerprint::service_inputs;
 use crate::service::fixtures::service;
 use crate::writes::EventType;
 
+const ME: &str = "mock";
+
 fn set() -> TargetSet {
     TargetSet {
         nodes: vec![api::NodeView {
@@ -34,12 +36,13 @@ fn run(applied: &mut Applied, op: Op, verdict: &Verdict, now: Instant) -> Next {
     let set = set();
     let made = Made {
         op,
+        me: ME,
         departed: false,
         inputs: service_inputs(&service()),
         targets: Some(&set),
         jitter: 0.0,
     };
-    begin(applied, op);
+    begin(applied, op, ME);
     conclude(applied, verdict, &made, now)
 }
 
@@ -134,6 +137,7 @@ fn b_s3_failures_in_upstreams_words() {
     let told = |op, departed| {
         let made = Made {
             op,
+            me: ME,
             departed,
             inputs: Fingerprint(0),
             targets: Some(&set),
@@ -289,4 +293,21 @@ fn s13_get_in_sync_confirms_and_out_of_sync_does_not() {
         now,
     );
     assert!(applied.look, "asked again");
+}
+
+#[test]
+fn s19_who_made_it_is_noted_before_the_call_and_when_it_is_found() {
+    let after = |op, verdict: Option<Verdict>| {
+        let mut applied = applied();
+        match verdict {
+            Some(verdict) => drop(run(&mut applied, op, &verdict, Instant::now())),
+            None => begin(&mut applied, op, ME),
+        }
+        applied.by
+    };
+    let found = |exists| Some(Verdict::OutOfSync { exists });
+    assert_eq!(after(Op::Ensure, None).as_deref(), Some(ME));
+    assert_eq!(after(Op::Delete, None).as_deref(), Some(ME));
+    assert_eq!(after(Op::Get, found(true)).as_deref(), Some(ME));
+    assert_eq!(after(Op::Get, found(false)), None);
 }

@@ -111,10 +111,7 @@ impl Run<'_> {
         let garbage = Stored::of(&self.base) == Stored::Garbage;
         let mut told = Vec::new();
         let applied = self.applied();
-        begin(applied, op);
-        if matches!(op, Op::Ensure | Op::Delete) {
-            applied.by = Some(me.to_owned());
-        }
+        begin(applied, op, me);
         if op != Op::Delete && applied.told != Some(inputs) {
             applied.told = Some(inputs);
             if !fields.is_empty() {
@@ -283,6 +280,7 @@ impl Run<'_> {
         let expected = expected.as_ref().unwrap_or(sent);
         let made = Made {
             op,
+            me: self.me,
             departed: self.departed,
             inputs: service_inputs(expected),
             targets: self.targets,
@@ -290,17 +288,10 @@ impl Run<'_> {
         };
         let seen = Seen::of(expected);
         let base = Arc::clone(&self.base);
-        let me = self.me;
         let applied = self.applied();
         applied.seen = seen;
         applied.latest = base;
         let next = conclude(applied, verdict, &made, Instant::now());
-        if matches!(
-            verdict,
-            Verdict::InSync(_) | Verdict::OutOfSync { exists: true }
-        ) {
-            applied.by = Some(me.to_owned());
-        }
         self.throttle = self.throttle.max(next.throttle);
         self.reports.extend(next.told.map(|told| Report {
             told,
