@@ -47,6 +47,12 @@ conformance: ## providers in other languages and bridged Go clouds: their own te
 	providers/conformance.sh $(LANGUAGES)
 	$(CARGO) test -p ccm --test swap --test bridge -- --nocapture --test-threads=2
 
+.PHONY: e2e
+e2e: ## the images and manifests on real kubelets, as an operator uses them (as root; KEEP=1 leaves the last cluster running)
+	@.ci/prerequisites cargo go cc
+	@$(CARGO) run --quiet -p testenv --bin control-plane -- --machine
+	KEEP="$(KEEP)" $(CARGO) test -p ccm --test e2e -- --nocapture --test-threads=1
+
 .PHONY: generate
 generate: ## the Go code of the contract anew, after a change of proto/
 	@.ci/prerequisites go npm

@@ -11,6 +11,8 @@ import (
 	"k8s.io/component-base/version"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+
+	"example.invalid/testenv/control-plane/lifeline"
 )
 
 const usage = "usage: control-plane etcd|kube-apiserver|kubectl|go-ccm|version [flags]"
@@ -30,15 +32,15 @@ func main() {
 func run(name string) int {
 	switch name {
 	case "etcd":
-		dieWithStdin()
+		lifeline.DieWithStdin()
 		return runEtcd(os.Args[1:])
 	case "kube-apiserver":
-		dieWithStdin()
+		lifeline.DieWithStdin()
 		return cli.Run(apiserver.NewAPIServerCommand())
 	case "kubectl":
 		return cli.Run(kubectl.NewDefaultKubectlCommand())
 	case "go-ccm":
-		dieWithStdin()
+		lifeline.DieWithStdin()
 		return runGoCCM()
 	case "version":
 		fmt.Println(version.Get().GitVersion)

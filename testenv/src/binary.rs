@@ -1,4 +1,4 @@
-//! Finds the Go binary, and builds it when its sources changed.
+//! Finds the Go binaries, and builds them when their sources changed.
 
 use std::{
     env, fs,
@@ -10,6 +10,52 @@ use std::{
 
 use crate::error::{Error, While};
 
+/// The contract's module, by which go.mod replaces what is required under its name.
+const CONTRACT: &str = "../../providers/go/contract";
+
+/// A program of the Go module: one of its main packages.
+#[derive(Debug, Clone, Copy)]
+struct Program {
+    /// Of the executable.
+    name: &'static str,
+    package: &'static str,
+    /// Folders that it is made of; `.` is only what lies at the top.
+    folders: &'static [&'static str],
+    /// What a build is announced as.
+    what: &'static str,
+    /// From an empty cache.
+    takes: &'static str,
+    /// Whether Kubernetes is linked in, and wants to be told its version.
+    kubernetes: bool,
+}
+
+const CONTROL_PLANE: Program = Program {
+    name: "control-plane",
+    package: ".",
+    folders: &[".", "adapter", "lifeline", CONTRACT],
+    what: "the test control plane",
+    takes: "about 4 minutes",
+    kubernetes: true,
+};
+
+const MACHINE: Program = Program {
+    name: "machine",
+    package: "./machine",
+    folders: &["machine", "lifeline"],
+    what: "kubelet, kube-controller-manager and kube-scheduler",
+    takes: "about 3 minutes",
+    kubernetes: true,
+};
+
+const PAUSE: Program = Program {
+    name: "pause",
+    package: "./pause",
+    folders: &["pause"],
+    what: "the program of pods' sandboxes",
+    takes: "seconds",
+    kubernetes: false,
+};
+
 /// The executable with etcd, kube-apiserver, kubectl and go-ccm as subcommands.
 ///
 /// It is built by `go build` if it is not there or older than its sources; a file lock makes all other test
@@ -20,30 +66,48 @@ pub fn control_plane_binary() -> Result<PathBuf, Error> {
     if let Some(ready) = env::var_os("TESTENV_CONTROL_PLANE") {
         return Ok(ready.into());
     }
-    let module = Module::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane"))?;
-    let target = target_directory().join("testenv");
-    let binary = target.join("control-plane");
-    let stamp = target.join("control-plane.stamp");
-    let current = || {
-        binary.exists() && fs::read_to_string(&stamp).is_ok_and(|built| built == module.fingerprint)
-    };
+    CONTROL_PLANE.built()
+}
 
-    if current() {
-        return Ok(binary);
+/// The executable with kubelet, kube-controller-manager, kube-scheduler and what plays a machine. Only clusters need it, so it is not part of the other one.
+pub fn machine_binary() -> Result<PathBuf, Error> {
+    MACHINE.built()
+}
+
+/// What a pod's sandbox runs.
+pub(crate) fn pause_binary() -> Result<PathBuf, Error> {
+    PAUSE.built()
+}
+
+impl Program {
+    fn built(self) -> Result<PathBuf, Error> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane");
+        let module = Module::read(directory, self)?;
+        let target = target_directory().join("testenv");
+        let binary = target.join(self.name);
+        let stamp = target.join(format!("{}.stamp", self.name));
+        let current = || {
+            binary.exists()
+                && fs::read_to_string(&stamp).is_ok_and(|built| built == module.fingerprint)
+        };
+
+        if current() {
+            return Ok(binary);
+        }
+        fs::create_dir_all(&target).while_doing(|| format!("cannot make {}", target.display()))?;
+        let lock_path = target.join(format!("{}.lock", self.name));
+        let lock = fs::File::create(&lock_path)
+            .while_doing(|| format!("cannot write {}", lock_path.display()))?;
+        lock.lock()
+            .while_doing(|| format!("cannot lock {}", lock_path.display()))?;
+        // Whoever had the lock before us may have built it.
+        if !current() {
+            module.build(&binary)?;
+            fs::write(&stamp, &module.fingerprint)
+                .while_doing(|| format!("cannot write {}", stamp.display()))?;
+        }
+        Ok(binary)
     }
-    fs::create_dir_all(&target).while_doing(|| format!("cannot make {}", target.display()))?;
-    let lock_path = target.join("control-plane.lock");
-    let lock = fs::File::create(&lock_path)
-        .while_doing(|| format!("cannot write {}", lock_path.display()))?;
-    lock.lock()
-        .while_doing(|| format!("cannot lock {}", lock_path.display()))?;
-    // Whoever had the lock before us may have built it.
-    if !current() {
-        module.build(&binary)?;
-        fs::write(&stamp, &module.fingerprint)
-            .while_doing(|| format!("cannot write {}", stamp.display()))?;
-    }
-    Ok(binary)
 }
 
 /// Where cargo puts what it builds: found from the running executable, which lies in it. A relative `CARGO_TARGET_DIR` says nothing
@@ -66,6 +130,7 @@ fn target_directory() -> PathBuf {
 
 /// The Go module, as far as its build depends on it.
 struct Module {
+    program: Program,
     directory: PathBuf,
     go: String,
     kubernetes: String,
@@ -75,13 +140,16 @@ struct Module {
 }
 
 impl Module {
-    fn read(directory: PathBuf) -> Result<Self, Error> {
-        let mut files = Vec::new();
-        // Its go.mod replaces the contract's module by the folder in which the generated code stands.
-        for source in [&directory, &directory.join("../../providers/go/contract")] {
-            list(source, &mut files).while_doing(|| format!("cannot list {}", source.display()))?;
+    fn read(directory: PathBuf, program: Program) -> Result<Self, Error> {
+        // For whatever is built.
+        let mut files = vec![directory.join("go.mod"), directory.join("go.sum")];
+        for folder in program.folders {
+            let source = directory.join(folder);
+            list(&source, *folder != ".", &mut files)
+                .while_doing(|| format!("cannot list {}", source.display()))?;
         }
         files.sort();
+        files.dedup();
         let mut sources = Vec::new();
         for file in files {
             let name = file.strip_prefix(&directory).unwrap_or(&file).to_owned();
@@ -105,8 +173,9 @@ impl Module {
 
         let mut hasher = DefaultHasher::new();
         sources.hash(&mut hasher);
-        build_arguments(&kubernetes).hash(&mut hasher);
+        build_arguments(program, &kubernetes).hash(&mut hasher);
         Ok(Self {
+            program,
             directory,
             go,
             kubernetes,
@@ -117,8 +186,8 @@ impl Module {
     fn build(&self, binary: &Path) -> Result<(), Error> {
         self.check_go()?;
         eprintln!(
-            "testenv: building the test control plane (Kubernetes {}), about 4 minutes the first time",
-            self.kubernetes
+            "testenv: building {} (Kubernetes {}), {} the first time",
+            self.program.what, self.kubernetes, self.program.takes
         );
         // Under another name first: an interrupted build leaves nothing that looks ready, and processes that run
         // the old executable keep it.
@@ -126,10 +195,10 @@ impl Module {
         let output = self
             .go()
             .arg("build")
-            .args(build_arguments(&self.kubernetes))
+            .args(build_arguments(self.program, &self.kubernetes))
             .arg("-o")
             .arg(&unfinished)
-            .arg(".")
+            .arg(self.program.package)
             .env("CGO_ENABLED", "0")
             .output()
             .while_doing(|| "cannot run go".into())?;
@@ -183,31 +252,35 @@ impl Module {
     }
 }
 
-/// All files below a directory.
-fn list(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+/// All files in a directory, and with `below` in all directories therein.
+fn list(directory: &Path, below: bool, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            list(&entry.path(), files)?;
-        } else {
+        if !entry.file_type()?.is_dir() {
             files.push(entry.path());
+        } else if below {
+            list(&entry.path(), below, files)?;
         }
     }
     Ok(())
 }
 
 /// The version is linked in: clients parse the one that the server tells.
-fn build_arguments(kubernetes: &str) -> Vec<String> {
-    let version = "k8s.io/component-base/version";
-    let mut parts = kubernetes.trim_start_matches('v').split('.');
-    let major = parts.next().unwrap_or_default();
-    let minor = parts.next().unwrap_or_default();
+fn build_arguments(program: Program, kubernetes: &str) -> Vec<String> {
+    let mut linked = vec!["-ldflags=-s -w".to_owned()];
+    if program.kubernetes {
+        let version = "k8s.io/component-base/version";
+        let mut parts = kubernetes.trim_start_matches('v').split('.');
+        let major = parts.next().unwrap_or_default();
+        let minor = parts.next().unwrap_or_default();
+        linked.push(format!(
+            "-X {version}.gitVersion={kubernetes} -X {version}.gitMajor={major} -X {version}.gitMinor={minor}"
+        ));
+    }
     vec![
         "-trimpath".into(),
         "-buildvcs=false".into(),
-        format!(
-            "-ldflags=-s -w -X {version}.gitVersion={kubernetes} -X {version}.gitMajor={major} -X {version}.gitMinor={minor}"
-        ),
+        linked.join(" "),
     ]
 }
 
@@ -251,7 +324,7 @@ mod tests {
         let go_mod = "module x\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/api v0.36.3\n\tk8s.io/kubernetes v1.36.3\n)\n";
         assert_eq!(word_after(go_mod, "go").as_deref(), Some("1.26.0"));
         let kubernetes = word_after(go_mod, "k8s.io/kubernetes").unwrap();
-        let arguments = build_arguments(&kubernetes).join(" ");
+        let arguments = build_arguments(CONTROL_PLANE, &kubernetes).join(" ");
         assert!(
             arguments.contains("version.gitVersion=v1.36.3"),
             "{arguments}"

@@ -1,6 +1,7 @@
 //! How etcd and kube-apiserver are started, and when they are ready.
 
 use std::{
+    ffi::OsString,
     fs,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
@@ -16,8 +17,9 @@ use kube::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
+    cluster::Site,
     control_plane::Options,
-    credentials::{Credentials, User},
+    credentials::{Account, Credentials, User},
     directory::Directory,
     error::{Error, While},
     ports,
@@ -36,6 +38,8 @@ const ETCD_READY: &str = "etcd: ready";
 /// Where all files of one control plane are, and the commands that use them.
 #[derive(Debug)]
 pub(crate) struct Components {
+    /// Where it is part of a whole cluster: the network that it runs in.
+    site: Option<Site>,
     pub(crate) binary: PathBuf,
     pub(crate) directory: Directory,
     pub(crate) credentials: Credentials,
@@ -46,8 +50,9 @@ pub(crate) struct Components {
 impl Components {
     pub(crate) fn new(binary: PathBuf, options: Options) -> Result<Self, Error> {
         let directory = Directory::new()?;
-        let credentials = Credentials::write(directory.path())?;
+        let credentials = Credentials::write(directory.path(), &[])?;
         let components = Self {
+            site: None,
             binary,
             directory,
             credentials,
@@ -56,6 +61,23 @@ impl Components {
         };
         components.write("audit-policy.json", AUDIT_POLICY)?;
         Ok(components)
+    }
+
+    /// Those of a cluster, in a network of its own, whose API server knows these accounts too.
+    pub(crate) async fn new_in_site(
+        binary: PathBuf,
+        machine: &Path,
+        options: Options,
+        accounts: &[Account],
+    ) -> Result<Self, Error> {
+        let mut components = Self::new(binary, options)?;
+        components.credentials = Credentials::write(components.directory.path(), accounts)?;
+        components.site = Some(Site::open(machine, components.directory.path()).await?);
+        Ok(components)
+    }
+
+    pub(crate) fn site(&self) -> Option<&Site> {
+        self.site.as_ref()
     }
 
     /// A file of this control plane.
@@ -93,7 +115,10 @@ impl Components {
     pub(crate) async fn start_api_server(&self) -> Result<(Process, u16), Error> {
         let mut attempts = PORT_ATTEMPTS;
         loop {
-            let port = ports::free();
+            let port = match &self.site {
+                Some(site) => site.port(),
+                None => ports::free(),
+            };
             attempts -= 1;
             self.credentials
                 .write_kubeconfigs(&format!("https://127.0.0.1:{port}"))?;
@@ -133,8 +158,7 @@ impl Components {
                 "--etcd-servers=http://127.0.0.1:{}",
                 self.etcd_port
             ))
-            .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
-            .arg(format!("--secure-port={port}"))
+            .args(self.place(port))
             .args(flag("--cert-dir", self.directory.path()))
             .args(flag("--tls-cert-file", files.serving_certificate()))
             .args(flag("--tls-private-key-file", files.serving_key()))
@@ -151,8 +175,6 @@ impl Components {
             .arg("--service-cluster-ip-range=10.0.0.0/16")
             .arg("--authorization-mode=Node,RBAC")
             .args(flag("--token-auth-file", files.tokens()))
-            // Without controllers no namespace gets a service account, and no Node loses its taint.
-            .arg("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
             // Endpoints of the Service `kubernetes` may not be a loopback address, and nobody needs them here.
             .arg("--endpoint-reconciler-type=none")
             .args(["--external-hostname=localhost", "--allow-privileged=true"]);
@@ -178,8 +200,35 @@ impl Components {
         .await
     }
 
+    /// What differs between a control plane of its own and one of a cluster.
+    fn place(&self, port: u16) -> Vec<OsString> {
+        let Some(site) = &self.site else {
+            return vec![
+                "--bind-address=127.0.0.1".into(),
+                "--advertise-address=127.0.0.1".into(),
+                format!("--secure-port={port}").into(),
+                // Without controllers no namespace gets a service account, and no Node loses its taint.
+                "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
+            ];
+        };
+        let mut flags = site.api_server_flags();
+        for (name, path) in [
+            (
+                "--kubelet-client-certificate",
+                self.credentials.kubelet_certificate(),
+            ),
+            ("--kubelet-client-key", self.credentials.kubelet_key()),
+        ] {
+            flags.extend([name.into(), path.into()]);
+        }
+        flags
+    }
+
     fn command(&self, subcommand: &str) -> Command {
-        let mut command = Command::new(&self.binary);
+        let mut command = match &self.site {
+            Some(site) => site.command(&self.binary),
+            None => Command::new(&self.binary),
+        };
         command
             .arg(subcommand)
             // A group of its own: if we are killed while it is suspended, the kernel wakes the group that lost its
@@ -225,7 +274,7 @@ async fn serves(client: &Client) -> Result<(), String> {
 }
 
 /// Waits until `look` finds `process` ready; an error if it ends or the deadline passes.
-async fn ready(
+pub(crate) async fn ready(
     name: &str,
     mut process: Process,
     look: impl AsyncFn(&Process) -> Result<(), String>,

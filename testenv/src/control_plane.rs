@@ -52,7 +52,11 @@ impl ControlPlane {
             .await
             .map_err(std::io::Error::other)
             .while_doing(|| "building was interrupted".into())??;
-        let mut components = Components::new(binary, options)?;
+        Self::start_components(Components::new(binary, options)?).await
+    }
+
+    /// Starts one of these.
+    pub(crate) async fn start_components(mut components: Components) -> Result<Self, Error> {
         let etcd = components.start_etcd().await?;
         let (api_server, port) = components.start_api_server().await?;
         let mut configs = Vec::new();
@@ -156,6 +160,11 @@ impl ControlPlane {
     /// The process of kube-apiserver, `None` while it is killed: for its pid and memory.
     pub fn api_server(&self) -> Option<&Process> {
         self.api_server.as_ref()
+    }
+
+    /// Where a cluster has it.
+    pub(crate) fn components(&self) -> &Components {
+        &self.components
     }
 
     /// For reading what it holds.

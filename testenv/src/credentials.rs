@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
 };
 
@@ -12,6 +13,9 @@ use rcgen::{
 use serde_json::json;
 
 use crate::error::{Error, While};
+
+/// The address of the Service `kubernetes`: the first of the range.
+pub(crate) const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
 /// The users that the API server knows, each with a token and a kubeconfig.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,6 +68,40 @@ impl User {
     }
 }
 
+/// A component of a whole cluster, and the token that it shows.
+#[derive(Debug, Clone)]
+pub(crate) struct Account {
+    /// As RBAC has it.
+    pub(crate) name: String,
+    pub(crate) group: &'static str,
+}
+
+impl Account {
+    pub(crate) fn component(name: &str) -> Self {
+        Self {
+            name: format!("system:{name}"),
+            group: "system:authenticated",
+        }
+    }
+
+    /// A kubelet.
+    pub(crate) fn node(name: &str) -> Self {
+        Self {
+            name: format!("system:node:{name}"),
+            group: "system:nodes",
+        }
+    }
+
+    fn token(&self) -> String {
+        format!("testenv-{}", self.name.replace(':', "-"))
+    }
+
+    /// A kubeconfig of it.
+    pub(crate) fn kubeconfig(&self, url: &str, ca: &Path) -> String {
+        kubeconfig(&self.name, &self.token(), url, ca)
+    }
+}
+
 /// The files that API server and clients read.
 #[derive(Debug)]
 pub(crate) struct Credentials {
@@ -72,15 +110,18 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Makes a CA, a serving certificate for the loopback, a key for service account tokens, and the token file.
-    pub(crate) fn write(directory: &Path) -> Result<Self, Error> {
+    /// Makes a CA, a serving certificate for the loopback and the Service `kubernetes`, a client's certificate that kubelets accept, a key for service account
+    /// tokens, and the token file, with `more` accounts than the users.
+    pub(crate) fn write(directory: &Path, more: &[Account]) -> Result<Self, Error> {
         let mut ca = CertificateParams::new([])?;
         ca.distinguished_name.push(DnType::CommonName, "testenv CA");
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
 
-        let names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(str::to_owned);
+        let service = SERVICE_ADDRESS.to_string();
+        let names = ["localhost", "127.0.0.1", &service, "kubernetes.default.svc"];
+        let names = names.map(str::to_owned);
         let mut serving = CertificateParams::new(names)?;
         serving
             .distinguished_name
@@ -89,6 +130,15 @@ impl Credentials {
         serving.use_authority_key_identifier_extension = true;
         let serving_key = KeyPair::generate()?;
         let serving = serving.signed_by(&serving_key, &ca)?;
+
+        let mut kubelet = CertificateParams::new([])?;
+        let name = &mut kubelet.distinguished_name;
+        name.push(DnType::CommonName, "kube-apiserver-kubelet-client");
+        name.push(DnType::OrganizationName, "system:masters");
+        kubelet.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        kubelet.use_authority_key_identifier_extension = true;
+        let kubelet_key = KeyPair::generate()?;
+        let kubelet = kubelet.signed_by(&kubelet_key, &ca)?;
 
         let account_key = KeyPair::generate()?;
 
@@ -100,16 +150,23 @@ impl Credentials {
             let (name, token, groups) = (user.name(), user.token(), user.groups());
             format!("{token},{name},{name},\"{groups}\"\n")
         });
+        let more = more.iter().map(|account| {
+            let (name, token, group) = (&account.name, account.token(), account.group);
+            format!("{token},{name},{name},\"{group}\"\n")
+        });
+        let tokens: String = tokens.iter().cloned().chain(more).collect();
         for (path, text) in [
             (credentials.ca(), &credentials.ca_pem),
             (credentials.serving_certificate(), &serving.pem()),
             (credentials.serving_key(), &serving_key.serialize_pem()),
+            (credentials.kubelet_certificate(), &kubelet.pem()),
+            (credentials.kubelet_key(), &kubelet_key.serialize_pem()),
             (credentials.account_key(), &account_key.serialize_pem()),
             (
                 credentials.account_public_key(),
                 &account_key.public_key_pem(),
             ),
-            (credentials.tokens(), &tokens.concat()),
+            (credentials.tokens(), &tokens),
         ] {
             fs::write(&path, text).while_doing(|| format!("cannot write {}", path.display()))?;
         }
@@ -119,18 +176,9 @@ impl Credentials {
     /// Writes the kubeconfigs for an API server at `url`.
     pub(crate) fn write_kubeconfigs(&self, url: &str) -> Result<(), Error> {
         for user in User::ALL {
-            // JSON is YAML, and every client reads it.
-            let kubeconfig = json!({
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "testenv",
-                "contexts": [{ "name": "testenv", "context": { "cluster": "testenv", "user": user.name() } }],
-                "clusters": [{ "name": "testenv", "cluster": { "server": url, "certificate-authority": self.ca() } }],
-                "users": [{ "name": user.name(), "user": { "token": user.token() } }],
-            });
+            let text = kubeconfig(user.name(), user.token(), url, &self.ca());
             let path = self.kubeconfig(user);
-            fs::write(&path, format!("{kubeconfig:#}\n"))
-                .while_doing(|| format!("cannot write {}", path.display()))?;
+            fs::write(&path, text).while_doing(|| format!("cannot write {}", path.display()))?;
         }
         Ok(())
     }
@@ -151,6 +199,15 @@ impl Credentials {
         self.directory.join("serving.key")
     }
 
+    /// The API server's own, for kubelets.
+    pub(crate) fn kubelet_certificate(&self) -> PathBuf {
+        self.directory.join("kubelet-client.crt")
+    }
+
+    pub(crate) fn kubelet_key(&self) -> PathBuf {
+        self.directory.join("kubelet-client.key")
+    }
+
     pub(crate) fn account_key(&self) -> PathBuf {
         self.directory.join("service-account.key")
     }
@@ -162,4 +219,17 @@ impl Credentials {
     pub(crate) fn tokens(&self) -> PathBuf {
         self.directory.join("tokens.csv")
     }
+}
+
+fn kubeconfig(user: &str, token: &str, url: &str, ca: &Path) -> String {
+    // JSON is YAML, and every client reads it.
+    let text = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "testenv",
+        "contexts": [{ "name": "testenv", "context": { "cluster": "testenv", "user": user } }],
+        "clusters": [{ "name": "testenv", "cluster": { "server": url, "certificate-authority": ca } }],
+        "users": [{ "name": user, "user": { "token": token } }],
+    });
+    format!("{text:#}\n")
 }

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::error::{Error, While};
 
-const PREFIX: &str = "ccm-testenv-";
+pub(crate) const PREFIX: &str = "ccm-testenv-";
 const LOCK: &str = "owner.lock";
 
 /// A temporary directory that is gone with its owner: removed on drop, or, if the owner could not (it was killed,

@@ -39,6 +39,19 @@ pub enum Error {
         /// The last lines of the log.
         tail: String,
     },
+    /// This machine cannot run a whole cluster.
+    #[error("a whole cluster (make e2e) cannot run here; missing:\n{0}")]
+    Prerequisites(String),
+    /// A command that should have worked did not.
+    #[error("{what} failed ({status}):\n{output}")]
+    Command {
+        /// Which.
+        what: String,
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// What it said.
+        output: String,
+    },
     /// A process did not end in time.
     #[error("{program} (pid {pid}) still runs after {after:?}")]
     StillRuns {

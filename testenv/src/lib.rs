@@ -8,6 +8,7 @@
 //! credentials    CA, serving certificate, tokens, kubeconfigs
 //! components     how etcd and kube-apiserver are started, and when they are ready
 //! control_plane  both together: what a test has in hand
+//! cluster        a whole one: the rest of the control plane, and machines with kubelet and containers
 //! pool           control planes that one test after the other uses
 //! contents       what a control plane holds, read from its etcd
 //! wipe           makes a used control plane as good as new
@@ -19,6 +20,7 @@
 //! temporary directories with the logs.
 
 mod binary;
+mod cluster;
 mod components;
 mod contents;
 mod control_plane;
@@ -32,7 +34,8 @@ mod ports;
 mod process;
 mod wipe;
 
-pub use binary::control_plane_binary;
+pub use binary::{control_plane_binary, machine_binary};
+pub use cluster::{Cluster, Leftovers, Machine, SHARED};
 pub use control_plane::{ControlPlane, Options};
 pub use credentials::User;
 pub use error::Error;

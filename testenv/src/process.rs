@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
@@ -55,6 +56,15 @@ impl Process {
             log,
             ended: None,
         })
+    }
+
+    /// The same in a process group of its own: a terminal's Ctrl-C is for the test alone, and reaches this by our end.
+    pub(crate) fn start_apart(
+        mut command: Command,
+        log: impl Into<PathBuf>,
+    ) -> Result<Self, Error> {
+        command.process_group(0);
+        Self::start(command, log)
     }
 
     /// Its process id.
@@ -119,6 +129,16 @@ impl Process {
     /// Asks it to end (SIGTERM); [`wait`](Self::wait) tells when it did.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
+    }
+
+    /// Asks it to end, and waits that long; then it is killed. For a drop, which cannot await.
+    pub(crate) fn end_within(&mut self, grace: Duration) {
+        self.terminate();
+        let end = std::time::Instant::now() + grace;
+        while self.exit_status().is_none() && std::time::Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.kill();
     }
 
     /// Stops it (SIGSTOP): it lives, keeps its connections, and does nothing.

@@ -1,9 +1,16 @@
-//! Builds the test control plane if its sources changed, and prints where it is.
+//! Builds the test control plane if its sources changed, and prints where it is; with `--machine` also what a whole cluster needs.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match testenv::control_plane_binary() {
+    let built = if std::env::args().any(|argument| argument == "--machine") {
+        testenv::Cluster::check_prerequisites()
+            .and_then(|()| testenv::control_plane_binary())
+            .and_then(|_| testenv::machine_binary())
+    } else {
+        testenv::control_plane_binary()
+    };
+    match built {
         Ok(path) => {
             println!("{}", path.display());
             ExitCode::SUCCESS

@@ -1,0 +1,265 @@
+//! A machine of a cluster: namespaces of its own with containerd, and a kubelet that comes and goes.
+
+use std::{
+    fs,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    Site, node_files,
+    prerequisites::{self, PLUGIN},
+    site::command_in,
+};
+use crate::{
+    components::{Components, ready},
+    error::{Error, While},
+    process::Process,
+};
+
+/// Where a node has the program that it was started with.
+const OWN_PROGRAM: &str = "/run/machine";
+/// Until the last cgroup is removed.
+const SWITCHING_OFF: Duration = Duration::from_secs(30);
+
+/// A machine. Dropping it pulls its plug.
+#[derive(Debug)]
+pub struct Machine {
+    // Dropped in this order.
+    kubelet: Option<Process>,
+    power: Option<Power>,
+    name: String,
+    address: Ipv4Addr,
+    /// Of its supervisor, containerd and kubelets.
+    logs: PathBuf,
+    program: PathBuf,
+    network: PathBuf,
+    /// Of the supervisor.
+    arguments: Vec<String>,
+    boots: u32,
+}
+
+/// What a machine is as long as it is switched on.
+#[derive(Debug)]
+struct Power {
+    supervisor: Process,
+    /// Its first process, as it is seen from outside.
+    first: u32,
+}
+
+impl Drop for Power {
+    fn drop(&mut self) {
+        // It ends all processes and removes the cgroups. Killed, it would leave the latter.
+        self.supervisor.end_within(SWITCHING_OFF);
+    }
+}
+
+impl Machine {
+    /// A machine that is switched off; `number` tells it from others of its cluster.
+    pub(crate) fn build(
+        program: &Path,
+        name: &str,
+        number: u8,
+        site: &Site,
+        components: &Components,
+    ) -> Result<Self, Error> {
+        let plugins = prerequisites::plugins()
+            .ok_or_else(|| Error::Prerequisites(format!("  - the CNI plugin {PLUGIN}")))?;
+        let logs = components.path(name);
+        let disk = logs.join("disk");
+        let shared = components.path("shared");
+        fs::create_dir_all(&shared).while_doing(|| format!("cannot make {}", shared.display()))?;
+        let cluster = components.directory.path().file_name().unwrap_or_default();
+        let cgroup = format!("{}/{name}", cluster.to_string_lossy());
+        node_files::write(&disk, name, &cgroup, plugins, components)?;
+        let (address, length) = Site::node_address(number);
+        let arguments = vec![
+            "node".to_owned(),
+            format!("--name={name}"),
+            format!("--cgroup={cgroup}"),
+            format!("--address={address}/{length}"),
+            format!("--gateway={}", Site::gateway()),
+            format!("--disk={}", disk.display()),
+            format!("--shared={}", shared.display()),
+        ];
+        Ok(Self {
+            kubelet: None,
+            power: None,
+            name: name.to_owned(),
+            address,
+            logs,
+            program: program.to_owned(),
+            network: site.network(),
+            arguments,
+            boots: 0,
+        })
+    }
+
+    /// Its host name, and that of its Node.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address among the cluster's machines.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// Where its logs are, and in `disk/log/pods` those of its containers.
+    pub fn logs(&self) -> &Path {
+        &self.logs
+    }
+
+    /// Switches it on: containerd takes calls, and what ran before is not there any more. Does nothing if it is on.
+    pub async fn switch_on(&mut self) -> Result<(), Error> {
+        if self.power.is_some() {
+            return Ok(());
+        }
+        self.boots += 1;
+        let mut command = command_in(&self.network, &self.program);
+        command.args(&self.arguments);
+        let log = self.logs.join(format!("boot-{}.log", self.boots));
+        let supervisor = Process::start_apart(command, log)?;
+        let supervisor = ready(&self.name, supervisor, async |process| {
+            let log = process.log();
+            let is_ready = log.lines().any(|line| line == "node: ready");
+            is_ready.then_some(()).ok_or("it has not said so".into())
+        })
+        .await?;
+        let first = first_process(&supervisor.log()).ok_or_else(|| Error::NotReady {
+            what: format!("{} does not tell its first process", self.name),
+            log: supervisor.log_path().to_owned(),
+            tail: supervisor.log_tail(),
+        })?;
+        self.power = Some(Power { supervisor, first });
+        Ok(())
+    }
+
+    /// Pulls the plug: every process of it ends at once.
+    pub fn switch_off(&mut self) {
+        self.kubelet = None;
+        self.power = None;
+    }
+
+    /// Starts kubelet, if the machine is on and kubelet does not run; it registers the Node.
+    pub fn start_kubelet(&mut self) -> Result<(), Error> {
+        let Some(power) = &self.power else {
+            return Ok(());
+        };
+        if self.kubelet.is_none() {
+            let mut command = power.command(&["--pid", "--net", "--uts", "--ipc"]);
+            command
+                .args([OWN_PROGRAM, "kubelet"])
+                .args([
+                    "--config=/var/lib/kubelet/config.yaml",
+                    "--kubeconfig=/var/lib/kubelet/kubeconfig",
+                ])
+                .arg(format!("--hostname-override={}", self.name))
+                .arg("--cloud-provider=external");
+            let log = self.logs.join("kubelet.log");
+            self.kubelet = Some(Process::start_apart(command, log)?);
+        }
+        Ok(())
+    }
+
+    /// Ends kubelet; the containers go on.
+    pub fn stop_kubelet(&mut self) {
+        self.kubelet = None;
+    }
+
+    /// Gives containerd an image from an OCI archive, and returns the names that it has there.
+    pub fn import(&self, archive: &Path) -> Result<Vec<String>, Error> {
+        let file =
+            fs::File::open(archive).while_doing(|| format!("cannot read {}", archive.display()))?;
+        let said = self.ctr(&["images", "import", "-"], Stdio::from(file))?;
+        // `unpacking NAME (sha256:…)...done`
+        let name = |line: &str| {
+            Some(
+                line.strip_prefix("unpacking ")?
+                    .split(' ')
+                    .next()?
+                    .to_owned(),
+            )
+        };
+        Ok(said.lines().filter_map(name).collect())
+    }
+
+    /// Another name for an image.
+    pub fn tag(&self, image: &str, name: &str) -> Result<(), Error> {
+        let arguments = ["images", "tag", "--force", image, name];
+        self.ctr(&arguments, Stdio::null()).map(drop)
+    }
+
+    /// The processes of a container, by its ID (as in a Pod's status, with or without `containerd://`), as we see them: oldest first.
+    pub fn processes_of(container: &str) -> Vec<u32> {
+        let id = container.trim_start_matches("containerd://");
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return Vec::new();
+        };
+        let mut pids: Vec<u32> = processes
+            .flatten()
+            .filter_map(|process| process.file_name().to_string_lossy().parse().ok())
+            .filter(|pid: &u32| {
+                let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"));
+                groups.is_ok_and(|groups| groups.lines().any(|line| line.ends_with(id)))
+            })
+            .collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// Kills all processes of a container (SIGKILL), and returns how many there were.
+    pub fn kill(container: &str) -> usize {
+        let killed = Self::processes_of(container)
+            .into_iter()
+            .filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
+            .filter(|pid| kill_process(*pid, Signal::KILL).is_ok());
+        killed.count()
+    }
+
+    fn ctr(&self, arguments: &[&str], input: Stdio) -> Result<String, Error> {
+        let Some(power) = &self.power else {
+            return Ok(String::new());
+        };
+        let mut command = power.command(&[]);
+        command
+            .args(["ctr", "--namespace=k8s.io"])
+            .args(arguments)
+            .stdin(input);
+        let what = format!("ctr {} on {}", arguments.join(" "), self.name);
+        let output = command.output().while_doing(|| what.clone())?;
+        if !output.status.success() {
+            return Err(Error::Command {
+                what,
+                status: output.status,
+                output: String::from_utf8_lossy(&output.stderr).into_owned(),
+            });
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+impl Power {
+    /// A command within, in its mounts and these namespaces. Where it is in its processes' namespace it is a child of the process that is started, and
+    /// ends by its standard input.
+    fn command(&self, namespaces: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--target={}", self.first))
+            .arg("--mount")
+            .args(namespaces)
+            .arg("--");
+        command
+    }
+}
+
+fn first_process(log: &str) -> Option<u32> {
+    let line = log
+        .lines()
+        .find(|line| line.starts_with("node: boots as process"))?;
+    line.split_whitespace().next_back()?.parse().ok()
+}
