@@ -7,6 +7,7 @@ mod gates;
 mod legacy;
 mod migration;
 mod parse;
+mod probe;
 mod serve_config;
 mod serving;
 mod speech;
@@ -28,6 +29,7 @@ pub use config::*;
 pub use file::FileFault;
 pub use migration::{LeaderMigrationConfig, Side};
 pub(crate) use parse::server_url;
+pub use probe::ProbeArgs;
 pub use serve_config::*;
 
 /// A cloud-controller-manager for every cloud: the cloud is another process, the provider, that serves a gRPC contract on a Unix socket.

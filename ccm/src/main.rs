@@ -1,13 +1,18 @@
 //! The `ccm` binary: parse, run, exit code.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use ccm::args::{Args, ArgsError, LogFormat};
+use ccm::args::{Args, ArgsError, LogFormat, ProbeArgs};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    match ProbeArgs::parse_from_command_line(std::env::args_os()) {
+        None => {}
+        Some(Ok(args)) => return probe(args),
+        Some(Err(error)) => error.exit(),
+    }
     let args = match Args::parse_from_command_line(std::env::args_os()) {
         Ok(args) => args,
         // Also --help.
@@ -52,6 +57,27 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn probe(args: ProbeArgs) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(ccm::run::probe(args)),
+        Err(error) => Err(format!("cannot start the runtime: {error}")),
+    };
+    // The exit code is the answer, also where nobody reads the line.
+    match result {
+        Ok(line) => {
+            let _ = writeln!(std::io::stdout(), "{line}");
+            ExitCode::SUCCESS
+        }
+        Err(line) => {
+            let _ = writeln!(std::io::stderr(), "{line}");
             ExitCode::FAILURE
         }
     }

@@ -8,6 +8,7 @@ mod handshake;
 mod limits;
 mod maintain;
 mod metrics;
+mod probe;
 mod session;
 mod status;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub(crate) use error::{Retry, Trouble, TroubleCode};
 pub(crate) use limits::pending_after;
 pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};
 pub(crate) use metrics::Metrics;
+pub(crate) use probe::probe;
 pub(crate) use session::Session;
 pub(crate) use status::{Capability, ProviderStatus, probe_word};
 pub(crate) use view::{

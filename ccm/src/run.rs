@@ -31,7 +31,7 @@ use crate::{kube_client, provider, serve};
 
 pub(crate) use metrics::LoopMetrics;
 use metrics::Metrics;
-pub use system::from_config;
+pub use system::{from_config, probe};
 
 /// Before the Lease is released, events that wait are written for so long at most: a hand-over should take less than a second.
 const EVENT_FLUSH: Duration = Duration::from_millis(300);

@@ -1,4 +1,4 @@
-//! The command line: `serve`, `ctl` and `file`.
+//! The command line: `serve`, `probe`, `ctl` and `file`.
 
 mod args;
 mod commands;
@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use provider_sdk::ProbeCommand;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -47,6 +48,19 @@ pub async fn main() -> ExitCode {
                     .await
                     .map_err(|error| error.to_string())
             }
+        }
+        Verb::Probe {
+            endpoint,
+            timeout,
+            ready,
+        } => {
+            let timeout = timeout.0;
+            let probe = ProbeCommand {
+                endpoint,
+                timeout,
+                ready,
+            };
+            probe.run().await.and_then(|line| print(&line))
         }
         Verb::Ctl {
             endpoint,

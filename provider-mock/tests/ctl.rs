@@ -320,3 +320,39 @@ fn a_named_fault_is_listed_and_one_that_is_none_gets_the_nearest() {
         assert!(error.contains(word), "{word:?} is not in: {error}");
     }
 }
+
+#[test]
+fn a_mock_is_probed_by_its_own_binary() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut served = serve(directory.path());
+    let probe = |flags: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(["probe", "--timeout=30s", "--endpoint"]);
+        let output = command.arg(&served.endpoint).args(flags).output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code().unwrap(), text)
+    };
+    assert_eq!(
+        probe(&[]),
+        (0, "live: the provider says READY\n".to_owned())
+    );
+    served.text(&["fail", "UNAVAILABLE"]);
+    let (code, line) = probe(&[]);
+    assert_eq!(code, 0, "a cloud that is down kills nobody: {line}");
+    served.text(&["fail", "NONE"]);
+    served.text(&["health", "broken", "no key"]);
+    assert_eq!(probe(&[]).0, 0);
+    let (code, line) = probe(&["--ready"]);
+    let said = "provider-mock: not ready: the provider says BROKEN (no key)\n";
+    assert_eq!((code, &*line), (1, said));
+    let endpoint = served.endpoint.clone();
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+    let output = Command::new(BINARY)
+        .args(["probe", "--endpoint", &endpoint])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert!(line.contains("nobody listens on"), "{line}");
+}

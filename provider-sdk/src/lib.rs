@@ -14,6 +14,7 @@ pub mod conformance;
 mod failure;
 mod instances;
 mod load_balancers;
+mod probe;
 mod provider;
 mod routes;
 mod server;
@@ -38,6 +39,7 @@ pub use load_balancers::{
     LoadBalancerResult, LoadBalancerStatus, LoadBalancers, Notes, PortStatus, Presence, Service,
     ServiceFeature, ServicePort, ServiceRef, TargetScope, UpdateLoadBalancer, Updated,
 };
+pub use probe::{ProbeCommand, ProbeError, probe, probe_command};
 pub use provider::{
     DeadlineHints, Health, HealthState, InitializeRequest, Initialized, Provider, ProviderInfo,
 };

@@ -1,6 +1,7 @@
 """A provider of the cloud provider contract in Python: ProviderService, and the program that serves it all.
 
     python provider.py --state cloud.json --endpoint unix:///tmp/cloud/provider.sock
+    python provider.py probe --endpoint unix:///tmp/cloud/provider.sock
 """
 
 import argparse
@@ -20,6 +21,7 @@ except ModuleNotFoundError:
     sys.exit("the code of the contract has not been generated yet: run `python generate.py` once")
 from cloudprovider.v1alpha1 import cluster_pb2_grpc, instance_pb2_grpc, load_balancer_pb2_grpc, provider_pb2_grpc
 from cloudprovider.v1alpha1 import route_pb2_grpc, volume_pb2_grpc, zone_pb2_grpc
+import probe
 from changes import Changes
 from cloud import Cloud, CloudError
 from clusters_volumes import Clusters, Volumes
@@ -169,6 +171,8 @@ async def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["probe"]:
+        sys.exit(probe.main(sys.argv[2:]))
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     try:
         asyncio.run(main(sys.argv[1:]))

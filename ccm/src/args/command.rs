@@ -73,6 +73,7 @@ pub fn command() -> Command {
         .disable_help_subcommand(true)
         // As Go's flags: of a flag that is given twice the last one counts.
         .args_override_self(true)
+        .after_help("`ccm probe` asks a provider how it is, for exec probes of the kubelet: see `ccm probe --help`.")
         .args(args)
 }
 

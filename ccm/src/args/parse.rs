@@ -56,6 +56,26 @@ pub(super) fn workers(text: &str) -> Result<usize, String> {
     }
 }
 
+/// `unix:///PATH`: the path of the socket.
+pub(super) fn endpoint(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("unix://").ok_or_else(|| {
+        format!("the endpoint {text:?} must begin with unix:// (the provider serves a Unix socket)")
+    })?;
+    if !path.starts_with('/') {
+        return Err(format!(
+            "the socket's path {path:?} must be absolute: unix:///PATH"
+        ));
+    }
+    // sun_path holds 108 bytes with its closing zero.
+    if path.len() > 107 {
+        return Err(format!(
+            "the socket's path is {} bytes long; the system allows 107",
+            path.len()
+        ));
+    }
+    Ok(PathBuf::from(path))
+}
+
 /// `NAME=unix:///PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ProviderFlag {
@@ -82,24 +102,9 @@ impl FromStr for ProviderFlag {
                 "the name {name:?} must be 1 to 47 lower-case letters, digits and dashes, without a dash at either end"
             ));
         }
-        let path = endpoint
-            .strip_prefix("unix://")
-            .ok_or_else(|| format!("the endpoint {endpoint:?} must begin with unix:// (the provider serves a Unix socket)"))?;
-        if !path.starts_with('/') {
-            return Err(format!(
-                "the socket's path {path:?} must be absolute: unix:///PATH"
-            ));
-        }
-        // sun_path holds 108 bytes with its closing zero.
-        if path.len() > 107 {
-            return Err(format!(
-                "the socket's path is {} bytes long; the system allows 107",
-                path.len()
-            ));
-        }
         Ok(Self {
             name: name.to_owned(),
-            socket: PathBuf::from(path),
+            socket: self::endpoint(endpoint)?,
         })
     }
 }
@@ -150,7 +155,8 @@ impl FromStr for BrakeFlag {
     }
 }
 
-fn positive(text: &str) -> Result<Duration, String> {
+/// A duration of more than nothing.
+pub(super) fn positive(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|duration| {
         if duration.is_zero() {
             Err("expected more than 0s".to_owned())

@@ -37,6 +37,21 @@ pub(crate) enum DialError {
     /// There is a file, and nobody listens.
     #[error("nobody listens on the socket {0}: the provider is not running")]
     Refused(PathBuf),
+    /// There is a socket, and we may not connect to it.
+    #[error(
+        "uid {uid}, gid {gid} may not connect to the socket {path}: its mode is 0660, so both containers need one primary group (runAsGroup)"
+    )]
+    Denied {
+        /// The socket.
+        path: PathBuf,
+        /// Our user.
+        uid: u32,
+        /// Our primary group.
+        gid: u32,
+    },
+    /// Nobody accepts connections.
+    #[error("the queue of the socket {0} is full: the provider accepts no connections")]
+    Full(PathBuf),
     /// Somebody else listens.
     #[error(
         "the socket {path} is served by uid {found}, but uid {wanted} is configured (peer uid): nothing is sent to it"
@@ -81,6 +96,12 @@ impl Connector for UnixConnector {
             .map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => DialError::Missing(path()),
                 io::ErrorKind::ConnectionRefused => DialError::Refused(path()),
+                io::ErrorKind::WouldBlock => DialError::Full(path()),
+                io::ErrorKind::PermissionDenied => DialError::Denied {
+                    path: path(),
+                    uid: rustix::process::geteuid().as_raw(),
+                    gid: rustix::process::getegid().as_raw(),
+                },
                 _ => io(error),
             })?;
         if let Some(wanted) = self.peer_uid {

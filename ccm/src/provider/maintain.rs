@@ -360,7 +360,7 @@ impl Keeper {
     }
 }
 
-fn client(link: &Link) -> ProviderServiceClient<Link> {
+pub(super) fn client(link: &Link) -> ProviderServiceClient<Link> {
     ProviderServiceClient::with_origin(link.clone(), Link::origin())
         .max_decoding_message_size(MAX_ANSWER_BYTES)
 }

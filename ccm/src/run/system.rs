@@ -8,9 +8,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{Deps, RunError, run};
-use crate::args::Config;
+use crate::args::{Config, ProbeArgs};
 use crate::provider::UnixConnector;
-use crate::{kube_client, lease, serve};
+use crate::{kube_client, lease, provider, serve};
+
+/// Asks a provider how it is; the line says what came of it.
+pub async fn probe(args: ProbeArgs) -> Result<String, String> {
+    let (socket, patience, ready) = args.into_parts();
+    provider::probe(socket, patience, ready).await
+}
 
 /// Runs until SIGTERM or SIGINT, or until the Lease is lost.
 ///

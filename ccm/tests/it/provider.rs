@@ -2,6 +2,7 @@
 
 mod answers;
 mod killed;
+mod probe;
 mod refused;
 
 use std::time::Duration;

@@ -41,6 +41,18 @@ pub enum Verb {
         #[arg(long, default_value = "info")]
         log_level: String,
     },
+    /// Ask a provider how it is, for exec probes of the kubelet: 0 where it answers, else 1, and a line that says why.
+    Probe {
+        /// Where it is served.
+        #[arg(long, env = "PROVIDER_MOCK_ENDPOINT", default_value = provider_sdk::DEFAULT_ENDPOINT)]
+        endpoint: String,
+        /// How long it may take.
+        #[arg(long, default_value = "1s")]
+        timeout: HumanDuration,
+        /// It must be READY or DEGRADED, too.
+        #[arg(long)]
+        ready: bool,
+    },
     /// Change or show the cloud of a mock that is served.
     Ctl {
         /// Where the mock is served.

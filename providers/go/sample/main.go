@@ -1,6 +1,7 @@
 // A provider of the cloud provider contract in Go.
 //
 //	go run ./sample --state /tmp/cloud.json --endpoint unix:///tmp/cloud/provider.sock
+//	go run ./sample probe --endpoint unix:///tmp/cloud/provider.sock
 package main
 
 import (
@@ -102,6 +103,9 @@ func panicked(method string, err *error) {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "probe" {
+		os.Exit(Probe(os.Args[2:], os.Stdout, os.Stderr))
+	}
 	log.SetFlags(log.LstdFlags | log.Lmicroseconds)
 	state := flag.String("state", "", "the cloud: a state file (see providers/README.md); made where there is none")
 	endpoint := flag.String("endpoint", defaultEndpoint, "where to serve")

@@ -1,0 +1,84 @@
+//! One Probe from outside, for the kubelet: whether a provider lives, or is ready.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use tokio::time::timeout;
+
+use super::connect::{Connection, Connector as _, UnixConnector};
+use super::maintain::client;
+use super::{limits, probe_word};
+
+/// Asks the provider on this socket how it is, and says in one line what came of it: `Err` where the probe fails.
+///
+/// Any answer to Probe is one of a living provider (it is given from memory, PROV-4): a cloud that fails must not make the kubelet kill it.
+pub(crate) async fn probe(
+    socket: PathBuf,
+    patience: Duration,
+    ready: bool,
+) -> Result<String, String> {
+    let wanted = if ready { "ready" } else { "live" };
+    let answer = match timeout(patience, ask(&socket)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(why)) => return Err(format!("not {wanted}: {why}")),
+        Err(_) => {
+            return Err(format!(
+                "not {wanted}: no answer from {} within {patience:?}: the provider hangs, or has too little CPU",
+                socket.display()
+            ));
+        }
+    };
+    let state = match answer.state() {
+        api::ProbeState::Unspecified => api::ProbeState::Broken,
+        state => state,
+    };
+    let message = limits::cut(answer.message).replace(['\n', '\r'], " ");
+    let why = match &*message {
+        "" => String::new(),
+        message => format!(" ({message})"),
+    };
+    let said = format!("the provider says {}{why}", probe_word(state));
+    match state {
+        api::ProbeState::Ready | api::ProbeState::Degraded => Ok(format!("{wanted}: {said}")),
+        _ if ready => Err(format!("not {wanted}: {said}")),
+        _ => Ok(format!("{wanted}: {said}")),
+    }
+}
+
+async fn ask(socket: &Path) -> Result<api::ProbeResponse, String> {
+    let connector = UnixConnector {
+        socket: socket.to_owned(),
+        peer_uid: None,
+    };
+    let no_answer = |cause: &(dyn std::error::Error + 'static)| {
+        let mut root = cause;
+        while let Some(source) = root.source() {
+            root = source;
+        }
+        format!(
+            "what listens on {} did not answer as a provider ({root}): it is none, it ends this moment, or it accepts only another user than uid {}",
+            socket.display(),
+            rustix::process::geteuid().as_raw()
+        )
+    };
+    let pipe = connector
+        .connect()
+        .await
+        .map_err(|error| error.to_string())?;
+    let connection = Connection::over(pipe)
+        .await
+        .map_err(|error| no_answer(&error))?;
+    let answered = client(&connection.link).probe(api::ProbeRequest {}).await;
+    answered.map(tonic::Response::into_inner).map_err(|status| {
+        match std::error::Error::source(&status) {
+            // Made of an error of the connection, on this side.
+            Some(source) => no_answer(source),
+            None => format!(
+                "Probe was answered with the gRPC status {:?}: {}",
+                status.code(),
+                limits::cut(status.message().to_owned())
+            ),
+        }
+    })
+}

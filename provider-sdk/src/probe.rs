@@ -1,0 +1,363 @@
+//! Whether the provider on a socket answers: for the kubelet's exec probes, since its gRPC probes take no Unix socket.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as pb;
+use hyper_util::rt::TokioIo;
+use pb::provider_service_client::ProviderServiceClient;
+use tokio::net::UnixStream;
+use tonic::codegen::http::Uri;
+use tonic::transport::Endpoint;
+
+use crate::socket::{ServeError, path_of};
+use crate::{Health, HealthState};
+
+/// How long a probe takes at most unless told.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why a provider did not answer its probe: a sentence for the operator, who reads it in `kubectl describe pod`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The endpoint is none.
+    #[error(transparent)]
+    Endpoint(#[from] ServeError),
+    /// There is no socket.
+    #[error("the socket {} does not exist: the provider has not come so far, or serves elsewhere", .0.display())]
+    Missing(PathBuf),
+    /// There is a socket, and nobody behind it.
+    #[error("nobody listens on the socket {}: the provider is not running", .0.display())]
+    NotListening(PathBuf),
+    /// There is a socket, and this user may not connect to it.
+    #[error(
+        "uid {uid}, gid {gid} may not connect to the socket {}: probe as the provider's user, or with its primary group",
+        path.display()
+    )]
+    Denied {
+        /// The socket.
+        path: PathBuf,
+        /// Who probes.
+        uid: u32,
+        /// In which primary group.
+        gid: u32,
+    },
+    /// It accepts no connections.
+    #[error("the queue of the socket {} is full: the provider accepts no connections", .0.display())]
+    Full(PathBuf),
+    /// Anything else that the system says.
+    #[error("cannot connect to the socket {}: {source}", path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+    /// It hangs.
+    #[error("no answer from {} within {patience:?}: the provider hangs, or has too little CPU", path.display())]
+    Late {
+        /// The socket.
+        path: PathBuf,
+        /// For how long was waited.
+        patience: Duration,
+    },
+    /// The connection broke, or was no gRPC.
+    #[error(
+        "what listens on {} did not answer as a provider ({cause}): it is none, it ends this moment, or it accepts only another user than uid {uid}",
+        path.display()
+    )]
+    NoAnswer {
+        /// The socket.
+        path: PathBuf,
+        /// What the connection says.
+        cause: String,
+        /// Who probes.
+        uid: u32,
+    },
+    /// It serves, and says with a gRPC status that it cannot answer.
+    #[error("Probe was answered with the gRPC status {code:?}: {message}")]
+    Status {
+        /// The status.
+        code: tonic::Code,
+        /// Its text.
+        message: String,
+    },
+}
+
+/// Asks the provider at this endpoint how it is, and waits no longer than this. It asks `Probe`, which is answered from memory (PROV-4): a cloud that fails does not
+/// make a provider seem dead.
+pub async fn probe(endpoint: &str, patience: Duration) -> Result<Health, ProbeError> {
+    let path = path_of(endpoint)?;
+    let asked = tokio::time::timeout(patience, ask(&path)).await;
+    let answer = asked.unwrap_or_else(|_| {
+        Err(ProbeError::Late {
+            path: path.clone(),
+            patience,
+        })
+    })?;
+    let state = match answer.state() {
+        pb::ProbeState::Starting => HealthState::Starting,
+        pb::ProbeState::Ready => HealthState::Ready,
+        pb::ProbeState::Degraded => HealthState::Degraded,
+        // As the contract says of a state that is none.
+        pb::ProbeState::Broken | pb::ProbeState::Unspecified => HealthState::Broken,
+    };
+    Ok(Health {
+        state,
+        message: answer.message,
+    })
+}
+
+async fn ask(path: &Path) -> Result<pb::ProbeResponse, ProbeError> {
+    let uid = rustix::process::geteuid().as_raw();
+    let stream = UnixStream::connect(path).await.map_err(|source| {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound => ProbeError::Missing(path),
+            io::ErrorKind::ConnectionRefused => ProbeError::NotListening(path),
+            io::ErrorKind::WouldBlock => ProbeError::Full(path),
+            io::ErrorKind::PermissionDenied => ProbeError::Denied {
+                path,
+                uid,
+                gid: rustix::process::getegid().as_raw(),
+            },
+            _ => ProbeError::Io { path, source },
+        }
+    })?;
+    let no_answer = |error: &(dyn std::error::Error + 'static)| ProbeError::NoAnswer {
+        path: path.to_owned(),
+        cause: root(error),
+        uid,
+    };
+    let mut once = Some(TokioIo::new(stream));
+    let connector = tower::service_fn(move |_: Uri| {
+        // Never a second connection: what broke is the answer.
+        let stream = once.take().ok_or(io::ErrorKind::ConnectionReset.into());
+        async move { stream as io::Result<_> }
+    });
+    let channel = Endpoint::from_static("http://localhost")
+        .connect_with_connector(connector)
+        .await
+        .map_err(|error| no_answer(&error))?;
+    match ProviderServiceClient::new(channel)
+        .probe(pb::ProbeRequest {})
+        .await
+    {
+        Ok(answer) => Ok(answer.into_inner()),
+        // A status that was made of an error on this side was nobody's answer.
+        Err(status) => Err(match std::error::Error::source(&status) {
+            Some(source) => no_answer(source),
+            None => ProbeError::Status {
+                code: status.code(),
+                message: status.message().to_owned(),
+            },
+        }),
+    }
+}
+
+/// What lies behind an error.
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}
+
+/// The argument `probe` of a provider's program, read: whom to ask, and what counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeCommand {
+    /// Where the provider serves.
+    pub endpoint: String,
+    /// How long the probe may take.
+    pub timeout: Duration,
+    /// Whether the provider must be READY or DEGRADED; else any answer will do.
+    pub ready: bool,
+}
+
+impl ProbeCommand {
+    /// What the arguments behind `probe` say: `[--endpoint unix:///PATH] [--timeout 1s] [--ready]`.
+    pub fn parse(
+        arguments: impl IntoIterator<Item = OsString>,
+        default_endpoint: &str,
+    ) -> Result<Self, String> {
+        const USAGE: &str = "usage: probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]";
+        let mut command = Self {
+            endpoint: default_endpoint.to_owned(),
+            timeout: PATIENCE,
+            ready: false,
+        };
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            let argument = text(argument)?;
+            let (flag, given) = match argument.split_once('=') {
+                Some((flag, value)) => (flag, Some(value.to_owned())),
+                None => (&*argument, None),
+            };
+            let mut value = || match given.clone() {
+                Some(value) => Ok(value),
+                None => arguments
+                    .next()
+                    .map_or_else(|| Err(format!("{flag} has no value; {USAGE}")), text),
+            };
+            match flag {
+                "--endpoint" => command.endpoint = value()?,
+                "--timeout" => command.timeout = duration(&value()?)?,
+                "--ready" if given.is_none() => command.ready = true,
+                _ => return Err(format!("{argument:?} is not known; {USAGE}")),
+            }
+        }
+        Ok(command)
+    }
+
+    /// Asks, and says what came of it in one line: `Err` where the probe fails.
+    ///
+    /// A provider lives while it answers `Probe`, whatever it answers: one whose cloud is down must not be killed for it. With `ready` it must say READY or
+    /// DEGRADED, the states in which the controllers work.
+    pub async fn run(&self) -> Result<String, String> {
+        let wanted = if self.ready { "ready" } else { "live" };
+        match probe(&self.endpoint, self.timeout).await {
+            Err(error) => Err(format!("not {wanted}: {error}")),
+            Ok(health) => {
+                let state = match health.state {
+                    HealthState::Starting => "STARTING",
+                    HealthState::Ready => "READY",
+                    HealthState::Degraded => "DEGRADED",
+                    HealthState::Broken => "BROKEN",
+                };
+                let why = match &*health.message {
+                    "" => String::new(),
+                    message => format!(" ({})", message.replace(['\n', '\r'], " ")),
+                };
+                let works = matches!(health.state, HealthState::Ready | HealthState::Degraded);
+                if works || !self.ready {
+                    Ok(format!("{wanted}: the provider says {state}{why}"))
+                } else {
+                    Err(format!("not {wanted}: the provider says {state}{why}"))
+                }
+            }
+        }
+    }
+}
+
+fn text(argument: OsString) -> Result<String, String> {
+    argument
+        .into_string()
+        .map_err(|argument| format!("{} is not UTF-8", argument.display()))
+}
+
+/// `500ms`, `1s`, `1m`: whole numbers and a unit, more than nothing.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let of = |milliseconds: u64| number.parse::<u64>().ok()?.checked_mul(milliseconds);
+    let milliseconds = match unit {
+        "ms" => of(1),
+        "s" => of(1_000),
+        "m" => of(60_000),
+        _ => None,
+    };
+    match milliseconds {
+        Some(milliseconds) if milliseconds > 0 => Ok(Duration::from_millis(milliseconds)),
+        _ => Err(format!(
+            "--timeout {text:?} is not a duration; write a whole number and a unit, such as 500ms or 1s"
+        )),
+    }
+}
+
+/// For the first lines of a provider's `main`: where the program's first argument is `probe` it asks the provider that runs at this endpoint (or at the one of
+/// `--endpoint`), prints one line, and gives the exit code, 0 or 1 (2: the arguments are wrong). `None`: there is a provider to serve.
+///
+/// ```no_run
+/// # use provider_sdk::*;
+/// # async fn main() -> std::process::ExitCode {
+/// if let Some(code) = probe_command(DEFAULT_ENDPOINT).await {
+///     return code;
+/// }
+/// // Server::new(…).serve_until_signal() …
+/// # std::process::ExitCode::SUCCESS
+/// # }
+/// ```
+pub async fn probe_command(endpoint: &str) -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != "probe" {
+        return None;
+    }
+    Some(match ProbeCommand::parse(arguments, endpoint) {
+        Ok(command) => match command.run().await {
+            Ok(line) => {
+                // The exit code is the answer, also where nobody reads the line.
+                let _ = writeln!(io::stdout(), "{line}");
+                ExitCode::SUCCESS
+            }
+            Err(line) => {
+                let _ = writeln!(io::stderr(), "{line}");
+                ExitCode::FAILURE
+            }
+        },
+        Err(wrong) => {
+            let _ = writeln!(io::stderr(), "{wrong}");
+            ExitCode::from(2)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<ProbeCommand, String> {
+        ProbeCommand::parse(arguments.iter().map(OsString::from), "unix:///d/p.sock")
+    }
+
+    #[test]
+    fn arguments_are_read_in_either_form_and_wrong_ones_are_named() {
+        let plain = ProbeCommand {
+            endpoint: "unix:///d/p.sock".to_owned(),
+            timeout: Duration::from_secs(1),
+            ready: false,
+        };
+        assert_eq!(parse(&[]), Ok(plain.clone()));
+        let all = ProbeCommand {
+            endpoint: "unix:///e/p.sock".to_owned(),
+            timeout: Duration::from_millis(1_500),
+            ready: true,
+        };
+        assert_eq!(
+            parse(&[
+                "--ready",
+                "--endpoint=unix:///e/p.sock",
+                "--timeout",
+                "1500ms"
+            ])
+            .as_ref(),
+            Ok(&all)
+        );
+        assert_eq!(
+            parse(&[
+                "--endpoint",
+                "unix:///e/p.sock",
+                "--timeout=1500ms",
+                "--ready"
+            ]),
+            Ok(all)
+        );
+        for (arguments, word) in [
+            (&["--timeout", "soon"][..], "\"soon\""),
+            (&["--timeout", "0s"], "\"0s\""),
+            (&["--timeout", "99999999999999999999s"], "999s"),
+            (&["--timeout"], "no value"),
+            (&["--endpoint"], "no value"),
+            (&["--ready=yes"], "--ready=yes"),
+            (&["serve"], "serve"),
+        ] {
+            let wrong = parse(arguments).unwrap_err();
+            assert!(wrong.contains(word), "{arguments:?}: {wrong}");
+        }
+    }
+}

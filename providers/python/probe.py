@@ -1,0 +1,64 @@
+"""`provider.py probe`: whether the provider on a socket answers. For the kubelet's exec probes, since its gRPC probe takes no Unix socket."""
+
+import argparse
+import os
+import re
+import socket
+import sys
+
+import grpc
+
+from cloudprovider.v1alpha1 import provider_pb2 as pb
+from cloudprovider.v1alpha1 import provider_pb2_grpc
+from socket_file import DEFAULT_ENDPOINT
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+def duration(text: str) -> float:
+    """`500ms`, `1s`: seconds."""
+    match = re.fullmatch(r"(\d+)(ms|s|m)", text)
+    if match is None or int(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write a whole number and a unit, such as 500ms or 1s")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def ask(endpoint: str, timeout: float, ready: bool) -> tuple[bool, str]:
+    """Whether the probe passes, and why. A provider lives while it answers Probe, whatever it answers: one whose cloud is down must not be killed for it."""
+    wanted = "ready" if ready else "live"
+    path = endpoint.removeprefix("unix://")
+    try:
+        # Says more than gRPC does.
+        with socket.socket(socket.AF_UNIX) as first:
+            first.settimeout(timeout)
+            first.connect(path)
+    except PermissionError:
+        return False, f"not {wanted}: uid {os.geteuid()}, gid {os.getegid()} may not connect to the socket {path}: probe as the provider's user"
+    except ConnectionRefusedError:
+        return False, f"not {wanted}: nobody listens on the socket {path}: the provider is not running"
+    except FileNotFoundError:
+        return False, f"not {wanted}: the socket {path} does not exist: the provider has not come so far, or serves elsewhere"
+    except OSError as error:
+        return False, f"not {wanted}: cannot connect to the socket {path}: {error}"
+    try:
+        with grpc.insecure_channel(f"unix://{path}", options=[("grpc.default_authority", "localhost")]) as channel:
+            answer = provider_pb2_grpc.ProviderServiceStub(channel).Probe(pb.ProbeRequest(), timeout=timeout)
+    except grpc.RpcError as error:
+        if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return False, f"not {wanted}: no answer from {path} within {timeout:g} s: the provider hangs, or has too little CPU"
+        return False, f"not {wanted}: what listens on {path} did not answer as a provider ({error.code().name}: {error.details()})"
+    states = {pb.PROBE_STATE_STARTING: "STARTING", pb.PROBE_STATE_READY: "READY", pb.PROBE_STATE_DEGRADED: "DEGRADED"}
+    why = f" ({' '.join(answer.message.splitlines())})" if answer.message else ""
+    passed = not ready or answer.state in (pb.PROBE_STATE_READY, pb.PROBE_STATE_DEGRADED)
+    return passed, f"{'' if passed else 'not '}{wanted}: the provider says {states.get(answer.state, 'BROKEN')}{why}"
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="provider.py probe", description="Ask a provider how it is: 0 where it answers, else 1, and a line that says why.")
+    parser.add_argument("--endpoint", default=DEFAULT_ENDPOINT, help="where it is served (default: %(default)s)")
+    parser.add_argument("--timeout", type=duration, default=1.0, help="how long it may take (default: 1s)")
+    parser.add_argument("--ready", action="store_true", help="it must be READY or DEGRADED, too")
+    args = parser.parse_args(argv)
+    passed, line = ask(args.endpoint, args.timeout, args.ready)
+    print(line, file=sys.stdout if passed else sys.stderr)
+    return 0 if passed else 1
