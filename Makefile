@@ -5,6 +5,7 @@ SHELL := bash
 # So that `make -f PATH/Makefile` works from anywhere.
 MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
+export IMAGES PLATFORMS IMAGE_SOURCE
 
 .PHONY: help
 help: ## this list
@@ -52,6 +53,18 @@ e2e: ## the images and manifests on real kubelets, as an operator uses them (as 
 	@.ci/prerequisites cargo go cc
 	@$(CARGO) run --quiet -p testenv --bin control-plane -- --machine
 	KEEP="$(KEEP)" $(CARGO) test -p ccm --test e2e -- --nocapture --test-threads=1
+
+.PHONY: images
+images: ## OCI archives of all images, without a daemon and a registry (IMAGES="ccm provider-mock" PLATFORMS=linux/amd64)
+	@.ci/images
+
+.PHONY: image-contexts
+image-contexts: ## what the Containerfiles copy, for docker, podman or buildah by hand (IMAGES, PLATFORMS)
+	@.ci/images contexts
+
+.PHONY: images-reproducible
+images-reproducible: ## all images twice, from two places: they must not differ in a byte
+	@.ci/images-reproducible
 
 .PHONY: generate
 generate: ## the Go code of the contract anew, after a change of proto/
