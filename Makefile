@@ -77,12 +77,17 @@ check: ## formatting, lints, documentation
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@.ci/generate-go --check
-	@unformatted=$$(gofmt -l testenv/control-plane providers/go) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l testenv/control-plane testenv/helm providers/go) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
 
 .PHONY: docs
 docs: ## write what is made of docs/ anew, from the tests and the flags
 	UPDATE_DOCS=1 $(CARGO) test --quiet -p testenv --test docs
 	UPDATE_DOCS=1 $(CARGO) test --quiet -p ccm --lib docs_configuration
+
+.PHONY: manifests
+manifests: ## write what is made of the Helm chart anew: deploy/kustomize, and the snapshots of its tests
+	@$(MAKE) --no-print-directory control-plane
+	UPDATE_MANIFESTS=1 $(CARGO) test --quiet -p testenv --test manifests -- kustomize_has_what each_set_of_values
 
 .PHONY: lint-proto
 lint-proto: ## buf lint STANDARD over the contract

@@ -1,15 +1,18 @@
-//! Our stores of Nodes and Services, fed by one watch each (B-M8).
+//! Our stores of Nodes and Services, fed by one watch each (B-M8), where a controller that runs reads them.
 
 mod apply;
 mod change;
 mod prune;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::{Client, Resource};
 use tokio::task::JoinSet;
+
+use crate::args::Controller;
 
 use apply::State;
 pub(crate) use change::{Change, Changes};
@@ -59,25 +62,70 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Store<Node>,
     /// All Services.
     pub(crate) services: Store<Service>,
+    /// Which of the two are watched: the others stay empty.
+    watched: Watched,
+}
+
+/// What the controllers that run read: for the rest the ccm needs no rights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Watched {
+    nodes: bool,
+    services: bool,
+}
+
+impl Watched {
+    fn by(controllers: &BTreeSet<Controller>) -> Self {
+        Self {
+            nodes: controllers
+                .iter()
+                .any(|controller| *controller != Controller::VolumeLabel),
+            services: controllers.contains(&Controller::ServiceLb),
+        }
+    }
 }
 
 impl Cluster {
-    /// The stores, and in `tasks` one watch for each, which ends only with its task. The jitter of their retries comes from `seed`.
-    pub(crate) fn start(client: &Client, seed: u64, tasks: &mut JoinSet<()>) -> Self {
-        let cluster = Self::default();
-        let nodes = cluster.nodes.clone();
-        let services = cluster.services.clone();
-        let for_nodes = client.clone();
-        let for_services = client.clone();
-        tasks.spawn(async move { nodes.watch(for_nodes, seed).await });
-        tasks.spawn(async move { services.watch(for_services, seed.wrapping_add(1)).await });
+    /// The stores, and in `tasks` one watch for each that these controllers read, which ends only with its task. The jitter of their retries
+    /// comes from `seed`.
+    pub(crate) fn start(
+        client: &Client,
+        seed: u64,
+        controllers: &BTreeSet<Controller>,
+        tasks: &mut JoinSet<()>,
+    ) -> Self {
+        let cluster = Self {
+            watched: Watched::by(controllers),
+            ..Self::default()
+        };
+        if let Some(nodes) = cluster.watched_nodes().cloned() {
+            let client = client.clone();
+            tasks.spawn(async move { nodes.watch(client, seed).await });
+        }
+        if let Some(services) = cluster.watched_services().cloned() {
+            let client = client.clone();
+            tasks.spawn(async move { services.watch(client, seed.wrapping_add(1)).await });
+        }
         cluster
     }
 
-    /// Returns when the first list of everything is complete.
+    /// Returns when the first list of everything that is watched is complete.
     pub(crate) async fn synced(&self) {
-        self.nodes.synced().await;
-        self.services.synced().await;
+        if let Some(nodes) = self.watched_nodes() {
+            nodes.synced().await;
+        }
+        if let Some(services) = self.watched_services() {
+            services.synced().await;
+        }
+    }
+
+    /// The Nodes, where a controller reads them.
+    pub(crate) fn watched_nodes(&self) -> Option<&Store<Node>> {
+        self.watched.nodes.then_some(&self.nodes)
+    }
+
+    /// The Services, where a controller reads them.
+    pub(crate) fn watched_services(&self) -> Option<&Store<Service>> {
+        self.watched.services.then_some(&self.services)
     }
 }
 

@@ -13,11 +13,13 @@ use crate::error::{Error, While};
 /// The contract's module, by which go.mod replaces what is required under its name.
 const CONTRACT: &str = "../../providers/go/contract";
 
-/// A program of the Go module: one of its main packages.
+/// A program of a Go module: one of its main packages.
 #[derive(Debug, Clone, Copy)]
 struct Program {
     /// Of the executable.
     name: &'static str,
+    /// The folder of its module.
+    module: &'static str,
     package: &'static str,
     /// Folders that it is made of; `.` is only what lies at the top.
     folders: &'static [&'static str],
@@ -31,6 +33,7 @@ struct Program {
 
 const CONTROL_PLANE: Program = Program {
     name: "control-plane",
+    module: "control-plane",
     package: ".",
     folders: &[".", "adapter", "lifeline", CONTRACT],
     what: "the test control plane",
@@ -40,6 +43,7 @@ const CONTROL_PLANE: Program = Program {
 
 const MACHINE: Program = Program {
     name: "machine",
+    module: "control-plane",
     package: "./machine",
     folders: &["machine", "lifeline"],
     what: "kubelet, kube-controller-manager and kube-scheduler",
@@ -49,10 +53,21 @@ const MACHINE: Program = Program {
 
 const PAUSE: Program = Program {
     name: "pause",
+    module: "control-plane",
     package: "./pause",
     folders: &["pause"],
     what: "the program of pods' sandboxes",
     takes: "seconds",
+    kubernetes: false,
+};
+
+const HELM: Program = Program {
+    name: "helm",
+    module: "helm",
+    package: ".",
+    folders: &["."],
+    what: "helm",
+    takes: "about 2 minutes",
     kubernetes: false,
 };
 
@@ -79,9 +94,14 @@ pub(crate) fn pause_binary() -> Result<PathBuf, Error> {
     PAUSE.built()
 }
 
+/// Helm.
+pub(crate) fn helm_binary() -> Result<PathBuf, Error> {
+    HELM.built()
+}
+
 impl Program {
     fn built(self) -> Result<PathBuf, Error> {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(self.module);
         let module = Module::read(directory, self)?;
         let target = target_directory().join("testenv");
         let binary = target.join(self.name);
@@ -185,9 +205,14 @@ impl Module {
 
     fn build(&self, binary: &Path) -> Result<(), Error> {
         self.check_go()?;
+        let version = if self.program.kubernetes {
+            format!(" (Kubernetes {})", self.kubernetes)
+        } else {
+            String::new()
+        };
         eprintln!(
-            "testenv: building {} (Kubernetes {}), {} the first time",
-            self.program.what, self.kubernetes, self.program.takes
+            "testenv: building {}{version}, {} the first time",
+            self.program.what, self.program.takes
         );
         // Under another name first: an interrupted build leaves nothing that looks ready, and processes that run
         // the old executable keep it.

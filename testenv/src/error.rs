@@ -62,6 +62,9 @@ pub enum Error {
         /// How long it was given.
         after: std::time::Duration,
     },
+    /// helm or kustomize refused what it was given.
+    #[error("{0}")]
+    Refused(String),
     /// Making certificates failed.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),

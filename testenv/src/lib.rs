@@ -12,6 +12,7 @@
 //! pool           control planes that one test after the other uses
 //! contents       what a control plane holds, read from its etcd
 //! wipe           makes a used control plane as good as new
+//! manifests      what helm and kustomize make of deploy/
 //! eventually     waiting for a condition with a deadline: no test sleeps
 //! objects        Nodes and Services as tests want them
 //! ```
@@ -28,6 +29,7 @@ mod credentials;
 mod directory;
 mod error;
 mod eventually;
+pub mod manifests;
 pub mod objects;
 mod pool;
 mod ports;

@@ -1,5 +1,6 @@
 //! The watch against a real API server, which is killed meanwhile.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -11,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Cluster, Key};
+use crate::args::Controller;
 
 const DEADLINE: Duration = Duration::from_secs(90);
 
@@ -27,7 +29,12 @@ async fn b_m8_the_stores_follow_the_api_server_through_its_restart() {
             .unwrap();
     }
     let mut tasks = JoinSet::new();
-    let cluster = Cluster::start(&control_plane.client(), 1, &mut tasks);
+    let cluster = Cluster::start(
+        &control_plane.client(),
+        1,
+        &BTreeSet::from(Controller::ALL),
+        &mut tasks,
+    );
     timeout(DEADLINE, cluster.synced()).await.unwrap();
     let kubernetes = Key {
         namespace: "default".to_owned(),

@@ -1,6 +1,5 @@
 //! What `/healthz` and `/readyz` say.
 
-use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::sync::watch;
 
 use crate::cluster::{Cluster, Store};
@@ -22,10 +21,12 @@ pub(super) fn checks(
     if let Some(elector) = elector.cloned() {
         health.check(Probe::Health, "leaderElection", move || elector.health());
     }
-    let nodes: Store<Node> = cluster.nodes.clone();
-    health.check(Probe::Ready, "nodes", move || watched(&nodes));
-    let services: Store<Service> = cluster.services.clone();
-    health.check(Probe::Ready, "services", move || watched(&services));
+    if let Some(nodes) = cluster.watched_nodes().cloned() {
+        health.check(Probe::Ready, "nodes", move || watched(&nodes));
+    }
+    if let Some(services) = cluster.watched_services().cloned() {
+        health.check(Probe::Ready, "services", move || watched(&services));
+    }
     let status = status.clone();
     health.check(Probe::Ready, format!("provider-{provider}"), move || {
         let status = status.borrow();

@@ -22,7 +22,10 @@ const NOTED: &str = "annotated.example/load-balancer-id";
 static PLANES: Pool = Pool::new(grant);
 
 fn grant(plane: &ControlPlane) {
-    let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
+    let rbac = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../deploy/kustomize/base/rbac.yaml"
+    );
     let applied = plane.kubectl().args(["apply", "-f", rbac]).output();
     assert!(applied.unwrap().status.success());
 }

@@ -86,7 +86,10 @@ impl Side {
             ..Options::default()
         };
         let plane = ControlPlane::start_with(options).await.unwrap();
-        let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
+        let rbac = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../deploy/kustomize/base/rbac.yaml"
+        );
         let applied = plane.kubectl().args(["apply", "-f", rbac]).output();
         assert!(applied.unwrap().status.success());
         let socket = plane.directory().join("socket/provider.sock");

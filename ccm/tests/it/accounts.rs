@@ -42,7 +42,7 @@ async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that
         ..Options::default()
     };
     let mut world = World::with_options(Fixture::default(), options).await;
-    world.apply("rbac-service-account-credentials.yaml");
+    world.apply("kustomize/components/service-account-credentials/rbac.yaml");
     let ccm = world.ccm(&[
         "--use-service-account-credentials",
         "--node-monitor-period=1s",
@@ -99,13 +99,16 @@ async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that
     for account in ["node-controller", "service-controller"] {
         assert!(events.contains(account), "{account}: {writers:?}");
     }
-    crate::api_server::rights::hold(&world, &["rbac-service-account-credentials.yaml"]);
+    crate::api_server::rights::hold(
+        &world,
+        &["kustomize/components/service-account-credentials/rbac.yaml"],
+    );
 }
 
 #[tokio::test]
 async fn b_m5_what_an_account_may_not_is_refused_whatever_the_process_itself_may() {
     let mut world = World::new(Fixture::default()).await;
-    world.apply("rbac-service-account-credentials.yaml");
+    world.apply("kustomize/components/service-account-credentials/rbac.yaml");
     // The process may patch Nodes still; the account of the node controller may not any more.
     let taken = world
         .plane

@@ -41,7 +41,7 @@ async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
         ..Options::default()
     };
     let mut world = World::with_options(Fixture::default(), options).await;
-    world.apply("rbac-leader-migration.yaml");
+    world.apply("kustomize/components/leader-migration/rbac.yaml");
     // A kube-controller-manager holds the migration's Lease.
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": MIGRATION},
@@ -110,13 +110,13 @@ async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
     assert_eq!(world.holder().await.unwrap(), "");
     assert_eq!(holder(&world, MIGRATION).await, "kube-controller-manager_2");
 
-    crate::api_server::rights::hold(&world, &["rbac-leader-migration.yaml"]);
+    crate::api_server::rights::hold(&world, &["kustomize/components/leader-migration/rbac.yaml"]);
 }
 
 #[tokio::test]
 async fn b_m6_both_leases_are_released_on_sigterm_and_the_loss_of_the_main_one_ends_the_process() {
     let mut world = World::new(Fixture::default()).await;
-    world.apply("rbac-leader-migration.yaml");
+    world.apply("kustomize/components/leader-migration/rbac.yaml");
     let mut flags = FAST_LEASE.to_vec();
     flags.push("--enable-leader-migration");
     let mut first = world.ccm(&flags);

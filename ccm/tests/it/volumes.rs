@@ -114,7 +114,7 @@ impl World {
             .kubectl()
             .arg("apply")
             .arg("-f")
-            .arg(deploy("rbac-volumes.yaml"))
+            .arg(deploy("kustomize/components/volumes/rbac.yaml"))
             .output()
             .unwrap();
         assert!(applied.status.success(), "{applied:?}");

@@ -1,6 +1,6 @@
 //! A cluster, a cloud and the ccm between them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -27,9 +27,12 @@ pub const FAST_LEASE: [&str; 3] = [
 
 static PLANES: Pool = Pool::new(grant);
 
-/// What `deploy/rbac.yaml` grants.
+/// What `deploy/kustomize/base/rbac.yaml` grants.
 fn grant(plane: &ControlPlane) {
-    let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
+    let rbac = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../deploy/kustomize/base/rbac.yaml"
+    );
     let apply = plane.kubectl().args(["apply", "-f", rbac]).output();
     let applied = apply.unwrap();
     assert!(
@@ -61,6 +64,20 @@ impl World {
         Self::on(PLANES.take_with(options).await.unwrap(), fixture).await
     }
 
+    /// On a control plane of its own, where the ccm may do what these objects (YAML) say, and nothing else. It has an audit log.
+    pub async fn with_rights(fixture: Fixture, rights: &str) -> Self {
+        static BARE: Pool = Pool::new(|_| ());
+        let options = Options {
+            audit: true,
+            ..Options::default()
+        };
+        let world = Self::on(BARE.take_with(options).await.unwrap(), fixture).await;
+        let file = world.file("rights.yaml");
+        std::fs::write(&file, rights).unwrap();
+        world.apply_file(&file);
+        world
+    }
+
     async fn on(plane: Pooled, fixture: Fixture) -> Self {
         let socket = plane.directory().join("socket/provider.sock");
         let mock = Mock::start(fixture, &socket, None).await.unwrap();
@@ -76,8 +93,12 @@ impl World {
     /// Grants what this file of `deploy/` grants.
     pub fn apply(&self, file: &str) {
         let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/{}"), file);
-        let applied = self.plane.kubectl().args(["apply", "-f", &path]).output();
-        let applied = applied.unwrap();
+        self.apply_file(path.as_ref());
+    }
+
+    fn apply_file(&self, path: &Path) {
+        let mut kubectl = self.plane.kubectl();
+        let applied = kubectl.args(["apply", "-f"]).arg(path).output().unwrap();
         let errors = String::from_utf8_lossy(&applied.stderr);
         assert!(applied.status.success(), "{errors}");
     }
@@ -94,7 +115,7 @@ impl World {
         self.mock.cloud()
     }
 
-    /// Starts a ccm as its own service account, with no more than `deploy/rbac.yaml` grants. Its HTTPS port is off unless `flags` say otherwise.
+    /// Starts a ccm as its own service account, with no more than `deploy/kustomize/base/rbac.yaml` grants. Its HTTPS port is off unless `flags` say otherwise.
     pub fn ccm(&mut self, flags: &[&str]) -> Process {
         let command = self.command(flags);
         self.start(command)

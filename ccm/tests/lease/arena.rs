@@ -209,7 +209,7 @@ impl Arena {
         let expected: Vec<String> = led.iter().map(identity).collect();
         assert_eq!(self.history.holders(), expected, "{}", self.logs());
         for contender in self.contenders.iter().filter(|it| it.kind == Kind::Ours) {
-            // With no more than `deploy/rbac.yaml` grants.
+            // With no more than `deploy/kustomize/base/rbac.yaml` grants.
             assert_eq!(contender.link.forbidden(), Vec::<String>::new());
         }
         for index in led {
@@ -238,9 +238,9 @@ impl Drop for Arena {
 
 static APPLYING: Mutex<()> = Mutex::new(());
 
-/// What `deploy/rbac.yaml` grants, with the Lease in this namespace (`--leader-elect-resource-namespace`).
+/// What `deploy/kustomize/base/rbac.yaml` grants, with the Lease in this namespace (`--leader-elect-resource-namespace`).
 fn grant(plane: &ControlPlane, namespace: &str, directory: &std::path::Path) {
-    let rbac = include_str!("../../../deploy/rbac.yaml");
+    let rbac = include_str!("../../../deploy/kustomize/base/rbac.yaml");
     let place = |document: &str| {
         // Roles and their bindings, not the subjects in the bindings.
         let moved = document.replacen(

@@ -47,7 +47,7 @@ impl World {
     /// A cloud with so many machines, `node-0` and on, and a cluster without Nodes.
     pub async fn new(machines: usize) -> Self {
         let plane = ControlPlane::start().await.unwrap();
-        let rbac = format!("{ROOT}/deploy/rbac.yaml");
+        let rbac = format!("{ROOT}/deploy/kustomize/base/rbac.yaml");
         let applied = plane.kubectl().args(["apply", "-f", &rbac]).output();
         let applied = applied.unwrap();
         let errors = String::from_utf8_lossy(&applied.stderr);

@@ -1,4 +1,4 @@
-//! Elections on a real API server, with the rights of `deploy/rbac.yaml` and no more, and against a Go CCM.
+//! Elections on a real API server, with the rights of `deploy/kustomize/base/rbac.yaml` and no more, and against a Go CCM.
 
 use std::time::Instant as Wall;
 
@@ -64,7 +64,10 @@ fn times(lease: u64, renew: u64, retry: u64) -> LeaderElectionConfig {
 
 async fn plane() -> ControlPlane {
     let plane = ControlPlane::start().await.unwrap();
-    let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
+    let rbac = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../deploy/kustomize/base/rbac.yaml"
+    );
     let applied = plane
         .kubectl()
         .args(["apply", "-f", rbac])

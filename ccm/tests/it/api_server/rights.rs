@@ -1,4 +1,4 @@
-//! What the ccm asks of the API server is what `deploy/rbac.yaml` grants: no less, and no more.
+//! What the ccm asks of the API server is what `deploy/kustomize/base/rbac.yaml` grants: no less, and no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -244,7 +244,7 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         .filter(|(_, codes)| codes.contains(&403))
         .collect();
     assert!(refused.is_empty(), "{refused:?}");
-    let mut granted = granted(include_str!("../../../../deploy/rbac.yaml"));
+    let mut granted = granted(include_str!("../../../../deploy/kustomize/base/rbac.yaml"));
     // The role system:auth-delegator, which it is bound to.
     granted.insert("authentication.k8s.io/tokenreviews create".into());
     granted.insert("authorization.k8s.io/subjectaccessreviews create".into());
@@ -257,7 +257,7 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         .collect();
     assert!(
         more.is_empty(),
-        "asked and not in deploy/rbac.yaml: {more:?}"
+        "asked and not in deploy/kustomize/base/rbac.yaml: {more:?}"
     );
     let unused: Vec<_> = granted
         .iter()
@@ -265,6 +265,6 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         .collect();
     assert!(
         unused.is_empty(),
-        "in deploy/rbac.yaml and not used: {unused:?}"
+        "in deploy/kustomize/base/rbac.yaml and not used: {unused:?}"
     );
 }

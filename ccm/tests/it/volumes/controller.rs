@@ -11,7 +11,7 @@ use crate::proxy::{Proxy, Rule};
 
 const ON: &str = "--controllers=*,persistent-volume-label-controller";
 
-/// The rights of `rbac-volumes.yaml` are asked for by the controller alone, all of them, and no other.
+/// The rights of the component `volumes` are asked for by the controller alone, all of them, and no other.
 #[tokio::test]
 async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_named() {
     let options = Options {
@@ -65,7 +65,7 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
     world.labelled("late").await;
     assert_eq!(world.cloud().call_count(GET), before + 1);
 
-    let text = include_str!("../../../../deploy/rbac-volumes.yaml");
+    let text = include_str!("../../../../deploy/kustomize/components/volumes/rbac.yaml");
     assert_eq!(volumes(&world), granted(text));
 }
 
@@ -76,7 +76,7 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
         ..Options::default()
     };
     let mut world = World::with_options(disks(), options).await;
-    world.apply("rbac-service-account-credentials.yaml");
+    world.apply("kustomize/components/service-account-credentials/rbac.yaml");
     world.grant_volumes();
     let mut flags = vec!["--use-service-account-credentials", ON];
     flags.extend(crate::routes::FLAGS);

@@ -1,4 +1,4 @@
-//! The webhook, called by a real API server as `deploy/webhook-volumes.yaml` has it.
+//! The webhook, called by a real API server as `deploy/kustomize/components/volume-webhook/webhook.yaml` has it.
 
 use std::time::Instant;
 
@@ -11,7 +11,8 @@ use crate::world::{free_port, said};
 
 /// The example, at this port of the loopback, with this certificate.
 fn configuration(port: u16, certificate: &str) -> MutatingWebhookConfiguration {
-    let text = std::fs::read_to_string(deploy("webhook-volumes.yaml")).unwrap();
+    let text = std::fs::read_to_string(deploy("kustomize/components/volume-webhook/webhook.yaml"))
+        .unwrap();
     let mut documents = text
         .split("\n---\n")
         .map(|document| serde_yaml::from_str::<Value>(document).unwrap());

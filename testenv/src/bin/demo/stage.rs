@@ -48,7 +48,7 @@ impl Stage {
         std::fs::write(stage.file("cloud.yaml"), CLOUD).map_err(text)?;
         std::fs::write(
             stage.file("rbac.yaml"),
-            include_str!("../../../../deploy/rbac.yaml"),
+            include_str!("../../../../deploy/kustomize/base/rbac.yaml"),
         )
         .map_err(text)?;
         stage.kubectl(&[
@@ -57,7 +57,7 @@ impl Stage {
             &stage.file("rbac.yaml").display().to_string(),
         ])?;
         println!(
-            "kube-apiserver {} answers after {:.1} s; the ccm has the rights of deploy/rbac.yaml and no more.",
+            "kube-apiserver {} answers after {:.1} s; the ccm has the rights of deploy/kustomize/base/rbac.yaml and no more.",
             stage
                 .client
                 .apiserver_version()

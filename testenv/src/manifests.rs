@@ -1,0 +1,104 @@
+//! The manifests of `deploy/`, made by the tools of those who use them: helm and kustomize, built from their Go modules.
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::{
+    binary::{control_plane_binary, helm_binary},
+    error::{Error, While},
+};
+
+/// The namespace that all manifests are for, unless somebody chooses another.
+pub const NAMESPACE: &str = "kube-system";
+
+/// The folder `deploy`.
+pub fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+}
+
+/// `helm`, to be given arguments and run. It needs no cluster, unless the arguments say so, and keeps nothing.
+pub fn helm() -> Result<Command, Error> {
+    let mut command = Command::new(helm_binary()?);
+    // Nothing of whoever runs the test: no repositories, plugins, or cluster.
+    for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+        command.env(variable, std::env::temp_dir().join("no-helm-home"));
+    }
+    command.env("KUBECONFIG", "/dev/null");
+    Ok(command)
+}
+
+/// The chart rendered with these values: all of it, or these of its templates.
+///
+/// # Errors
+///
+/// [`Error::Refused`] with what helm said, where the values are not as the chart wants them.
+pub fn render(values: &Value, templates: &[&str]) -> Result<String, Error> {
+    let mut helm = helm()?;
+    helm.args(["template", "cloud-controller-manager"])
+        .arg(deploy().join("chart"))
+        .args(["--namespace", NAMESPACE, "--values", "-"]);
+    for template in templates {
+        helm.args(["--show-only", &format!("templates/{template}")]);
+    }
+    told(helm, values.to_string().as_bytes())
+}
+
+/// What `kubectl kustomize` makes of this folder of `deploy/kustomize`.
+///
+/// # Errors
+///
+/// [`Error::Refused`] with what it said, where the folder cannot be built.
+pub fn kustomize(folder: &str) -> Result<String, Error> {
+    let mut kubectl = Command::new(control_plane_binary()?);
+    kubectl
+        .args(["kubectl", "kustomize"])
+        .arg(deploy().join("kustomize").join(folder))
+        .env("KUBECONFIG", "/dev/null");
+    told(kubectl, b"")
+}
+
+/// The objects in a text of YAML documents.
+///
+/// # Panics
+///
+/// If it is none.
+pub fn objects(text: &str) -> Vec<Value> {
+    let objects: Vec<Value> =
+        serde_yaml::from_multiple(text).unwrap_or_else(|error| panic!("no YAML: {error}\n{text}"));
+    objects
+        .into_iter()
+        .filter(|object| !object.is_null())
+        .collect()
+}
+
+/// What a command prints that gets this input.
+fn told(mut command: Command, input: &[u8]) -> Result<String, Error> {
+    let what = format!("cannot run {command:?}");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .while_doing(|| what.clone())?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // It may end without reading all of it, and then says why.
+        let _ = stdin.write_all(input);
+    }
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = child.wait_with_output().while_doing(|| what)?;
+    if status.success() {
+        Ok(String::from_utf8_lossy(&stdout).into_owned())
+    } else {
+        Err(Error::Refused(
+            String::from_utf8_lossy(&stderr).trim().to_owned(),
+        ))
+    }
+}

@@ -1,0 +1,298 @@
+//! The chart itself: lint, snapshots, and what it says to values that are wrong.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::{Value, json};
+use testenv::manifests::{deploy, helm, render};
+
+use crate::{container, everything, find, pod, rendered};
+
+/// The sets of values in `deploy/chart/ci`: name and values.
+pub(crate) fn value_sets() -> Vec<(String, Value)> {
+    let folder = deploy().join("chart/ci");
+    let mut sets: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let text = fs::read_to_string(entry.path()).unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let name = name.strip_suffix("-values.yaml").unwrap().to_owned();
+            (name, serde_yaml::from_str(&text).unwrap())
+        })
+        .collect();
+    sets.push(("default".to_owned(), json!({})));
+    sets.sort_by(|(one, _), (other, _)| one.cmp(other));
+    sets
+}
+
+#[test]
+fn helm_lint_finds_nothing_with_any_set_of_values() {
+    for (name, values) in value_sets() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), values.to_string()).unwrap();
+        let linted = helm()
+            .unwrap()
+            .args(["lint", "--strict", "--values"])
+            .arg(file.path())
+            .arg(deploy().join("chart"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&linted.stdout);
+        assert!(linted.status.success(), "{name}: {text}");
+        // It wants an icon, and has nothing else to say.
+        let said: Vec<_> = text
+            .lines()
+            .filter(|line| line.starts_with('[') && !line.contains("icon is recommended"))
+            .collect();
+        assert!(said.is_empty(), "{name}: {said:?}");
+    }
+}
+
+#[test]
+fn each_set_of_values_renders_as_its_snapshot() {
+    let folder = deploy().join("../testenv/tests/manifests/snapshots");
+    fs::create_dir_all(&folder).unwrap();
+    let mut names = BTreeSet::new();
+    for (name, values) in value_sets() {
+        let text = render(&values, &[]).unwrap();
+        let file = format!("{name}.yaml");
+        crate::rendered::is(&folder.join(&file), &text);
+        names.insert(file);
+    }
+    let there: BTreeSet<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(there, names, "snapshots of values that are no more");
+}
+
+#[test]
+fn a_wrong_value_is_refused_by_its_name() {
+    for (values, words) in [
+        (json!({"replica": 3}), &["'replica'"][..]),
+        (json!({"replicas": "3"}), &["replicas", "integer"]),
+        (json!({"ccm": {"securePrt": 1}}), &["/ccm", "'securePrt'"]),
+        (
+            json!({"ccm": {"securePort": 70000}}),
+            &["/ccm/securePort", "65,535"],
+        ),
+        (
+            json!({"ccm": {"image": {"tags": "x"}}}),
+            &["/ccm/image", "'tags'"],
+        ),
+        (
+            json!({"ccm": {"image": {"digest": "sha256:12"}}}),
+            &["/ccm/image/digest"],
+        ),
+        (
+            json!({"ccm": {"extraArgs": {"--v": 4}}}),
+            &["/ccm/extraArgs", "--v"],
+        ),
+        (
+            json!({"ccm": {"orphanedLoadBalancers": "remove"}}),
+            &["/ccm/orphanedLoadBalancers", "'delete'"],
+        ),
+        (
+            json!({"controllers": ["cloud-node"]}),
+            &["/controllers/0", "'cloud-node-controller'"],
+        ),
+        (json!({"controllers": []}), &["/controllers"]),
+        (json!({"kind": "StatefulSet"}), &["/kind", "'DaemonSet'"]),
+        (
+            json!({"leaderElection": {"leaseDuration": "15"}}),
+            &["/leaderElection/leaseDuration"],
+        ),
+        (
+            json!({"provider": {"name": "My Cloud"}}),
+            &["/provider/name"],
+        ),
+        (
+            json!({"provider": {"probe": {"command": "/probe"}}}),
+            &["/provider/probe/command", "array"],
+        ),
+        (
+            json!({"provider": {"runAsUser": 0}}),
+            &["/provider/runAsUser"],
+        ),
+        // What the schema cannot say the templates do.
+        (
+            json!({"ccm": {"extraArgs": {"controllers": "*"}}}),
+            &["ccm.extraArgs.controllers", "another value"],
+        ),
+        (
+            json!({"ccm": {"extraArgs": {"cluster-cidr": "10.0.0.0/8"}}}),
+            &["ccm.extraArgs.cluster-cidr", "another value"],
+        ),
+        (
+            json!({"ccm": {"extraArgs": {"leader-elect": false}}}),
+            &["ccm.extraArgs.leader-elect", "always on"],
+        ),
+        (
+            json!({"controllers": everything()}),
+            &["cluster.cidrs", "10.244.0.0/16"],
+        ),
+        (
+            json!({"cluster": {"cidrs": ["10.244.0.0/16"]}}),
+            &["cluster.cidrs", "node-route-controller"],
+        ),
+        (
+            json!({"volumeWebhook": {"enabled": true}}),
+            &["volumeWebhook.certificateSecret", "kubernetes.io/tls"],
+        ),
+        (
+            json!({"monitoring": {"podMonitor": {"enabled": true}}}),
+            &["monitoring.podMonitor.tokenSecret.name"],
+        ),
+    ] {
+        let error = match render(&values, &[]) {
+            Ok(_) => panic!("{values} is accepted"),
+            Err(error) => error.to_string(),
+        };
+        for word in words {
+            assert!(error.contains(word), "{values}: {word:?} is not in {error}");
+        }
+    }
+}
+
+/// The name of each key of a mapping of mappings, with its way: `ccm.image.tag`.
+fn keys(value: &Value, way: &str, found: &mut BTreeSet<String>) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let way = format!("{way}{key}");
+        keys(value, &format!("{way}."), found);
+        found.insert(way);
+    }
+}
+
+fn described(schema: &Value, way: &str, found: &mut BTreeSet<String>) {
+    for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
+        let way = format!("{way}{key}");
+        described(schema, &format!("{way}."), found);
+        found.insert(way);
+    }
+}
+
+#[test]
+fn the_schema_knows_all_values_and_every_mapping_of_it_is_closed() {
+    let read = |name: &str| fs::read_to_string(deploy().join("chart").join(name)).unwrap();
+    let values: Value = serde_yaml::from_str(&read("values.yaml")).unwrap();
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+    let (mut there, mut known) = (BTreeSet::new(), BTreeSet::new());
+    described(&schema, "", &mut known);
+    keys(&values, "", &mut there);
+    // What is a user's own below these, and what Kubernetes knows and no default has.
+    let free = |way: &str| {
+        [
+            "affinity.",
+            "daemonSet.nodeSelector.",
+            "ccm.resources.",
+            "provider.resources.",
+        ]
+        .iter()
+        .any(|prefix| way.starts_with(prefix))
+            || way == "global"
+            || way.ends_with("Probe.initialDelaySeconds")
+            || way.ends_with("Probe.terminationGracePeriodSeconds")
+    };
+    let odd: Vec<_> = there
+        .symmetric_difference(&known)
+        .filter(|way| !free(way))
+        .collect();
+    assert!(
+        odd.is_empty(),
+        "in values.yaml or in its schema only: {odd:?}"
+    );
+
+    fn open(schema: &Value, way: &str, found: &mut Vec<String>) {
+        let properties = schema["properties"].as_object();
+        if properties.is_some() && schema["additionalProperties"] != false {
+            found.push(way.to_owned());
+        }
+        for (key, schema) in properties.into_iter().flatten() {
+            open(schema, &format!("{way}.{key}"), found);
+        }
+    }
+    let mut found = Vec::new();
+    open(&schema, "", &mut found);
+    assert!(found.is_empty(), "a typo would not be seen in {found:?}");
+}
+
+#[test]
+fn chart_images_and_crates_have_one_version() {
+    let text = fs::read_to_string(deploy().join("chart/Chart.yaml")).unwrap();
+    let chart: Value = serde_yaml::from_str(&text).unwrap();
+    assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+    let objects = rendered(&json!({}));
+    let pod = pod(&objects);
+    for (name, image) in [("ccm", "ccm"), ("provider", "provider-mock")] {
+        let image = format!("grpc-ccm/{image}:{}", env!("CARGO_PKG_VERSION"));
+        assert_eq!(container(pod, name)["image"], image);
+    }
+}
+
+#[test]
+fn an_image_is_named_as_its_values_say() {
+    let image = |values: Value| {
+        let objects = rendered(&json!({"ccm": {"image": values}}));
+        container(pod(&objects), "ccm")["image"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for (values, expected) in [
+        (
+            json!({"registry": "r.example"}),
+            format!("r.example/grpc-ccm/ccm:{}", env!("CARGO_PKG_VERSION")),
+        ),
+        (
+            json!({"registry": "r.example:5000/x/"}),
+            format!(
+                "r.example:5000/x/grpc-ccm/ccm:{}",
+                env!("CARGO_PKG_VERSION")
+            ),
+        ),
+        (
+            json!({"repository": "ccm", "tag": "v1"}),
+            "ccm:v1".to_owned(),
+        ),
+        (
+            json!({"tag": "v1", "digest": digest}),
+            format!("grpc-ccm/ccm@{digest}"),
+        ),
+    ] {
+        assert_eq!(image(values), expected);
+    }
+}
+
+#[test]
+fn with_a_namespace_of_its_own_only_what_must_be_in_kube_system_is_there() {
+    let output = helm()
+        .unwrap()
+        .args(["template", "x"])
+        .arg(deploy().join("chart"))
+        .args(["--namespace", "clouds"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let objects = testenv::manifests::objects(&String::from_utf8(output.stdout).unwrap());
+    let there: BTreeSet<_> = objects
+        .iter()
+        .filter(|object| object["metadata"]["namespace"] == "kube-system")
+        .map(|object| object["metadata"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        there,
+        BTreeSet::from([
+            "system:cloud-controller-manager:authentication-reader",
+            "system:cloud-controller-manager:leader-election",
+        ])
+    );
+    let binding = find(
+        &objects,
+        "ClusterRoleBinding",
+        "system:cloud-controller-manager",
+    );
+    assert_eq!(binding["subjects"][0]["namespace"], "clouds");
+}

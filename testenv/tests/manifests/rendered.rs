@@ -1,0 +1,233 @@
+//! What is rendered from the chart into files: they are what the chart says today, and kustomize makes of them what helm makes.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use testenv::manifests::{deploy, kustomize, objects, render};
+
+use crate::{everything, find, pod};
+
+/// Each file of `deploy/kustomize` that the chart makes: its name, its templates, the values.
+fn files() -> Vec<(&'static str, &'static str, Value)> {
+    vec![
+        ("base/rbac.yaml", "rbac.yaml", json!({})),
+        ("base/deployment.yaml", "deployment.yaml", json!({})),
+        (
+            "base/poddisruptionbudget.yaml",
+            "poddisruptionbudget.yaml",
+            json!({}),
+        ),
+        (
+            "overlays/daemonset/daemonset.yaml",
+            "daemonset.yaml",
+            json!({"kind": "DaemonSet"}),
+        ),
+        (
+            "components/volumes/rbac.yaml",
+            "rbac-volumes.yaml",
+            json!({"controllers": everything(), "cluster": {"cidrs": ["10.244.0.0/16"]}}),
+        ),
+        (
+            "components/volume-webhook/webhook.yaml",
+            "webhook.yaml",
+            json!({"volumeWebhook": {"enabled": true, "certificateSecret": "cloud-controller-manager-webhook"}}),
+        ),
+        (
+            "components/leader-migration/rbac.yaml",
+            "rbac-leader-migration.yaml",
+            json!({"leaderMigration": {"enabled": true}}),
+        ),
+        (
+            "components/service-account-credentials/rbac.yaml",
+            "rbac-service-account-credentials.yaml",
+            json!({
+                "controllers": everything(),
+                "cluster": {"cidrs": ["10.244.0.0/16"]},
+                "serviceAccountCredentials": {"enabled": true},
+            }),
+        ),
+        (
+            "components/monitoring/monitoring.yaml",
+            "monitoring.yaml",
+            json!({"monitoring": {"reader": {"serviceAccount": "prometheus-k8s"}, "serviceMonitor": {"enabled": true}}}),
+        ),
+    ]
+}
+
+/// Holds a file to what the chart says, or writes it.
+pub(crate) fn is(path: &std::path::Path, text: &str) {
+    if std::env::var_os("UPDATE_MANIFESTS").is_some_and(|value| value == "1") {
+        fs::write(path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    let there = fs::read_to_string(path).unwrap_or_default();
+    if there != text {
+        let differs = there.lines().zip(text.lines()).position(|(a, b)| a != b);
+        let line = differs.unwrap_or_else(|| there.lines().count().min(text.lines().count()));
+        panic!(
+            "{} is not what deploy/chart makes, first in line {}:\n  there:  {:?}\n  wanted: {:?}\n`make manifests` writes it anew",
+            path.display(),
+            line + 1,
+            there.lines().nth(line),
+            text.lines().nth(line),
+        );
+    }
+}
+
+#[test]
+fn kustomize_has_what_the_chart_renders() {
+    for (path, template, values) in files() {
+        let text = render(&values, &[template]).unwrap();
+        let source = format!("# Source: grpc-ccm/templates/{template}\n");
+        let text = text.trim_start_matches("---\n").replace(&source, "");
+        // Templates leave blank lines behind.
+        let lines: Vec<_> = text.lines().filter(|line| !line.is_empty()).collect();
+        let text = lines.join("\n");
+        let text = format!("# Made of deploy/chart by `make manifests`.\n{text}\n");
+        is(&deploy().join("kustomize").join(path), &text);
+    }
+}
+
+/// In an order that says nothing.
+fn sorted(mut objects: Vec<Value>) -> Vec<Value> {
+    objects.sort_by_key(|object| {
+        format!(
+            "{} {} {}",
+            object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]
+        )
+    });
+    objects
+}
+
+#[test]
+fn kustomize_makes_of_its_base_what_helm_makes_of_the_chart() {
+    let helm = objects(&render(&json!({}), &[]).unwrap());
+    let kustomize = objects(&kustomize("base").unwrap());
+    assert_eq!(sorted(kustomize), sorted(helm));
+}
+
+#[test]
+fn kustomize_makes_of_each_component_and_overlay_what_helm_makes_of_the_value_for_it() {
+    let volumes = json!([
+        "cloud-node-controller",
+        "cloud-node-lifecycle-controller",
+        "service-lb-controller",
+        "persistent-volume-label-controller"
+    ]);
+    for (component, values) in [
+        ("single-node", json!({"replicas": 1})),
+        ("native-sidecar", json!({"provider": {"sidecar": true}})),
+        ("volumes", json!({"controllers": volumes})),
+        (
+            "monitoring",
+            json!({"monitoring": {"reader": {"serviceAccount": "prometheus-k8s"}, "serviceMonitor": {"enabled": true}}}),
+        ),
+        (
+            "leader-migration",
+            json!({"leaderMigration": {"enabled": true}}),
+        ),
+    ] {
+        let made = with_components("base", &[component]);
+        let mut helm = objects(&render(&values, &[]).unwrap());
+        // Flags have no order.
+        let mut made = made;
+        for objects in [&mut helm, &mut made] {
+            sort_flags(objects);
+        }
+        assert_eq!(sorted(made), sorted(helm), "component {component}");
+    }
+    let helm = objects(&render(&json!({"kind": "DaemonSet"}), &[]).unwrap());
+    let made = objects(&kustomize("overlays/daemonset").unwrap());
+    assert_eq!(sorted(made), sorted(helm), "overlay daemonset");
+}
+
+fn sort_flags(objects: &mut [Value]) {
+    for object in objects {
+        let containers = &mut object["spec"]["template"]["spec"]["containers"];
+        for container in containers.as_array_mut().into_iter().flatten() {
+            if let Some(flags) = container["args"].as_array_mut() {
+                flags.sort_by_key(ToString::to_string);
+            }
+        }
+    }
+}
+
+/// What a kustomization of one's own, that names these, makes.
+fn with_components(base: &str, components: &[&str]) -> Vec<Value> {
+    let kustomize_folder = deploy().join("kustomize").canonicalize().unwrap();
+    let own = tempfile::tempdir().unwrap();
+    // Kustomize wants relative paths.
+    let up = "../".repeat(own.path().canonicalize().unwrap().components().count() - 1);
+    let path = |part: &str| format!("{up}.{}/{part}", kustomize_folder.display());
+    let list: Vec<_> = components
+        .iter()
+        .map(|name| path(&format!("components/{name}")))
+        .collect();
+    let text = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [path(base)],
+        "components": list,
+    });
+    fs::write(own.path().join("kustomization.yaml"), text.to_string()).unwrap();
+    objects(&testenv::manifests::kustomize(&own.path().display().to_string()).unwrap())
+}
+
+#[test]
+fn components_can_be_put_together_upon_deployment_and_daemonset() {
+    let all = [
+        "native-sidecar",
+        "volumes",
+        "volume-webhook",
+        "leader-migration",
+        "service-account-credentials",
+        "monitoring",
+    ];
+    for base in ["base", "overlays/daemonset"] {
+        let made = with_components(base, &all);
+        let pod = pod(&made);
+        let flags = pod["containers"][0]["args"].to_string();
+        for flag in [
+            "persistent-volume-label-controller",
+            "--webhooks=persistent-volume-label",
+            "--enable-leader-migration=true",
+            "--use-service-account-credentials=true",
+        ] {
+            assert!(flags.contains(flag), "{base}: {flag} is not in {flags}");
+        }
+        assert_eq!(pod["initContainers"][0]["name"], "provider", "{base}");
+        find(&made, "ServiceMonitor", "cloud-controller-manager");
+        // What the ccm's own account may still do is no write but events.
+        let names: Vec<_> = made
+            .iter()
+            .filter(|object| object["kind"] == "ClusterRole")
+            .map(|object| object["metadata"]["name"].as_str().unwrap())
+            .collect();
+        assert!(
+            !names.contains(&"system:cloud-controller-manager:controllers"),
+            "{base}: {names:?}"
+        );
+    }
+}
+
+#[test]
+fn the_mock_overlay_has_one_replica_and_a_cloud_that_its_provider_reads() {
+    let made = objects(&kustomize("overlays/mock").unwrap());
+    let deployment = find(&made, "Deployment", "cloud-controller-manager");
+    assert_eq!(deployment["spec"]["replicas"], 1);
+    let pod = pod(&made);
+    let map = pod["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|volume| volume["name"] == "config")
+        .map(|volume| volume["configMap"]["name"].as_str().unwrap())
+        .unwrap();
+    // Its name has the hash of what is in it, so that a change of the file is a new Pod.
+    let map = find(&made, "ConfigMap", map);
+    assert!(map["data"]["cloud.yaml"].is_string(), "{map}");
+    let provider = crate::container(pod, "provider");
+    assert_eq!(
+        provider["args"],
+        json!(["serve", "--cloud=/etc/cloud-provider/config/cloud.yaml"])
+    );
+}
