@@ -1,0 +1,220 @@
+//! Each controller alone, with the rights that the chart makes for it alone: they suffice, and each is made use of.
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::api::Api;
+use provider_sdk::FailureCode;
+use testenv::Process;
+use testenv::manifests::render;
+use testenv::objects::NodeBuilder;
+
+use super::*;
+
+/// What the chart grants where these controllers are on.
+fn rights(controllers: &[&str]) -> String {
+    let mut values = json!({"controllers": controllers});
+    if controllers.contains(&"node-route-controller") {
+        values["cluster"] = json!({"cidrs": ["10.244.0.0/16", "fd00:244::/48"]});
+    }
+    let mut templates = vec!["rbac.yaml"];
+    if controllers.contains(&"persistent-volume-label-controller") {
+        templates.push("rbac-volumes.yaml");
+    }
+    render(&values, &templates).unwrap()
+}
+
+/// What any ccm is granted: the Lease, events, its own identity. That it is made use of the test of all controllers shows.
+fn everybodys() -> BTreeSet<String> {
+    let of = |controller| granted(&rights(&[controller]));
+    let volumes = of("persistent-volume-label-controller");
+    of("node-route-controller")
+        .intersection(&volumes)
+        .cloned()
+        .collect()
+}
+
+/// A world where a ccm with this controller alone leads, and the way between it and the API server.
+async fn alone(controller: &str, fixture: Fixture, more: &[&str]) -> (World, Proxy, Process) {
+    let mut world = World::with_rights(fixture, &rights(&[controller])).await;
+    let proxy = Proxy::start(&world.plane).await;
+    let controllers = format!("--controllers={controller}");
+    let proxied = proxy.flag();
+    let mut flags = vec![controllers.as_str(), proxied.as_str()];
+    flags.extend(more);
+    let port = free_port().to_string();
+    let port = format!("--secure-port={port}");
+    flags.extend([port.as_str(), "--bind-address=127.0.0.1"]);
+    let ccm = world.ccm(&flags);
+    world.led_by(&ccm).await;
+    (world, proxy, ccm)
+}
+
+/// Nothing was refused, nothing was asked that is not granted, and what is granted for this controller alone was asked.
+fn suffice_and_are_needed(world: &World, controller: &str) {
+    let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
+    let asked = asked(&log);
+    let refused: Vec<_> = asked
+        .iter()
+        .filter(|(_, codes)| codes.contains(&403))
+        .collect();
+    assert!(refused.is_empty(), "{controller}: {refused:?}");
+    let granted = granted(&rights(&[controller]));
+    // Everybody may ask for the version; of the cluster's own roles.
+    let others = ["/version get", "/configmaps get"];
+    let more: Vec<_> = asked
+        .keys()
+        .filter(|what| !granted.contains(*what) && !others.contains(&what.as_str()))
+        .collect();
+    assert!(
+        more.is_empty(),
+        "{controller}: asked, not granted: {more:?}"
+    );
+    let own: Vec<_> = granted.difference(&everybodys()).cloned().collect();
+    assert!(!own.is_empty(), "{controller}: {granted:?}");
+    let unused: Vec<_> = own
+        .iter()
+        .filter(|what| !asked.contains_key(*what))
+        .collect();
+    assert!(
+        unused.is_empty(),
+        "{controller}: granted, not asked: {unused:?}"
+    );
+}
+
+#[tokio::test]
+async fn b_m5_the_node_controller_needs_its_rights_and_no_more() {
+    let controller = "cloud-node-controller";
+    let (world, proxy, _ccm) = alone(controller, Fixture::default(), &[]).await;
+    proxy.answer(Rule::new("PATCH", "/nodes/node-1", 1, 409));
+    world.join("node-1").await;
+    world.initialised("node-1").await;
+    suffice_and_are_needed(&world, controller);
+}
+
+#[tokio::test]
+async fn b_m5_the_lifecycle_controller_alone_may_delete_nodes() {
+    let controller = "cloud-node-lifecycle-controller";
+    let more = [
+        "--node-monitor-period=1s",
+        "--node-deletion-brake=min-age=1s",
+    ];
+    let (world, _proxy, _ccm) = alone(controller, Fixture::default(), &more).await;
+    for name in ["node-1", "node-2", "node-3"] {
+        let instance = crate::world::instance(name);
+        world.cloud().add_instance(instance).unwrap();
+        let node = NodeBuilder::new(name).provider_id(format!("mock://zone-1/{name}"));
+        world.register(node).await;
+    }
+    world.cloud().stop_instance("node-2").unwrap();
+    set_ready(&world.client, "node-2", "False").await.unwrap();
+    world
+        .node_becomes("node-2", "it is tainted as shut down", |node| {
+            taints(node).contains(&"node.cloudprovider.kubernetes.io/shutdown")
+        })
+        .await;
+    world.cloud().remove_instance("node-1").unwrap();
+    set_ready(&world.client, "node-1", "False").await.unwrap();
+    eventually("node-1 is deleted", SOON, async || {
+        let node = world.nodes().get_opt("node-1").await.unwrap();
+        node.map_or(Ok(()), |_| Err("it is there"))
+    })
+    .await;
+    suffice_and_are_needed(&world, controller);
+    let controllers = [
+        "cloud-node-controller",
+        "service-lb-controller",
+        "node-route-controller",
+        "persistent-volume-label-controller",
+    ];
+    let others = granted(&rights(&controllers));
+    let deletes: Vec<_> = others
+        .iter()
+        .filter(|what| what.ends_with(" delete"))
+        .collect();
+    assert!(deletes.is_empty(), "{deletes:?}");
+}
+
+#[tokio::test]
+async fn b_m5_the_service_controller_needs_its_rights_and_no_more() {
+    let controller = "service-lb-controller";
+    let (world, proxy, _ccm) = alone(controller, Fixture::default(), &[]).await;
+    proxy.answer(Rule::new("PATCH", "/services/web", 1, 409));
+    let services = world.services();
+    let service = LoadBalancerBuilder::new("default", "web").build();
+    services
+        .create(&PostParams::default(), &service)
+        .await
+        .unwrap();
+    world
+        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
+        .await;
+    services
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
+    eventually("web is gone", SOON, async || {
+        let web = services.get_opt("web").await.unwrap();
+        web.map_or(Ok(()), |_| Err("it is there"))
+    })
+    .await;
+    let fault = provider_mock::Fault::failure("EnsureLoadBalancer", FailureCode::Invalid);
+    world.cloud().set_fault(fault).unwrap();
+    let service = LoadBalancerBuilder::new("default", "wrong").build();
+    services
+        .create(&PostParams::default(), &service)
+        .await
+        .unwrap();
+    world.event("wrong", "Warning SyncLoadBalancerFailed").await;
+    suffice_and_are_needed(&world, controller);
+}
+
+#[tokio::test]
+async fn b_m5_the_route_controller_needs_its_rights_and_no_more() {
+    let controller = "node-route-controller";
+    let (world, proxy, _ccm) = alone(controller, Fixture::default(), &crate::routes::FLAGS).await;
+    proxy.answer(Rule::new("PATCH", "/nodes/node-1/status", 1, 409));
+    let instance = crate::world::instance("node-1");
+    world.cloud().add_instance(instance).unwrap();
+    // Another controller has initialised it.
+    let node = NodeBuilder::new("node-1")
+        .provider_id("mock://zone-1/node-1")
+        .pod_cidrs(&["10.244.1.0/24"]);
+    world.register(node).await;
+    crate::routes::condition(&world, "node-1", crate::routes::CREATED).await;
+    suffice_and_are_needed(&world, controller);
+}
+
+#[tokio::test]
+async fn b_m5_b_v1_the_volume_controller_needs_its_rights_and_no_more() {
+    let controller = "persistent-volume-label-controller";
+    let zone = "topology.kubernetes.io/zone";
+    let disk = (
+        "d-1".to_owned(),
+        BTreeMap::from([(zone.to_owned(), "a".to_owned())]),
+    );
+    let fixture = Fixture {
+        volumes: [disk].into(),
+        ..Fixture::default()
+    };
+    let (world, proxy, _ccm) = alone(controller, fixture, &[]).await;
+    proxy.answer(Rule::new("PATCH", "/persistentvolumes/one", 1, 409));
+    let volume: PersistentVolume = serde_json::from_value(json!({
+        "metadata": {"name": "one"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "csi": {"driver": "disk.mock.grpc-ccm.io", "volumeHandle": "d-1"},
+        },
+    }))
+    .unwrap();
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    volumes
+        .create(&PostParams::default(), &volume)
+        .await
+        .unwrap();
+    eventually("the volume is labelled", SOON, async || {
+        let labels = volumes.get("one").await.unwrap().metadata.labels;
+        let labelled = labels.is_some_and(|labels| labels.contains_key(zone));
+        labelled.then_some(()).ok_or("it is not")
+    })
+    .await;
+    suffice_and_are_needed(&world, controller);
+}
