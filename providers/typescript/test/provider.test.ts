@@ -138,6 +138,48 @@ test('who may not ask is told so, and a batch that is too large or names a Node 
   assert.deepEqual(await h.states(Array.from({ length: 501 }, (_, n) => [`n-${n}`])), ['INVALID']);
 });
 
+/** Protobuf by hand: fields of each wire type that no minor has. */
+const UNKNOWN = Buffer.concat([
+  Buffer.from('c83effffffffffffffffff01', 'hex'), // 1001: a varint
+  Buffer.from('d23e056c61746572', 'hex'), // 1002: "later"
+  Buffer.from('d93e0707070707070707', 'hex'), // 1003: 64 bits
+  Buffer.from('fdffffff0f07070707', 'hex'), // the highest number: 32 bits
+]);
+const field = (number: number, content: Buffer) => Buffer.concat([Buffer.from([number * 8 + 2, content.length]), content]);
+
+/** Sends bytes as they are. */
+const sent = (h: { of(rpc: string): any }, rpc: string, bytes: Buffer): Promise<any> =>
+  new Promise((resolve, reject) => {
+    const client = h.of(rpc);
+    const { path, responseDeserialize } = client[rpc];
+    client.makeUnaryRequest(path, (message: Buffer) => message, responseDeserialize, bytes, (error: Error | null, response: any) => (error ? reject(error) : resolve(response)));
+  });
+
+test('fields of a minor to come are ignored, wherever they stand', async (t) => {
+  const h = await served(t);
+  const owner = field(2, Buffer.from('us'));
+  const node = Buffer.concat([UNKNOWN, field(1, Buffer.from('a')), UNKNOWN, field(2, Buffer.from('uid-a'))]);
+  for (const cluster of [
+    field(1, Buffer.concat([UNKNOWN, owner, UNKNOWN])),
+    Buffer.concat([field(1, owner), UNKNOWN, field(1, UNKNOWN)]), // In two parts: the parts are one message.
+  ]) {
+    const { failed, results } = await sent(h, 'LookupInstances', Buffer.concat([UNKNOWN, cluster, field(2, node), UNKNOWN]));
+    assert.equal(code({ failed }), undefined);
+    assert.deepEqual(results.map(({ nodeName, nodeUid, found }: any) => [nodeName, nodeUid, found?.state]), [['a', 'uid-a', 'INSTANCE_STATE_RUNNING']]);
+  }
+});
+
+test('a message that is cut off is a gRPC status, never taken for a whole one', async (t) => {
+  const h = await served(t);
+  const cut = {
+    text: '0a6401', // 100 bytes, of which one is there.
+    'a message': '0a64',
+    number: '10ff',
+  };
+  for (const [what, bytes] of Object.entries(cut)) await assert.rejects(sent(h, 'GetProviderInfo', Buffer.from(bytes, 'hex')), { code: grpc.status.INTERNAL }, what);
+  assert.equal((await h.call('Probe', {})).state, 'PROBE_STATE_READY'); // The connection lives.
+});
+
 test('a listing is complete and ends', async (t) => {
   const h = await served(t);
   h.edit(({ instances }) => instances.push(...Array.from({ length: 1_200 }, (_, n) => instance(`n-${n}`))));
