@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|go|typescript|java …]`, all of them unless named. What follows `--` goes to
-# provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`.
+# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|python-first|go|typescript|java …]`, all of them unless named. What follows `--` goes
+# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. Several run side by side, JOBS of them (2), each in a cloud of its own; of these only what did not pass is printed.
+# SIGINT and SIGTERM end it when each suite has removed what it made; a second one leaves that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 names=()
@@ -9,7 +10,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
   shift
 done
 [ "${1:-}" != -- ] || shift
-[ ${#names[@]} -gt 0 ] || names=(python go typescript java)
+[ ${#names[@]} -gt 0 ] || names=(java typescript python go python-first)
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
 # The binaries may be there already: a test has built them.
@@ -17,16 +18,24 @@ if [ -z "${CONFORMANCE_BIN:-}" ]; then
   cargo build --quiet -p provider-mock -p provider-sdk --features provider-sdk/conformance --bins
   CONFORMANCE_BIN=$(cd "$target/debug" && pwd)
 fi
-PATH=$CONFORMANCE_BIN:$PATH
+export PATH=$CONFORMANCE_BIN:$PATH
 
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
-wrong=0
-for name in "${names[@]}"; do
-  command=$(providers/prepare.sh "$name")
-  # The cloud of providers/suite.yaml, new for each.
-  export STATE=$directory/$name.json
-  n=0
+declare -A running=()
+interrupted=0
+# Only this shell hears the terminal (set -m): each suite is told once, and cleans up.
+interrupt() {
+  interrupted=1
+  for pid in "${!running[@]}"; do
+    kill -INT -- "-$pid" 2>/dev/null || true
+  done
+}
+trap interrupt INT TERM
+
+# The cloud of suite.yaml.
+cloud() {
+  local n=0
   for zone in a b c a b c; do
     provider-mock file --state "$STATE" instance add "node-$n" --zone "zone-$zone" --region region-1 --type mock.large --address "InternalIP=10.1.0.$((n + 1))" >/dev/null
     n=$((n + 1))
@@ -37,20 +46,68 @@ for name in "${names[@]}"; do
 {"clusters": {"kubernetes": "203.0.113.10"},
  "volumes": {"disk-1": {"topology.kubernetes.io/zone": "zone-a", "topology.kubernetes.io/region": "region-1"}}}
 END
+}
+
+# Runs the suite against one of them; its code is the suite's worst.
+suite() {
+  local name=$1 command=$2 worst=0
+  shift 2
+  # The suite in the foreground hears the signal too, and ends when it has cleaned up.
+  trap 'worst=130' INT
+  export STATE=$directory/$name.state
   run() {
-    local options=$1
-    shift
-    provider-conformance --config providers/suite.yaml "$@" \
-      --command "exec $command --endpoint {endpoint} --state '$STATE' $options 2>>'$directory/$name.log'" || wrong=1
+    local config=$1 serve=$2
+    shift 2
+    [ "$worst" = 130 ] || provider-conformance --config "$config" "$@" --command "exec $command $serve 2>>'$directory/$name.log'" || worst=$?
   }
   echo "== $name"
-  run "" "$@"
-  if [ $# -eq 0 ]; then
-    echo "== $name, where load balancers take time"
-    run "--provisioning-ms 1500" --only load-balancers/ensure-pending --only load-balancers/ensure-handle-early --only load-balancers/delete-pending
+  if [ "$name" = python-first ]; then
+    printf 'node-%s,10.1.0.%s,8-cores,rack-a\n' 1 1 2 2 3 3 >"$STATE"
+    run providers/python/first.suite.yaml "'$STATE' {endpoint}" --allow-skipped "$@"
+  else
+    cloud
+    run providers/suite.yaml "--endpoint {endpoint} --state '$STATE'" "$@"
+    if [ $# -eq 0 ]; then
+      echo "== $name, where load balancers take time"
+      run providers/suite.yaml "--endpoint {endpoint} --state '$STATE' --provisioning-ms 1500" \
+        --only load-balancers/ensure-pending --only load-balancers/ensure-handle-early --only load-balancers/delete-pending
+    fi
   fi
-  if [ "$wrong" = 1 ] && [ -n "${KEEP_LOG:-}" ]; then
-    cp "$directory/$name.log" "$KEEP_LOG"
+  return "$worst"
+}
+
+wrong=0
+ended() {
+  local name=$1 code=$2
+  [ "$code" = 0 ] || wrong=1
+  if [ ${#names[@]} -gt 1 ]; then
+    grep -vE '^pass |^skip .*: the provider does not offer ' "$directory/$name.out" || true
   fi
+  if [ "$code" != 0 ] && [ -n "${KEEP_LOG:-}" ]; then
+    cat "$directory/$name.log" >>"$KEEP_LOG" || true
+  fi
+}
+# Waits for the end of one that runs; a signal only interrupts the waiting.
+next() {
+  local pid='' code=0
+  wait -n -p pid "${!running[@]}" || code=$?
+  [ -n "$pid" ] || return 0
+  ended "${running[$pid]}" "$code"
+  unset "running[$pid]"
+}
+for name in "${names[@]}"; do
+  while [ ${#running[@]} -ge "${JOBS:-2}" ]; do next; done
+  [ "$interrupted" = 0 ] || break
+  command=$(providers/prepare.sh "$name")
+  set -m
+  if [ ${#names[@]} -gt 1 ]; then
+    suite "$name" "$command" "$@" >"$directory/$name.out" 2>&1 &
+  else
+    suite "$name" "$command" "$@" &
+  fi
+  set +m
+  running[$!]=$name
 done
+while [ ${#running[@]} -gt 0 ]; do next; done
+[ "$interrupted" = 0 ] || exit 130
 exit "$wrong"
