@@ -12,6 +12,9 @@ use tokio::task::JoinHandle;
 
 /// No HTTP/2.
 const GARBAGE: &[u8] = b"\x15\x03\x01\x00\x02\x02\x16 this is no HTTP/2 at all\r\n\r\n";
+/// How long the provider behind may take to serve.
+const START: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(10);
 /// How long the others are good.
 const GOOD: Duration = Duration::from_secs(3);
 
@@ -59,7 +62,7 @@ async fn connection(mut stream: UnixStream, behind: std::path::PathBuf, spoke: A
         Ok(said) => said,
     };
     let good = !(spoke.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(4);
-    if good && let Ok(mut provider) = UnixStream::connect(behind).await {
+    if good && let Ok(mut provider) = tokio::time::timeout(START, reached(&behind)).await {
         if provider.write_all(&first[..said]).await.is_err() {
             return;
         }
@@ -71,4 +74,14 @@ async fn connection(mut stream: UnixStream, behind: std::path::PathBuf, spoke: A
     // Whoever has gone does not read it.
     let _ = stream.write_all(GARBAGE).await;
     let _ = stream.shutdown().await;
+}
+
+/// A connection to the provider behind, which begins to serve a little later than this socket in front.
+async fn reached(behind: &Path) -> UnixStream {
+    loop {
+        if let Ok(provider) = UnixStream::connect(behind).await {
+            return provider;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }

@@ -41,22 +41,22 @@ impl Session {
         cluster: pb::ClusterRef,
         ledger: Arc<Ledger>,
     ) -> Result<Self, String> {
-        let path = path.to_owned();
-        let connector = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move {
-                UnixStream::connect(path)
-                    .await
-                    .map(hyper_util::rt::TokioIo::new)
-            }
-        });
+        let late = |_| format!("no connection within {CONNECT:?}");
+        let stream = tokio::time::timeout(CONNECT, UnixStream::connect(path))
+            .await
+            .map_err(late)?
+            .map_err(|error| error.to_string())?;
+        // Handed out once: a channel that makes its connection anew would hide that the provider closed it.
+        let mut stream = Some(hyper_util::rt::TokioIo::new(stream));
+        let connector =
+            tower::service_fn(move |_: Uri| std::future::ready(stream.take().ok_or_else(closed)));
         // `:authority` is `localhost` (CORE-1).
         let endpoint = Endpoint::from_static("http://localhost")
             .initial_stream_window_size(1024 * 1024)
             .initial_connection_window_size(4 * 1024 * 1024);
         let channel = tokio::time::timeout(CONNECT, endpoint.connect_with_connector(connector))
             .await
-            .map_err(|_| format!("no connection within {CONNECT:?}"))?
+            .map_err(late)?
             .map_err(|error| innermost(&error))?;
         Ok(Self {
             channel,
@@ -299,6 +299,10 @@ impl Drop for HalfOpen {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+fn closed() -> std::io::Error {
+    std::io::Error::other("the provider closed the connection")
 }
 
 fn innermost(error: &dyn std::error::Error) -> String {

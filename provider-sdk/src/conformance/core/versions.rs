@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use cloud_provider_api::v1alpha1 as pb;
 use pb::lookup_instance_result::Outcome;
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint};
+use prost::encoding::{
+    DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field,
+};
 
 use super::super::call::{Answer, Rpc, shown};
 use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
@@ -126,28 +128,48 @@ fn unknown_fields() -> Vec<u8> {
     bytes
 }
 
-/// A message field with unknown fields in it; protobuf merges it with the one that stands there.
-fn nested(field: u32, inner: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode_key(field, WireType::LengthDelimited, &mut bytes);
-    encode_varint(inner.len() as u64, &mut bytes);
-    bytes.extend(inner);
-    bytes
+/// The message with unknown fields around it, and in each of these message fields of it: the field stays one, as every encoder writes it.
+fn with_unknown_fields(message: &[u8], within: &[u32]) -> Option<Vec<u8>> {
+    let mut bytes = unknown_fields();
+    let mut rest = message;
+    while rest.has_remaining() {
+        let whole = rest;
+        let (field, wire_type) = decode_key(&mut rest).ok()?;
+        if wire_type == WireType::LengthDelimited && within.contains(&field) {
+            let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
+            let (inner, behind) = rest.split_at_checked(length)?;
+            let inner = with_unknown_fields(inner, &[])?;
+            encode_key(field, wire_type, &mut bytes);
+            encode_varint(inner.len() as u64, &mut bytes);
+            bytes.extend(inner);
+            rest = behind;
+        } else {
+            skip_field(wire_type, field, &mut rest, DecodeContext::default()).ok()?;
+            bytes.extend(&whole[..whole.len() - rest.len()]);
+        }
+    }
+    bytes.extend(unknown_fields());
+    Some(bytes)
 }
 
 async fn with_unknown<R: Rpc>(
     session: &Session,
-    mut message: Vec<u8>,
-    more: &[u32],
+    request: R,
+    within: &[u32],
 ) -> Verdict<R::Response> {
-    for field in more {
-        message.extend(nested(*field, &unknown_fields()));
-    }
-    message.extend(unknown_fields());
+    let message = tour::encoded(session, request);
+    let message = with_unknown_fields(&message, within).ok_or_else(|| {
+        Stop::failed(
+            "(the suite)",
+            R::NAME,
+            "its own message is whole",
+            "it is not",
+        )
+    })?;
     let sent = format!(
         "{} with unknown fields in it{}",
         R::NAME,
-        if more.is_empty() {
+        if within.is_empty() {
             ""
         } else {
             " and in its messages"
@@ -179,7 +201,7 @@ fn no_failure<T: Answer>(answer: &T, what: &str) -> Verdict {
 async fn handshake(run: &Run) -> Verdict {
     let session = run.connect().await?;
     let info: pb::GetProviderInfoResponse =
-        with_unknown::<pb::GetProviderInfoRequest>(&session, Vec::new(), &[]).await?;
+        with_unknown(&session, pb::GetProviderInfoRequest::default(), &[]).await?;
     must_equal(
         &info.boot_id,
         &session
@@ -190,21 +212,16 @@ async fn handshake(run: &Run) -> Verdict {
         "CORE-13",
         "GetProviderInfo with unknown fields",
     )?;
-    with_unknown::<pb::ProbeRequest>(&session, Vec::new(), &[]).await?;
-    let request = tour::encoded(&session, pb::InitializeRequest::default());
-    let initialized = with_unknown::<pb::InitializeRequest>(&session, request, &[1]).await?;
+    with_unknown(&session, pb::ProbeRequest::default(), &[]).await?;
+    let initialized = with_unknown(&session, pb::InitializeRequest::default(), &[1]).await?;
     no_failure(&initialized, "Initialize")
 }
 
 async fn lookup(run: &Run) -> Verdict {
     let session = run.session().await?;
-    let plain = tour::lookup(run);
-    // A second Node that has a name behind its unknown fields.
-    let mut node = unknown_fields();
-    node.extend(run.node("later").encode_to_vec());
-    let mut message = tour::encoded(&session, plain);
-    message.extend(nested(2, &node));
-    let answer = with_unknown::<pb::LookupInstancesRequest>(&session, message, &[1]).await?;
+    let mut request = tour::lookup(run);
+    request.nodes.push(run.node("later"));
+    let answer = with_unknown(&session, request, &[1, 2]).await?;
     no_failure(&answer, "LookupInstances")?;
     must_equal(
         &answer.results.len(),
@@ -216,16 +233,14 @@ async fn lookup(run: &Run) -> Verdict {
 
 async fn load_balancer(run: &Run) -> Verdict {
     let session = run.session().await?;
-    let message = tour::encoded(&session, tour::get_load_balancer(run));
-    let answer = with_unknown::<pb::GetLoadBalancerRequest>(&session, message, &[1, 2]).await?;
+    let answer = with_unknown(&session, tour::get_load_balancer(run), &[1, 2]).await?;
     no_failure(&answer, "GetLoadBalancer")
 }
 
 async fn volume(run: &Run) -> Verdict {
     let session = run.session().await?;
     let plain = session.call(tour::volume(run)).await;
-    let message = tour::encoded(&session, tour::volume(run));
-    let answer = with_unknown::<pb::GetVolumeLabelsRequest>(&session, message, &[1, 2]).await?;
+    let answer = with_unknown(&session, tour::volume(run), &[1, 2]).await?;
     let code = |answer: &pb::GetVolumeLabelsResponse| answer.failed().map(pb::Failure::code);
     must_equal(
         &code(&answer),
@@ -281,4 +296,34 @@ async fn no_zero(run: &Run) -> Verdict {
         "CORE-13",
         "a ProbeState of this minor, not UNSPECIFIED",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_fields_stand_in_each_message_and_change_nothing_that_is_known() {
+        let request = pb::LookupInstancesRequest {
+            cluster: Some(pb::ClusterRef {
+                name: "test".into(),
+                owner_id: "us".into(),
+            }),
+            nodes: vec![
+                pb::NodeView {
+                    name: "a".into(),
+                    ..Default::default()
+                };
+                2
+            ],
+            facets: vec![1, 2],
+            ..Default::default()
+        };
+        let plain = request.encode_to_vec();
+        let more = with_unknown_fields(&plain, &[1, 2]).unwrap();
+        assert_eq!(pb::LookupInstancesRequest::decode(&*more).unwrap(), request);
+        let twice_in_each = 2 * 4 * unknown_fields().len();
+        // The lengths of the three messages grow to two bytes at most.
+        assert!((twice_in_each..=twice_in_each + 3).contains(&(more.len() - plain.len())));
+    }
 }
