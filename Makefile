@@ -80,9 +80,9 @@ check: ## formatting, lints, documentation
 	@unformatted=$$(gofmt -l testenv/control-plane testenv/helm providers/go) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
 
 .PHONY: docs
-docs: ## write what is made of docs/ anew, from the tests and the flags
+docs: ## write what is made of docs/ anew, from the tests, flags, metrics and events
 	UPDATE_DOCS=1 $(CARGO) test --quiet -p testenv --test docs
-	UPDATE_DOCS=1 $(CARGO) test --quiet -p ccm --lib docs_configuration
+	UPDATE_DOCS=1 $(CARGO) test --quiet -p ccm --lib docs_
 
 .PHONY: manifests
 manifests: ## write what is made of the Helm chart anew: deploy/kustomize, and the snapshots of its tests

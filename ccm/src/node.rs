@@ -31,7 +31,7 @@ use crate::provider::{Capability, Session};
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
 use crate::stuck::{self, Answered, Next, Waiting};
-use crate::writes::{EventType, node_reference};
+use crate::writes::{EventType, node_reference, reason};
 
 pub(crate) use metrics::Metrics;
 use sync::HandedOut;
@@ -237,7 +237,7 @@ impl Worker {
                     continue;
                 };
                 let (reason, text) = match (self.obstacle(&name), answered) {
-                    (Some(obstacle), _) => (plan::NOT_INITIALIZED, obstacle.in_full()),
+                    (Some(obstacle), _) => (reason::NODE_NOT_INITIALIZED, obstacle.in_full()),
                     (None, Some(answered)) => {
                         let text = self.told(&name, &answered, attempts, false);
                         (answered.reason, text)
@@ -247,7 +247,7 @@ impl Worker {
                         let text = format!(
                             "provider {provider} has not been asked about this Node yet: it waits for its turn"
                         );
-                        (plan::NOT_INITIALIZED, text)
+                        (reason::NODE_NOT_INITIALIZED, text)
                     }
                 };
                 self.event(&node, EventType::Warning, reason, text);

@@ -28,6 +28,8 @@ use crate::run::{Hint, LoopContext};
 use ask::{Answers, Asker};
 use brake::Brake;
 pub(crate) use metrics::Metrics;
+#[cfg(test)]
+pub(crate) use plan::WITNESSES;
 use plan::{Findings, Ledger, Pass, Questions};
 
 /// Hints that come together make one pass (▲L7).

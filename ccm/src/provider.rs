@@ -23,6 +23,8 @@ pub(crate) use limits::pending_after;
 pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};
 pub(crate) use metrics::Metrics;
 pub(crate) use probe::probe;
+#[cfg(test)]
+pub(crate) use session::DEFAULT_MAX_BATCH;
 pub(crate) use session::Session;
 pub(crate) use status::{Capability, ProviderStatus, probe_word};
 pub(crate) use view::{

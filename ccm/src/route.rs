@@ -25,6 +25,8 @@ use prometheus_client::registry::Registry;
 use tokio::sync::broadcast;
 
 use crate::run::{Hint, LoopContext};
+#[cfg(test)]
+pub(crate) use work::RESYNC;
 use work::Work;
 
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.

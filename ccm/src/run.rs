@@ -4,6 +4,8 @@ mod health;
 mod identity;
 mod lead;
 mod metrics;
+#[cfg(test)]
+pub(crate) mod operator_guide;
 mod scope;
 mod status;
 mod system;
@@ -26,7 +28,7 @@ use crate::args::{Config, Controller, LeaderElectionConfig};
 use crate::cluster::Cluster;
 use crate::lease::{Elector, Fence};
 use crate::provider::{Connector, ProviderStatus};
-use crate::writes::{EventSink, EventType, Writes};
+use crate::writes::{EventSink, EventType, Writes, reason};
 use crate::{kube_client, provider, serve};
 
 pub(crate) use metrics::LoopMetrics;
@@ -422,7 +424,7 @@ fn announce(context: &LoopContext, elector: &Elector, what: &str) {
     context.writes.events.record(
         &elector.reference(),
         EventType::Normal,
-        "LeaderElection",
+        reason::LEADER_ELECTION,
         format!("{} {what}", elector.identity()),
     );
 }

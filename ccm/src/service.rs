@@ -158,6 +158,12 @@ impl Metrics {
         metrics
     }
 
+    /// One without a Service, for tests of what is shown.
+    #[cfg(test)]
+    pub(crate) fn touch(&self) {
+        self.orphans("mock", 1);
+    }
+
     fn orphans(&self, provider: &str, count: usize) {
         let provider = provider.to_owned();
         let gauge = i64::try_from(count).unwrap_or(i64::MAX);

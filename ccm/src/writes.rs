@@ -7,6 +7,7 @@
 mod error;
 mod events;
 mod nodes;
+pub(crate) mod reason;
 mod services;
 mod volumes;
 

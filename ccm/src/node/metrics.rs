@@ -57,6 +57,12 @@ impl Metrics {
     }
 
     /// The age of the oldest Node that waits.
+    /// One that waits, for tests of what is shown.
+    #[cfg(test)]
+    pub(crate) fn touch(&self) {
+        self.oldest("mock", Duration::ZERO);
+    }
+
     pub(super) fn oldest(&self, provider: &str, age: Duration) {
         let provider = Provider {
             provider: provider.to_owned(),

@@ -9,21 +9,15 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use super::{addresses, labels};
 use crate::provider::{Trouble, TroubleCode};
 use crate::providers::PROVIDER_LABEL;
+use crate::writes::reason::{
+    INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, NODE_NOT_INITIALIZED, SYNCED,
+};
 use crate::writes::{EventType, NodePatch, NodeStatusPatch};
 
 /// The taint of a Node that no cloud controller has seen yet (B-N1).
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// When a PENDING instance is asked about again, where the provider does not say.
 const PENDING_DELAY: Duration = Duration::from_secs(5);
-
-/// Reason of the event of an initialised Node (B-N7).
-pub(super) const SYNCED: &str = "Synced";
-/// Reason of the event of a Node that stays uninitialised (▲N13).
-pub(super) const NOT_INITIALIZED: &str = "NodeNotInitialized";
-/// Reason of the event about labels that cannot be (▲N14).
-const INVALID_LABEL: &str = "InvalidNodeLabel";
-/// Reason of the event about addresses of an initialised Node that cannot be.
-const ADDRESS_MISMATCH: &str = "NodeAddressMismatch";
 
 /// An event on the Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +157,7 @@ fn immediate_event(obstacle: &Obstacle) -> Option<NodeEvent> {
     match obstacle {
         Obstacle::Lasting(message) => Some(NodeEvent {
             kind: EventType::Warning,
-            reason: NOT_INITIALIZED,
+            reason: NODE_NOT_INITIALIZED,
             message: message.clone(),
         }),
         Obstacle::Then(_) => None,
@@ -225,7 +219,7 @@ fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> Nod
             Ok(wanted) => plan.status = status_patch(addresses::change(node, wanted)),
             Err(error) => plan.events.push(NodeEvent {
                 kind: EventType::Warning,
-                reason: ADDRESS_MISMATCH,
+                reason: NODE_ADDRESS_MISMATCH,
                 message: error.to_string(),
             }),
         }
@@ -302,7 +296,7 @@ fn dropped_event(dropped: &[String]) -> Option<NodeEvent> {
     let (shown, more) = dropped.split_at(dropped.len().min(5));
     (!shown.is_empty()).then(|| NodeEvent {
         kind: EventType::Warning,
-        reason: INVALID_LABEL,
+        reason: INVALID_NODE_LABEL,
         message: format!(
             "not valid as a label, and left out: {}{}",
             shown.join(", "),

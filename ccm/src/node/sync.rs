@@ -15,7 +15,7 @@ use super::{Asking, WRITERS, Worker, labels, name};
 use crate::provider::{Retry, Session, Trouble, TroubleCode};
 use crate::queue::{Outcome, Queue};
 use crate::stuck::Answered;
-use crate::writes::{EventType, FIELD_MANAGER, WriteError};
+use crate::writes::{EventType, FIELD_MANAGER, WriteError, reason};
 
 /// What is asked for the node controller.
 const FACETS: [api::InstanceFacet; 2] =
@@ -295,7 +295,7 @@ impl Worker {
         let mut lasting = false;
         for event in plan.events {
             // That is told with the attempt and the next one.
-            if event.reason == plan::NOT_INITIALIZED {
+            if event.reason == reason::NODE_NOT_INITIALIZED {
                 lasting = true;
             } else {
                 self.event(node, event.kind, event.reason, event.message);
@@ -304,7 +304,7 @@ impl Worker {
         let report = |words: String, code| Report {
             answered: Answered {
                 kind: EventType::Warning,
-                reason: plan::NOT_INITIALIZED,
+                reason: reason::NODE_NOT_INITIALIZED,
                 words,
                 code,
                 rpc: Some(RPC),
@@ -398,9 +398,9 @@ impl Worker {
             // Another Node of this name has its own change, and so is asked about anew.
             WriteError::Gone => return (Outcome::Forget, None),
             WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_) => {
-                (plan::NOT_INITIALIZED, false)
+                (reason::NODE_NOT_INITIALIZED, false)
             }
-            WriteError::Refused(_) => ("NodeWriteRefused", true),
+            WriteError::Refused(_) => (reason::NODE_WRITE_REFUSED, true),
         };
         let report = Report {
             answered: Answered {

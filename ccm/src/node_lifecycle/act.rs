@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Lifecycle, plan};
 use crate::provider::Session;
 use crate::run::LoopContext;
-use crate::writes::{EventType, NodePatch, WriteError, node_reference};
+use crate::writes::{EventType, NodePatch, WriteError, node_reference, reason};
 
 /// Writes to the API server that run at once.
 const WRITERS: usize = 16;
@@ -117,7 +117,7 @@ impl Lifecycle {
         writes.events.record(
             &reference,
             EventType::Normal,
-            "DeletingNode",
+            reason::DELETING_NODE,
             format!("Deleting node {name} because it does not exist in the cloud provider"),
         );
         let failed = |error: &WriteError| {
@@ -126,7 +126,7 @@ impl Lifecycle {
             writes.events.record(
                 &reference,
                 EventType::Warning,
-                "DeletingNodeFailed",
+                reason::DELETING_NODE_FAILED,
                 message,
             );
         };
@@ -169,7 +169,7 @@ impl Lifecycle {
             self.context.writes.events.record(
                 &node_reference(node),
                 EventType::Warning,
-                "NodeDeletionHeld",
+                reason::NODE_DELETION_HELD,
                 format!(
                     "provider {provider} says that the instances of {count} Nodes are gone, which is more than may be deleted at once; none is deleted until that has held for {minutes} min"
                 ),

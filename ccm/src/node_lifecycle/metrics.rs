@@ -68,6 +68,14 @@ impl Metrics {
         holding.iter().map(line).collect()
     }
 
+    /// Each once, for tests of what is shown.
+    #[cfg(test)]
+    pub(crate) fn touch(&self) {
+        self.deleted("mock");
+        self.void("mock");
+        self.held("mock", 1);
+    }
+
     pub(super) fn deleted(&self, provider: &str) {
         self.deleted.get_or_create(&Provider::named(provider)).inc();
     }

@@ -22,7 +22,7 @@ use crate::provider::Trouble;
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const NO_SCHEDULE: &str = "NoSchedule";
 /// At most so many Ready Nodes are asked about in a pass.
-const WITNESSES: usize = 3;
+pub(crate) const WITNESSES: usize = 3;
 /// So many ABSENT answers in a row make a Node due.
 const ENOUGH: u32 = 2;
 /// An answer that is so long in coming does not belong to the one before it.

@@ -14,6 +14,9 @@ use super::limits::DEFAULT_REQUEST_BYTES;
 use super::{Metrics, Projection};
 use crate::providers::Ownership;
 
+/// `InstanceCapability.max_batch` where the provider states none.
+pub(crate) const DEFAULT_MAX_BATCH: usize = 100;
+
 /// An initialised session with a provider: all calls of the controllers go through one. It ends with its connection, and with our
 /// lead; calls after that are `Disconnected`.
 pub(crate) struct Session {
@@ -97,7 +100,7 @@ impl Session {
             .as_ref()
             .and_then(|offered| offered.instances.as_ref()?.max_batch)
             .filter(|batch| *batch > 0)
-            .map_or(100, |batch| batch as usize)
+            .map_or(DEFAULT_MAX_BATCH, |batch| batch as usize)
     }
 
     /// How many lookups of instances may run at once: its `max_in_flight`, with its default and our limit.

@@ -15,7 +15,7 @@ use super::{Found, condition};
 use crate::cluster::Key;
 use crate::provider::batch::because_of_itself;
 use crate::provider::{Session, Trouble, TroubleCode};
-use crate::writes::{EventType, node_reference};
+use crate::writes::{EventType, node_reference, reason};
 
 /// After so many calls that failed as a whole, in a row, it is not what they asked for.
 const NOT_ITSELF: u32 = 10;
@@ -246,7 +246,7 @@ impl Work {
         self.context.writes.events.record(
             &node_reference(&object),
             EventType::Warning,
-            "FailedToCreateRoute",
+            reason::FAILED_TO_CREATE_ROUTE,
             message,
         );
     }
@@ -346,7 +346,7 @@ impl Work {
             self.context.writes.events.record(
                 &node_reference(&object),
                 EventType::Warning,
-                "FailedToCreateRoute",
+                reason::FAILED_TO_CREATE_ROUTE,
                 format!(
                     "Could not create route {} {cidr} for node {}: node {other} has the same Pod CIDR",
                     node.uid, node.name

@@ -28,7 +28,7 @@ const ROUTES: &str = "routes";
 /// Changes that come together make one look.
 const LINGER: Duration = Duration::from_millis(500);
 /// Without any change everything is looked at again after 12 to 24 h (▲R6).
-const RESYNC: Duration = Duration::from_hours(12);
+pub(crate) const RESYNC: Duration = Duration::from_hours(12);
 /// `max_in_flight` where the provider states none.
 const DEFAULT_IN_FLIGHT: usize = 8;
 /// No provider gets more calls at once.

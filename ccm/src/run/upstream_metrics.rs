@@ -174,21 +174,21 @@ const UPSTREAM: &[(&str, &str, &[&str], &[&str])] = &[
 
 /// What a scraper knows of a family.
 #[derive(Debug, Default)]
-struct Family {
-    kind: String,
-    helped: bool,
-    labels: BTreeSet<String>,
+pub(super) struct Family {
+    pub(super) kind: String,
+    pub(super) help: String,
+    pub(super) labels: BTreeSet<String>,
     buckets: Vec<String>,
     samples: usize,
 }
 
 /// Reads the text as Prometheus does.
-fn scraped(text: &str) -> BTreeMap<String, Family> {
+pub(super) fn scraped(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, words) = rest.split_once(' ').unwrap();
-            families.entry(name.to_owned()).or_default().helped = words.len() > 3;
+            words.clone_into(&mut families.entry(name.to_owned()).or_default().help);
             continue;
         }
         if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -228,7 +228,7 @@ fn scraped(text: &str) -> BTreeMap<String, Family> {
 }
 
 /// Everything that a family could be shown with.
-fn touched() -> Registry {
+pub(super) fn touched() -> Registry {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry, &crate::serve::Health::default());
     metrics.loops.running(Controller::CloudNode, true);
@@ -240,6 +240,12 @@ fn touched() -> Registry {
     let queue = crate::queue::Queue::new("service", backoff, 1, &metrics.queues);
     queue.add(1);
     metrics.kube.touch("127.0.0.1:6443");
+    metrics.provider.touch();
+    metrics.events.touch();
+    metrics.webhooks.touch();
+    metrics.loops.node.touch();
+    metrics.loops.node_lifecycle.touch();
+    metrics.loops.service.touch();
     // Its load is shown for as long as it lives.
     std::mem::forget(queue);
     registry
@@ -254,7 +260,10 @@ async fn b_m7_names_types_labels_and_buckets_are_those_of_a_go_ccm() {
             .get(*name)
             .unwrap_or_else(|| panic!("{name} in {:?}", families.keys()));
         assert_eq!(family.kind, *kind, "{name}");
-        assert!(family.helped && family.samples > 0, "{name}: {family:?}");
+        assert!(
+            family.help.len() > 3 && family.samples > 0,
+            "{name}: {family:?}"
+        );
         let shown: Vec<&str> = family.labels.iter().map(String::as_str).collect();
         assert_eq!(shown, *labels, "{name}");
         assert_eq!(family.buckets, *buckets, "{name}");

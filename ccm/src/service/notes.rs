@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1 as api;
 
 use super::targets::TargetSet;
 use crate::provider::Trouble;
-use crate::writes::EventType;
+use crate::writes::{EventType, reason};
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Op {
 }
 
 /// Of an event on a Service that waits.
-pub(super) const PENDING: &str = "LoadBalancerPending";
+pub(super) const PENDING: &str = reason::LOAD_BALANCER_PENDING;
 
 fn normal(reason: &'static str, message: impl Into<String>) -> Note {
     Note {
@@ -62,31 +62,31 @@ fn warning(reason: &'static str, message: impl Into<String>) -> Note {
 
 /// Before Ensure.
 pub(super) fn ensuring() -> Note {
-    normal("EnsuringLoadBalancer", "Ensuring load balancer")
+    normal(reason::ENSURING_LOAD_BALANCER, "Ensuring load balancer")
 }
 
 /// After Ensure and its writes.
 pub(super) fn ensured() -> Note {
-    normal("EnsuredLoadBalancer", "Ensured load balancer")
+    normal(reason::ENSURED_LOAD_BALANCER, "Ensured load balancer")
 }
 
 /// After Update.
 pub(super) fn updated() -> Note {
     normal(
-        "UpdatedLoadBalancer",
+        reason::UPDATED_LOAD_BALANCER,
         "Updated load balancer with new hosts",
     )
 }
 
 /// Before Delete.
 pub(super) fn deleting() -> Note {
-    normal("DeletingLoadBalancer", "Deleting load balancer")
+    normal(reason::DELETING_LOAD_BALANCER, "Deleting load balancer")
 }
 
 /// The provider is at it: not ready, or (▲S18) not gone.
 pub(super) fn pending(op: Op, what: &str) -> Note {
     let (reason, doing) = match op {
-        Op::Delete => ("DeletingLoadBalancer", "Deleting load balancer"),
+        Op::Delete => (reason::DELETING_LOAD_BALANCER, "Deleting load balancer"),
         Op::Get | Op::Ensure => (PENDING, "The load balancer is not ready yet"),
         Op::Update => (PENDING, "The load balancer's new hosts are not ready yet"),
     };
@@ -99,13 +99,13 @@ pub(super) fn pending(op: Op, what: &str) -> Note {
 
 /// After Delete and its writes.
 pub(super) fn deleted() -> Note {
-    normal("DeletedLoadBalancer", "Deleted load balancer")
+    normal(reason::DELETED_LOAD_BALANCER, "Deleted load balancer")
 }
 
 /// The target set is empty.
 pub(super) fn no_nodes() -> Note {
     warning(
-        "UnAvailableLoadBalancer",
+        reason::UNAVAILABLE_LOAD_BALANCER,
         "There are no available nodes for LoadBalancer",
     )
 }
@@ -113,7 +113,7 @@ pub(super) fn no_nodes() -> Note {
 /// Delete kept it on purpose.
 pub(super) fn retained(why: &str) -> Note {
     warning(
-        "RetainedLoadBalancer",
+        reason::RETAINED_LOAD_BALANCER,
         format!("The provider keeps the load balancer in the cloud: {why}"),
     )
 }
@@ -121,7 +121,7 @@ pub(super) fn retained(why: &str) -> Note {
 /// Delete was declined although a handle is stored.
 pub(super) fn orphaned() -> Note {
     warning(
-        "SyncLoadBalancerFailed",
+        reason::SYNC_LOAD_BALANCER_FAILED,
         "Error syncing load balancer: failed to delete load balancer: the provider says that another component handles it, but it made one before (annotation \
          grpc-ccm.io/load-balancer): remove that from the cloud by hand, then the annotation",
     )
@@ -130,7 +130,7 @@ pub(super) fn orphaned() -> Note {
 /// Another provider's handle is stored.
 pub(super) fn blocked(by: &str, me: &str) -> Note {
     warning(
-        "SyncLoadBalancerFailed",
+        reason::SYNC_LOAD_BALANCER_FAILED,
         format!(
             "Error syncing load balancer: provider {by:?} made a load balancer for this Service, this is provider {me:?}: nothing is made or deleted. If the other one is gone from \
              the cloud, remove the annotation grpc-ccm.io/load-balancer"
@@ -146,7 +146,7 @@ pub(super) fn without_service(load_balancer: &str, deletes: bool) -> Note {
         "it stays, and costs, until it is deleted in the cloud or by --orphaned-load-balancers=delete"
     };
     warning(
-        "OrphanedLoadBalancer",
+        reason::ORPHANED_LOAD_BALANCER,
         format!(
             "Load balancer {load_balancer:?} is marked for this Service, which does not exist any more: {next}"
         ),
@@ -156,7 +156,7 @@ pub(super) fn without_service(load_balancer: &str, deletes: bool) -> Note {
 /// The annotation cannot be read.
 pub(super) fn garbage() -> Note {
     warning(
-        "InvalidLoadBalancerHandle",
+        reason::INVALID_LOAD_BALANCER_HANDLE,
         "The annotation grpc-ccm.io/load-balancer cannot be read: the provider looks for the load balancer by its own marks",
     )
 }
@@ -164,7 +164,7 @@ pub(super) fn garbage() -> Note {
 /// Fields that the provider does not honour (▲S15).
 pub(super) fn unsupported(fields: &[&str], me: &str) -> Note {
     warning(
-        "UnsupportedServiceField",
+        reason::UNSUPPORTED_SERVICE_FIELD,
         format!("Provider {me:?} does not honour {}", fields.join(", ")),
     )
 }
@@ -178,7 +178,7 @@ pub(super) fn annotations_refused(keys: &[String]) -> Note {
         .map(|key| key.chars().take(100).collect::<String>())
         .collect();
     warning(
-        "AnnotationsRefused",
+        reason::ANNOTATIONS_REFUSED,
         format!(
             "The provider may not write {} annotation(s), such as {} (see --provider-annotation-prefixes)",
             keys.len(),
@@ -190,7 +190,7 @@ pub(super) fn annotations_refused(keys: &[String]) -> Note {
 /// The Service itself cannot be worked on.
 pub(super) fn invalid(why: &str) -> Note {
     warning(
-        "SyncLoadBalancerFailed",
+        reason::SYNC_LOAD_BALANCER_FAILED,
         format!("Error syncing load balancer: {why}"),
     )
 }
@@ -198,7 +198,7 @@ pub(super) fn invalid(why: &str) -> Note {
 /// Targets that could not be attached.
 pub(super) fn targets_failed(nodes: &[String], why: &str) -> Note {
     warning(
-        "UpdateLoadBalancerFailed",
+        reason::UPDATE_LOAD_BALANCER_FAILED,
         format!(
             "Error updating load balancer with new hosts [{}]: {why}",
             nodes.join(" ")
@@ -213,7 +213,7 @@ pub(super) fn failed(op: Op, departed: bool, targets: Option<&TargetSet>, why: &
         Op::Get => sync_failed(&format!("failed to get load balancer: {why}")),
         Op::Ensure => sync_failed(&format!("failed to ensure load balancer: {why}")),
         Op::Delete if departed => warning(
-            "DeleteLoadBalancerFailed",
+            reason::DELETE_LOAD_BALANCER_FAILED,
             format!("Error deleting load balancer: {why}"),
         ),
         Op::Delete => sync_failed(&format!("failed to delete load balancer: {why}")),
@@ -228,7 +228,7 @@ pub(super) fn failed(op: Op, departed: bool, targets: Option<&TargetSet>, why: &
                 names.push(format!("<{} more>", nodes.len() - SHOWN));
             }
             warning(
-                "UpdateLoadBalancerFailed",
+                reason::UPDATE_LOAD_BALANCER_FAILED,
                 format!(
                     "Error updating load balancer with new hosts [{}] [node names limited, total number of nodes: {}], error: {why}",
                     names.join(" "),
@@ -242,7 +242,7 @@ pub(super) fn failed(op: Op, departed: bool, targets: Option<&TargetSet>, why: &
 /// The cloud refuses the provider: told on one Service for all.
 pub(super) fn credentials(provider: &str, why: &str) -> Note {
     warning(
-        "ProviderCredentialsRefused",
+        reason::PROVIDER_CREDENTIALS_REFUSED,
         format!(
             "The cloud refuses the credentials of provider {provider:?}: {why}. All its load balancers wait until it has others, not only this one"
         ),
@@ -252,7 +252,7 @@ pub(super) fn credentials(provider: &str, why: &str) -> Note {
 /// Something on the way failed.
 pub(super) fn sync_failed(what: &str) -> Note {
     warning(
-        "SyncLoadBalancerFailed",
+        reason::SYNC_LOAD_BALANCER_FAILED,
         format!("Error syncing load balancer: {what}"),
     )
 }
@@ -281,7 +281,7 @@ pub(super) fn of_provider(events: Vec<api::Event>) -> Vec<Note> {
                 reason: if word {
                     event.reason.into()
                 } else {
-                    "ProviderEvent".into()
+                    reason::PROVIDER_EVENT.into()
                 },
                 message: event.message,
             }

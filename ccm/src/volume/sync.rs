@@ -12,7 +12,7 @@ use super::{Asking, Worker, source_types};
 use crate::cluster::Key;
 use crate::provider::{Retry, Trouble, TroubleCode};
 use crate::queue::Outcome;
-use crate::writes::{EventType, VolumePatch, WriteError, volume_reference};
+use crate::writes::{EventType, VolumePatch, WriteError, reason, volume_reference};
 
 /// What only a person can mend (a right that is missing, a policy, a label by hand) is tried again after this.
 const REFUSED_AGAIN: Duration = Duration::from_mins(30);
@@ -32,7 +32,7 @@ impl Worker {
             Task::Trust(labels) => match plan::trusted(&volume, provider, &labels) {
                 Ok(labelling) => labelling,
                 Err(why) => {
-                    self.warn(&volume, "VolumeLabelsFailed", why);
+                    self.warn(&volume, reason::VOLUME_LABELS_FAILED, why);
                     return Outcome::At(Instant::now() + REFUSED_AGAIN);
                 }
             },
@@ -80,7 +80,7 @@ impl Worker {
             if written.is_ok() {
                 self.warn(
                     volume,
-                    "VolumeAffinityNotSet",
+                    reason::VOLUME_AFFINITY_NOT_SET,
                     format!(
                         "Labels were set, but zone and region could not be added to the node affinity that the volume was created with: {why}"
                     ),
@@ -95,7 +95,7 @@ impl Worker {
                     let dropped = dropped.join(", ");
                     let message =
                         format!("The provider's labels {dropped} cannot be those of a volume");
-                    self.warn(volume, "VolumeLabelsDropped", message);
+                    self.warn(volume, reason::VOLUME_LABELS_DROPPED, message);
                 }
                 Outcome::Forget
             }
@@ -103,7 +103,7 @@ impl Worker {
             Err(WriteError::Gone) => Outcome::Forget,
             Err(error @ WriteError::Refused(_)) => {
                 tracing::warn!(volume = super::name(volume), %provider, %error, "PersistentVolume not labelled");
-                self.warn(volume, "VolumeWriteRefused", error.to_string());
+                self.warn(volume, reason::VOLUME_WRITE_REFUSED, error.to_string());
                 Outcome::At(Instant::now() + REFUSED_AGAIN)
             }
             Err(
@@ -122,7 +122,7 @@ impl Worker {
             self.forget_busy(key);
             self.warn(
                 volume,
-                "VolumeNotFound",
+                reason::VOLUME_NOT_FOUND,
                 format!("The cloud has no such disk: {}", describe(trouble)),
             );
             return Outcome::Forget;
@@ -152,7 +152,7 @@ impl Worker {
         if reaction.event || (first && trouble.code == TroubleCode::Credentials) {
             self.warn(
                 volume,
-                "VolumeLabelsFailed",
+                reason::VOLUME_LABELS_FAILED,
                 format!("Error getting labels for the volume: {why}"),
             );
         }

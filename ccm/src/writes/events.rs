@@ -240,6 +240,12 @@ impl EventMetrics {
         metrics
     }
 
+    /// One that was dropped, for tests of what is shown.
+    #[cfg(test)]
+    pub(crate) fn touch(&self) {
+        self.dropped("full");
+    }
+
     fn written(&self) {
         self.written.inc();
     }

@@ -155,7 +155,7 @@ fn b_n2_provider_id_only_where_empty() {
             },
         );
         assert!(matches!(plan.then, Then::Retry(_)) && writes_nothing(&plan));
-        assert_eq!(reasons(&plan), [NOT_INITIALIZED]);
+        assert_eq!(reasons(&plan), [NODE_NOT_INITIALIZED]);
     }
 }
 
@@ -186,7 +186,7 @@ fn b_n5_a_node_ip_that_the_provider_does_not_know() {
     node.metadata.annotations = Some(annotation.clone().into());
     let first = plan(&node, running());
     assert!(matches!(first.then, Then::Retry(_)) && writes_nothing(&first));
-    assert_eq!(reasons(&first), [NOT_INITIALIZED]);
+    assert_eq!(reasons(&first), [NODE_NOT_INITIALIZED]);
 
     let mut node = initialized();
     node.metadata.annotations = Some(annotation.into());
@@ -194,7 +194,7 @@ fn b_n5_a_node_ip_that_the_provider_does_not_know() {
     assert!(writes_nothing(&later));
     assert_eq!(
         (reasons(&later), later.then),
-        (vec![ADDRESS_MISMATCH], Then::Done)
+        (vec![NODE_ADDRESS_MISMATCH], Then::Done)
     );
 }
 
@@ -324,7 +324,7 @@ fn n14_an_invalid_label_costs_an_event_and_not_the_node() {
     };
     let plan = plan(&fresh(), answer);
     assert_eq!(plan.then, Then::Initialized);
-    assert_eq!(reasons(&plan), [INVALID_LABEL, SYNCED]);
+    assert_eq!(reasons(&plan), [INVALID_NODE_LABEL, SYNCED]);
 }
 
 #[test]

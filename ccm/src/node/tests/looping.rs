@@ -289,3 +289,25 @@ async fn b_m3_a_loop_that_is_stopped_finishes_what_it_writes_and_begins_nothing(
     assert!((100..200).contains(&left), "{left}");
     assert_eq!(api.writes().len(), 2 * (200 - left));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_makes_the_lookups_that_the_operator_guide_counts() {
+    use crate::run::operator_guide::refreshes_an_hour;
+
+    const HOUR: Duration = Duration::from_hours(1);
+    for nodes in [10, 100, 1_000] {
+        let looping = Looping::start(nodes).await;
+        let period = looping.context.config.node.status_update_frequency;
+        assert_eq!(period, Duration::from_mins(5));
+        looping
+            .until("initialised", |this| this.uninitialized() == 0)
+            .await;
+        // In the middle between two rounds.
+        tokio::time::sleep(period + period / 2).await;
+        let before = looping.sizes().len();
+        tokio::time::sleep(HOUR).await;
+        let made = looping.sizes().len() - before;
+        assert_eq!(made as u64, refreshes_an_hour(nodes, 100, period));
+        looping.stop().await;
+    }
+}
