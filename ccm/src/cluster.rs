@@ -108,6 +108,15 @@ impl Cluster {
         cluster
     }
 
+    /// Of these Nodes, for tests of loops.
+    #[cfg(test)]
+    pub(crate) fn of_nodes(nodes: Store<Node>) -> Self {
+        Self {
+            nodes,
+            ..Self::default()
+        }
+    }
+
     /// Returns when the first list of everything that is watched is complete.
     pub(crate) async fn synced(&self) {
         if let Some(nodes) = self.watched_nodes() {

@@ -215,10 +215,7 @@ impl FakeApi {
         LoopContext {
             provider: "mock".into(),
             config: Arc::new(config),
-            cluster: Cluster {
-                nodes: self.store.clone(),
-                ..Cluster::default()
-            },
+            cluster: Cluster::of_nodes(self.store.clone()),
             watch_client: self.client(),
             writes: Writes::new(self.gated(), EventSink::unwritten()),
             status,
