@@ -172,6 +172,17 @@ fn described(schema: &Value, way: &str, found: &mut BTreeSet<String>) {
     }
 }
 
+/// The mappings that take any key, among those that name some.
+fn open(schema: &Value, way: &str, found: &mut Vec<String>) {
+    let properties = schema["properties"].as_object();
+    if properties.is_some() && schema["additionalProperties"] != false {
+        found.push(way.to_owned());
+    }
+    for (key, schema) in properties.into_iter().flatten() {
+        open(schema, &format!("{way}.{key}"), found);
+    }
+}
+
 #[test]
 fn the_schema_knows_all_values_and_every_mapping_of_it_is_closed() {
     let read = |name: &str| fs::read_to_string(deploy().join("chart").join(name)).unwrap();
@@ -203,15 +214,6 @@ fn the_schema_knows_all_values_and_every_mapping_of_it_is_closed() {
         "in values.yaml or in its schema only: {odd:?}"
     );
 
-    fn open(schema: &Value, way: &str, found: &mut Vec<String>) {
-        let properties = schema["properties"].as_object();
-        if properties.is_some() && schema["additionalProperties"] != false {
-            found.push(way.to_owned());
-        }
-        for (key, schema) in properties.into_iter().flatten() {
-            open(schema, &format!("{way}.{key}"), found);
-        }
-    }
     let mut found = Vec::new();
     open(&schema, "", &mut found);
     assert!(found.is_empty(), "a typo would not be seen in {found:?}");

@@ -1,6 +1,8 @@
 //! The manifests of `deploy/`: the chart, and what is rendered from it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod chart;
+mod install;
 mod rendered;
 mod secure;
 

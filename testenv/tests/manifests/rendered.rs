@@ -228,6 +228,6 @@ fn the_mock_overlay_has_one_replica_and_a_cloud_that_its_provider_reads() {
     let provider = crate::container(pod, "provider");
     assert_eq!(
         provider["args"],
-        json!(["serve", "--cloud=/etc/cloud-provider/config/cloud.yaml"])
+        json!(["--cloud=/etc/cloud-provider/config/cloud.yaml"])
     );
 }
