@@ -43,8 +43,12 @@ func DefaultServing() Serving {
 }
 
 // Main is a whole provider: a vendor's main calls it with the name by which its package registers the cloud, as upstream's --cloud-provider. It reads the flags, those
-// that the vendor's packages have registered among them, serves until SIGTERM or SIGINT, and returns the exit code.
+// that the vendor's packages have registered among them, serves until SIGTERM or SIGINT, and returns the exit code. Where the first argument is `probe` it asks the
+// provider that runs already, for exec probes of the kubelet: `probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]`.
 func Main(cloudName string, options Options) int {
+	if len(os.Args) > 1 && os.Args[1] == "probe" {
+		return probe(os.Args[2:], os.Stdout, os.Stderr)
+	}
 	flags := pflag.CommandLine
 	serving := DefaultServing()
 	serving.AddFlags(flags)
