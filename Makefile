@@ -45,6 +45,7 @@ conformance: ## providers in other languages and bridged Go clouds: their own te
 	@$(MAKE) --no-print-directory control-plane
 	$(CARGO) build --quiet -p ccm -p provider-mock -p provider-sdk --features provider-sdk/conformance --bins
 	providers/test.sh $(LANGUAGES)
+	providers/interrupted.sh
 	providers/conformance.sh $(LANGUAGES)
 	$(CARGO) test -p ccm --test swap --test bridge -- --nocapture --test-threads=2
 

@@ -27,6 +27,7 @@ interrupted=0
 # Only this shell hears the terminal (set -m): each suite is told once, and cleans up.
 interrupt() {
   interrupted=1
+  local pid # It runs within `next`, which has one of its own.
   for pid in "${!running[@]}"; do
     kill -INT -- "-$pid" 2>/dev/null || true
   done
@@ -91,7 +92,7 @@ ended() {
 next() {
   local pid='' code=0
   wait -n -p pid "${!running[@]}" || code=$?
-  [ -n "$pid" ] || return 0
+  [ -n "${pid:-}" ] || return 0
   ended "${running[$pid]}" "$code"
   unset "running[$pid]"
 }
