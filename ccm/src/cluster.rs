@@ -63,12 +63,12 @@ pub(crate) struct Cluster {
     /// All Services.
     pub(crate) services: Store<Service>,
     /// Which of the two are watched: the others stay empty.
-    pub(crate) watched: Watched,
+    watched: Watched,
 }
 
 /// What the controllers that run read: for the rest the ccm needs no rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Watched {
+struct Watched {
     nodes: bool,
     services: bool,
 }

@@ -182,7 +182,7 @@ fn components_can_be_put_together_upon_deployment_and_daemonset() {
         "service-account-credentials",
         "monitoring",
     ];
-    for base in ["base", "overlays/daemonset"] {
+    for base in ["base", "overlays/daemonset", "overlays/mock"] {
         let made = with_components(base, &all);
         let pod = pod(&made);
         let flags = pod["containers"][0]["args"].to_string();
