@@ -67,6 +67,15 @@ image-contexts: ## what the Containerfiles copy, for docker, podman or buildah b
 images-reproducible: ## all images twice, from two places: they must not differ in a byte
 	@.ci/images-reproducible
 
+# The newest minor is that of `make test`; the older ones have a go-MINOR.mod beside testenv/control-plane/go.mod.
+.PHONY: test-kubernetes
+test-kubernetes: ## the ccm on the API server of an older minor that is supported (KUBERNETES=1.35 or 1.34)
+	@.ci/prerequisites cargo go cc
+	@test -n "$(KUBERNETES)" || { echo "say which: make test-kubernetes KUBERNETES=1.35"; exit 1; }
+	TESTENV_KUBERNETES=$(KUBERNETES) $(MAKE) --no-print-directory control-plane
+	$(CARGO) build -p ccm -p provider-mock --bins --quiet
+	TESTENV_KUBERNETES=$(KUBERNETES) RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(CARGO) test -p ccm --test it
+
 .PHONY: generate
 generate: ## the Go code of the contract anew, after a change of proto/
 	@.ci/prerequisites go npm
@@ -79,6 +88,9 @@ check: ## formatting, lints, documentation
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@.ci/generate-go --check
 	@unformatted=$$(gofmt -l testenv/control-plane testenv/helm providers/go) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
+
+	@unformatted=$$(gofmt -l testenv/control-plane providers/go) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
+	@.ci/lint-workflows
 
 .PHONY: docs
 docs: ## write what is made of docs/ anew, from the tests, flags, metrics and events
@@ -108,3 +120,15 @@ bench: ## side by side with an upstream Go CCM, in one run, at release settings
 	@$(MAKE) --no-print-directory control-plane
 	$(CARGO) build --release -p ccm -p provider-mock -p bench
 	$(or $(CARGO_TARGET_DIR),target)/release/bench $(SCENARIOS)
+
+.PHONY: version
+version: ## the version of crates, images, chart and manifests (VERSION=1.2.3 moves it)
+	@.ci/version $(if $(VERSION),set "$(VERSION)")
+
+.PHONY: version-check
+version-check: ## crates, images, chart and manifests are of one version (TAG=v1.2.3: of that one, and the changelog has it)
+	@.ci/version check $(TAG)
+
+.PHONY: publish-crates
+publish-crates: ## what vendors link, to crates.io (CARGO_REGISTRY_TOKEN; DRY_RUN=1 packs and builds only)
+	$(CARGO) publish --workspace --locked $(if $(DRY_RUN),--dry-run --allow-dirty)

@@ -30,10 +30,15 @@ impl Instances for Machines {
         let lines = tokio::fs::read_to_string(&self.file)
             .await
             .map_err(|error| Failure::unavailable(format!("cannot read {}: {error}", self.file)))?;
+        // The provider ID says who it is, where the Node has one.
+        let known = match &node.provider_id {
+            Some(id) => id.strip_prefix("machines://").unwrap_or_default(),
+            None => &node.name,
+        };
         for line in lines.lines() {
             let fields: Vec<&str> = line.split(',').map(str::trim).collect();
             if let [name, address, machine, zone] = fields[..]
-                && name == node.name
+                && name == known
             {
                 return Ok(Instance::present(format!("machines://{name}"))
                     .instance_type(machine)

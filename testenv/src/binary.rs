@@ -104,8 +104,12 @@ impl Program {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(self.module);
         let module = Module::read(directory, self)?;
         let target = target_directory().join("testenv");
-        let binary = target.join(self.name);
-        let stamp = target.join(format!("{}.stamp", self.name));
+        let name = match module.file.strip_suffix(".mod") {
+            Some("go") | None => self.name.to_owned(),
+            Some(minor) => minor.replacen("go", self.name, 1),
+        };
+        let binary = target.join(&name);
+        let stamp = target.join(format!("{name}.stamp"));
         let current = || {
             binary.exists()
                 && fs::read_to_string(&stamp).is_ok_and(|built| built == module.fingerprint)
@@ -115,7 +119,7 @@ impl Program {
             return Ok(binary);
         }
         fs::create_dir_all(&target).while_doing(|| format!("cannot make {}", target.display()))?;
-        let lock_path = target.join(format!("{}.lock", self.name));
+        let lock_path = target.join(format!("{name}.lock"));
         let lock = fs::File::create(&lock_path)
             .while_doing(|| format!("cannot write {}", lock_path.display()))?;
         lock.lock()
@@ -152,6 +156,8 @@ fn target_directory() -> PathBuf {
 struct Module {
     program: Program,
     directory: PathBuf,
+    /// `go.mod`, or that of an older minor of Kubernetes.
+    file: String,
     go: String,
     kubernetes: String,
     /// Of the sources and of how they are built; not of the Go release: a newer compiler makes no other control
@@ -161,8 +167,10 @@ struct Module {
 
 impl Module {
     fn read(directory: PathBuf, program: Program) -> Result<Self, Error> {
+        let file = module_file(&directory, env::var("TESTENV_KUBERNETES").ok().as_deref())?;
+        let sums = file.replace(".mod", ".sum");
         // For whatever is built.
-        let mut files = vec![directory.join("go.mod"), directory.join("go.sum")];
+        let mut files = vec![directory.join(&file), directory.join(&sums)];
         for folder in program.folders {
             let source = directory.join(folder);
             list(&source, *folder != ".", &mut files)
@@ -176,7 +184,8 @@ impl Module {
             // Its tests are no part of it.
             let text = file.to_string_lossy();
             let is_go = text.ends_with(".go") && !text.ends_with("_test.go");
-            let is_module = name.ends_with("go.mod") || name.ends_with("go.sum");
+            let is_module = [&file, &sums].iter().any(|module| name == Path::new(module))
+                || name.starts_with(CONTRACT) && name.ends_with("go.mod");
             if is_go || is_module {
                 let text =
                     fs::read(&file).while_doing(|| format!("cannot read {}", file.display()))?;
@@ -185,7 +194,7 @@ impl Module {
         }
         let go_mod = sources
             .iter()
-            .find(|(name, _)| name == Path::new("go.mod"))
+            .find(|(name, _)| name == Path::new(&file))
             .map(|(_, text)| String::from_utf8_lossy(text).into_owned())
             .unwrap_or_default();
         let go = word_after(&go_mod, "go").unwrap_or_default();
@@ -197,6 +206,7 @@ impl Module {
         Ok(Self {
             program,
             directory,
+            file,
             go,
             kubernetes,
             fingerprint: format!("{:016x}\n", hasher.finish()),
@@ -220,6 +230,7 @@ impl Module {
         let output = self
             .go()
             .arg("build")
+            .arg(format!("-modfile={}", self.file))
             .args(build_arguments(self.program, &self.kubernetes))
             .arg("-o")
             .arg(&unfinished)
@@ -275,6 +286,30 @@ impl Module {
         go.current_dir(&self.directory).env("GOWORK", "off");
         go
     }
+}
+
+/// The file that says of which Kubernetes everything is: `go.mod` for the newest, `go-1.35.mod` and the like for older minors.
+fn module_file(directory: &Path, minor: Option<&str>) -> Result<String, Error> {
+    let Some(minor) = minor.filter(|minor| !minor.is_empty()) else {
+        return Ok("go.mod".into());
+    };
+    let file = format!("go-{minor}.mod");
+    if directory.join(&file).is_file() {
+        return Ok(file);
+    }
+    let mut known: Vec<String> = fs::read_dir(directory)
+        .while_doing(|| format!("cannot list {}", directory.display()))?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|name| {
+            let minor = name.strip_prefix("go-")?.strip_suffix(".mod")?;
+            Some(minor.to_owned())
+        })
+        .collect();
+    known.sort();
+    Err(Error::Kubernetes {
+        found: minor.into(),
+        known,
+    })
 }
 
 /// All files in a directory, and with `below` in all directories therein.
@@ -342,6 +377,18 @@ mod tests {
         assert!(release("1.26.8") > release("1.26.0"));
         assert!(release("1.27rc1") > release("1.26.0"));
         assert!(release("") < release("1.26.0"));
+    }
+
+    #[test]
+    fn an_older_minor_has_a_module_file_of_its_own_and_an_unknown_one_is_refused_with_those_there_are() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane");
+        assert_eq!(module_file(&directory, None).unwrap(), "go.mod");
+        assert_eq!(module_file(&directory, Some("")).unwrap(), "go.mod");
+        assert_eq!(module_file(&directory, Some("1.35")).unwrap(), "go-1.35.mod");
+        assert_eq!(
+            module_file(&directory, Some("1.20")).unwrap_err().to_string(),
+            "TESTENV_KUBERNETES is \"1.20\"; there are 1.34, 1.35, and the newest where it is not set"
+        );
     }
 
     #[test]
