@@ -167,10 +167,10 @@ struct Module {
 
 impl Module {
     fn read(directory: PathBuf, program: Program) -> Result<Self, Error> {
-        let file = module_file(&directory, env::var("TESTENV_KUBERNETES").ok().as_deref())?;
-        let sums = file.replace(".mod", ".sum");
+        let module = module_file(&directory, env::var("TESTENV_KUBERNETES").ok().as_deref())?;
+        let sums = module.replace(".mod", ".sum");
         // For whatever is built.
-        let mut files = vec![directory.join(&file), directory.join(&sums)];
+        let mut files = vec![directory.join(&module), directory.join(&sums)];
         for folder in program.folders {
             let source = directory.join(folder);
             list(&source, *folder != ".", &mut files)
@@ -184,7 +184,7 @@ impl Module {
             // Its tests are no part of it.
             let text = file.to_string_lossy();
             let is_go = text.ends_with(".go") && !text.ends_with("_test.go");
-            let is_module = [&file, &sums].iter().any(|module| name == Path::new(module))
+            let is_module = [&module, &sums].iter().any(|file| name == Path::new(file))
                 || name.starts_with(CONTRACT) && name.ends_with("go.mod");
             if is_go || is_module {
                 let text =
@@ -194,7 +194,7 @@ impl Module {
         }
         let go_mod = sources
             .iter()
-            .find(|(name, _)| name == Path::new(&file))
+            .find(|(name, _)| name == Path::new(&module))
             .map(|(_, text)| String::from_utf8_lossy(text).into_owned())
             .unwrap_or_default();
         let go = word_after(&go_mod, "go").unwrap_or_default();
@@ -206,7 +206,7 @@ impl Module {
         Ok(Self {
             program,
             directory,
-            file,
+            file: module,
             go,
             kubernetes,
             fingerprint: format!("{:016x}\n", hasher.finish()),
@@ -380,13 +380,19 @@ mod tests {
     }
 
     #[test]
-    fn an_older_minor_has_a_module_file_of_its_own_and_an_unknown_one_is_refused_with_those_there_are() {
+    fn an_older_minor_has_a_module_file_of_its_own_and_an_unknown_one_is_refused_with_those_there_are()
+     {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane");
         assert_eq!(module_file(&directory, None).unwrap(), "go.mod");
         assert_eq!(module_file(&directory, Some("")).unwrap(), "go.mod");
-        assert_eq!(module_file(&directory, Some("1.35")).unwrap(), "go-1.35.mod");
         assert_eq!(
-            module_file(&directory, Some("1.20")).unwrap_err().to_string(),
+            module_file(&directory, Some("1.35")).unwrap(),
+            "go-1.35.mod"
+        );
+        assert_eq!(
+            module_file(&directory, Some("1.20"))
+                .unwrap_err()
+                .to_string(),
             "TESTENV_KUBERNETES is \"1.20\"; there are 1.34, 1.35, and the newest where it is not set"
         );
     }

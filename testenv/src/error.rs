@@ -13,6 +13,17 @@ pub enum Error {
         /// What was found instead.
         found: String,
     },
+    /// There is no such minor of Kubernetes here.
+    #[error(
+        "TESTENV_KUBERNETES is {found:?}; there are {}, and the newest where it is not set",
+        known.join(", ")
+    )]
+    Kubernetes {
+        /// What `TESTENV_KUBERNETES` says.
+        found: String,
+        /// What it may say.
+        known: Vec<String>,
+    },
     /// `go build` failed.
     #[error("cannot build the test control plane in {directory}:\n{output}")]
     Build {
