@@ -129,6 +129,11 @@ version: ## the version of crates, images, chart and manifests (VERSION=1.2.3 mo
 version-check: ## crates, images, chart and manifests are of one version (TAG=v1.2.3: of that one, and the changelog has it)
 	@.ci/version check $(TAG)
 
+.PHONY: dist
+dist: ## all that a release consists of: images, SBOMs, binaries, chart, manifests, crates, checksums
+	@.ci/prerequisites cargo go cc
+	@.ci/dist
+
 .PHONY: publish-crates
 publish-crates: ## what vendors link, to crates.io (CARGO_REGISTRY_TOKEN; DRY_RUN=1 packs and builds only)
 	$(CARGO) publish --workspace --locked $(if $(DRY_RUN),--dry-run --allow-dirty)

@@ -94,8 +94,8 @@ pub(crate) fn pause_binary() -> Result<PathBuf, Error> {
     PAUSE.built()
 }
 
-/// Helm.
-pub(crate) fn helm_binary() -> Result<PathBuf, Error> {
+/// Helm, of a Go module of its own.
+pub fn helm_binary() -> Result<PathBuf, Error> {
     HELM.built()
 }
 
@@ -167,7 +167,10 @@ struct Module {
 
 impl Module {
     fn read(directory: PathBuf, program: Program) -> Result<Self, Error> {
-        let module = module_file(&directory, env::var("TESTENV_KUBERNETES").ok().as_deref())?;
+        let minor = env::var("TESTENV_KUBERNETES")
+            .ok()
+            .filter(|_| program.kubernetes);
+        let module = module_file(&directory, minor.as_deref())?;
         let sums = module.replace(".mod", ".sum");
         // For whatever is built.
         let mut files = vec![directory.join(&module), directory.join(&sums)];

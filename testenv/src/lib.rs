@@ -36,7 +36,7 @@ mod ports;
 mod process;
 mod wipe;
 
-pub use binary::{control_plane_binary, machine_binary};
+pub use binary::{control_plane_binary, helm_binary, machine_binary};
 pub use cluster::{Cluster, Leftovers, Machine, SHARED};
 pub use control_plane::{ControlPlane, Options};
 pub use credentials::User;

@@ -1,9 +1,13 @@
-//! Builds the test control plane if its sources changed, and prints where it is; with `--machine` also what a whole cluster needs.
+//! Builds the test control plane if its sources changed, and prints where it is; with `--machine` also what a whole cluster needs,
+//! and with `--helm` helm in its stead.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let built = if std::env::args().any(|argument| argument == "--machine") {
+    let given = |option: &str| std::env::args().any(|argument| argument == option);
+    let built = if given("--helm") {
+        testenv::helm_binary()
+    } else if given("--machine") {
         testenv::Cluster::check_prerequisites()
             .and_then(|()| testenv::control_plane_binary())
             .and_then(|_| testenv::machine_binary())
