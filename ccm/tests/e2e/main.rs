@@ -8,5 +8,12 @@
     reason = "helpers of tests"
 )]
 
+mod audit;
+mod cloud;
 mod cluster;
+mod images;
+mod leaders;
+mod one_node;
+mod report;
+mod two_nodes;
 mod world;

@@ -1,0 +1,108 @@
+//! What the API server's audit log says of the ccm's account.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+const ACCOUNT: &str = "system:serviceaccount:kube-system:cloud-controller-manager";
+
+/// What the manifests' bindings begin with.
+const OWN: &str = "\"system:cloud-controller-manager";
+/// What every authenticated account may: who it is, and what there is.
+const EVERYBODY: [&str; 3] = [
+    "\"system:basic-user\"",
+    "\"system:discovery\"",
+    "\"system:public-info-viewer\"",
+];
+
+/// A request of the ccm.
+struct Request {
+    verb: String,
+    /// With the subresource.
+    resource: String,
+    name: String,
+    code: u64,
+    /// Of the authoriser.
+    reason: String,
+}
+
+fn requests(log: &Path) -> Vec<Request> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let parse = |line: &str| -> Option<Request> {
+        // The last line may be on its way.
+        let event: Value = serde_json::from_str(line).ok()?;
+        if event["user"]["username"] != ACCOUNT || event["stage"] == "ResponseStarted" {
+            return None;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let object = &event["objectRef"];
+        let mut resource = text(&object["resource"]);
+        if resource.is_empty() {
+            resource = text(&event["requestURI"]);
+        }
+        if let Some(subresource) = object["subresource"].as_str() {
+            resource = format!("{resource}/{subresource}");
+        }
+        Some(Request {
+            verb: text(&event["verb"]),
+            resource,
+            name: text(&object["name"]),
+            code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
+            reason: text(&event["annotations"]["authorization.k8s.io/reason"]),
+        })
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// Changes of Nodes, Services and whatever else is not its Lease, an event or a review.
+pub fn changes(log: &Path) -> Vec<String> {
+    let all = requests(log).into_iter().filter(|request| {
+        let changes = !["get", "list", "watch"].contains(&request.verb.as_str());
+        let beside = ["leases", "events", "tokenreviews", "subjectaccessreviews"];
+        changes && !beside.contains(&request.resource.as_str())
+    });
+    all.map(|request| format!("{} {} {}", request.verb, request.resource, request.name))
+        .collect()
+}
+
+/// How often a Lease was renewed or taken.
+pub fn renewals(log: &Path) -> usize {
+    let all = requests(log).into_iter();
+    all.filter(|request| {
+        request.resource == "leases" && request.verb == "update" && request.code == 200
+    })
+    .count()
+}
+
+/// Every request was allowed, and by a binding of the manifests (or one that everybody has): returns a table of them.
+pub fn check(log: &Path) -> String {
+    let mut table: BTreeMap<String, usize> = BTreeMap::new();
+    let requests = requests(log);
+    for request in &requests {
+        let what = format!("{} {}", request.verb, request.resource);
+        assert_ne!(request.code, 403, "{what} {}", request.name);
+        let by_own = request.reason.contains(OWN);
+        let by_all = EVERYBODY.iter().any(|role| request.reason.contains(role));
+        assert!(
+            by_own || by_all,
+            "{what} {}: {:?}",
+            request.name,
+            request.reason
+        );
+        *table.entry(what).or_default() += 1;
+    }
+    let total = requests.len();
+    assert!(total > 20, "the account was seen {total} times only");
+    let mut text = format!(
+        "{total} requests of the ccm's account, none refused, each allowed by the manifests' own bindings:\n\n| request | times |\n|---|---|\n"
+    );
+    for (what, times) in table {
+        text += "| ";
+        text += &what;
+        text += " | ";
+        text += &times.to_string();
+        text += " |\n";
+    }
+    text
+}

@@ -1,0 +1,129 @@
+//! The cloud that providers in all languages serve: a file, as `providers/README.md` describes it, in a directory that all machines share.
+
+use std::fs::{self, File};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+/// Whom the manifests run providers as.
+const PROVIDER: u32 = 65533;
+const GROUP: u32 = 65532;
+
+/// Where a provider has it.
+pub const STATE: &str = "/cloud/cloud.json";
+/// Where a node has the directory.
+pub const HOST_PATH: &str = "/run/shared/cloud";
+
+pub struct Cloud {
+    directory: PathBuf,
+}
+
+impl Cloud {
+    /// One without anything in it.
+    pub fn new(directory: &Path) -> Self {
+        fs::create_dir_all(directory).unwrap();
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o770)).unwrap();
+        chown(directory, Some(PROVIDER), Some(GROUP)).unwrap();
+        let cloud = Self {
+            directory: directory.to_owned(),
+        };
+        cloud.write(&json!({
+            "format": 1, "now_ms": 0, "saved_at_unix_ms": now(), "last_number": 0,
+            "instances": [], "load_balancers": [], "routes": []
+        }));
+        cloud
+    }
+
+    fn file(&self, suffix: &str) -> PathBuf {
+        self.directory.join(format!("cloud.json{suffix}"))
+    }
+
+    fn write(&self, state: &Value) {
+        let new = self.file(".new");
+        fs::write(&new, state.to_string()).unwrap();
+        chown(&new, Some(PROVIDER), Some(GROUP)).unwrap();
+        fs::rename(&new, self.file("")).unwrap();
+    }
+
+    fn read(&self) -> Value {
+        let text = fs::read_to_string(self.file("")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Changes it behind the providers' back; waits for whoever writes it.
+    fn edit(&self, change: impl FnOnce(&mut Value)) {
+        let path = self.file(".lock");
+        let lock = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .unwrap();
+        chown(&path, Some(PROVIDER), Some(GROUP)).unwrap();
+        lock.lock().unwrap();
+        let mut state = self.read();
+        let number = |value: &Value| value.as_u64().unwrap_or_default();
+        let passed = now().saturating_sub(number(&state["saved_at_unix_ms"]));
+        state["now_ms"] = json!(number(&state["now_ms"]) + passed);
+        state["saved_at_unix_ms"] = json!(now());
+        change(&mut state);
+        self.write(&state);
+    }
+
+    pub fn add_instance(&self, name: &str, address: Ipv4Addr) {
+        self.edit(|state| {
+            state["instances"].as_array_mut().unwrap().push(json!({
+                "id": format!("i-{name}"), "name": name, "provider_id": provider_id(name),
+                "type": "mock.large", "zone": "zone-a", "region": "region-1",
+                "addresses": [{"InternalIP": address}, {"Hostname": name}], "labels": {}, "power": "running"
+            }));
+        });
+    }
+
+    pub fn remove_instance(&self, name: &str) {
+        self.edit(|state| {
+            let instances = state["instances"].as_array_mut().unwrap();
+            instances.retain(|instance| instance["name"] != name);
+        });
+    }
+
+    /// `running` or `stopped`.
+    pub fn set_power(&self, name: &str, power: &str) {
+        self.edit(|state| {
+            let instances = state["instances"].as_array_mut().unwrap();
+            for instance in instances.iter_mut().filter(|one| one["name"] == name) {
+                instance["power"] = json!(power);
+            }
+        });
+    }
+
+    /// Those that are there: handle, and whose it is.
+    pub fn load_balancers(&self) -> Vec<(String, String)> {
+        let state = self.read();
+        let balancers = state["load_balancers"].as_array().unwrap();
+        let there = balancers.iter().filter(|one| one["gone_at_ms"].is_null());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        there
+            .map(|one| (text(&one["handle"]), text(&one["owner"]["name"])))
+            .collect()
+    }
+
+    /// How many writes ever reached the cloud.
+    pub fn writes(&self) -> usize {
+        let log = fs::read_to_string(self.file(".writes"));
+        log.map_or(0, |log| log.lines().count())
+    }
+}
+
+/// What an instance's provider ID is.
+pub fn provider_id(name: &str) -> String {
+    format!("mock://zone-a/i-{name}")
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_millis()).unwrap()
+}

@@ -1,0 +1,80 @@
+//! The images, built as everybody builds them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tokio::sync::OnceCell;
+
+use crate::world::ROOT;
+
+/// An image of this repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Image {
+    Ccm,
+    Mock,
+    Python,
+}
+
+impl Image {
+    const ALL: [Self; 3] = [Self::Ccm, Self::Mock, Self::Python];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ccm => "ccm",
+            Self::Mock => "provider-mock",
+            Self::Python => "provider-python",
+        }
+    }
+
+    /// As manifests have it, with this version's tag.
+    pub fn reference(self) -> String {
+        self.tagged(env!("CARGO_PKG_VERSION"))
+    }
+
+    pub fn tagged(self, tag: &str) -> String {
+        format!("grpc-ccm/{}:{tag}", self.name())
+    }
+
+    /// As containerd has it.
+    pub fn in_containerd(self, tag: &str) -> String {
+        format!("docker.io/{}", self.tagged(tag))
+    }
+}
+
+/// Builds them once for this process; returns their archives.
+pub async fn build() -> Vec<PathBuf> {
+    static BUILT: OnceCell<Vec<PathBuf>> = OnceCell::const_new();
+    let build = async || tokio::task::spawn_blocking(make).await.unwrap();
+    BUILT.get_or_init(build).await.clone()
+}
+
+/// `CCM_E2E_IMAGES` names a directory where archives are that were built already.
+fn make() -> Vec<PathBuf> {
+    if let Some(ready) = std::env::var_os("CCM_E2E_IMAGES") {
+        let archive = |image: Image| Path::new(&ready).join(format!("{}.oci.tar", image.name()));
+        return Image::ALL.map(archive).to_vec();
+    }
+    let target = target();
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => panic!("no images are built for {other}"),
+    };
+    let status = Command::new("make")
+        .args(["-C", ROOT, "images"])
+        .arg(format!("PLATFORMS=linux/{architecture}"))
+        .arg(format!("IMAGES={}", Image::ALL.map(Image::name).join(" ")))
+        .env("CARGO_TARGET_DIR", &target)
+        .stdin(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "make images: {status}");
+    let archive = |image: Image| target.join(format!("images/{}.oci.tar", image.name()));
+    Image::ALL.map(archive).to_vec()
+}
+
+/// Where cargo builds to: our own executable lies in `TARGET/PROFILE/deps`.
+fn target() -> PathBuf {
+    let executable = std::env::current_exe().unwrap();
+    executable.ancestors().nth(3).unwrap().to_owned()
+}

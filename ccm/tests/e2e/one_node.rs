@@ -1,0 +1,373 @@
+//! A cluster of one Node, with kubectl: from nothing to a Service, whatever dies in the Pod, providers that take each other's place, and one that does not work.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::json;
+use testenv::Machine;
+use testenv::objects::UNINITIALIZED;
+
+use crate::cloud::{HOST_PATH, STATE, provider_id};
+use crate::images::Image;
+use crate::world::{
+    NAME, PATIENCE, ROOT, World, condition, copy, has_taint, id, is_initialised, outcome, restarts,
+};
+
+/// A tag that nobody has.
+const NOWHERE: &str = "nowhere";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_with_kubectl_from_nothing_through_deaths_and_swaps() {
+    let mut world = World::new("One Node, kubectl apply -k", &["node-a"]).await;
+    let outcome = outcome(Box::pin(story(&mut world))).await;
+    world.finish(outcome);
+}
+
+async fn story(world: &mut World) {
+    from_nothing(world).await;
+    killed(world, "provider").await;
+    killed(world, "ccm").await;
+    swapped(world).await;
+    broken(world).await;
+    rebooted(world).await;
+}
+
+/// What an operator makes of a copy of `deploy/kustomize`: the overlay `mock` with the machine of his Node, and upon it one of his own, with a directory of the Node for
+/// a cloud that several providers know.
+fn kustomizations(directory: &Path, address: &str) -> [String; 2] {
+    copy(
+        &Path::new(ROOT).join("deploy/kustomize"),
+        &directory.join("deploy"),
+    );
+    let mock = directory.join("deploy/overlays/mock");
+    let machine = json!({
+        "instances": [{
+            "name": "node-a", "provider_id": provider_id("node-a"), "type": "mock.large", "zone": "zone-a", "region": "region-1",
+            "addresses": [{ "InternalIP": address }, { "Hostname": "node-a" }],
+        }],
+    });
+    std::fs::write(mock.join("cloud.yaml"), machine.to_string()).unwrap();
+    let own = directory.join("own");
+    std::fs::create_dir(&own).unwrap();
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": NAME },
+        "spec": { "template": { "spec": {
+            "containers": [{
+                "name": "provider",
+                // All providers of this repository take it; and no other flag, so that the image alone changes.
+                "args": [format!("--state={STATE}")],
+                "volumeMounts": [{ "name": "cloud", "mountPath": "/cloud" }],
+            }],
+            "volumes": [{ "name": "cloud", "hostPath": { "path": HOST_PATH, "type": "Directory" } }],
+        } } },
+    });
+    let kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["../deploy/overlays/mock"],
+        "patches": [{ "target": { "kind": "Deployment", "name": NAME }, "patch": deployment.to_string() }],
+    });
+    std::fs::write(own.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    [mock, own].map(|path| path.display().to_string())
+}
+
+async fn from_nothing(world: &mut World) {
+    world.report.start();
+    world.boot("node-a").await;
+    world
+        .report
+        .lap("machine switched on, images imported, Node registered");
+    let node = world.node("node-a").await;
+    assert!(
+        has_taint(&node, UNINITIALIZED),
+        "the kubelet waits for a cloud-controller-manager"
+    );
+    let address = world.cluster.machine("node-a").address().to_string();
+
+    let directory = world.cluster.directory().join("operator");
+    let [mock, own] = kustomizations(&directory, &address);
+    world.kubectl(&["apply", "--kustomize", &mock]);
+    let node = world.node_is("node-a", "it is initialised", is_initialised);
+    let node = node.await;
+    world.report.lap("kubectl apply -k to Node initialised");
+    assert_eq!(
+        node.spec.as_ref().and_then(|spec| spec.provider_id.clone()),
+        Some(provider_id("node-a"))
+    );
+    let addresses = node.status.and_then(|status| status.addresses);
+    assert!(
+        addresses
+            .into_iter()
+            .flatten()
+            .any(|one| one.type_ == "InternalIP" && one.address == address)
+    );
+    let first = one_pod(world, Image::Mock).await;
+    world.report.lap("from there to both containers ready");
+    let version = world.kubectl(&[
+        "exec",
+        &first.name_any(),
+        "--container",
+        "provider",
+        "--",
+        "/provider-mock",
+        "ctl",
+        "instance",
+        "list",
+    ]);
+    assert!(version.contains("node-a"), "{version}");
+
+    world.kubectl(&["apply", "--kustomize", &own]);
+    testenv::eventually("the first Pod is gone", PATIENCE, async || {
+        let pods = world.pods().await;
+        let gone = !pods.iter().any(|pod| pod.uid() == first.uid());
+        gone.then_some(())
+    })
+    .await;
+    one_pod(world, Image::Mock).await;
+    world
+        .report
+        .lap("kubectl apply of another state of the Deployment to its Pod ready");
+    world.expose("web").await;
+    let first = world.gets_address("web").await;
+    assert!(first.parse::<std::net::IpAddr>().is_ok(), "{first}");
+    world
+        .report
+        .lap("Service of type LoadBalancer to its address");
+
+    // Both need the Node's address.
+    let pod = one_pod(world, Image::Mock).await.name_any();
+    world.said(&pod, "ccm", " leading identity=").await;
+    let exec = |container: &str, command: &[&str]| {
+        let mut arguments = vec!["exec", &pod, "--container", container, "--"];
+        arguments.extend(command);
+        world.kubectl(&arguments)
+    };
+    let version = exec("ccm", &["/ccm", "--version"]);
+    assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+    let writes = exec("provider", &["/provider-mock", "ctl", "writes"]);
+    assert_eq!(writes.trim().parse(), Ok(world.cloud.writes()), "{writes}");
+    world.report.lap("kubectl logs and exec");
+}
+
+/// The one Pod there is, ready, with this provider.
+async fn one_pod(world: &World, provider: Image) -> Pod {
+    let (ccm, provider) = (Image::Ccm.reference(), provider.reference());
+    let mut pods = world.ready(1, &ccm, &provider).await;
+    pods.remove(0)
+}
+
+/// One container of the Pod is killed: it alone is started again, and nothing that it had done is done again.
+async fn killed(world: &mut World, victim: &str) {
+    let other = if victim == "ccm" { "provider" } else { "ccm" };
+    let before = one_pod(world, Image::Mock).await;
+    let pod = before.name_any();
+    let (changes, writes) = (world.changes(), world.cloud.writes());
+    let balancers = world.cloud.load_balancers();
+    let node = world.node("node-a").await;
+    let sessions = world
+        .logs(&pod, "ccm")
+        .matches("initialised the provider")
+        .count();
+
+    world.report.start();
+    assert!(Machine::kill(&id(&before, victim)) > 0);
+    if victim == "ccm" {
+        // A new log: that of the new process.
+        let old = before.clone();
+        testenv::eventually("another ccm", PATIENCE, async || {
+            let now = world.pods().await.remove(0);
+            (restarts(&now, "ccm") > restarts(&old, "ccm")).then_some(())
+        })
+        .await;
+        world.said(&pod, "ccm", "initialised the provider").await;
+    } else {
+        let again = sessions + 1;
+        world
+            .said_times(&pod, "ccm", "initialised the provider", again)
+            .await;
+    }
+    world.report.lap(&format!(
+        "{victim} killed to the ccm leading with a provider"
+    ));
+    let after = one_pod(world, Image::Mock).await;
+    assert_eq!(after.uid(), before.uid());
+    assert_eq!(restarts(&after, victim), restarts(&before, victim) + 1);
+    assert_eq!(id(&after, other), id(&before, other), "{other} goes on");
+    // Whatever the controllers find at their start they have looked at by then.
+    world.renewals(3).await;
+    assert_eq!(
+        world.changes(),
+        changes,
+        "no Node and no Service is touched"
+    );
+    assert_eq!(
+        world.cloud.writes(),
+        writes,
+        "nothing is written to the cloud"
+    );
+    assert_eq!(world.cloud.load_balancers(), balancers);
+    assert_eq!(world.node("node-a").await.uid(), node.uid());
+    world.report.start();
+}
+
+/// The provider's image is another one, of another language: the cloud is the same, and so is all that was made in it.
+async fn swapped(world: &mut World) {
+    let node = world.node("node-a").await;
+    let balancers = world.cloud.load_balancers();
+    let (address, writes) = (world.gets_address("web").await, world.cloud.writes());
+    let changes = world.changes();
+    world.report.start();
+    world.set_image("provider", &Image::Python.reference());
+    let pod = one_pod(world, Image::Python).await;
+    world
+        .said(&pod.name_any(), "ccm", "initialised the provider")
+        .await;
+    world
+        .report
+        .lap("kubectl set image, mock to Python, to the ccm leading with it");
+    world.renewals(3).await;
+    assert_eq!(
+        world.changes(),
+        changes,
+        "no Node and no Service is touched"
+    );
+    assert_eq!(
+        world.cloud.writes(),
+        writes,
+        "nothing is written to the cloud"
+    );
+
+    world.report.start();
+    world.expose("second").await;
+    let second = world.gets_address("second").await;
+    world
+        .report
+        .lap("Service to its address, by the Python provider");
+    assert_ne!(second, address);
+    assert_eq!(world.gets_address("web").await, address);
+    let now: BTreeSet<_> = world.cloud.load_balancers().into_iter().collect();
+    assert!(balancers.iter().all(|one| now.contains(one)), "{now:?}");
+    assert_eq!(now.len(), 2, "{now:?}");
+    assert_eq!(world.node("node-a").await.uid(), node.uid());
+}
+
+/// The provider's image is one that serves nothing, then one that cannot be had: the ccm says what is wrong and deletes nothing, and goes on when it is mended.
+async fn broken(world: &mut World) {
+    let node = world.node("node-a").await;
+    let balancers = world.cloud.load_balancers();
+    let (writes, changes) = (world.cloud.writes(), world.changes());
+    for image in [
+        "grpc-ccm/pause:e2e".to_owned(),
+        Image::Python.tagged(NOWHERE),
+    ] {
+        world.set_image("provider", &image);
+        let what = format!("a Pod with {image}");
+        let pod = testenv::eventually(&what, PATIENCE, async || {
+            let pods = world.pods().await;
+            let names: Vec<String> = pods.iter().map(ResourceExt::name_any).collect();
+            let found = pods
+                .into_iter()
+                .find(|pod| crate::world::image(pod, "provider") == image);
+            found.ok_or(names).map_err(|names| format!("{names:?}"))
+        })
+        .await;
+        let pod = pod.name_any();
+        world
+            .said(&pod, "ccm", "no provider: the controllers pause")
+            .await;
+        world
+            .said(&pod, "ccm", "/run/cloud-provider/socket/provider.sock")
+            .await;
+        assert!(
+            !world.pods().await.iter().any(crate::world::is_ready),
+            "who waits for the roll-out is told that it does not work"
+        );
+        if image.ends_with(NOWHERE) {
+            // One Service is asked for, another one is taken back: both wait. The ccm says why again after 10 s.
+            world.expose("third").await;
+            world.kubectl(&[
+                "delete",
+                "service",
+                "second",
+                "--namespace=default",
+                "--wait=false",
+            ]);
+            let pauses = "no provider: the controllers pause";
+            world.said_times(&pod, "ccm", pauses, 2).await;
+        }
+    }
+    assert_eq!(
+        world.changes(),
+        changes,
+        "no Node and no Service is touched"
+    );
+    assert_eq!(
+        world.cloud.writes(),
+        writes,
+        "nothing is written to the cloud"
+    );
+    assert_eq!(world.cloud.load_balancers(), balancers);
+
+    world.report.start();
+    world.set_image("provider", &Image::Mock.reference());
+    world.gets_address("third").await;
+    world
+        .report
+        .lap("kubectl set image, broken to good, to a waiting Service's address");
+    one_pod(world, Image::Mock).await;
+    testenv::eventually("what was deleted is gone", PATIENCE, async || {
+        let names: Vec<String> = world
+            .cloud
+            .load_balancers()
+            .into_iter()
+            .map(|(_, name)| name)
+            .collect();
+        if names == ["web", "third"] {
+            Ok(())
+        } else {
+            Err(format!("{names:?}"))
+        }
+    })
+    .await;
+    assert_eq!(world.node("node-a").await.uid(), node.uid());
+}
+
+/// Kubelet stands still, then the machine has no power: its Node is what the cloud says of it.
+async fn rebooted(world: &mut World) {
+    let before = world.node("node-a").await;
+    let balancers = world.cloud.load_balancers();
+    world.cluster.machine("node-a").stop_kubelet();
+    world.report.start();
+    world
+        .node_is("node-a", "it is not ready", |node| {
+            condition(node) == "Unknown"
+        })
+        .await;
+    world.report.lap("kubelet ended to Node not ready");
+    // The ccm in the Pod that goes on there asks the cloud, which knows the machine.
+    world.renewals(4).await;
+    assert_eq!(world.node("node-a").await.uid(), before.uid());
+
+    world.cluster.machine("node-a").switch_off();
+    world.report.start();
+    world.cluster.machine("node-a").switch_on().await.unwrap();
+    world.cluster.machine("node-a").start_kubelet().unwrap();
+    world
+        .node_is("node-a", "it is ready again", |node| {
+            condition(node) == "True"
+        })
+        .await;
+    let pod = one_pod(world, Image::Mock).await;
+    world
+        .said(&pod.name_any(), "ccm", "initialised the provider")
+        .await;
+    world
+        .report
+        .lap("power off and on to the ccm leading with a provider");
+    let after = world.node("node-a").await;
+    assert_eq!(after.uid(), before.uid());
+    assert!(is_initialised(&after));
+    assert_eq!(world.cloud.load_balancers(), balancers);
+}

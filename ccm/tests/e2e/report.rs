@@ -1,0 +1,57 @@
+//! What was measured, for people: printed at the end.
+
+use std::time::{Duration, Instant};
+
+pub struct Report {
+    title: &'static str,
+    since: Instant,
+    began: Instant,
+    rows: Vec<(String, Duration)>,
+    rights: String,
+}
+
+impl Report {
+    pub fn new(title: &'static str) -> Self {
+        Self {
+            title,
+            since: Instant::now(),
+            began: Instant::now(),
+            rows: Vec::new(),
+            rights: String::new(),
+        }
+    }
+
+    /// From here on the next lap is counted.
+    pub fn start(&mut self) {
+        self.since = Instant::now();
+    }
+
+    /// What took so long since the last start or lap.
+    pub fn lap(&mut self, what: &str) {
+        if !what.is_empty() {
+            eprintln!("{:6.1} s  {what}", self.began.elapsed().as_secs_f64());
+            self.rows.push((what.to_owned(), self.since.elapsed()));
+        }
+        self.start();
+    }
+
+    /// What was measured elsewhere.
+    pub fn row(&mut self, what: &str, took: Duration) {
+        self.rows.push((what.to_owned(), took));
+    }
+
+    /// What the ccm asked the API server for.
+    pub fn rights(&mut self, text: String) {
+        self.rights = text;
+    }
+
+    pub fn print(&self) {
+        let title = self.title;
+        let took = self.began.elapsed().as_secs_f64();
+        eprintln!("\n{title}: {took:.0} s\n\n| what | seconds |\n|---|---|");
+        for (what, took) in &self.rows {
+            eprintln!("| {what} | {:.1} |", took.as_secs_f64());
+        }
+        eprintln!("\n{}", self.rights);
+    }
+}

@@ -1,0 +1,220 @@
+//! Two Nodes and two replicas, with helm: rolling updates of either image, a Node that is drained, without power, and gone.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use serde_json::json;
+use testenv::{User, eventually};
+
+use crate::cloud::{HOST_PATH, STATE};
+use crate::images::Image;
+use crate::leaders::Leaders;
+use crate::world::{
+    NAME, NAMESPACE, PATIENCE, ROOT, World, condition, has_taint, is_initialised, is_ready,
+    outcome, output,
+};
+
+const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+const NODES: [&str; 2] = ["node-a", "node-b"];
+/// Of two Nodes none may go at once: each waits for `hold`, which is 15 minutes by default.
+const BRAKE: &str = "hold=10s,min-age=1s";
+/// The longest time without a leader in an update.
+const MOST: Duration = Duration::from_secs(5);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_with_helm_through_updates_a_drain_an_outage_and_an_end() {
+    let mut world = World::new("Two Nodes, helm install", &NODES).await;
+    let outcome = outcome(Box::pin(story(&mut world))).await;
+    world.finish(outcome);
+}
+
+async fn story(world: &mut World) {
+    let logs = NODES.map(|node| {
+        let directory = world.cluster.directory().join(node);
+        directory.join("disk/log/pods")
+    });
+    let leaders = Leaders::watch(&world.client, logs.to_vec());
+    installed(world).await;
+    updated(world, &leaders).await;
+    drained(world, &leaders).await;
+    let terms = leaders.check_never_two();
+    assert!(terms >= 4, "{terms} terms");
+    gone(world).await;
+}
+
+async fn installed(world: &mut World) {
+    world.report.start();
+    for node in NODES {
+        world.boot(node).await;
+    }
+    world.report.lap("two machines on, both Nodes registered");
+    let values = json!({
+        "provider": {
+            "image": { "repository": "grpc-ccm/provider-python" },
+            "args": [format!("--state={STATE}")],
+            "volumes": [{ "name": "cloud", "hostPath": { "path": HOST_PATH, "type": "Directory" } }],
+            "volumeMounts": [{ "name": "cloud", "mountPath": "/cloud" }],
+        },
+        // What is looked for below must not wait for the defaults.
+        "ccm": { "extraArgs": { "node-monitor-period": "1s" }, "nodeDeletionBrake": BRAKE },
+    });
+    let file = world.cluster.directory().join("values.yaml");
+    std::fs::write(&file, values.to_string()).unwrap();
+    let mut helm = testenv::manifests::helm().unwrap();
+    helm.env("KUBECONFIG", world.cluster.kubeconfig(User::Admin))
+        .args(["install", "ccm"])
+        .arg(format!("{ROOT}/deploy/chart"))
+        .args(["--namespace", NAMESPACE, "--values"])
+        .arg(&file);
+    output(helm).unwrap();
+    for node in NODES {
+        world
+            .node_is(node, "it is initialised", is_initialised)
+            .await;
+    }
+    world.report.lap("helm install to both Nodes initialised");
+    let pods = world
+        .ready(2, &Image::Ccm.reference(), &Image::Python.reference())
+        .await;
+    let hosts: BTreeSet<String> = pods.iter().map(host).collect();
+    assert_eq!(hosts.len(), 2, "one on each Node: {hosts:?}");
+    world.report.lap("from there to both Pods ready");
+    world.expose("web").await;
+    world.gets_address("web").await;
+    world.report.lap("Service to its address");
+}
+
+/// Each image is updated while Services come; there is always one who leads, and never two.
+async fn updated(world: &mut World, leaders: &Leaders) {
+    let ccm = Image::Ccm.reference();
+    let next = [Image::Ccm.tagged("next"), Image::Python.tagged("next")];
+    let updates = [
+        ("provider", next[1].clone(), [ccm, next[1].clone()]),
+        ("ccm", next[0].clone(), next),
+    ];
+    let (node, balancers) = (world.node("node-a").await, world.cloud.load_balancers());
+    for (container, image, both) in updates {
+        leaders.forget();
+        world.report.start();
+        world.set_image(container, &image);
+        for number in 0..3 {
+            let name = format!("{container}-{number}");
+            world.expose(&name).await;
+            world.gets_address(&name).await;
+        }
+        world.ready(2, &both[0], &both[1]).await;
+        world
+            .report
+            .lap(&format!("rolling update of {container}, both Pods"));
+        // The last hand-over shows in the Lease when it is renewed.
+        world.renewals(2).await;
+        let (gap, holders) = leaders.longest_gap();
+        world.report.row(
+            &format!(
+                "— longest time between two renewals or takeovers of the Lease ({holders} holders)"
+            ),
+            gap,
+        );
+        assert!(gap < MOST, "nobody led for {gap:?} (at most {MOST:?})");
+        assert!(holders > 1, "it was handed over");
+        leaders.check_never_two();
+    }
+    assert_eq!(world.node("node-a").await.uid(), node.uid());
+    let now: BTreeSet<_> = world.cloud.load_balancers().into_iter().collect();
+    assert!(balancers.iter().all(|one| now.contains(one)), "{now:?}");
+    assert_eq!(now.len(), balancers.len() + 6, "one for each Service");
+    let lease = format!("lease/{NAME}");
+    let holder = world.kubectl(&["get", &lease, "--output=jsonpath={.spec.holderIdentity}"]);
+    assert!(!holder.is_empty());
+}
+
+/// A Node is drained for maintenance and has no power: the cloud says that it is stopped, and it stays what it is.
+async fn drained(world: &mut World, leaders: &Leaders) {
+    // The leader's: it hands over.
+    let lease = format!("lease/{NAME}");
+    let holder = world.kubectl(&["get", &lease, "--output=jsonpath={.spec.holderIdentity}"]);
+    let away = NODES
+        .into_iter()
+        .find(|node| holder.starts_with(node))
+        .unwrap_or_else(|| panic!("the host name is the first of the identity: {holder}"));
+    let before = world.node(away).await;
+    leaders.forget();
+    world.report.start();
+    world.kubectl(&[
+        "drain",
+        away,
+        "--ignore-daemonsets",
+        "--delete-emptydir-data",
+        "--timeout=120s",
+    ]);
+    world
+        .report
+        .lap("kubectl drain of the leader's Node (the PodDisruptionBudget lets one go)");
+    world.renewals(2).await;
+    let (gap, _) = leaders.longest_gap();
+    assert!(gap < MOST, "nobody led for {gap:?} (at most {MOST:?})");
+
+    world.cluster.machine(away).switch_off();
+    world.cloud.set_power(away, "stopped");
+    world
+        .node_is(away, "it is tainted as shut down", |node| {
+            has_taint(node, SHUTDOWN)
+        })
+        .await;
+    world
+        .report
+        .lap("power off to the Node tainted as shut down");
+    assert_eq!(world.node(away).await.uid(), before.uid());
+
+    world.cloud.set_power(away, "running");
+    world.cluster.machine(away).switch_on().await.unwrap();
+    world.cluster.machine(away).start_kubelet().unwrap();
+    world.kubectl(&["uncordon", away]);
+    let after = world
+        .node_is(away, "it is ready again", |node| {
+            condition(node) == "True" && !has_taint(node, SHUTDOWN)
+        })
+        .await;
+    assert_eq!(after.uid(), before.uid());
+    let next = [Image::Ccm.tagged("next"), Image::Python.tagged("next")];
+    world.ready(2, &next[0], &next[1]).await;
+    world.report.lap("power on to ready, both replicas");
+}
+
+/// A machine is removed from the cloud: its Node goes, and nothing else does.
+async fn gone(world: &mut World) {
+    let balancers = world.cloud.load_balancers();
+    let other = world.node("node-a").await;
+    world.report.start();
+    world.cluster.machine("node-b").switch_off();
+    world.cloud.remove_instance("node-b");
+    eventually(
+        "the Node of the removed machine is gone",
+        PATIENCE,
+        async || (!world.node_exists("node-b").await).then_some(()),
+    )
+    .await;
+    world
+        .report
+        .lap("machine removed from the cloud to its Node gone");
+    // Whoever led there is missed after the Lease's time.
+    eventually("a replica works on", PATIENCE, async || {
+        let pods = world.pods().await;
+        let ready = pods
+            .iter()
+            .filter(|pod| is_ready(pod) && host(pod) == "node-a");
+        (ready.count() == 1).then_some(())
+    })
+    .await;
+    world.renewals(3).await;
+    assert_eq!(world.node("node-a").await.uid(), other.uid());
+    assert_eq!(world.cloud.load_balancers(), balancers);
+}
+
+fn host(pod: &Pod) -> String {
+    let spec = pod.spec.as_ref();
+    let node = spec.and_then(|spec| spec.node_name.clone());
+    node.unwrap_or_else(|| format!("{} is nowhere", pod.name_any()))
+}
