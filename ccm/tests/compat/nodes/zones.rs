@@ -4,7 +4,9 @@ use provider_mock::fixture::Place;
 use provider_mock::{Fault, Instance};
 use provider_sdk::FailureCode;
 
-use super::{Scenario, Side, instance, joining, joins, nothing, stays, told};
+use super::{instance, joining, joins, stays, told};
+use crate::scenario::{Scenario, nothing};
+use crate::side::Side;
 
 const ZONES: &str = "LookupZones";
 
