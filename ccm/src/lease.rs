@@ -100,6 +100,8 @@ struct Shared {
     metrics: Metrics,
     /// The annotations of the Lease as last read or written.
     annotations: watch::Sender<BTreeMap<String, String>>,
+    /// Its UID then: `kubectl describe` looks for events by it.
+    uid: Mutex<Option<String>>,
     wanted: Mutex<BTreeMap<String, Wanted>>,
     /// Told when something is wanted: the next renewal is due now.
     hurry: Notify,
@@ -135,6 +137,7 @@ impl Elector {
             rng: Mutex::new(StdRng::seed_from_u64(seed)),
             metrics,
             annotations: watch::Sender::default(),
+            uid: Mutex::default(),
             wanted: Mutex::default(),
             hurry: Notify::new(),
             renewed: watch::Sender::default(),
@@ -149,13 +152,14 @@ impl Elector {
         &self.shared.identity
     }
 
-    /// The Lease, for the events `LeaderElection` "<identity> became leader" and "<identity> stopped leading".
+    /// The Lease, for the events `LeaderElection` "<identity> became leader" and "<identity> stopped leading", and those about the provider's cloud scope.
     pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
             kind: Some("Lease".to_owned()),
             namespace: Some(self.shared.config.resource_namespace.clone()),
             name: Some(self.shared.config.resource_name.clone()),
+            uid: lock(&self.shared.uid).clone(),
             ..ObjectReference::default()
         }
     }
@@ -313,6 +317,7 @@ impl Shared {
     }
 
     fn publish(&self, lease: &Lease) {
+        lock(&self.uid).clone_from(&lease.metadata.uid);
         let annotations = lease.metadata.annotations.as_ref();
         self.annotations.send_if_modified(|seen| {
             let differs = annotations.map_or(!seen.is_empty(), |now| now != seen);

@@ -8,6 +8,7 @@
 mod act;
 mod ask;
 mod brake;
+mod listing;
 mod metrics;
 mod plan;
 mod ready;
@@ -27,6 +28,7 @@ use crate::run::{Hint, LoopContext};
 
 use ask::{Answers, Asker};
 use brake::Brake;
+use listing::Listing;
 pub(crate) use metrics::Metrics;
 #[cfg(test)]
 pub(crate) use plan::WITNESSES;
@@ -125,6 +127,7 @@ struct Lifecycle {
     /// The session that the ledger's answers are of.
     session: Weak<Session>,
     asker: Asker,
+    listing: Listing,
     /// Nodes could be deleted on the last pass's answers.
     could_delete: bool,
     /// The last pass found no session to work with.
@@ -148,6 +151,7 @@ impl Lifecycle {
             ledger: Ledger::new(brake, config.brake.min_age, longest_step),
             session: Weak::new(),
             asker: Asker::new(config.monitor_period, longest_step),
+            listing: Listing::default(),
             could_delete: false,
             paused: false,
             not_before: Instant::now(),
@@ -184,6 +188,7 @@ impl Lifecycle {
             self.session = current;
             self.ledger.start_over();
             self.asker.give_up();
+            self.listing.give_up();
         }
         let may_delete = self.may_delete(&session);
         // What a provider that is not READY was asked counts for nothing when it is.
@@ -236,7 +241,9 @@ impl Lifecycle {
         }
         self.show(&pass);
         self.put_taints_on(&pass.taint).await;
-        if !pass.delete.is_empty() {
+        if pass.delete.is_empty() {
+            self.listing.not_needed();
+        } else {
             let listing = offered.is_some_and(|instances| instances.listing);
             self.delete(&session, pass.delete, listing, now).await;
         }

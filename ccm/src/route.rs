@@ -14,6 +14,7 @@ mod jobs;
 mod ledger;
 mod plan;
 mod results;
+mod told;
 mod work;
 
 use std::collections::BTreeMap;
@@ -43,6 +44,8 @@ pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
     // What is there already is what the first look is about.
     nodes.unread();
     work.provider_changed();
+    let mut ticks = tokio::time::interval(told::HOUSEKEEPING);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let queue = work.queue.clone();
         tokio::select! {
@@ -61,6 +64,7 @@ pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
                 Err(broadcast::error::RecvError::Closed) => hinted = false,
             },
             _look = queue.next_batch(1, Duration::ZERO) => work.look(),
+            _ = ticks.tick() => work.housekeep(),
         }
     }
     // Calls that change the cloud may end; nothing new is begun.

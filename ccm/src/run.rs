@@ -413,9 +413,21 @@ async fn work(with: Work<'_>) -> Result<(), RunError> {
             }
         }
     };
+    let context = with.context;
+    let tell_scope = scope::tell(
+        context.status.clone(),
+        &context.provider,
+        |kind, reason, text| {
+            if let Some(elector) = with.elector {
+                let events = &context.writes.events;
+                events.record(&elector.reference(), kind, reason, text);
+            }
+        },
+    );
     tokio::select! {
         result = terms => result,
         never = follow_provider => never,
+        () = tell_scope => Err(RunError::Broken("a part of the process")),
     }
 }
 

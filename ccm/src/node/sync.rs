@@ -69,13 +69,14 @@ impl Worker {
     ) {
         self.loners.learn(&found);
         if let Some(Lookup {
+            node,
             answer: Err(trouble),
             whole: true,
             ..
         }) = found.first()
         {
-            let (provider, error) = (&self.context.provider, trouble);
-            tracing::warn!(%provider, %error, nodes = found.len(), "a lookup of Nodes failed");
+            let (provider, error, nodes) = (&self.context.provider, trouble, found.len());
+            tracing::warn!(%provider, rpc = RPC, nodes, first = name(node), %error, "a lookup of Nodes failed");
         }
         self.slow_down(&found);
         let offered = session.info.capabilities.as_ref();

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cloud_provider_api::v1alpha1 as api;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use tokio::time::Instant;
 
+use super::listing::Heard;
 use super::{Lifecycle, plan};
 use crate::provider::Session;
 use crate::run::LoopContext;
@@ -47,7 +47,22 @@ impl Lifecycle {
         counted_at: Instant,
     ) {
         let listed = if listing {
-            self.listed(session).await
+            let stop = self.context.stop.clone();
+            match stop.run_until_cancelled(self.listing.hear(session)).await {
+                Some(Heard::Complete(listed)) => listed,
+                // No list, no veto: it never testifies, neither way.
+                Some(Heard::Nothing(error)) => {
+                    let provider = &self.context.provider;
+                    tracing::warn!(%provider, error, "no complete list of instances");
+                    BTreeSet::new()
+                }
+                Some(Heard::NotYet) | None => {
+                    for node in nodes {
+                        self.ledger.postpone(&node, counted_at);
+                    }
+                    return;
+                }
+            }
         } else {
             BTreeSet::new()
         };
@@ -72,24 +87,6 @@ impl Lifecycle {
                 Fate::Spared => self.ledger.spare(&node, Some(counted_at)),
                 Fate::Unknown => self.ledger.spare(&node, None),
             }
-        }
-    }
-
-    /// The provider IDs of a complete listing: they veto. No list, no veto: it never testifies, neither way.
-    async fn listed(&self, session: &Arc<Session>) -> BTreeSet<String> {
-        let list = session.list_instances(&[api::InstanceFacet::Existence]);
-        match self.context.stop.run_until_cancelled(list).await {
-            Some(Ok(instances)) => instances
-                .into_iter()
-                .filter(|instance| instance.state() != api::InstanceState::Absent)
-                .filter_map(|instance| instance.provider_id)
-                .collect(),
-            Some(Err(error)) => {
-                let provider = &self.context.provider;
-                tracing::warn!(%provider, %error, "no complete list of instances");
-                BTreeSet::new()
-            }
-            None => BTreeSet::new(),
         }
     }
 

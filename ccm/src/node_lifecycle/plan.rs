@@ -266,6 +266,14 @@ impl Ledger {
         }
     }
 
+    /// A Node of `Pass::delete` has to wait for something else than answers about it: what they said stands. `counted_at`: as of `spare`.
+    pub(super) fn postpone(&mut self, node: &Node, counted_at: Instant) {
+        if let Some(absence) = self.absences.get_mut(uid(node)) {
+            absence.sent = false;
+        }
+        self.brake().uncount(counted_at);
+    }
+
     fn note(&mut self, uid: &str, state: Option<api::InstanceState>, now: Instant) {
         use api::InstanceState::{Absent, Unspecified};
         match state {

@@ -1,10 +1,11 @@
-//! `ccm_provider_rpc_*`: per-RPC counts and latency by provider and outcome (▲ of B-M7).
+//! `ccm_provider_*`: per-RPC counts and latency by provider and outcome (▲M7), and whether its cloud scope is the accepted one (▲S20).
 
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
@@ -21,11 +22,17 @@ struct Kind {
     rpc: &'static str,
 }
 
-/// Counts and latency of calls to providers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Whose {
+    provider: String,
+}
+
+/// Counts and latency of calls to providers, and how they are.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     calls: Family<Call, Counter>,
     durations: Family<Kind, Histogram, fn() -> Histogram>,
+    scope_accepted: Family<Whose, Gauge>,
 }
 
 fn histogram() -> Histogram {
@@ -35,11 +42,12 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// `ccm_provider_rpc_total{provider,rpc,outcome}` and `ccm_provider_rpc_duration_seconds{provider,rpc}`.
+    /// `ccm_provider_rpc_total{provider,rpc,outcome}`, `ccm_provider_rpc_duration_seconds{provider,rpc}` and `ccm_provider_cloud_scope_accepted{provider}`.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             calls: Family::default(),
             durations: Family::new_with_constructor(histogram),
+            scope_accepted: Family::default(),
         };
         registry.register(
             "ccm_provider_rpc",
@@ -52,6 +60,11 @@ impl Metrics {
             Unit::Seconds,
             metrics.durations.clone(),
         );
+        registry.register(
+            "ccm_provider_cloud_scope_accepted",
+            "Whether the cloud scope that an initialised provider's credentials reach is the accepted one: 1, or 0 while nothing is made, changed or deleted",
+            metrics.scope_accepted.clone(),
+        );
         metrics
     }
 
@@ -59,6 +72,23 @@ impl Metrics {
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.observe("mock", "LookupInstances", "ok", Duration::ZERO);
+        self.scope("mock", Some(true));
+    }
+
+    /// What was decided about the provider's cloud scope; `None`: it is not initialised.
+    pub(super) fn scope(&self, provider: &str, accepted: Option<bool>) {
+        let whose = Whose {
+            provider: provider.to_owned(),
+        };
+        match accepted {
+            Some(accepted) => {
+                let gauge = self.scope_accepted.get_or_create(&whose);
+                gauge.set(i64::from(accepted));
+            }
+            None => {
+                self.scope_accepted.remove(&whose);
+            }
+        }
     }
 
     pub(super) fn observe(

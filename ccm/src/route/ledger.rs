@@ -288,6 +288,17 @@ impl Ledger {
         })
     }
 
+    /// Whether a Node waits for it, and it was tried in vain.
+    pub(super) fn is_failing(&self, destination: &IpNet) -> bool {
+        let entry = self.entries.get(destination);
+        entry.is_some_and(|entry| entry.failures > 0 && entry.state != State::There)
+    }
+
+    /// When it is tried again.
+    pub(super) fn due(&self, destination: &IpNet) -> Option<Instant> {
+        self.entries.get(destination)?.due
+    }
+
     /// A call with this route alone failed as a whole.
     pub(super) fn set_alone(&mut self, destination: IpNet) {
         self.entries.entry(destination).or_default().alone = true;

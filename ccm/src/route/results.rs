@@ -12,10 +12,8 @@ use super::ledger::{Ended, Failed, NodeName};
 use super::plan::Pass;
 use super::work::{Work, deletions};
 use super::{Found, condition};
-use crate::cluster::Key;
 use crate::provider::batch::because_of_itself;
 use crate::provider::{Session, Trouble, TroubleCode};
-use crate::writes::{EventType, node_reference, reason};
 
 /// After so many calls that failed as a whole, in a row, it is not what they asked for.
 const NOT_ITSELF: u32 = 10;
@@ -175,15 +173,17 @@ impl Work {
         if let Some(Failed { again_in, .. }) = failed {
             self.look_at(now + again_in);
         }
+        if !self.ledger.is_failing(&destination) {
+            self.waiting.gone(&destination);
+        }
         let Some(node) = node else {
             return;
         };
         if let (Some(failed), Ended::Failed(trouble) | Ended::Unknown(trouble)) = (failed, ended)
-            && failed.event
+            && trouble.code != TroubleCode::Fenced
             && (kind == Kind::Create || item.in_the_way)
         {
-            let again_at = (now + failed.again_in).max(self.not_before().unwrap_or(now));
-            self.event(&node, item, kind, trouble, took, again_at - now);
+            self.not_routed(&node, item, kind, trouble, took, failed);
         }
         touched.insert(node);
     }
@@ -214,52 +214,6 @@ impl Work {
             self.ledger.begin(destination);
             follow.push((destination, create));
         }
-    }
-
-    /// B-R5.
-    fn event(
-        &self,
-        node: &NodeName,
-        item: &Item,
-        kind: Kind,
-        trouble: &Trouble,
-        took: Duration,
-        again_in: Duration,
-    ) {
-        let Some(object) = self.node(node) else {
-            return;
-        };
-        let why = trouble.why();
-        let (name, cidr) = (&node.name, &item.route.destination_cidr);
-        let seconds = again_in.as_secs_f64().round();
-        let message = match kind {
-            Kind::Create => format!(
-                "Could not create route {} {cidr} for node {name} after {:.1}s: {why}; next try in {seconds:.0} s",
-                item.route.name_hint,
-                took.as_secs_f64(),
-            ),
-            Kind::Delete => format!(
-                "Could not create route {cidr} for node {name}: the route {} is in the way and could not be removed: {why}; next try in {seconds:.0} s",
-                item.route.name,
-            ),
-        };
-        self.context.writes.events.record(
-            &node_reference(&object),
-            EventType::Warning,
-            reason::FAILED_TO_CREATE_ROUTE,
-            message,
-        );
-    }
-
-    /// The Node, if it still is that one.
-    fn node(&self, node: &NodeName) -> Option<Arc<k8s_openapi::api::core::v1::Node>> {
-        let object = self
-            .context
-            .cluster
-            .nodes
-            .get(&Key::node(node.name.as_str()))?;
-        let same = object.metadata.uid.as_deref() == Some(node.uid.as_str());
-        (same && object.metadata.deletion_timestamp.is_none()).then_some(object)
     }
 
     /// What is known of a Node's routes becomes its condition; where nothing is known it stays as it is.
@@ -340,18 +294,7 @@ impl Work {
             if self.clashes.contains(&(node.uid.clone(), *cidr)) {
                 continue;
             }
-            let Some(object) = self.node(node) else {
-                continue;
-            };
-            self.context.writes.events.record(
-                &node_reference(&object),
-                EventType::Warning,
-                reason::FAILED_TO_CREATE_ROUTE,
-                format!(
-                    "Could not create route {} {cidr} for node {}: node {other} has the same Pod CIDR",
-                    node.uid, node.name
-                ),
-            );
+            self.tell_of_clash(node, cidr, other);
         }
         self.clashes = clashes;
     }

@@ -3,6 +3,7 @@
 mod faults;
 mod looks;
 mod provider;
+mod told;
 
 use std::time::Duration;
 

@@ -22,6 +22,7 @@ use crate::cluster::Change;
 use crate::provider::{Capability, Session, Trouble, TroubleCode};
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
+use crate::stuck::Waiting;
 
 /// The one key of the queue: a look is at everything.
 const ROUTES: &str = "routes";
@@ -64,6 +65,8 @@ pub(super) struct Work {
     pub(super) complaint: Option<String>,
     /// Pod CIDRs that two Nodes have: told once.
     pub(super) clashes: BTreeSet<(String, IpNet)>,
+    /// Routes that were tried in vain, and what was told of them.
+    pub(super) waiting: Waiting<IpNet>,
 }
 
 /// What follows when the routes of a destination are removed.
@@ -99,6 +102,7 @@ impl Work {
             may_delete: false,
             complaint: None,
             clashes: BTreeSet::new(),
+            waiting: Waiting::default(),
             context,
         }
     }

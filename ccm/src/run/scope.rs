@@ -1,12 +1,21 @@
-//! Where a provider's cloud scope is remembered (▲S20): on the Lease, or, without one, as long as this process lives.
+//! Where a provider's cloud scope is remembered (▲S20): on the Lease, or, without one, as long as this process lives. And who is told that it is another than the accepted one:
+//! whoever describes the Lease.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use crate::args::LeaderElectionConfig;
 use crate::lease::Elector;
+use crate::provider::ProviderStatus;
+use crate::writes::{EventType, reason};
+
+/// What is so still is told again: the API server forgets events after an hour.
+const AGAIN: Duration = Duration::from_mins(15);
 
 /// What was last seen, and how to remember another.
 pub(super) struct Memory {
@@ -54,6 +63,63 @@ impl Memory {
     }
 }
 
+/// Tells that a provider's cloud scope is not the accepted one, which stops everything, and that it is again. Never returns.
+pub(super) async fn tell(
+    mut status: watch::Receiver<ProviderStatus>,
+    provider: &str,
+    record: impl Fn(EventType, &'static str, String),
+) {
+    // What was told last, and when; kept while the provider is away.
+    let mut told: Option<(String, Instant)> = None;
+    loop {
+        let judged = {
+            let status = status.borrow_and_update();
+            let scope = status.cloud_scope.clone().unwrap_or_default();
+            status
+                .session
+                .is_some()
+                .then(|| (status.scope_accepted, scope, status.message.clone()))
+        };
+        let mut again = None;
+        if let Some((accepted, scope, why)) = judged {
+            if accepted {
+                if told.take().is_some() {
+                    let text = format!(
+                        "provider {provider}: the cloud scope {scope:?} is the accepted one: work goes on"
+                    );
+                    record(EventType::Normal, reason::CLOUD_SCOPE_ACCEPTED, text);
+                }
+            } else {
+                let text = format!("provider {provider}: {why}");
+                let known = told.as_ref().filter(|(words, _)| *words == text);
+                let due = known.map_or_else(Instant::now, |(_, at)| *at + AGAIN);
+                if due <= Instant::now() {
+                    record(
+                        EventType::Warning,
+                        reason::CLOUD_SCOPE_CHANGED,
+                        text.clone(),
+                    );
+                    told = Some((text, Instant::now()));
+                }
+                again = told.as_ref().map(|(_, at)| *at + AGAIN);
+            }
+        }
+        let again = async {
+            match again {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            changed = status.changed() => if changed.is_err() {
+                // The provider's room has ended: so does everything.
+                pending::<()>().await;
+            },
+            () = again => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
@@ -74,5 +140,62 @@ mod tests {
             )]
             .into()
         );
+    }
+    fn judged(
+        session: &Arc<crate::provider::Session>,
+        accepted: bool,
+        why: &str,
+    ) -> ProviderStatus {
+        ProviderStatus {
+            session: Some(Arc::clone(session)),
+            scope_accepted: accepted,
+            cloud_scope: Some("account 2".to_owned()),
+            message: why.to_owned(),
+            ..ProviderStatus::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s20_another_scope_is_told_once_again_after_a_while_and_when_it_is_accepted() {
+        let provider = crate::node::testing::Cloud::new();
+        let process = crate::provider::testing::InMemory::running(provider.service());
+        let running = crate::provider::testing::maintained(process);
+        running.lead();
+        let session = running.session().await;
+        let events = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let sink = Arc::clone(&events);
+        let (sender, status) = watch::channel(judged(&session, true, ""));
+        let telling = tokio::spawn(async move {
+            tell(status, "mock", |kind, reason, text| {
+                sink.lock()
+                    .unwrap()
+                    .push(format!("{kind:?} {reason} {text}"));
+            })
+            .await;
+        });
+        let told = || std::mem::take(&mut *events.lock().unwrap());
+        let minutes = |minutes| tokio::time::sleep(Duration::from_mins(minutes));
+        minutes(60).await;
+        assert!(told().is_empty(), "all is well");
+        sender.send_replace(judged(&session, false, "accept it: kubectl annotate"));
+        minutes(1).await;
+        let warning = "Warning CloudScopeChanged provider mock: accept it: kubectl annotate";
+        assert_eq!(told(), [warning]);
+        // Whatever else changes, and when the provider comes again: the same is not news.
+        sender.send_replace(ProviderStatus::default());
+        minutes(1).await;
+        sender.send_replace(judged(&session, false, "accept it: kubectl annotate"));
+        minutes(12).await;
+        assert!(told().is_empty());
+        minutes(2).await;
+        assert_eq!(told(), [warning]);
+        sender.send_replace(judged(&session, false, "another one still"));
+        minutes(1).await;
+        assert_eq!(told().len(), 1);
+        sender.send_replace(judged(&session, true, ""));
+        minutes(60).await;
+        let good = "Normal CloudScopeAccepted provider mock: the cloud scope \"account 2\" is the accepted one: work goes on";
+        assert_eq!(told(), [good]);
+        telling.abort();
     }
 }

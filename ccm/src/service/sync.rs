@@ -1,6 +1,6 @@
 //! One Service, step by step until nothing is left to do or something has to be waited for. The decisions are `plan`'s.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -60,20 +60,47 @@ pub(super) struct Job {
 
 /// The call that is under way, for who watches from outside.
 #[derive(Default)]
-pub(super) struct UnderWay(Mutex<Option<(Op, Instant)>>);
+pub(super) struct UnderWay(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    call: Option<(Op, Instant)>,
+    /// What is to be remembered where the work breaks off now.
+    left: Option<Applied>,
+}
 
 impl UnderWay {
-    fn begin(&self, op: Op, at: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((op, at));
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// A call is about to be made, and this was noted of it.
+    fn begin(&self, op: Op, at: Instant, noted: Option<&Applied>) {
+        let mut known = self.known();
+        known.call = Some((op, at));
+        known.left = noted.cloned();
+    }
+
+    /// It was answered, and this was noted of the answer so far.
+    fn end(&self, noted: Option<&Applied>) {
+        let mut known = self.known();
+        known.call = None;
+        known.left = noted.cloned();
     }
 
     /// Which, and since when.
     pub(super) fn call(&self) -> Option<(Op, Instant)> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known().call
+    }
+
+    /// What is to be remembered of work that broke off; `before`: what was known before it began. What its calls did is not known, so it is looked at as after a
+    /// restart, and whose load balancer it may have made is not forgotten with the Service.
+    pub(super) fn broken_off(&self, before: Option<Applied>) -> Option<Applied> {
+        let applied = self.known().left.take().or(before)?;
+        Some(Applied {
+            look: true,
+            ..applied
+        })
     }
 }
 

@@ -336,16 +336,11 @@ impl Work {
         let Some((task, kept)) = self.ids.remove(&id) else {
             return;
         };
-        self.in_flight.remove(&task);
+        let under_way = self.in_flight.remove(&task);
         let finished = finished.unwrap_or_else(|| {
             error!(?task, "the work on a Service broke off: a bug");
             Finished {
-                // What it did is not known: it is looked at as after a restart, and not forgotten where the Service goes.
-                applied: kept.map(|applied| Applied {
-                    look: true,
-                    touched: true,
-                    ..applied
-                }),
+                applied: broken_off(under_way.as_deref(), kept),
                 outcome: Outcome::Retry,
                 throttle: None,
                 reports: Vec::new(),
@@ -405,14 +400,23 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // Whose job was broken off: what it did is not known.
+        let in_flight = std::mem::take(&mut self.in_flight);
         let broken = self.ids.drain().filter_map(|(_, (task, kept))| {
-            let touched = true;
-            Some((task, Applied { touched, ..kept? }))
+            let under_way = in_flight.get(&task).map(|under_way| &**under_way);
+            let applied = broken_off(under_way, kept)?;
+            Some((task, applied))
         });
         self.context
             .service_memory
             .keep(broken.chain(self.ledger.leave()));
+    }
+}
+
+/// What is to be remembered of a job that broke off.
+fn broken_off(under_way: Option<&UnderWay>, before: Option<Applied>) -> Option<Applied> {
+    match under_way {
+        Some(under_way) => under_way.broken_off(before),
+        None => before,
     }
 }
 

@@ -63,5 +63,8 @@ reasons! {
     VOLUME_LABELS_DROPPED "VolumeLabelsDropped" "Warning" "PersistentVolume" "The provider gave values that cannot be labels; the rest was set.";
     VOLUME_AFFINITY_NOT_SET "VolumeAffinityNotSet" "Warning" "PersistentVolume" "Labels were set; the volume was created with a node affinity that zone and region could not be added to.";
     VOLUME_WRITE_REFUSED "VolumeWriteRefused" "Warning" "PersistentVolume" "The API server refused the patch of the volume: missing rights or an admission webhook.";
+    CLOUD_SCOPE_CHANGED "CloudScopeChanged" "Warning" "Lease"
+        "The provider's credentials reach another account, project or region than before: nothing is made or deleted. The text has the command that accepts it.";
+    CLOUD_SCOPE_ACCEPTED "CloudScopeAccepted" "Normal" "Lease" "The cloud scope is the accepted one again: work goes on.";
     LEADER_ELECTION "LeaderElection" "Normal" "Lease" "A process began or ceased to lead.";
 }

@@ -1,11 +1,11 @@
 //! Routes to the Pods of Nodes.
 
+mod failing;
 mod tracked;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams};
-use provider_mock::{Fault, Instance, Route};
-use provider_sdk::FailureCode;
+use provider_mock::{Fault, FaultKind, Instance, Route};
 use serde_json::json;
 use testenv::objects::NodeBuilder;
 
@@ -15,7 +15,6 @@ use crate::side::{Side, Who};
 
 pub use tracked::{track, tracked};
 
-const CREATE: &str = "CreateRoutes";
 const LIST: &str = "ListRoutes";
 
 /// The Pod CIDR number so and so, inside of `--cluster-cidr`.
@@ -33,7 +32,7 @@ async fn joins(side: &Side, instance: Instance, cidrs: &[String]) {
     registers(side, &name, cidrs).await;
 }
 
-/// A Node registers and is initialised, and only then gets its Pod CIDRs: upstream makes the route of a Node that it does not know yet, by its name alone.
+/// A Node registers and is initialised, and only then gets its Pod CIDRs: else upstream makes its route before, by its name alone (▲R8).
 async fn registers(side: &Side, name: &str, cidrs: &[String]) {
     side.create_node(NodeBuilder::new(name).uninitialized())
         .await;
@@ -129,7 +128,8 @@ fn made(name: &'static str, what: &'static str, cidrs: fn() -> Vec<String>) -> S
 pub fn scenarios() -> Vec<Scenario> {
     let mut all = of_nodes();
     all.extend(of_others());
-    all.extend(failing());
+    all.extend(failing::failing());
+    all.push(not_known());
     all
 }
 
@@ -210,6 +210,47 @@ fn of_nodes() -> Vec<Scenario> {
     ]
 }
 
+/// Its instance cannot be found yet, and it has its Pod CIDR already.
+fn not_known() -> Scenario {
+    const WHY: &str = "a Node that is not known to be this provider's gets no route";
+    let what = "a Node with a Pod CIDR joins, and the cloud does not show its instance yet";
+    let mut scenario = Scenario::new(
+        "route-not-known",
+        what,
+        &["▲R8"],
+        async |side: Side, name| {
+            side.cloud().add_instance(instance(name)).unwrap();
+            let pending = Fault::new("LookupInstances", FaultKind::InstanceState).value("PENDING");
+            side.fault(pending.subject(name));
+            let node = NodeBuilder::new(name).uninitialized().pod_cidrs(&[&v4(25)]);
+            side.create_node(node).await;
+            if side.who() == Who::Go {
+                cloud_has(&side, &v4(25), true).await;
+            }
+            looks(&side, name, 26).await;
+            nothing()
+        },
+    );
+    for object in [
+        "route 10.244.25.0/24 ",
+        "node route-not-known status conditions 1 ",
+    ] {
+        scenario = scenario.only_there("▲R8", WHY, Who::Go, object);
+    }
+    // Upstream's condition comes before the kubelet's.
+    for (field, go, ours) in [
+        ("type", "NetworkUnavailable", Some("Ready")),
+        ("status", "False", Some("True")),
+        ("reason", "RouteCreated", Some("Testenv")),
+        ("message", "RouteController created a route", None),
+    ] {
+        let line = format!("node route-not-known status conditions 0 {field}");
+        scenario = scenario.differs("▲R8", WHY, &line, Some(go), ours);
+    }
+    let told = "event on route-not-known: Warning NodeNotInitialized: the cloud does not show this Node's instance yet [cloud-node-controller]";
+    scenario.only("▲N13", "an event tells why", Who::Ours, told)
+}
+
 /// Routes that no Node wants.
 fn of_others() -> Vec<Scenario> {
     vec![
@@ -276,54 +317,6 @@ fn of_others() -> Vec<Scenario> {
                     routes.iter().all(|route| route.name != planted)
                 })
                 .await;
-                nothing()
-            },
-        ),
-    ]
-}
-
-fn failing() -> Vec<Scenario> {
-    vec![
-        Scenario::new(
-            "route-fails",
-            "a route cannot be made at first",
-            &["B-R5", "▲R5", "B-R4"],
-            async |side: Side, name| {
-                side.fault(
-                    Fault::failure(CREATE, FailureCode::Precondition)
-                        .subject(v4(22))
-                        .times(1),
-                );
-                joins(&side, instance(name), &[v4(22)]).await;
-                cloud_has(&side, &v4(22), true).await;
-                routed(&side, name).await;
-                nothing()
-            },
-        ),
-        Scenario::new(
-            "route-half",
-            "of a Node's two routes one cannot be made",
-            &["B-R5", "B-R4"],
-            async |side: Side, name| {
-                side.fault(Fault::failure(CREATE, FailureCode::Precondition).subject(v6(23)));
-                joins(&side, instance(name), &[v4(23), v6(23)]).await;
-                unrouted(&side, name).await;
-                cloud_has(&side, &v4(23), true).await;
-                nothing()
-            },
-        ),
-        Scenario::new(
-            "route-taken",
-            "another owner's route leads a Node's Pod CIDR elsewhere",
-            &["B-R2", "B-R5", "B-R4"],
-            async |side: Side, name| {
-                let target = format!("{name}--target");
-                side.cloud().add_instance(instance(&target)).unwrap();
-                let theirs = Some("another-cluster".to_owned());
-                let route = planted(name, &v4(24), &target, theirs);
-                side.cloud().plant_route(route).unwrap();
-                joins(&side, instance(name), &[v4(24)]).await;
-                unrouted(&side, name).await;
                 nothing()
             },
         ),

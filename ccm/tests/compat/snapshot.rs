@@ -166,21 +166,19 @@ fn without_attempt(text: &str) -> &str {
     }
 }
 
-/// The event of a route that could not be made: without how long that took, and without the next try, which ours add.
+/// The event of a route that could not be made: without how long that took.
 fn without_times(text: &str) -> String {
     // An event series of client-go carries the text of its latest.
     let latest = text.trim_start_matches("(combined from similar events): ");
     if !latest.starts_with("Could not create route ") {
         return text.to_owned();
     }
-    let text = latest;
-    let text = text.rsplit_once("; next try in ").map_or(text, |it| it.0);
-    match text.split_once(" after ") {
+    match latest.split_once(" after ") {
         Some((before, after)) => {
             let why = after.split_once(": ").map_or(after, |(_took, why)| why);
             format!("{before} after <time>: {why}")
         }
-        None => text.to_owned(),
+        None => latest.to_owned(),
     }
 }
 

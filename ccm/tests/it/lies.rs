@@ -301,7 +301,9 @@ async fn evidence(world: &World, port: u16) -> Vec<String> {
             .is_some_and(|value| value != "0" && value != "0.0");
         let of_calls =
             line.starts_with("ccm_provider_rpc_total") && !line.contains("outcome=\"ok\"");
-        counts && (of_calls || line.starts_with("node_lifecycle_controller_void_passes_total"))
+        let void = line.starts_with("node_lifecycle_controller_void_passes_total");
+        let refused = line.starts_with("ccm_provider_cloud_scope_accepted") && !counts;
+        refused || counts && (of_calls || void)
     });
     lines.extend(wrong.map(str::to_owned));
     lines

@@ -34,6 +34,12 @@ pub(crate) struct State {
     pub(crate) failures: VecDeque<api::FailureCode>,
     /// The listing has no end.
     pub(crate) listing_fails: bool,
+    /// The listing is never answered.
+    pub(crate) listing_hangs: bool,
+    /// It takes so long.
+    pub(crate) listing_takes: Duration,
+    /// How often it was asked for.
+    pub(crate) listings: usize,
     /// Provider IDs of the listing.
     pub(crate) listed: Vec<String>,
     /// The first bytes of each InternalIP.
@@ -59,6 +65,9 @@ impl Cloud {
             instead: BTreeMap::new(),
             failures: VecDeque::new(),
             listing_fails: false,
+            listing_hangs: false,
+            listing_takes: Duration::ZERO,
+            listings: 0,
             listed: Vec::new(),
             network: "10.0".to_owned(),
             delay: Duration::from_millis(50),
@@ -247,6 +256,17 @@ impl InstanceService for Cloud {
         _request: Request<api::ListInstancesRequest>,
     ) -> Answer<Self::ListInstancesStream> {
         use api::list_instances_response::Part;
+        let (hangs, takes) = {
+            let mut state = self.state();
+            state.listings += 1;
+            (state.listing_hangs, state.listing_takes)
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        if !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
         let listed = self.state().listed.clone();
         let end = api::ListEnd {
             total: listed.len() as u64,

@@ -1,3 +1,4 @@
+use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::sync::watch;

@@ -226,6 +226,59 @@ async fn fault_lifecycle_provider_lists_nothing() {
     looping.goes(3 * PERIOD).await;
 }
 
+/// Fault: ListInstances is never answered, where it could veto a deletion | the Nodes that are to go wait for it until its deadline (5 min), and then go on the answers alone; a machine that is shut down meanwhile gets its taint as ever
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_the_listing_hangs() {
+    let looping = Looping::start(20).await;
+    looping.cloud.state().listing_hangs = true;
+    looping.down([3], api::InstanceState::Absent);
+    let listed = |this: &Looping| this.cloud.state().listings == 1;
+    looping.until("listed", listed).await;
+    let asked = Instant::now();
+    for number in 10..15 {
+        looping.down([number], api::InstanceState::Stopped);
+        let name = format!("n{number:04}");
+        let tainted = |this: &Looping| {
+            let spec = this.api.node(&name).and_then(|node| node.spec);
+            spec.is_some_and(|spec| spec.taints.is_some_and(|taints| !taints.is_empty()))
+        };
+        let took = looping.until("tainted", tainted).await;
+        assert!(took <= 4 * PERIOD, "{took:?}");
+    }
+    assert_eq!(looping.left(), 20);
+    looping.until("deleted", |this| this.left() == 19).await;
+    let waited = asked.elapsed();
+    assert!(
+        waited > Duration::from_secs(290) && waited < Duration::from_secs(320),
+        "{waited:?}"
+    );
+    assert_eq!(looping.cloud.state().listings, 1, "one at a time");
+}
+
+/// Fault: ListInstances is never answered by a provider that takes one call at a time | it is given up after 10 s, so that Nodes can be asked about again: the answers decide
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_the_listing_hangs_in_the_only_place() {
+    let one = |offered: &mut api::InstanceCapability| offered.max_in_flight = Some(1);
+    let (looping, _) = Looping::start_offering(20, one).await;
+    looping.cloud.state().listing_hangs = true;
+    looping.goes(Duration::from_secs(10) + 3 * PERIOD).await;
+}
+
+/// Fault: ListInstances is answered after a minute, and has the instance | the Nodes that are to go wait for it, and it vetoes
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_the_listing_is_late() {
+    let looping = Looping::start(20).await;
+    let late = Duration::from_mins(1);
+    looping.cloud.state().listing_takes = late;
+    looping.cloud.state().listed.push("mock://n0003".to_owned());
+    looping.down([3, 4], api::InstanceState::Absent);
+    let took = looping.until("deleted", |this| this.left() < 20).await;
+    assert!(took > late && took < late + 4 * PERIOD, "{took:?}");
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert!(looping.api.node(NODE).is_some(), "vetoed");
+    assert_eq!(looping.left(), 19);
+}
+
 /// Each write of the Node's life in turn goes wrong, so often: the taint, its removal, the deletion.
 async fn in_each_write(fault: Fault, times: usize) {
     for number in 1..=3 {

@@ -37,6 +37,7 @@ impl Drop for Published<'_> {
         if !self.session.uninitialized.is_cancelled() {
             self.session.over.cancel();
         }
+        self.keeper.with.metrics.scope(&self.keeper.name, None);
         self.keeper.with.status.send_modify(|status| {
             status.session = None;
             status.scope_accepted = false;
@@ -188,6 +189,7 @@ impl Keeper {
         let last = self.scope_seen();
         let (accepted, message) = self.judge(last.as_deref(), scope);
         tracing::info!(provider = %self.name, cloud_scope = scope, "initialised the provider");
+        self.with.metrics.scope(&self.name, Some(accepted));
         self.with.status.send_modify(|status| {
             status.session = Some(Arc::clone(session));
             status.scope_accepted = accepted;
@@ -274,6 +276,7 @@ impl Keeper {
             if accepted {
                 tracing::info!(provider = %self.name, cloud_scope = scope, "the cloud scope was accepted");
             }
+            self.with.metrics.scope(&self.name, Some(accepted));
             self.with.status.send_modify(|status: &mut ProviderStatus| {
                 status.scope_accepted = accepted;
                 status.message = message;

@@ -207,7 +207,7 @@ async fn r5_a_create_that_fails_is_told_and_tried_again() {
         "Warning FailedToCreateRoute",
         "Could not create route n0001-",
         " 10.8.1.0/24 for node n0001 after ",
-        "scripted by the mock (PreconditionMissing); next try in 10 s",
+        "scripted by the mock (PreconditionMissing) (PRECONDITION from CreateRoutes of provider mock, attempt 1, next try at 1970-01-12T13:46:50Z)",
     ] {
         assert!(events[0].contains(part), "{events:?}");
     }
@@ -216,6 +216,38 @@ async fn r5_a_create_that_fails_is_told_and_tried_again() {
         .await;
     assert!(took < Duration::from_secs(25), "{took:?}");
     assert!(world.routed(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r8_a_node_is_routed_as_soon_as_it_is_known_to_be_this_providers() {
+    let world = World::started(0, |_| {}).await;
+    for i in 0..3 {
+        world.cloud.add_instance(instance(i)).unwrap();
+        let mut joining = node(i);
+        joining.spec.get_or_insert_default().provider_id = None;
+        if i == 1 {
+            let whose = ("grpc-ccm.io/provider".to_owned(), "mock".to_owned());
+            joining.metadata.labels = Some([whose].into());
+        }
+        world.api.put(&joining);
+    }
+    let created = |i: usize| move |world: &World| world.condition(i) == "False RouteCreated";
+    world.until("by its label", created(1)).await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(world.routes(), [format!("{} {}", cidr(1), name(1))]);
+    assert_eq!(world.condition(0), "", "nothing is known of it yet");
+    let becomes = |i: usize, id: &str| {
+        world.api.edit(&name(i), |node| {
+            node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
+        });
+    };
+    becomes(2, "other://n0002");
+    becomes(0, "mock://n0000");
+    let took = world.until("by its ID", created(0)).await;
+    assert!(took < Duration::from_secs(11), "{took:?}");
+    sleep(Duration::from_mins(1)).await;
+    assert!(world.routed(2), "{:?}", world.routes());
+    assert_eq!(world.condition(2), "", "another cloud's");
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,12 +45,11 @@ impl Run<'_> {
             prefixes: &prefixes.service.annotation_prefixes,
         };
         let started = Instant::now();
-        self.under_way.begin(op, started);
+        self.under_way.begin(op, started, self.applied.as_ref());
         let answer = match self.ask(op, &sent).await {
             Ok(answer) => answer,
             Err(trouble) => Answer::failed(trouble),
         };
-        self.under_way.end();
         let took = started.elapsed();
         let Answer {
             new_handle,
@@ -62,6 +61,7 @@ impl Run<'_> {
             let me = self.me;
             self.applied().unsaved_handle = new_handle.map(|handle| (me.to_owned(), handle));
         }
+        self.under_way.end(self.applied.as_ref());
         for note in notes {
             self.tell(note);
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, sleep};
 
+use super::cloud::Fault;
 use super::{World, named};
 use crate::service::fixtures::{node, service};
 
@@ -169,6 +170,48 @@ async fn s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
     world.rest().await;
     assert_eq!(world.cloud.called("Delete"), 3, "{names:?}");
     assert_eq!(world.cloud.called("Ensure"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgotten() {
+    let mut world = World::new(1).await;
+    // The load balancer is made, and the answer never comes.
+    let late = [Fault::Late].into();
+    world.cloud.state().faults.insert("Ensure", late);
+    world.server.put(&service());
+    world
+        .until("it is made", |w| w.cloud.state().made == 1)
+        .await;
+    world.tasks.abort_all();
+    while world.tasks.join_next().await.is_some() {}
+    let known = world.memory.take();
+    let by: Vec<_> = known.iter().map(|(_, it)| it.by.as_deref()).collect();
+    assert_eq!(by, [Some("mock")], "and whose it is");
+    world.memory.keep(known.into_iter());
+    // Its Service vanishes, finalizer and all, before the next loop of this process looks.
+    world.server.remove("web");
+    world.start();
+    world
+        .until("it is gone", |w| w.cloud.state().balancers.is_empty())
+        .await;
+    assert_eq!(world.cloud.called("Delete"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s9_of_a_call_that_changes_nothing_nothing_is_remembered_when_the_loop_breaks_off() {
+    let mut world = World::new(1).await;
+    let mut known = service();
+    known.metadata.finalizers = Some(vec![crate::service::plan::FINALIZER.to_owned()]);
+    world
+        .cloud
+        .state()
+        .faults
+        .insert("Get", [Fault::Hangs].into());
+    world.server.put(&known);
+    world.until("asked", |w| w.cloud.called("Get") == 1).await;
+    world.tasks.abort_all();
+    while world.tasks.join_next().await.is_some() {}
+    assert!(world.memory.take().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -210,6 +210,8 @@ async fn n13_kubectl_describe_tells_that_the_provider_is_away() {
     let mut world = World::new(Fixture::default()).await;
     let ccm = world.ccm(&["--logging-format=json"]);
     world.leader().await;
+    world.join("early").await;
+    world.initialised("early").await;
     make(&world, "before").await;
     world
         .service_becomes("before", "has an address", |it| ingress(it).is_some())
@@ -237,21 +239,31 @@ async fn n13_kubectl_describe_tells_that_the_provider_is_away() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect();
-    let ensured = lines
-        .iter()
-        .find(|line| line["message"] == "ensured load balancer")
-        .unwrap_or_else(|| panic!("{log}"));
-    assert!(
-        ensured["took_ms"].is_u64() && ensured["timestamp"].is_string(),
-        "{ensured}"
-    );
-    for (field, value) in [
-        ("level", "INFO"),
-        ("service", "default/before"),
-        ("provider", "mock"),
-        ("rpc", "EnsureLoadBalancer"),
+    for (message, kind, name, rpc) in [
+        (
+            "ensured load balancer",
+            "service",
+            "default/before",
+            "EnsureLoadBalancer",
+        ),
+        ("Node initialised", "node", "early", "LookupInstances"),
     ] {
-        assert_eq!(ensured[field], value, "{ensured}");
+        let line = lines
+            .iter()
+            .find(|line| line["message"] == message)
+            .unwrap_or_else(|| panic!("{message}: {log}"));
+        assert!(
+            line["took_ms"].is_u64() && line["timestamp"].is_string(),
+            "{line}"
+        );
+        for (field, value) in [
+            ("level", "INFO"),
+            (kind, name),
+            ("provider", "mock"),
+            ("rpc", rpc),
+        ] {
+            assert_eq!(line[field], value, "{line}");
+        }
+        assert_eq!(line["attempt"], 1, "{line}");
     }
-    assert_eq!(ensured["attempt"], 1);
 }

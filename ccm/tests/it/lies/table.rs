@@ -63,7 +63,7 @@ lies! {
     wrong_boot_id: "wrong-boot-id", Calls("Probe", 4), ["rpc=\"Probe\",outcome=\"fault\""];
     empty_boot_id: "empty-boot-id", Calls("GetProviderInfo", 2), ["rpc=\"GetProviderInfo\",outcome=\"fault\""];
     boot_id_of_before: "boot-id-of-before", Restarted("LookupInstances", 8), [];
-    scope_changes: "scope-changes", Restarted("Initialize", 2), [];
+    scope_changes: "scope-changes", Restarted("Initialize", 2), ["Lease/cloud-controller-manager Warning CloudScopeChanged provider mock: the provider's credentials reach another cloud scope", "ccm_provider_cloud_scope_accepted{provider=\"mock\"} 0"];
     empty_scope: "empty-scope", Calls("Initialize", 2), ["rpc=\"Initialize\",outcome=\"fault\""];
     no_prefixes: "no-prefixes", Calls("GetProviderInfo", 2), ["rpc=\"GetProviderInfo\",outcome=\"fault\""];
     info_needs_the_cloud: "info-needs-the-cloud", Throttled("LookupInstances", 6), ["outcome=\"throttled\""];

@@ -42,7 +42,7 @@ fn b_r2_a_live_nodes_route_goes_as_a_blackhole_only_when_two_lists_say_so() {
 }
 
 #[test]
-fn b_r2_nodes_that_are_not_ours_to_route_are_left_alone() {
+fn b_r2_r8_nodes_that_are_not_ours_to_route_are_left_alone() {
     let routes = ["r1 10.8.1.0/24 >a", "r2 10.8.2.0/24 >a", "r3 10.8.2.0/24 !"];
     for owner in [Owner::Others, Owner::Unclaimed] {
         let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &routes);

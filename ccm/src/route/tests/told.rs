@@ -1,0 +1,78 @@
+//! What a user who describes a Node is told while its routes cannot be made.
+
+use super::*;
+
+fn told(world: &World, i: usize) -> Vec<String> {
+    let about = format!(" {}: ", name(i));
+    let mut events = world.events();
+    events.retain(|event| event.contains(&about));
+    events
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_r5_r9_a_cloud_that_is_down_is_told_on_each_node_that_waits_for_half_a_minute() {
+    for code in [
+        FailureCode::Unavailable,
+        FailureCode::Throttled,
+        FailureCode::Credentials,
+    ] {
+        let world = World::started(0, |_| {}).await;
+        world.fault(Fault::failure("CreateRoutes", code));
+        for i in 0..20 {
+            world.join(i);
+        }
+        sleep(Duration::from_secs(25)).await;
+        assert!(world.events().is_empty(), "{code:?} {:?}", world.events());
+        sleep(Duration::from_secs(30)).await;
+        for i in 0..20 {
+            let events = told(&world, i);
+            assert_eq!(events.len(), 1, "{code:?} {events:?}");
+            for part in [
+                "Warning FailedToCreateRoute",
+                "Could not create route ",
+                &format!(" {} for node {} after ", cidr(i), name(i)),
+                "scripted by the mock",
+                " from CreateRoutes of provider mock, attempt ",
+                ", next try at 1970-",
+            ] {
+                assert!(events[0].contains(part), "{part:?}: {events:?}");
+            }
+        }
+        world.cloud.clear_faults();
+        world
+            .until("made", |world| world.routed(20) && world.all_created(20))
+            .await;
+        let events = world.events();
+        sleep(Duration::from_mins(30)).await;
+        assert_eq!(world.events(), events, "{code:?}: nothing waits any more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r9_a_provider_that_goes_away_is_what_is_told_then() {
+    let world = World::started(0, |_| {}).await;
+    world.fault(Fault::failure("CreateRoutes", FailureCode::Unavailable).subject(cidr(1)));
+    for i in 0..3 {
+        world.join(i);
+    }
+    world
+        .until("it failed", |world| {
+            world.condition(1) == "True NoRouteCreated"
+        })
+        .await;
+    world.process.kill();
+    sleep(Duration::from_secs(50)).await;
+    let events = told(&world, 1);
+    let text = "Could not create route 10.8.1.0/24 for node n0001: provider mock cannot be asked: ";
+    assert!(
+        events.len() == 1 && events[0].contains(text),
+        "{:?}",
+        world.events()
+    );
+    // Whose routes are there is told nothing.
+    assert_eq!(world.events().len(), 1, "{:?}", world.events());
+    // A Node that is gone waits no more.
+    world.api.delete(&name(1));
+    sleep(Duration::from_mins(30)).await;
+    assert_eq!(told(&world, 1), events);
+}

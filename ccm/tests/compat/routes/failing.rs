@@ -1,0 +1,93 @@
+//! Routes that cannot be made, at first or at all.
+
+use provider_mock::Fault;
+use provider_sdk::FailureCode;
+
+use super::{cloud_has, joins, planted, routed, unrouted, v4, v6};
+use crate::nodes::instance;
+use crate::scenario::{Scenario, nothing};
+use crate::side::{Side, Who};
+
+const CREATE: &str = "CreateRoutes";
+
+pub fn failing() -> Vec<Scenario> {
+    vec![
+        Scenario::new(
+            "route-fails",
+            "a route cannot be made at first",
+            &["B-R5", "▲R5", "B-R4"],
+            async |side: Side, name| {
+                side.fault(
+                    Fault::failure(CREATE, FailureCode::Precondition)
+                        .subject(v4(22))
+                        .times(1),
+                );
+                joins(&side, instance(name), &[v4(22)]).await;
+                cloud_has(&side, &v4(22), true).await;
+                routed(&side, name).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-half",
+            "of a Node's two routes one cannot be made",
+            &["B-R5", "B-R4"],
+            async |side: Side, name| {
+                side.fault(Fault::failure(CREATE, FailureCode::Precondition).subject(v6(23)));
+                joins(&side, instance(name), &[v4(23), v6(23)]).await;
+                unrouted(&side, name).await;
+                cloud_has(&side, &v4(23), true).await;
+                nothing()
+            },
+        ),
+        Scenario::new(
+            "route-taken",
+            "another owner's route leads a Node's Pod CIDR elsewhere",
+            &["B-R2", "B-R5", "B-R4"],
+            async |side: Side, name| {
+                let target = format!("{name}--target");
+                side.cloud().add_instance(instance(&target)).unwrap();
+                let theirs = Some("another-cluster".to_owned());
+                let route = planted(name, &v4(24), &target, theirs);
+                side.cloud().plant_route(route).unwrap();
+                joins(&side, instance(name), &[v4(24)]).await;
+                unrouted(&side, name).await;
+                nothing()
+            },
+        ),
+            Scenario::new(
+            "route-cloud-stumbles",
+            "the cloud's API is down when a route is made",
+            &["B-R4", "▲R9"],
+            async |side: Side, name| {
+                side.fault(
+                    Fault::failure(CREATE, FailureCode::Unavailable)
+                        .subject(v4(27))
+                        .times(1),
+                );
+                joins(&side, instance(name), &[v4(27)]).await;
+                cloud_has(&side, &v4(27), true).await;
+                routed(&side, name).await;
+                nothing()
+            },
+        )
+        .only(
+            "▲R9",
+            "what passes by itself is no event",
+            Who::Go,
+            "event on route-cloud-stumbles: Warning FailedToCreateRoute: Could not create route <uid of route-cloud-stumbles> 10.244.27.0/24 for node route-cloud-stumbles after <time>: scripted by the mock (CloudUnavailable) [route_controller]",
+        ),
+        Scenario::new(
+            "route-cloud-down",
+            // Ours tells of it when half a minute has passed: that is waited for when both are compared.
+            "the cloud's API is down, and stays so",
+            &["B-R4", "B-R5"],
+            async |side: Side, name| {
+                side.fault(Fault::failure(CREATE, FailureCode::Unavailable).subject(v4(28)));
+                joins(&side, instance(name), &[v4(28)]).await;
+                unrouted(&side, name).await;
+                nothing()
+            },
+        ),
+    ]
+}
