@@ -189,6 +189,14 @@ impl<K> Store<K> {
         self.read().objects.get(key).cloned()
     }
 
+    /// The objects that are found by this, in the order of their keys; no scan.
+    pub(crate) fn found_by(&self, by: &str) -> Vec<Arc<K>> {
+        let state = self.read();
+        let keys = state.found_by.get(by).into_iter().flatten();
+        keys.filter_map(|key| state.objects.get(key).cloned())
+            .collect()
+    }
+
     /// All objects in the order of their keys.
     pub(crate) fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().cloned().collect()

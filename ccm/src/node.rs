@@ -6,6 +6,8 @@
 //! ```
 
 mod addresses;
+mod claims;
+mod hints;
 pub(crate) mod labels;
 pub(crate) mod lookup;
 mod metrics;
@@ -30,7 +32,7 @@ use crate::cluster::{Change, Key};
 use crate::provider::{Capability, Session};
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
-use crate::stuck::{self, Answered, Next, Waiting};
+use crate::stuck::{self, Answered, Away, Next, Waiting};
 use crate::writes::{EventType, node_reference, reason};
 
 pub(crate) use metrics::Metrics;
@@ -54,6 +56,7 @@ pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
     tokio::join!(
         worker.watch_nodes(),
         worker.follow_provider(),
+        worker.follow_hints(),
         worker.housekeep(),
         worker.dispatch(),
         worker.refresh(),
@@ -67,6 +70,7 @@ struct Worker {
     /// Names of Nodes with the taint.
     queue: Queue<String>,
     waiting: Mutex<Waiting<String>>,
+    claims: claims::Claims,
     /// The Nodes that a lookup is under way for, since when.
     asked: Mutex<BTreeMap<String, Instant>>,
     loners: lookup::Loners,
@@ -102,6 +106,7 @@ impl Worker {
         Self {
             queue,
             waiting: Mutex::default(),
+            claims: claims::Claims::default(),
             asked: Mutex::default(),
             loners: lookup::Loners::default(),
             writers: Semaphore::new(WRITERS),
@@ -137,6 +142,9 @@ impl Worker {
         match (&change.old, &change.new) {
             (_, Some(node)) => {
                 let name = name(node);
+                if !plan::gets_id(node) {
+                    self.claims.settled(name);
+                }
                 if !plan::is_uninitialized(node) {
                     self.waiting().gone(&name.to_owned());
                 }
@@ -148,6 +156,7 @@ impl Worker {
             }
             (Some(node), None) => {
                 let name = name(node).to_owned();
+                self.claims.settled(&name);
                 self.waiting().gone(&name);
                 self.queue.remove(&name);
             }
@@ -213,48 +222,54 @@ impl Worker {
     async fn housekeep(&self) {
         let mut ticks = tokio::time::interval(HOUSEKEEPING);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut away = Away::default();
         loop {
             tokio::select! {
                 biased;
                 () = self.context.stop.cancelled() => break,
                 _ = ticks.tick() => {}
             }
-            let (overdue, oldest) = {
-                let mut waiting = self.waiting();
-                let oldest = waiting.oldest((self.context.wall)());
-                let state = |name: &String, answered: Option<&Answered>| {
-                    let obstacle = self.obstacle(name).map(|obstacle| obstacle.text);
-                    obstacle.or_else(|| answered.map(|answered| answered.words.clone()))
-                };
-                let state = |name: &String, answered: Option<&Answered>| {
-                    state(name, answered).unwrap_or_default()
-                };
-                (waiting.overdue(Instant::now(), state), oldest)
-            };
+            let patience = away.patience(&self.context.status.borrow(), Instant::now());
+            self.tell_the_overdue(patience);
+            let oldest = self.waiting().oldest((self.context.wall)());
             self.metrics.oldest(&self.context.provider, oldest);
-            for (name, answered, attempts) in overdue {
-                let Some(node) = self.node(&name) else {
-                    continue;
-                };
-                let (reason, text) = match (self.obstacle(&name), answered) {
-                    (Some(obstacle), _) => (reason::NODE_NOT_INITIALIZED, obstacle.in_full()),
-                    (None, Some(answered)) => {
-                        let text = self.told(&name, &answered, attempts, false);
-                        (answered.reason, text)
-                    }
-                    (None, None) => {
-                        let provider = &self.context.provider;
-                        let text = format!(
-                            "provider {provider} has not been asked about this Node yet: it waits for its turn"
-                        );
-                        (reason::NODE_NOT_INITIALIZED, text)
-                    }
-                };
-                self.event(&node, EventType::Warning, reason, text);
-            }
+        }
+        // Until somebody leads again nobody may tell.
+        let patience = Away::last_patience(&self.context.status.borrow());
+        if let Some(patience) = patience {
+            self.tell_the_overdue(patience);
         }
         // Whoever leads next reports it.
         self.metrics.oldest(&self.context.provider, Duration::ZERO);
+    }
+
+    fn tell_the_overdue(&self, patience: Duration) {
+        let state = |name: &String, answered: Option<&Answered>| {
+            let obstacle = self.obstacle(name).map(|obstacle| obstacle.text);
+            let state = obstacle.or_else(|| answered.map(|answered| answered.words.clone()));
+            state.unwrap_or_default()
+        };
+        let overdue = self.waiting().overdue(Instant::now(), patience, state);
+        for (name, answered, attempts) in overdue {
+            let Some(node) = self.node(&name) else {
+                continue;
+            };
+            let (reason, text) = match (self.obstacle(&name), answered) {
+                (Some(obstacle), _) => (reason::NODE_NOT_INITIALIZED, obstacle.in_full()),
+                (None, Some(answered)) => {
+                    let text = self.told(&name, &answered, attempts, false);
+                    (answered.reason, text)
+                }
+                (None, None) => {
+                    let provider = &self.context.provider;
+                    let text = format!(
+                        "provider {provider} has not been asked about this Node yet: it waits for its turn"
+                    );
+                    (reason::NODE_NOT_INITIALIZED, text)
+                }
+            };
+            self.event(&node, EventType::Warning, reason, text);
+        }
     }
 
     /// Why nothing is tried for this Node now.
@@ -266,12 +281,10 @@ impl Worker {
         }
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *asked.get(name)?;
-        let wall = self.wall_time(since);
-        Some(stuck::Obstacle::unanswered(
-            provider,
-            "LookupInstances",
-            wall,
-        ))
+        let deadline = status.usable(Capability::Instances);
+        let deadline = deadline.map(|session| session.lookup_deadline());
+        let (rpc, since) = ("LookupInstances", self.wall_time(since));
+        Some(stuck::Obstacle::unanswered(provider, rpc, since, deadline))
     }
 
     /// What is told of the last attempt. `changes`: it is tried again as soon as the Node changes.

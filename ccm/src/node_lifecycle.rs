@@ -138,6 +138,8 @@ struct Lifecycle {
     void: Option<String>,
     /// When the brake was last told about.
     told: Option<Instant>,
+    /// Nodes that were told that they share their provider ID, when last; by UID.
+    told_shared: BTreeMap<String, Instant>,
 }
 
 impl Lifecycle {
@@ -157,6 +159,7 @@ impl Lifecycle {
             not_before: Instant::now(),
             void: None,
             told: None,
+            told_shared: BTreeMap::new(),
             metrics,
             context,
         }
@@ -305,6 +308,9 @@ impl Lifecycle {
             self.metrics.held(provider, pass.held.len());
         }
         self.void.clone_from(&pass.void);
+        if pass.void.is_none() {
+            self.tell_of_shared(&pass.shared);
+        }
         if !self.ledger.brake_holds() {
             self.told = None;
         }

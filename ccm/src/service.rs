@@ -97,6 +97,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
             }
         }
     }
+    work.say_last_words();
     // What is in flight may end; the jobs make no further call.
     work.recheck.abort_all();
     work.search.abort_all();
@@ -132,7 +133,7 @@ impl Metrics {
         };
         registry.register(
             "service_controller_loadbalancer_sync",
-            "Calls that ensure or update a load balancer",
+            "Updates of a load balancer's targets: upstream counts these alone, too",
             metrics.synced.clone(),
         );
         registry.register(

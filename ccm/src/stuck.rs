@@ -12,6 +12,8 @@ use crate::writes::EventType;
 
 /// After so long the object gets an event: well within the minute that is promised.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A provider that is away for so long is not just being restarted: nobody waits longer to be told, as the leader steps down within the minute.
+const AWAY: Duration = Duration::from_secs(10);
 /// So long until the same is said again; the API server forgets events after an hour.
 const AGAIN: Duration = Duration::from_mins(15);
 /// Bytes of a message: the API's limit for events.
@@ -123,11 +125,20 @@ impl Obstacle {
         Self { text, more }
     }
 
-    /// A call was made and is not answered yet.
-    pub(crate) fn unanswered(provider: &str, rpc: &str, since: Timestamp) -> Self {
+    /// A call was made and is not answered yet. `deadline`: of one call.
+    pub(crate) fn unanswered(
+        provider: &str,
+        rpc: &str,
+        since: Timestamp,
+        deadline: Option<Duration>,
+    ) -> Self {
+        let then = deadline.map_or(String::new(), |deadline| {
+            let seconds = deadline.as_secs();
+            format!("; a call is given up after {seconds} s, and then tried again")
+        });
         Self {
             text: format!("provider {provider} has not answered {rpc} yet"),
-            more: Some(format!("it was asked at {since:.0}")),
+            more: Some(format!("it was asked at {since:.0}{then}")),
         }
     }
 
@@ -137,6 +148,31 @@ impl Obstacle {
             Some(more) => format!("{}; {more}", self.text),
             None => self.text.clone(),
         }
+    }
+}
+
+/// Since when the provider cannot be asked.
+#[derive(Debug, Default)]
+pub(crate) struct Away(Option<Instant>);
+
+impl Away {
+    /// How long an object waits until it is told why.
+    pub(crate) fn patience(&mut self, status: &ProviderStatus, now: Instant) -> Duration {
+        if status.working().is_some() {
+            self.0 = None;
+            return PATIENCE;
+        }
+        let since = *self.0.get_or_insert(now);
+        if now.saturating_duration_since(since) < AWAY {
+            PATIENCE
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// The same where these are the last words of a leader, who steps down because of it or for other reasons. `None`: there is nothing to say.
+    pub(crate) fn last_patience(status: &ProviderStatus) -> Option<Duration> {
+        status.working().is_none().then_some(Duration::ZERO)
     }
 }
 
@@ -204,6 +240,11 @@ impl<K: Clone + Ord> Waiting<K> {
         self.entries.retain(|key, _| waits(key));
     }
 
+    /// All that wait.
+    pub(crate) fn keys(&self) -> Vec<K> {
+        self.entries.keys().cloned().collect()
+    }
+
     /// How often it was tried in vain.
     pub(crate) fn attempts(&self, key: &K) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.attempts)
@@ -239,18 +280,22 @@ impl<K: Clone + Ord> Waiting<K> {
         before
     }
 
-    /// Those about which somebody must be told now, because they have waited for long, or because what is in their way is another than what was told. `state` says what
+    /// Those about which somebody must be told now, because they have waited for longer than `patience`, or because what is in their way is another than what was told. `state` says what
     /// that is, without anything that is otherwise at each look; it is given what the last attempt brought. Each is counted as told.
     pub(crate) fn overdue(
         &mut self,
         now: Instant,
+        patience: Duration,
         state: impl Fn(&K, Option<&Answered>) -> String,
     ) -> Vec<(K, Option<Answered>, u32)> {
         let mut overdue = Vec::new();
         for (key, entry) in &mut self.entries {
-            let last = entry.told.as_ref().map_or(entry.since, |(when, _)| *when);
+            let (last, patience) = match &entry.told {
+                Some((when, _)) => (*when, PATIENCE),
+                None => (entry.since, patience),
+            };
             let ago = now.saturating_duration_since(last);
-            if ago < PATIENCE {
+            if ago < patience {
                 continue;
             }
             let state = state(key, entry.answered.as_ref());

@@ -12,6 +12,8 @@ use super::{Key, Store};
 
 pub(super) struct State<K> {
     pub(super) objects: BTreeMap<Key, Arc<K>>,
+    /// The keys of the objects that are found by this.
+    pub(super) found_by: BTreeMap<String, BTreeSet<Key>>,
     /// The keys that the list in progress has named so far. Objects go into the store page by page, so that a relist holds no second copy.
     listed: Option<BTreeSet<Key>>,
     pub(super) readers: Vec<Weak<Inbox<K>>>,
@@ -21,6 +23,7 @@ impl<K> Default for State<K> {
     fn default() -> Self {
         Self {
             objects: BTreeMap::new(),
+            found_by: BTreeMap::new(),
             listed: None,
             readers: Vec::new(),
         }
@@ -44,15 +47,28 @@ impl<K> State<K> {
             reader.is_some()
         });
     }
-
-    fn remove(&mut self, key: &Key) {
-        if let Some(old) = self.objects.remove(key) {
-            self.note(key, Some(&old));
-        }
-    }
 }
 
 impl<K: Resource + Prune + Clone> State<K> {
+    fn remove(&mut self, key: &Key) {
+        if let Some(old) = self.objects.remove(key) {
+            self.lose(key, &old);
+            self.note(key, Some(&old));
+        }
+    }
+
+    /// It is not found by that any more.
+    fn lose(&mut self, key: &Key, old: &K) {
+        if let Some(by) = old.found_by()
+            && let Some(keys) = self.found_by.get_mut(by)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.found_by.remove(by);
+            }
+        }
+    }
+
     fn upsert(&mut self, mut object: K) {
         let key = Key::of(&object);
         if let Some(old) = self.objects.get_mut(&key)
@@ -65,6 +81,15 @@ impl<K: Resource + Prune + Clone> State<K> {
         }
         let old = self.objects.get(&key).cloned();
         self.note(&key, old.as_ref());
+        if old.as_ref().and_then(|old| old.found_by()) != object.found_by() {
+            if let Some(old) = &old {
+                self.lose(&key, old);
+            }
+            if let Some(by) = object.found_by() {
+                let keys = self.found_by.entry(by.to_owned()).or_default();
+                keys.insert(key.clone());
+            }
+        }
         self.objects.insert(key, Arc::new(object));
     }
 

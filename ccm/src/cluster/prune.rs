@@ -15,6 +15,11 @@ const READ_CONDITIONS: [&str; 2] = ["Ready", "NetworkUnavailable"];
 pub(crate) trait Prune: PartialEq {
     /// Drops them.
     fn prune(&mut self);
+
+    /// What else than its key it is looked for by; a Node by its provider ID. `None`: by nothing.
+    fn found_by(&self) -> Option<&str> {
+        None
+    }
 }
 
 fn prune_meta(meta: &mut ObjectMeta) {
@@ -56,6 +61,10 @@ impl Prune for Node {
             node_info: status.node_info,
             ..Default::default()
         });
+    }
+    fn found_by(&self) -> Option<&str> {
+        let id = self.spec.as_ref()?.provider_id.as_deref()?;
+        (!id.is_empty()).then_some(id)
     }
 }
 

@@ -282,3 +282,38 @@ async fn a_watch_refused_for_its_version_lists_anew() {
         gone = changes.next() => assert_eq!(shown(&gone), ["a: 1/1 -> -"]),
     }
 }
+
+#[test]
+fn l6_nodes_are_found_by_their_provider_id_whatever_the_watch_brings() {
+    let named = |name: &str, version, id: &str| {
+        let mut node = node(name, name, version);
+        node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
+        node
+    };
+    let store = store([named("a", 1, "x"), named("b", 1, "x"), named("c", 1, "")]);
+    let found = |by: &str| -> Vec<String> {
+        let found = store.found_by(by);
+        found
+            .iter()
+            .map(|node| node.metadata.name.clone().unwrap())
+            .collect()
+    };
+    assert_eq!(found("x"), ["a", "b"]);
+    assert!(found("").is_empty() && found("y").is_empty());
+    store.apply(Event::Apply(named("a", 2, "y")));
+    // A heartbeat.
+    store.apply(Event::Apply(named("b", 2, "x")));
+    assert_eq!(
+        (found("x"), found("y")),
+        (vec!["b".into()], vec!["a".into()])
+    );
+    store.apply(Event::Delete(named("b", 3, "x")));
+    assert!(found("x").is_empty());
+    // What a relist does not name is gone.
+    store.apply(Event::Init);
+    store.apply(Event::InitApply(named("c", 4, "x")));
+    store.apply(Event::InitDone);
+    assert_eq!((found("x"), found("y")), (vec!["c".into()], vec![]));
+    store.apply(Event::Delete(named("c", 5, "x")));
+    assert!(store.read().found_by.is_empty(), "nothing is left behind");
+}

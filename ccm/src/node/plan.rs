@@ -94,6 +94,11 @@ pub(super) fn is_uninitialized(node: &Node) -> bool {
     taints(node).iter().any(|taint| taint.key == UNINITIALIZED)
 }
 
+/// Whether the Node gets the provider ID of the answer.
+pub(super) fn gets_id(node: &Node) -> bool {
+    is_uninitialized(node) && provider_id(node).is_none()
+}
+
 /// Whether a change of a Node is a reason to try at once what was put off: heartbeats and our own writes are not.
 pub(super) fn wakes(old: Option<&Node>, new: &Node) -> bool {
     is_uninitialized(new)

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::lookup::{self, Called, Lookup};
 use super::plan::{self, Known, NodePlan, Then};
-use super::{Asking, WRITERS, Worker, labels, name};
+use super::{Asking, WRITERS, Worker, claims, labels, name};
 use crate::provider::{Retry, Session, Trouble, TroubleCode};
 use crate::queue::{Outcome, Queue};
 use crate::stuck::Answered;
@@ -86,6 +86,7 @@ impl Worker {
                 return;
             }
         }
+        claims::refuse_what_is_given_twice(&mut found, (self.context.wall)());
         let writing = Writing::of(self, found.len());
         stream::iter(found)
             .for_each_concurrent(WRITERS, |lookup| async {
@@ -224,7 +225,10 @@ impl Worker {
         let writes = &self.context.writes;
         let mut node = Arc::clone(node);
         let mut managed = None;
+        // An answer with another Node's ID is none.
+        let mut refused = None;
         for _ in 0..ATTEMPTS {
+            let answer = refused.as_ref().unwrap_or(answer);
             let known = Known {
                 prefixes,
                 managed: managed.as_ref(),
@@ -242,6 +246,16 @@ impl Worker {
                         managed: managed.as_ref(),
                     },
                 );
+            }
+            let id = plan
+                .main
+                .as_ref()
+                .and_then(|main| main.provider_id.as_deref());
+            if let Some(id) = id
+                && let Err(trouble) = self.claim(&node, id)
+            {
+                refused = Some(Err(trouble));
+                continue;
             }
             let mut outcome = Ok(());
             if let Some(status) = &plan.status {
@@ -271,6 +285,11 @@ impl Worker {
             }
         }
         Err(WriteError::Conflict)
+    }
+
+    fn claim(&self, node: &Node, id: &str) -> Result<(), Trouble> {
+        let nodes = &self.context.cluster.nodes;
+        self.claims.claim(node, id, nodes, (self.context.wall)())
     }
 
     /// The same Node, from the API server. One that is another provider's by now is gone for us.

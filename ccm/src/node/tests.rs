@@ -336,3 +336,52 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
         "{events:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn l6_the_id_of_another_node_is_refused_told_and_asked_for_again() {
+    let bench = Bench::new();
+    let mut other = fresh("other");
+    let spec = other.spec.get_or_insert_default();
+    spec.taints = None;
+    spec.provider_id = Some("mock://i-1".to_owned());
+    bench.api.put(&other);
+    bench.api.put(&fresh("n"));
+    bench.settle(bench.stored("n"), Ok(instance())).await;
+    assert!(!bench.initialized("n") && bench.api.writes().is_empty());
+    let events = bench.events();
+    assert!(
+        events.len() == 1
+            && events[0].contains("NodeNotInitialized")
+            && events[0].contains("Node other's"),
+        "{events:?}"
+    );
+    assert_eq!(bench.worker.queue.len(), 1);
+    let right = api::Instance {
+        provider_id: Some("mock://i-2".to_owned()),
+        ..instance()
+    };
+    bench.settle(bench.stored("n"), Ok(right)).await;
+    assert!(bench.initialized("n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_node_that_joins_late_while_the_provider_is_away_is_told_before_nobody_leads() {
+    // Well before the leader steps down, and in its last moment.
+    for (joins, ends) in [(45, 55), (58, 60)] {
+        let bench = Bench::new();
+        let stop = bench.worker.context.stop.clone();
+        let watching = async { tokio::join!(bench.worker.watch_nodes(), bench.worker.housekeep()) };
+        let joining = async {
+            tokio::time::sleep(Duration::from_secs(joins)).await;
+            bench.api.put(&fresh("n"));
+            tokio::time::sleep(Duration::from_secs(ends - joins)).await;
+            stop.cancel();
+        };
+        tokio::join!(watching, joining);
+        let events = bench.events();
+        assert!(
+            events.len() == 1 && events[0].contains("cannot be asked"),
+            "{joins}: {events:?}"
+        );
+    }
+}

@@ -107,6 +107,17 @@ impl Lifecycle {
             tracing::info!(node = name, %provider, reason, "Node not deleted");
             return Fate::Spared;
         }
+        // Since the pass.
+        let holders = self
+            .context
+            .cluster
+            .nodes
+            .found_by(plan::provider_id(&fresh));
+        if holders.iter().any(|holder| plan::name(holder) != name) {
+            let reason = "another Node has its provider ID now";
+            tracing::info!(node = name, %provider, reason, "Node not deleted");
+            return Fate::Spared;
+        }
         if !may_delete() {
             return Fate::Spared;
         }
@@ -119,7 +130,7 @@ impl Lifecycle {
         );
         let failed = |error: &WriteError| {
             tracing::warn!(node = name, %provider, %error, "Node not deleted");
-            let message = format!("Node {name} was not deleted: {error}");
+            let message = format!("Failed deleting node {name}: {error}");
             writes.events.record(
                 &reference,
                 EventType::Warning,
@@ -141,6 +152,39 @@ impl Lifecycle {
                 failed(&error);
                 Fate::Unknown
             }
+        }
+    }
+
+    /// Nodes that are not deleted because they share their provider ID with others: each is told of the others, again and again.
+    pub(super) fn tell_of_shared(&mut self, shared: &[Arc<Node>]) {
+        let there: BTreeSet<&str> = shared.iter().map(|node| plan::uid(node)).collect();
+        self.told_shared
+            .retain(|uid, _| there.contains(uid.as_str()));
+        for node in shared {
+            let told = self.told_shared.get(plan::uid(node));
+            if told.is_some_and(|told| told.elapsed() < super::TOLD_AGAIN) {
+                continue;
+            }
+            self.told_shared
+                .insert(plan::uid(node).to_owned(), Instant::now());
+            let (name, id) = (plan::name(node), plan::provider_id(node));
+            let holders = self.context.cluster.nodes.found_by(id);
+            let others: Vec<&str> = holders
+                .iter()
+                .map(|holder| plan::name(holder))
+                .filter(|other| *other != name)
+                .take(TOLD_AT)
+                .collect();
+            let (provider, others) = (&self.context.provider, others.join(", "));
+            tracing::warn!(node = name, %provider, provider_id = id, others, "not deleted: other Nodes have the same provider ID");
+            self.context.writes.events.record(
+                &node_reference(node),
+                EventType::Warning,
+                reason::NODE_DELETION_HELD,
+                format!(
+                    "provider {provider} says that instance {id} is gone, but that is the provider ID of Node {others} too, so this Node is not deleted; delete by hand the one whose machine is gone"
+                ),
+            );
         }
     }
 

@@ -92,6 +92,8 @@ pub(super) struct Pass {
     pub(super) taint: Vec<Arc<Node>>,
     /// Due, and held back by the brake.
     pub(super) held: Vec<Arc<Node>>,
+    /// Due, and kept because another Node has the same provider ID: which of them is meant nobody knows.
+    pub(super) shared: Vec<Arc<Node>>,
     /// The brake began to hold in this pass.
     pub(super) engaged: bool,
     /// Why the pass counts for nothing, for people.
@@ -222,7 +224,7 @@ impl Ledger {
     }
 
     fn judge(&mut self, suspects: &[&Arc<Node>], found: &Findings<'_>, pass: &mut Pass) {
-        let due: Vec<(&Arc<Node>, Duration)> = suspects
+        let mut due: Vec<(&Arc<Node>, Duration)> = suspects
             .iter()
             .filter(|node| is_older(node, self.min_age, found.wall))
             .filter_map(|node| {
@@ -232,6 +234,16 @@ impl Ledger {
                 (told && absence.in_row >= ENOUGH && !absence.sent).then_some((*node, absence.held))
             })
             .collect();
+        if !due.is_empty() {
+            let shared = ids_of_several(found.nodes);
+            due.retain(|(node, _)| {
+                let alone = !shared.contains(provider_id(node));
+                if !alone {
+                    pass.shared.push(Arc::clone(node));
+                }
+                alone
+            });
+        }
         let held: Vec<Duration> = due.iter().map(|(_, held)| *held).collect();
         let sent = self
             .absences
@@ -362,6 +374,13 @@ fn void(found: &Findings<'_>, now_there: &BTreeMap<&str, &Arc<Node>>) -> Option<
     } else {
         Some("the provider recognises none of the Ready Nodes that it was asked about".to_owned())
     }
+}
+
+/// The provider IDs that several Nodes have.
+fn ids_of_several(nodes: &[Arc<Node>]) -> BTreeSet<&str> {
+    let mut once = BTreeSet::new();
+    let ids = nodes.iter().map(|node| provider_id(node));
+    ids.filter(|id| !once.insert(*id)).collect()
 }
 
 /// An answer that is about another Node's instance: then what the others are about is not known either. An ID that no other Node has may be another spelling.

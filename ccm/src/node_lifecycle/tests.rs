@@ -467,3 +467,34 @@ async fn m10_one_call_at_a_time_is_enough() {
     let took = looping.until("next", |this| this.left() == 38).await;
     assert!(took <= 4 * PERIOD, "{took:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn l6_who_shares_a_provider_id_is_told_and_stays() {
+    let looping = Looping::start(20).await;
+    looping.api.edit("n0004", |node| {
+        let spec = node.spec.get_or_insert_default();
+        spec.provider_id = Some("mock://n0003".to_owned());
+    });
+    looping.down([3], api::InstanceState::Absent);
+    // Whoever runs under the name of the other one does not report either.
+    looping
+        .cloud
+        .state()
+        .states
+        .insert("n0004".to_owned(), api::InstanceState::Absent);
+    looping.api.edit("n0004", |node| {
+        node.status.get_or_insert_default().conditions = None;
+    });
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(looping.left(), 20);
+    let events = looping.context.writes.events.recorded();
+    assert_eq!(events.len(), 2, "{events:?}");
+    for (event, other) in events.iter().zip(["Node n0004", "Node n0003"]) {
+        assert!(event.contains("NodeDeletionHeld"), "{event}");
+        assert!(event.contains("instance mock://n0003 is gone"), "{event}");
+        assert!(event.contains(other), "{event}");
+    }
+    // A person decides.
+    looping.api.delete("n0003");
+    looping.until("deleted", |this| this.left() == 18).await;
+}

@@ -33,8 +33,10 @@ pub(crate) const PROBE_PERIOD: Duration = Duration::from_secs(10);
 const PROBES_MISSED: u32 = 2;
 /// A provider that cannot be worked with is asked again after this, or when it goes away.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
-/// The same reason is logged again after this.
+/// The same reason is logged again after this, and then after twice as long each time.
 const SAID_AGAIN: Duration = Duration::from_secs(10);
+/// But after this at the latest.
+const LATEST_SAID_AGAIN: Duration = Duration::from_mins(10);
 const DIAL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What `maintain` works with.
@@ -136,7 +138,32 @@ struct Keeper {
     /// The cloud scope that the Lease was last seen to remember.
     scope: Mutex<Option<String>>,
     /// What was logged last, and when.
-    said: Mutex<Option<(String, Instant)>>,
+    said: Mutex<Option<Said>>,
+}
+
+struct Said {
+    why: String,
+    at: Instant,
+    /// Until it is said again.
+    gap: Duration,
+}
+
+/// What there is to remember where a reason is logged now; `None`: not now.
+fn says(said: Option<&Said>, why: &str, now: Instant) -> Option<Said> {
+    let gap = match said {
+        Some(said) if said.why == why => {
+            if now.saturating_duration_since(said.at) < said.gap {
+                return None;
+            }
+            (said.gap * 2).min(LATEST_SAID_AGAIN)
+        }
+        _ => SAID_AGAIN,
+    };
+    Some(Said {
+        why: why.to_owned(),
+        at: now,
+        gap,
+    })
 }
 
 impl Keeper {
@@ -205,6 +232,10 @@ impl Keeper {
             boot_id = limits::shown(&info.boot_id),
             "connected to the provider"
         );
+        if let Some(said) = &mut *self.said.lock().unwrap_or_else(PoisonError::into_inner) {
+            // The next loss is another one.
+            said.gap = SAID_AGAIN;
+        }
         self.with.status.send_modify(|status| {
             *status = ProviderStatus {
                 last_answer: Some(Instant::now()),
@@ -338,14 +369,11 @@ impl Keeper {
         self.say(why);
     }
 
-    /// Logs a reason when it is new, and again every 10 s.
+    /// Logs a reason when it is new, and again now and then.
     fn say(&self, why: &str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let again = said
-            .as_ref()
-            .is_none_or(|(text, at)| text != why || at.elapsed() >= SAID_AGAIN);
-        if again {
-            *said = Some((why.to_owned(), Instant::now()));
+        if let Some(says) = says(said.as_ref(), why, Instant::now()) {
+            *said = Some(says);
             tracing::warn!(provider = %self.name, reason = why, "no provider: the controllers pause");
         }
     }
@@ -369,5 +397,31 @@ pub(super) fn client(link: &Link) -> ProviderServiceClient<Link> {
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_stays_is_logged_less_and_less_often() {
+        let start = Instant::now();
+        let mut said: Option<Said> = None;
+        let mut logged = Vec::new();
+        for second in 0..3_600 {
+            let now = start + Duration::from_secs(second);
+            if let Some(says) = says(said.as_ref(), "nobody listens", now) {
+                said = Some(says);
+                logged.push(second);
+            }
+        }
+        assert_eq!(
+            logged,
+            [0, 10, 30, 70, 150, 310, 630, 1_230, 1_830, 2_430, 3_030]
+        );
+        let now = start + Duration::from_secs(3_100);
+        let other = says(said.as_ref(), "it hangs", now).map(|said| said.gap);
+        assert_eq!(other, Some(SAID_AGAIN), "another one at once");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::Instant;
@@ -101,6 +102,16 @@ impl Session {
             .and_then(|offered| offered.instances.as_ref()?.max_batch)
             .filter(|batch| *batch > 0)
             .map_or(DEFAULT_MAX_BATCH, |batch| batch as usize)
+    }
+
+    /// How long a lookup is waited for.
+    pub(crate) fn lookup_deadline(&self) -> Duration {
+        self.deadlines.lookup
+    }
+
+    /// How long a call about a load balancer is waited for.
+    pub(crate) fn load_balancer_deadline(&self) -> Duration {
+        self.deadlines.load_balancer
     }
 
     /// How many lookups of instances may run at once: its `max_in_flight`, with its default and our limit.

@@ -199,6 +199,12 @@ impl Ledger {
         self.entries.keys().cloned().collect()
     }
 
+    /// Whether the provider said `pending` last.
+    pub(super) fn is_pending(&self, task: &Task) -> bool {
+        let applied = self.entries.get(task);
+        applied.is_some_and(|applied| applied.pending)
+    }
+
     /// The provider is asked how this one is before anything else; says whether it is known.
     pub(super) fn look(&mut self, task: &Task) -> bool {
         match self.entries.get_mut(task) {

@@ -27,7 +27,7 @@ use crate::cluster::{Change, Key};
 use crate::provider::Session;
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::{Hint, LoopContext};
-use crate::stuck::Waiting;
+use crate::stuck::{Away, Waiting};
 use crate::writes::Writes;
 
 const BACKOFF: Backoff = Backoff {
@@ -40,6 +40,9 @@ const DEFAULT_IN_FLIGHT: usize = 8;
 const MOST_IN_FLIGHT: usize = 32;
 /// A Service whose targets are not known yet waits so long.
 const TARGETS_AGAIN: Duration = Duration::from_secs(1);
+
+/// Hints make at most one look at a Service in this time.
+const LOOK_GAP: Duration = Duration::from_secs(10);
 
 /// What a recheck found: the selectors that were asked about, those whose set is empty indeed.
 type Rechecked = (Vec<NodeSelector>, Result<Vec<NodeSelector>, kube::Error>);
@@ -59,10 +62,13 @@ pub(super) struct Work {
     in_flight: BTreeMap<Task, Arc<UnderWay>>,
     /// Who is not done, and what they were told.
     waiting: Waiting<Task>,
+    away: Away,
     /// Changed while it was worked on.
     dirty: BTreeSet<Task>,
     /// Hinted at while it was worked on.
     looked_for: BTreeSet<Task>,
+    /// When a hint last had, or will have, a Service looked at.
+    looks: BTreeMap<Task, Instant>,
     ledger: Ledger,
     session: Option<Arc<Session>>,
     /// Whether calls may be made now.
@@ -120,8 +126,10 @@ impl Work {
             ids: HashMap::new(),
             in_flight: BTreeMap::new(),
             waiting: Waiting::default(),
+            away: Away::default(),
             dirty: BTreeSet::new(),
             looked_for: BTreeSet::new(),
+            looks: BTreeMap::new(),
             ledger,
             session: None,
             open: false,
@@ -253,10 +261,30 @@ impl Work {
         for task in tasks {
             if self.in_flight.contains_key(&task) {
                 self.looked_for.insert(task);
-            } else if self.ledger.look(&task) {
-                self.queue.add(task);
+            } else {
+                self.look_for(task);
             }
         }
+    }
+
+    /// A hint: the Service is looked at, soon, but no retry comes earlier for it. The retry looks first: what failed is not tried in the rhythm of the hints.
+    fn look_for(&mut self, task: Task) {
+        if !self.ledger.look(&task) {
+            return;
+        }
+        // `pending` is no failure: that it is done now is what a hint is for.
+        if self.queue.due(&task).is_some() && !self.ledger.is_pending(&task) {
+            return;
+        }
+        let now = Instant::now();
+        self.looks.retain(|_, at| *at + LOOK_GAP > now);
+        let at = match self.looks.get(&task) {
+            Some(planned) if *planned > now => *planned,
+            Some(last) => *last + LOOK_GAP,
+            None => now,
+        };
+        self.looks.insert(task.clone(), at);
+        self.queue.add_at(task, at);
     }
 
     /// Begins to work on a task that the queue handed out.
@@ -359,9 +387,6 @@ impl Work {
             let now = self.context.cluster.services.get(key);
             again |= self.ledger.is_news(key, now.as_deref());
         }
-        if self.looked_for.remove(&task) {
-            again |= self.ledger.look(&task);
-        }
         let ignores = self
             .session
             .as_ref()
@@ -379,6 +404,9 @@ impl Work {
             }
             _ if !self.queue.holds(&task) => self.waiting.gone(&task),
             _ => {}
+        }
+        if self.looked_for.remove(&task) {
+            self.look_for(task.clone());
         }
         self.tried(&task);
     }

@@ -18,7 +18,7 @@ fn overdue(
     let state = |_: &&str, answered: Option<&Answered>| {
         answered.map_or_else(|| otherwise.to_owned(), |answered| answered.words.clone())
     };
-    let overdue = waiting.overdue(now, state).into_iter();
+    let overdue = waiting.overdue(now, PATIENCE, state).into_iter();
     overdue.map(|(key, ..)| key).collect()
 }
 
@@ -50,6 +50,29 @@ fn n13_who_waits_for_half_a_minute_is_told_why() {
     assert_eq!(overdue(&mut waiting, at(980), ""), ["a"]);
     waiting.keep(|_| false);
     assert_eq!(overdue(&mut waiting, at(9_999), ""), [""; 0]);
+}
+
+#[test]
+fn n13_while_the_provider_is_away_nobody_waits_to_be_told() {
+    let (start, away) = (Instant::now(), ProviderStatus::default());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mut since = Away::default();
+    assert_eq!(since.patience(&away, at(0)), PATIENCE);
+    assert_eq!(since.patience(&away, at(9)), PATIENCE);
+    let patience = since.patience(&away, at(10));
+    assert_eq!(patience, Duration::ZERO);
+    assert_eq!(Away::last_patience(&away), Some(Duration::ZERO));
+    let mut waiting = Waiting::default();
+    waiting.seen(&"a", None, None, at(10));
+    let told = |waiting: &mut Waiting<&'static str>, now, state: &str| {
+        let state = |_: &&str, _: Option<&Answered>| state.to_owned();
+        waiting.overdue(now, patience, state).len()
+    };
+    assert_eq!(told(&mut waiting, at(10), "away"), 1);
+    // Nobody is told twice.
+    assert_eq!(told(&mut waiting, at(15), "away"), 0);
+    assert_eq!(told(&mut waiting, at(15), "otherwise away"), 0);
+    assert_eq!(told(&mut waiting, at(41), "otherwise away"), 1);
 }
 
 #[test]

@@ -207,8 +207,13 @@ impl EventSink {
     }
 }
 
-/// At most `MESSAGE_BYTES`, at a character's boundary.
-fn cut(mut message: String) -> String {
+/// At most `MESSAGE_BYTES`, at a character's boundary, on one line and without what a terminal would obey: the words may be a provider's.
+fn cut(message: String) -> String {
+    let mut message = if message.contains(char::is_control) {
+        message.replace(char::is_control, " ")
+    } else {
+        message
+    };
     message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
     message
 }

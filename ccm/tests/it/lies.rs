@@ -160,6 +160,20 @@ async fn harmless(lie: &str, world: &World, before: &[Node], ccm: &mut Process) 
         let found = now.iter().any(|now| now.uid() == node.uid());
         assert!(found, "{lie}: {} was deleted", node.name_any());
     }
+    // An ID is for ever: with another one's, a Node goes with the other one's instance.
+    for node in &now {
+        let id = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.provider_id.as_deref());
+        let others = now
+            .iter()
+            .filter(|other| other.name_any() != node.name_any());
+        let of_another = others
+            .map(|other| format!("mock://zone-1/{}", other.name_any()))
+            .any(|other| id == Some(other.as_str()));
+        assert!(!of_another, "{lie}: {} has {id:?}", node.name_any());
+    }
     assert_eq!(
         ccm.exit_status(),
         None,

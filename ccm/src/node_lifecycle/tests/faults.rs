@@ -296,7 +296,10 @@ async fn in_each_write(fault: Fault, times: usize) {
         let wanted = ["PATCH n0003", "PATCH n0003", "DELETE n0003"];
         assert_eq!(looping.api.writes(), wanted, "write {number}, {fault:?}");
         let events = looping.context.writes.events.recorded();
-        let failed = events.iter().any(|it| it.contains("DeletingNodeFailed"));
+        let failed = events.iter().any(|it| {
+            // Upstream's words.
+            it.contains("DeletingNodeFailed") && it.contains(": Failed deleting node n")
+        });
         // What is sent again, or is somebody else's doing, is no failure.
         let told = number == 3
             && !matches!(fault, Fault::Refused(409))

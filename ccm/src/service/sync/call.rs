@@ -166,7 +166,6 @@ impl Run<'_> {
                     targets,
                     adopt_unmarked: self.tools.config.service.adopt_unmarked,
                 };
-                metrics.synced.inc();
                 let response = self.session.ensure_load_balancer(fence, request).await?;
                 answer::after_ensure(sent, response)
             }

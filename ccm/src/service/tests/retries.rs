@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::cloud::Fault;
 use super::{World, named};
+use crate::run::Hint;
 use crate::service::fixtures::{node, service};
 
 fn failure(code: api::FailureCode, message: &str) -> api::Failure {
@@ -239,4 +240,87 @@ async fn b_s9_n13_refused_credentials_are_told_at_once_on_one_service_and_later_
     sleep(Duration::from_mins(9)).await;
     assert!(world.cloud.called("Ensure") >= 40);
     assert_eq!(told(), 1 + 20, "the same Events");
+}
+
+/// One of everything, `times` times, so far apart.
+async fn storm(world: &World, times: u32, gap: Duration) {
+    // The loop listens by then.
+    sleep(Duration::from_millis(10)).await;
+    for _ in 0..times {
+        let hint = Hint::LoadBalancer {
+            namespace: "default".into(),
+            name: "web".into(),
+        };
+        for hint in [hint, Hint::Resync] {
+            world.running.hints.send(hint).unwrap();
+        }
+        sleep(gap).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_hints_bring_no_retry_forward() {
+    use api::ensure_load_balancer_response::Outcome;
+    for (code, after) in [
+        (api::FailureCode::Precondition, None),
+        (api::FailureCode::Conflict, Some(300)),
+        (api::FailureCode::Internal, None),
+        (api::FailureCode::Invalid, None),
+    ] {
+        let mut ensures = Vec::new();
+        for hints in [false, true] {
+            let world = World::new(1).await;
+            let failed = Outcome::Failed(api::Failure {
+                retry_after: after.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
+                ..failure(code, "no")
+            });
+            let failed = std::iter::repeat_n(failed, 1_000);
+            world.cloud.state().instead.extend(failed);
+            world.server.put(&service());
+            if hints {
+                storm(&world, 1_000, Duration::from_secs(1)).await;
+            } else {
+                sleep(Duration::from_secs(1_000)).await;
+            }
+            ensures.push(world.cloud.called("Ensure"));
+        }
+        // Retries are jittered; 1,000 hints more would be hundreds.
+        let (quiet, stormy) = (ensures[0], ensures[1]);
+        assert!(quiet >= 1 && stormy <= quiet + 1, "{code:?}: {ensures:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_storm_of_hints_makes_a_look_in_ten_seconds_and_the_last_one_counts() {
+    let world = made(1).await;
+    world.rest().await;
+    let gets = world.cloud.called("Get");
+    storm(&world, 600, Duration::from_millis(100)).await;
+    let looked = world.cloud.called("Get") - gets;
+    assert!((6..=8).contains(&looked), "{looked} Gets in a minute");
+    // What went wrong just before the last hint is seen.
+    let ensures = world.cloud.called("Ensure");
+    world.cloud.state().balancers.clear();
+    storm(&world, 1, Duration::from_secs(11)).await;
+    assert_eq!(world.cloud.called("Ensure"), ensures + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s18_a_hint_ends_the_wait_for_what_is_pending() {
+    use api::ensure_load_balancer_response::Outcome;
+    let world = World::new(1).await;
+    let seconds = 300;
+    world
+        .cloud
+        .state()
+        .instead
+        .push_back(Outcome::Pending(api::Pending {
+            retry_after: Some(prost_types::Duration { seconds, nanos: 0 }),
+            message: "being made".into(),
+        }));
+    world.server.put(&service());
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(world.address("web"), None);
+    storm(&world, 1, Duration::from_secs(11)).await;
+    assert!(world.address("web").is_some());
 }

@@ -97,6 +97,7 @@ async fn n13_a_service_tells_that_no_answer_comes() {
         &[
             "Warning LoadBalancerPending",
             "provider mock has not answered EnsureLoadBalancer yet; it was asked at ",
+            "; a call is given up after 300 s, and then tried again",
         ],
     );
     sleep(Duration::from_mins(5)).await;
@@ -159,6 +160,28 @@ async fn n13_a_service_tells_that_the_provider_is_away_or_may_not_be_used() {
             &[
                 "the cloud scope of provider mock is not the accepted one, so nothing is made, changed or deleted",
             ],
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_service_that_comes_late_while_the_provider_is_away_is_told_before_nobody_leads() {
+    // Well before the leader steps down, and in its last moment.
+    for (comes, ends) in [(45, 55), (58, 60)] {
+        let mut world = World::new(1).await;
+        world.provider.kill();
+        world
+            .running
+            .until("it is away", |status| status.working().is_none())
+            .await;
+        sleep(Duration::from_secs(comes)).await;
+        world.server.put(&service());
+        sleep(Duration::from_secs(ends - comes)).await;
+        world.stop.cancel();
+        world.tasks.join_next().await.unwrap().unwrap();
+        has(
+            &told(&world, "web"),
+            &["LoadBalancerPending", "provider mock cannot be asked: "],
         );
     }
 }

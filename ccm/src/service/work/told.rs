@@ -13,7 +13,7 @@ use crate::service::ledger::Task;
 use crate::service::notes::PENDING;
 use crate::service::plan::{asks, has_finalizer};
 use crate::service::sync::Report;
-use crate::stuck::{self, Answered, Next, Obstacle};
+use crate::stuck::{self, Answered, Away, Next, Obstacle};
 use crate::writes::{EventType, service_reference};
 
 /// How often it is looked at who waits for too long.
@@ -67,6 +67,21 @@ impl Work {
 
     /// ▲N13, of Services: tells about those that wait, also while there is no provider to ask.
     pub(in crate::service) fn housekeep(&mut self) {
+        let status = self.context.status.borrow();
+        let patience = self.away.patience(&status, Instant::now());
+        drop(status);
+        self.tell_the_overdue(patience);
+    }
+
+    /// Until somebody leads again nobody may tell.
+    pub(in crate::service) fn say_last_words(&mut self) {
+        let patience = Away::last_patience(&self.context.status.borrow());
+        if let Some(patience) = patience {
+            self.tell_the_overdue(patience);
+        }
+    }
+
+    fn tell_the_overdue(&mut self, patience: Duration) {
         let now = Instant::now();
         for task in self.queue.busy() {
             if let Some(service) = self.shown(&task) {
@@ -76,7 +91,7 @@ impl Work {
         }
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.keep(|task| self.queue.holds(task));
-        let overdue = waiting.overdue(now, |task, answered| {
+        let overdue = waiting.overdue(now, patience, |task, answered| {
             let obstacle = self.obstacle(task).map(|obstacle| obstacle.text);
             obstacle
                 .or_else(|| answered.map(|answered| answered.words.clone()))
@@ -129,7 +144,9 @@ impl Work {
         if let Some(under_way) = self.in_flight.get(task) {
             let (op, since) = under_way.call()?;
             let since = self.wall_time(since);
-            return Some(Obstacle::unanswered(provider, op.rpc(), since));
+            let deadline = self.session.as_ref();
+            let deadline = deadline.map(|session| session.load_balancer_deadline());
+            return Some(Obstacle::unanswered(provider, op.rpc(), since, deadline));
         }
         if let Some(until) = self.throttled {
             let next = Next::At(self.wall_time(until));

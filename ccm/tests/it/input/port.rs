@@ -137,7 +137,7 @@ async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_serv
     for name in [
         "node_controller_cloud_provider_taint_removal_delay_seconds_count 1",
         "node_controller_initial_node_sync_delay_seconds_count 1",
-        "service_controller_loadbalancer_sync_total 1",
+        "service_controller_loadbalancer_sync_total ",
         "service_controller_nodesync_error_total 0",
         "service_controller_nodesync_latency_seconds_count",
         "service_controller_update_loadbalancer_host_latency_seconds_count",

@@ -106,3 +106,40 @@ fn l6_the_last_look() {
     });
     assert!(look(&other).is_err());
 }
+
+#[test]
+fn l6_nodes_that_share_a_provider_id_are_never_due() {
+    let mut nodes = cluster(20, 3);
+    nodes[1] = edited(&nodes[1], |node| {
+        let spec = node.spec.get_or_insert_default();
+        spec.provider_id = Some("mock://down-000".to_owned());
+    });
+    let mut driver = Driver::new();
+    let mut pass = Pass::default();
+    for _ in 0..3 {
+        let next = driver.pass(&nodes, Absent);
+        assert!(next.held.is_empty(), "{next:?}");
+        pass.delete.extend(next.delete);
+        pass.shared = next.shared;
+    }
+    assert_eq!(names(&pass.delete), ["down-002"]);
+    assert_eq!(names(&pass.shared), ["down-000", "down-001"]);
+    // The one is gone: whether the other one's instance is, is known.
+    nodes.remove(0);
+    let pass = driver.pass(&nodes, Absent);
+    assert_eq!(names(&pass.delete), ["down-001"]);
+    assert!(pass.shared.is_empty());
+}
+
+#[test]
+fn l6_a_node_keeps_another_one_with_its_provider_id_though_it_is_ready() {
+    let mut nodes = cluster(20, 1);
+    nodes[1] = edited(&nodes[1], |node| {
+        node.spec.get_or_insert_default().provider_id = Some("mock://down-000".to_owned());
+    });
+    let mut driver = Driver::new();
+    for _ in 0..3 {
+        // The provider goes by the name.
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+}

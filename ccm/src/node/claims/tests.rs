@@ -1,0 +1,132 @@
+use k8s_openapi::api::core::v1::{NodeCondition, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+use crate::provider::TroubleCode;
+
+const NOW: i64 = 1_000_000;
+
+fn wall() -> Timestamp {
+    Timestamp::from_second(NOW).unwrap()
+}
+
+/// With the taint and without an ID; Ready, or not for so many seconds.
+fn fresh(name: &str, ready: bool, seconds: i64) -> Node {
+    let mut node = Node::default();
+    node.metadata.name = Some(name.to_owned());
+    node.spec.get_or_insert_default().taints = Some(vec![Taint {
+        key: "node.cloudprovider.kubernetes.io/uninitialized".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    }]);
+    let since = Timestamp::from_second(NOW - seconds).unwrap();
+    node.status.get_or_insert_default().conditions = Some(vec![NodeCondition {
+        type_: "Ready".to_owned(),
+        status: if ready { "True" } else { "Unknown" }.to_owned(),
+        last_transition_time: Some(Time(since)),
+        ..NodeCondition::default()
+    }]);
+    node
+}
+
+fn holder(name: &str, ready: bool, seconds: i64) -> Node {
+    let mut node = fresh(name, ready, seconds);
+    node.spec = None;
+    node.spec.get_or_insert_default().provider_id = Some("mock://i".to_owned());
+    node
+}
+
+fn may_have(node: &Node, there: &[Node]) -> Result<(), Trouble> {
+    let store = there.iter().cloned().collect();
+    Claims::default().claim(node, "mock://i", &store, wall())
+}
+
+#[test]
+fn l6_an_id_that_another_node_has_is_not_given_again() {
+    let node = fresh("twin", true, 5);
+    assert_eq!(may_have(&node, &[]), Ok(()));
+    let trouble = may_have(&node, &[holder("a", true, 9_999)]).unwrap_err();
+    assert_eq!(trouble.code, TroubleCode::Fault);
+    for words in ["\"mock://i\"", "Node a's", "5 min"] {
+        assert!(trouble.message.contains(words), "{}", trouble.message);
+    }
+    // Its own, as after a write whose answer was lost, or where the Node was made anew under its name.
+    assert_eq!(may_have(&node, &[holder("twin", true, 9_999)]), Ok(()));
+}
+
+#[test]
+fn l6_a_stale_node_does_not_block_the_machine_that_came_back_under_another_name() {
+    let node = fresh("renamed", true, 5);
+    for (ready, seconds, blocks) in [
+        (true, 9_999, true),
+        (false, 299, true),
+        (false, 300, false),
+        // A clock that is behind.
+        (false, -100, true),
+    ] {
+        let held = may_have(&node, &[holder("old", ready, seconds)]);
+        assert_eq!(held.is_err(), blocks, "{ready} {seconds}");
+    }
+    // Who never was Ready: by its age.
+    let mut silent = holder("old", false, 0);
+    silent.status = None;
+    assert!(may_have(&node, std::slice::from_ref(&silent)).is_err());
+    silent.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    assert_eq!(may_have(&node, &[silent]), Ok(()));
+    let mut going = holder("old", true, 9_999);
+    going.metadata.deletion_timestamp = Some(Time(wall()));
+    assert_eq!(may_have(&node, &[going.clone()]), Ok(()));
+    // One of several is enough.
+    assert!(may_have(&node, &[going, holder("other", true, 9_999)]).is_err());
+}
+
+#[test]
+fn l6_an_id_is_given_once_though_the_watch_is_behind() {
+    let (claims, store) = (Claims::default(), Store::default());
+    let claim = |name: &str, id: &str| claims.claim(&fresh(name, true, 5), id, &store, wall());
+    assert_eq!(claim("a", "1"), Ok(()));
+    assert_eq!(claim("a", "1"), Ok(()));
+    assert!(claim("b", "1").is_err());
+    // The provider corrects itself.
+    assert_eq!(claim("a", "2"), Ok(()));
+    assert_eq!(claim("b", "1"), Ok(()));
+    claims.settled("a");
+    assert_eq!(claim("c", "2"), Ok(()));
+    claims.settled("b");
+    claims.settled("c");
+    assert!(claims.claims().is_empty(), "nothing is left behind");
+}
+
+#[test]
+fn l6_an_id_that_one_call_gives_to_two_new_nodes_is_given_to_neither() {
+    let lookup = |node: Node, id: &str| Lookup {
+        node: Arc::new(node),
+        answer: Ok(api::Instance {
+            provider_id: Some(id.to_owned()),
+            ..api::Instance::default()
+        }),
+        whole: false,
+    };
+    let mut found = vec![
+        lookup(fresh("a", true, 5), "1"),
+        lookup(fresh("b", true, 5), "1"),
+        lookup(fresh("c", true, 5), "2"),
+        // Gets no ID: its own is looked for in the store.
+        lookup(holder("d", true, 5), "2"),
+        // The machine came back as c before it was ever initialised.
+        lookup(fresh("stale", false, 400), "2"),
+        lookup(fresh("e", true, 5), ""),
+        lookup(fresh("f", true, 5), ""),
+    ];
+    refuse_what_is_given_twice(&mut found, wall());
+    let refused: Vec<(&str, &str)> = found
+        .iter()
+        .filter_map(|lookup| {
+            let trouble = lookup.answer.as_ref().err()?;
+            Some((name(&lookup.node), trouble.message.as_str()))
+        })
+        .collect();
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    assert!(refused[0].0 == "a" && refused[0].1.contains("Node b's"));
+    assert!(refused[1].0 == "b" && refused[1].1.contains("Node a's"));
+}
