@@ -11,7 +11,7 @@ use crate::provider::ProviderStatus;
 use crate::writes::EventType;
 
 /// After so long the object gets an event: well within the minute that is promised.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A provider that is away for so long is not just being restarted: nobody waits longer to be told, as the leader steps down within the minute.
 const AWAY: Duration = Duration::from_secs(10);
 /// So long until the same is said again; the API server forgets events after an hour.

@@ -12,7 +12,7 @@ use super::ledger::{Failed, NodeName};
 use super::work::Work;
 use crate::cluster::Key;
 use crate::provider::Trouble;
-use crate::stuck::{self, Answered, Next, Obstacle};
+use crate::stuck::{self, Answered, Next, Obstacle, PATIENCE};
 use crate::writes::{EventType, node_reference, reason};
 
 /// How often it is looked at which routes are missing for too long.
@@ -75,7 +75,7 @@ impl Work {
         waiting.keep(|destination| self.ledger.is_failing(destination));
         let provider = &self.context.provider;
         let obstacle = Obstacle::of_provider(provider, &self.context.status.borrow());
-        let overdue = waiting.overdue(now, |_, answered| match (&obstacle, answered) {
+        let overdue = waiting.overdue(now, PATIENCE, |_, answered| match (&obstacle, answered) {
             (Some(obstacle), _) => obstacle.text.clone(),
             (None, Some(answered)) => answered.words.clone(),
             (None, None) => String::new(),
