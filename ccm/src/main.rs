@@ -85,9 +85,9 @@ fn probe(args: ProbeArgs) -> ExitCode {
 
 fn start_log((verbosity, format): (u16, LogFormat)) {
     let level = match verbosity {
-        // What kube's client logs by itself, several times a second while the API server is away, is in our own lines.
-        0..=3 => "info,kube_client=off",
-        4..=5 => "info,kube_client=off,ccm=debug",
+        // What kube's client and watcher log by themselves, several times a second while the API server is away, is in our own lines.
+        0..=3 => "info,kube_client=off,kube_runtime=off",
+        4..=5 => "info,kube_client=off,kube_runtime=off,ccm=debug",
         _ => "debug,ccm=trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
