@@ -51,6 +51,11 @@ fn bad_input_is_named_with_what_would_be_right() {
         &["--endpoint", "unix:///x/y", "--only", "nothing/*"],
         &["nothing/*", "--list"],
     );
+    // Nothing checked is not passed.
+    refused(
+        &["--endpoint", "unix:///x/y", "--skip", "*"],
+        &["leave no check", "--list"],
+    );
     refused(
         &["--endpoint", "unix:///x/y", "--soak", "soon"],
         &["--soak", "90s"],

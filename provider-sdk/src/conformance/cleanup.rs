@@ -36,15 +36,16 @@ pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
 }
 
 async fn remove(shared: &Arc<Shared>, things: Vec<(Key, Thing)>, until: Instant) -> Vec<String> {
+    let mut left = Vec::new();
+    // What was made is removed all the same, as far as the cloud lets it.
     if let Err(stop) = shared.hooks.heal().await {
-        return vec![format!(
+        left.push(format!(
             "the cloud was made to fail or to be slow, and is so still: {stop:?}"
-        )];
+        ));
     }
     if things.is_empty() {
-        return Vec::new();
+        return left;
     }
-    let mut left = Vec::new();
     if let Err(error) = shared.target.start().await {
         left.push(format!(
             "the provider cannot be started to clean up: {error}"

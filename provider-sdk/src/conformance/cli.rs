@@ -71,6 +71,9 @@ pub async fn main() -> ExitCode {
 
 async fn execute(args: Args) -> Result<u8, String> {
     let selection = Selection::new(&args.only, &args.skip)?;
+    if !checks().iter().any(|check| selection.takes(check.id)) {
+        return Err("--only and --skip leave no check; --list says which there are".into());
+    }
     if args.list {
         return list(&selection).map(|()| 0);
     }
@@ -96,6 +99,12 @@ async fn execute(args: Args) -> Result<u8, String> {
     .await
     .map_err(|error| error.to_string())?;
     print(&report.write(args.format)?)?;
+    if report.not_set_up() > 0 && !args.allow_skipped && !report.interrupted {
+        eprintln!(
+            "provider-conformance: {} checks were not shown, so the exit code is {FAILED}: give what they lack in suite.yaml, or --allow-skipped",
+            report.not_set_up()
+        );
+    }
     Ok(code(&report, args.allow_skipped))
 }
 
@@ -151,18 +160,24 @@ fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// Resolves at SIGINT or SIGTERM; a second one while the suite cleans up ends the process as usual.
+/// Resolves at SIGINT, SIGTERM, or SIGHUP (the terminal is gone); a second one while the suite cleans up ends the process as usual.
 fn signals() -> Result<impl Future<Output = ()>, String> {
     use tokio::signal::unix::{SignalKind, signal};
     let on = |kind| signal(kind).map_err(|error| format!("signals cannot be waited for: {error}"));
     let mut interrupt = on(SignalKind::interrupt())?;
     let mut terminate = on(SignalKind::terminate())?;
+    let mut hang_up = on(SignalKind::hangup())?;
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hang_up.recv() => {}
         }
-        eprintln!("\ninterrupted: what was made is removed; interrupt again to leave it");
+        // With the terminal standard error may be gone too.
+        let _ = writeln!(
+            std::io::stderr(),
+            "\ninterrupted: what was made is removed; interrupt again to leave it"
+        );
         tokio::spawn(async move {
             tokio::select! {
                 _ = interrupt.recv() => {}
