@@ -50,14 +50,19 @@ async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
     // In parallel, as many as the provider takes.
     world
         .cloud()
-        .set_latency(ENSURE, Duration::from_millis(300))
+        .set_latency(ENSURE, Duration::from_secs(4))
         .unwrap();
     for name in names() {
         world.create(balancer(&name)).await;
     }
+    let all_at_work = world
+        .cloud()
+        .wait_until(SOON, |cloud| cloud.in_flight(ENSURE) == 8)
+        .await;
+    assert!(all_at_work, "eight at a time");
+    world.cloud().set_latency(ENSURE, Duration::ZERO).unwrap();
     world.all_balance_to(0).await;
     assert_eq!(world.cloud().most_in_flight(ENSURE), 8);
-    world.cloud().set_latency(ENSURE, Duration::ZERO).unwrap();
     world.cloud().reset_calls();
 
     // Twenty joins over a few seconds.
