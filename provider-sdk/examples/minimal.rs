@@ -27,18 +27,14 @@ impl Provider for Machines {
 #[async_trait]
 impl Instances for Machines {
     async fn lookup(&self, _: &Call, node: &Node, _: &InstanceQuery) -> Result<Instance, Failure> {
-        let lines = tokio::fs::read_to_string(&self.file)
-            .await
-            .map_err(|error| Failure::unavailable(format!("cannot read {}: {error}", self.file)))?;
+        let read = tokio::fs::read_to_string(&self.file).await;
+        let lines = read.map_err(|e| Failure::unavailable(format!("{}: {e}", self.file)))?;
         // The provider ID says who it is, where the Node has one.
-        let known = match &node.provider_id {
-            Some(id) => id.strip_prefix("machines://").unwrap_or_default(),
-            None => &node.name,
-        };
+        let known = node.provider_id.as_deref().unwrap_or(&node.name);
         for line in lines.lines() {
             let fields: Vec<&str> = line.split(',').map(str::trim).collect();
             if let [name, address, machine, zone] = fields[..]
-                && name == known
+                && name == known.trim_start_matches("machines://")
             {
                 return Ok(Instance::present(format!("machines://{name}"))
                     .instance_type(machine)
@@ -46,16 +42,15 @@ impl Instances for Machines {
                     .address(NodeAddress::internal_ip(address)));
             }
         }
-        // A missing line does not prove that a machine is gone: the Node is left alone, never deleted.
+        // No line does not prove a machine gone: its Node is left alone, never deleted.
         Ok(Instance::unmanaged())
     }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), ServeError> {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .init();
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    log.init();
     let mut args = std::env::args().skip(1);
     let file = args.next().unwrap_or_else(|| "machines.csv".into());
     let endpoint = args.next().unwrap_or_else(|| DEFAULT_ENDPOINT.into());
