@@ -275,6 +275,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 ///
 /// ```no_run
 /// # use provider_sdk::*;
+/// # #[tokio::main]
 /// # async fn main() -> std::process::ExitCode {
 /// if let Some(code) = probe_command(DEFAULT_ENDPOINT).await {
 ///     return code;
