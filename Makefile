@@ -130,7 +130,7 @@ version-check: ## crates, images, chart and manifests are of one version (TAG=v1
 	@.ci/version check $(TAG)
 
 .PHONY: dist
-dist: ## all that a release consists of: images, SBOMs, binaries, chart, manifests, crates, checksums
+dist: ## all that a release consists of: images, binaries, chart, manifests, crates, checksums
 	@.ci/prerequisites cargo go cc
 	@.ci/dist
 
