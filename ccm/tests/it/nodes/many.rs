@@ -68,9 +68,10 @@ async fn b_n3_n11_three_hundred_nodes_cost_few_calls() {
     }
 
     // A round of the refresh asks about all of them in three calls, and writes nothing.
-    let before = (versions(&world).await, patches(&world).await);
     ccm.terminate();
     ccm.wait(SOON).await.unwrap();
+    // What the first one still had in flight is not the second one's.
+    let before = (versions(&world).await, patches(&world).await);
     world.cloud().reset_calls();
     let _ccm = world.ccm(&[
         "--controllers=cloud-node",
