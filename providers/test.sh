@@ -11,6 +11,9 @@ for name in "$@"; do
     java) (cd java && mvn --batch-mode --quiet surefire:test) ;;
     typescript) (cd typescript && npm test --silent) ;;
     python-first) ;; # Its tests are the suite's.
-    go) (cd go && GOWORK=off go vet ./sample && GOWORK=off go test ./sample) ;;
+    go)
+      packages="./sample example.invalid/providers/go/contract/probe"
+      (cd go && GOWORK=off go vet $packages && GOWORK=off go test $packages)
+      ;;
   esac
 done

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
+
+	"example.invalid/providers/go/contract/probe"
 )
 
 // Serving is where and how the contract is served.
@@ -47,7 +49,7 @@ func DefaultServing() Serving {
 // provider that runs already, for exec probes of the kubelet: `probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]`.
 func Main(cloudName string, options Options) int {
 	if len(os.Args) > 1 && os.Args[1] == "probe" {
-		return probe(os.Args[2:], os.Stdout, os.Stderr)
+		return probe.Run(os.Args[2:], DefaultServing().Endpoint, os.Stdout, os.Stderr)
 	}
 	flags := pflag.CommandLine
 	serving := DefaultServing()

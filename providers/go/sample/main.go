@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.invalid/providers/go/contract"
+	"example.invalid/providers/go/contract/probe"
 )
 
 // How long calls in flight may take after SIGTERM.
@@ -104,7 +105,7 @@ func panicked(method string, err *error) {
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "probe" {
-		os.Exit(Probe(os.Args[2:], os.Stdout, os.Stderr))
+		os.Exit(probe.Run(os.Args[2:], defaultEndpoint, os.Stdout, os.Stderr))
 	}
 	log.SetFlags(log.LstdFlags | log.Lmicroseconds)
 	state := flag.String("state", "", "the cloud: a state file (see providers/README.md); made where there is none")

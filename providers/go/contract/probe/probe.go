@@ -1,4 +1,9 @@
-package bridge
+// Package probe answers the argument `probe`: whether the provider on a socket answers. It is for the kubelet's exec probes, since its gRPC probe takes no Unix socket.
+//
+//	if len(os.Args) > 1 && os.Args[1] == "probe" {
+//		os.Exit(probe.Run(os.Args[2:], defaultEndpoint, os.Stdout, os.Stderr))
+//	}
+package probe
 
 import (
 	"context"
@@ -21,13 +26,12 @@ import (
 	"example.invalid/providers/go/contract"
 )
 
-// The argument `probe`: whether the provider on a socket answers. For the kubelet's exec probes, since its gRPC probe takes no Unix socket.
-
-// probe reads the arguments behind `probe`, asks, prints one line, and returns the exit code: 0 where the provider answers, else 1; 2 where the arguments are wrong.
-func probe(arguments []string, output, errorOutput io.Writer) int {
+// Run reads the arguments behind `probe`, asks, prints one line, and returns the exit code: 0 where the provider answers, else 1; 2 where the arguments are wrong. Without
+// --endpoint it asks at defaultEndpoint, which should be where the program serves unless told.
+func Run(arguments []string, defaultEndpoint string, output, errorOutput io.Writer) int {
 	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
 	flags.SetOutput(errorOutput)
-	endpoint := flags.String("endpoint", DefaultServing().Endpoint, "where it is served")
+	endpoint := flags.String("endpoint", defaultEndpoint, "where it is served")
 	timeout := flags.Duration("timeout", time.Second, "how long it may take")
 	ready := flags.Bool("ready", false, "it must be READY or DEGRADED, too")
 	if err := flags.Parse(arguments); err != nil {
@@ -43,7 +47,7 @@ func probe(arguments []string, output, errorOutput io.Writer) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
-	said, works, err := askHow(ctx, strings.TrimPrefix(*endpoint, "unix://"))
+	said, works, err := ask(ctx, strings.TrimPrefix(*endpoint, "unix://"))
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		fmt.Fprintf(errorOutput, "not %s: no answer from %s within %v: the provider hangs, or has too little CPU\n", wanted, *endpoint, *timeout)
@@ -59,8 +63,8 @@ func probe(arguments []string, output, errorOutput io.Writer) int {
 	return 1
 }
 
-// askHow is what the provider says, and whether controllers work with it then.
-func askHow(ctx context.Context, path string) (said string, works bool, err error) {
+// What the provider says, and whether controllers work with it then.
+func ask(ctx context.Context, path string) (said string, works bool, err error) {
 	var dialer net.Dialer
 	connection, err := dialer.DialContext(ctx, "unix", path)
 	switch {
