@@ -52,7 +52,6 @@ func Serve(ctx context.Context, p *Provider, endpoint string, peerUID int) error
 		// No HTTP/2 pings (CORE-1): neither for keepalive nor, with windows that are set, to measure bandwidth.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64}),
 		grpc.InitialWindowSize(1<<20),
-		grpc.ConnectionTimeout(10*time.Second),
 		grpc.InitialConnWindowSize(4<<20),
 		// What is not caught below, as in the RPCs that admit nobody: "unknown" to the controller, and the process lives.
 		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
