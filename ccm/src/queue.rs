@@ -30,6 +30,8 @@ pub(crate) struct Backoff {
 pub(crate) enum Outcome {
     /// It is done: failures are forgotten.
     Forget,
+    /// Nothing is done and nothing to be tried, until the key is added or hastened: failures are forgotten.
+    Idle,
     /// Again at this time; failures are left as they are.
     At(Instant),
     /// It failed: again after the key's backoff (with jitter).
@@ -80,6 +82,14 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
     /// Due at `at`, or earlier if it already is.
     pub(crate) fn add_at(&self, key: K, at: Instant) {
         if self.shared.lock().add_at(key, at) {
+            self.shared.recorder.added();
+        }
+        self.shared.changed.notify_waiters();
+    }
+
+    /// As `add_at`, but a key that is worked on is due again only where that does not end in `Forget`: its next try is brought forward.
+    pub(crate) fn hasten(&self, key: K, at: Instant) {
+        if self.shared.lock().hasten(key, at) {
             self.shared.recorder.added();
         }
         self.shared.changed.notify_waiters();

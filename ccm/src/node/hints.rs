@@ -55,7 +55,8 @@ impl Worker {
             looks.forget_old(now);
             for name in self.hinted_at(&hint) {
                 let at = looks.at(&name, now);
-                self.queue.add_at(name, at);
+                // One that a lookup is under way for may be initialised by it, and is not asked about twice then.
+                self.queue.hasten(name, at);
             }
         }
     }

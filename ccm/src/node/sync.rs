@@ -351,9 +351,13 @@ impl Worker {
                 tracing::info!(node = key, %provider, rpc = RPC, took_ms, attempt, "Node initialised");
                 (Outcome::Forget, None)
             }
-            Then::Done | Then::LeftAlone => {
+            Then::Done => {
                 self.waiting().gone(&key);
                 (Outcome::Forget, None)
+            }
+            Then::LeftAlone => {
+                self.waiting().gone(&key);
+                (Outcome::Idle, None)
             }
             Then::After(delay, why) => {
                 let report = Report {

@@ -110,7 +110,7 @@ impl Recorder {
 
     pub(super) fn worked(&self, time: Duration, outcome: Outcome) {
         self.work_duration.observe(time.as_secs_f64());
-        if outcome != Outcome::Forget {
+        if !matches!(outcome, Outcome::Forget | Outcome::Idle) {
             self.retries.inc();
         }
     }

@@ -29,6 +29,8 @@ enum Place {
         since: Instant,
         /// Added meanwhile, due then.
         again: Option<Instant>,
+        /// Where it is not done then: due at the latest then.
+        hastened: Option<Instant>,
         /// Removed meanwhile: the outcome is ignored.
         removed: bool,
     },
@@ -82,10 +84,21 @@ impl<K: Clone + Ord> State<K> {
             Place::Waits(_) => false,
             Place::Works { again, .. } => {
                 let first = again.is_none();
-                *again = Some(again.map_or(at, |before| before.min(at)));
+                *again = Some(earlier(*again, at));
                 first
             }
         }
+    }
+
+    /// Whether that made the key wait where it did not before.
+    pub(super) fn hasten(&mut self, key: K, at: Instant) -> bool {
+        if let Some(entry) = self.entries.get_mut(&key)
+            && let Place::Works { hastened, .. } = &mut entry.place
+        {
+            *hastened = Some(earlier(*hastened, at));
+            return false;
+        }
+        self.add_at(key, at)
     }
 
     /// When a batch of at most `max` is to be taken at the earliest, as far as known now; `None`: not before something changes.
@@ -113,6 +126,7 @@ impl<K: Clone + Ord> State<K> {
                 entry.place = Place::Works {
                     since: now,
                     again: None,
+                    hastened: None,
                     removed: false,
                 };
                 taken.push((key, at));
@@ -127,6 +141,7 @@ impl<K: Clone + Ord> State<K> {
         let Place::Works {
             since,
             again,
+            hastened,
             removed,
         } = entry.place
         else {
@@ -141,12 +156,16 @@ impl<K: Clone + Ord> State<K> {
                     entry.failures = 0;
                     None
                 }
-                Outcome::At(at) => Some(at),
+                Outcome::Idle => {
+                    entry.failures = 0;
+                    hastened
+                }
+                Outcome::At(at) => Some(earlier(hastened, at)),
                 Outcome::Retry | Outcome::RetryTransport => {
                     transport = outcome == Outcome::RetryTransport;
                     let delay = delay(self.backoff, entry.failures, &mut self.random);
                     entry.failures = entry.failures.saturating_add(1);
-                    Some(now + delay)
+                    Some(earlier(hastened, now + delay))
                 }
             }
         };
@@ -205,8 +224,14 @@ impl<K: Clone + Ord> State<K> {
                 self.due.remove(&(at, key.clone()));
                 self.entries.remove(key);
             }
-            Place::Works { again, removed, .. } => {
+            Place::Works {
+                again,
+                hastened,
+                removed,
+                ..
+            } => {
                 *again = None;
+                *hastened = None;
                 *removed = true;
             }
         }
@@ -260,6 +285,10 @@ impl<K: Clone + Ord> State<K> {
         }
         load
     }
+}
+
+fn earlier(known: Option<Instant>, at: Instant) -> Instant {
+    known.map_or(at, |known| known.min(at))
 }
 
 /// `base * 2^failures`, at most `max`, less up to a quarter.

@@ -133,6 +133,53 @@ async fn an_add_during_work_comes_before_the_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hastened_a_key_that_waits_is_due_earlier_and_one_that_is_not_held_is_added() {
+    let queue = queue();
+    let start = Instant::now();
+    queue.add_at(1, start + secs(9));
+    queue.hasten(1, start + secs(2));
+    queue.hasten(2, start + secs(3));
+    assert_eq!(queue.next_batch(1, NO_LINGER).await, [1]);
+    assert_eq!(Instant::now(), start + secs(2));
+    assert_eq!(queue.next_batch(1, NO_LINGER).await, [2]);
+    assert_eq!(Instant::now(), start + secs(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hastened_during_work_the_next_try_comes_earlier_and_there_is_none_after_success() {
+    let queue = queue();
+    let later = Instant::now() + secs(60);
+    for (key, (outcome, due)) in (0..).zip([
+        (Outcome::Forget, None),
+        (Outcome::Idle, Some(secs(2))),
+        (Outcome::At(later), Some(secs(2))),
+        (Outcome::At(Instant::now()), Some(secs(0))),
+        (Outcome::Retry, Some(secs(2))),
+        (Outcome::RetryTransport, Some(secs(2))),
+    ]) {
+        let start = Instant::now();
+        queue.add(key);
+        assert_eq!(now(&queue, 1).await, [key]);
+        queue.hasten(key, start + secs(3));
+        queue.hasten(key, start + secs(2));
+        queue.hasten(key, start + secs(4));
+        queue.done(&key, outcome);
+        assert_eq!(queue.due(&key), due.map(|due| start + due), "{outcome:?}");
+        queue.remove(&key);
+    }
+    // What was hastened during one try is not remembered in the next, nor of one that was removed.
+    queue.add(7);
+    assert_eq!(now(&queue, 1).await, [7]);
+    queue.hasten(7, Instant::now());
+    queue.done(&7, Outcome::Idle);
+    assert_eq!(now(&queue, 1).await, [7]);
+    queue.hasten(7, Instant::now());
+    queue.remove(&7);
+    queue.done(&7, Outcome::Idle);
+    assert!(!queue.holds(&7));
+}
+
+#[tokio::test(start_paused = true)]
 async fn m9_transport_backoffs_are_reset_and_only_those() {
     let queue = queue();
     for key in 1..=3 {
@@ -243,6 +290,7 @@ async fn b_m7_metrics_have_upstreams_names_and_one_series_per_name() {
 enum Step {
     Add(u32),
     AddIn(u32, u64),
+    Hasten(u32, u64),
     Take(usize),
     DropWaiter,
     Done(usize, u8),
@@ -256,9 +304,10 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0..12_u32).prop_map(Step::Add),
         3 => (0..12_u32, 0..400_u64).prop_map(|(key, secs)| Step::AddIn(key, secs)),
+        2 => (0..12_u32, 0..30_u64).prop_map(|(key, secs)| Step::Hasten(key, secs)),
         4 => (1..5_usize).prop_map(Step::Take),
         1 => Just(Step::DropWaiter),
-        4 => (0..12_usize, 0..4_u8).prop_map(|(key, how)| Step::Done(key, how)),
+        4 => (0..12_usize, 0..5_u8).prop_map(|(key, how)| Step::Done(key, how)),
         1 => Just(Step::Pause),
         1 => Just(Step::Resume),
         1 => Just(Step::Reset),
@@ -275,6 +324,8 @@ proptest! {
             let queue = queue();
             let mut wanted = BTreeMap::<u32, Instant>::new();
             let mut works = BTreeSet::<u32>::new();
+            // Counts only where the work ends without success.
+            let mut hastened = BTreeMap::<u32, Instant>::new();
             let mut paused = false;
             // Keys whose due time only the queue knows: jitter and resets make it earlier than the model's.
             let mut vague = BTreeSet::<u32>::new();
@@ -292,6 +343,12 @@ proptest! {
                     Step::AddIn(key, delay) => {
                         queue.add_at(key, start + secs(delay));
                         want(&mut wanted, key, start + secs(delay));
+                    }
+                    Step::Hasten(key, delay) => {
+                        let at = start + secs(delay);
+                        queue.hasten(key, at);
+                        let pending = if works.contains(&key) { &mut hastened } else { &mut wanted };
+                        want(pending, key, at);
                     }
                     Step::Take(max) => {
                         let batch = now(&queue, max).await;
@@ -326,11 +383,15 @@ proptest! {
                             0 => Outcome::Forget,
                             1 => Outcome::At(start + secs(20)),
                             2 => Outcome::Retry,
-                            _ => Outcome::RetryTransport,
+                            3 => Outcome::RetryTransport,
+                            _ => Outcome::Idle,
                         };
                         queue.done(&key, outcome);
+                        if let Some(at) = hastened.remove(&key) && outcome != Outcome::Forget {
+                            want(&mut wanted, key, at);
+                        }
                         match outcome {
-                            Outcome::Forget => {}
+                            Outcome::Forget | Outcome::Idle => {}
                             Outcome::At(at) => want(&mut wanted, key, at),
                             _ => {
                                 vague.insert(key);

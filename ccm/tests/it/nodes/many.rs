@@ -7,6 +7,7 @@ use kube::api::ListParams;
 use provider_mock::Fixture;
 use provider_mock::fixture::Place;
 use testenv::eventually;
+use tokio::time::Instant;
 
 use super::{patches, versions};
 use crate::world::{SOON, World, label, taints};
@@ -30,6 +31,7 @@ async fn b_n3_n11_three_hundred_nodes_cost_few_calls() {
         .set_latency("LookupInstances", Duration::from_millis(100))
         .unwrap();
 
+    let began = Instant::now();
     stream::iter(0..NODES)
         .for_each_concurrent(64, |number| {
             let world = &world;
@@ -46,9 +48,10 @@ async fn b_n3_n11_three_hundred_nodes_cost_few_calls() {
         count(&world, "LookupInstances"),
         count(&world, "LookupZones"),
     );
-    // How many batches there are depends on how long the machine takes to register the Nodes, and on the hints of the cloud that wake those that wait.
-    let most = NODES as u64 / 5;
-    assert!(instances <= most, "{instances} calls, more than {most}");
+    // A batch that is not full waits for 100 ms: how many there are depends on how long the machine takes to register the Nodes.
+    let batches = 5 + began.elapsed().as_millis() as u64 / 100;
+    let most = batches.min(NODES as u64 / 5);
+    assert!(instances <= most, "{instances} in the time of {batches}");
     assert!(zones <= instances, "{zones} {instances}");
 
     // B-N3: zones from the ZoneService.
@@ -65,10 +68,9 @@ async fn b_n3_n11_three_hundred_nodes_cost_few_calls() {
     }
 
     // A round of the refresh asks about all of them in three calls, and writes nothing.
+    let before = (versions(&world).await, patches(&world).await);
     ccm.terminate();
     ccm.wait(SOON).await.unwrap();
-    // What the first one still had in flight is not the second one's.
-    let before = (versions(&world).await, patches(&world).await);
     world.cloud().reset_calls();
     let _ccm = world.ccm(&[
         "--controllers=cloud-node",
