@@ -2,6 +2,7 @@
 
 mod apply;
 mod change;
+mod condition;
 mod prune;
 mod watch;
 
@@ -16,6 +17,7 @@ use crate::args::Controller;
 
 use apply::State;
 pub(crate) use change::{Change, Changes};
+pub(crate) use condition::{is_ready, ready_condition};
 pub(crate) use prune::Prune;
 
 /// Names an object: namespace (empty for cluster-scoped objects) and name.

@@ -25,6 +25,7 @@ use crate::args::BrakeConfig;
 use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode};
 use crate::providers::{NodeOwner, Ownership};
 use crate::run::{Hint, LoopContext};
+use crate::stuck::TOLD_AGAIN;
 
 use ask::{Answers, Asker};
 use brake::Brake;
@@ -40,8 +41,6 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 const LEAST_GAP: Duration = Duration::from_secs(1);
 /// The next pass where the cloud refuses the provider's credentials.
 const CREDENTIALS_AGAIN: Duration = Duration::from_mins(1);
-/// A brake that holds is told about again.
-const TOLD_AGAIN: Duration = Duration::from_mins(15);
 
 /// What outlives a loop in one process: what was deleted lately still counts when we lead again.
 #[derive(Default)]

@@ -15,7 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A provider that is away for so long is not just being restarted: nobody waits longer to be told, as the leader steps down within the minute.
 const AWAY: Duration = Duration::from_secs(10);
 /// So long until the same is said again; the API server forgets events after an hour.
-const AGAIN: Duration = Duration::from_mins(15);
+pub(crate) const TOLD_AGAIN: Duration = Duration::from_mins(15);
 /// Bytes of a message: the API's limit for events.
 const MESSAGE_BYTES: usize = 1_024;
 
@@ -299,7 +299,7 @@ impl<K: Clone + Ord> Waiting<K> {
                 continue;
             }
             let state = state(key, entry.answered.as_ref());
-            if ago < AGAIN && entry.told.as_ref().is_some_and(|(_, told)| *told == state) {
+            if ago < TOLD_AGAIN && entry.told.as_ref().is_some_and(|(_, told)| *told == state) {
                 continue;
             }
             entry.told = Some((now, state));

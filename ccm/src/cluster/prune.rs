@@ -5,11 +5,13 @@
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::condition::{NETWORK_UNAVAILABLE, READY};
+
 /// What `kubectl apply` notes on an object: the whole of it, a second time.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The Node conditions that somebody here reads.
-const READ_CONDITIONS: [&str; 2] = ["Ready", "NetworkUnavailable"];
+const READ_CONDITIONS: [&str; 2] = [READY, NETWORK_UNAVAILABLE];
 
 /// An object that knows which of its fields nobody reads.
 pub(crate) trait Prune: PartialEq {

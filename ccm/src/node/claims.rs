@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::lookup::Lookup;
 use super::{name, plan};
-use crate::cluster::Store;
+use crate::cluster::{Store, is_ready, ready_condition};
 use crate::provider::Trouble;
 
 /// A Node that has not been Ready for so long is no obstacle to another one with its instance: the machine came back under another name.
@@ -101,16 +101,10 @@ fn is_in_the_way(holder: &Node, wall: Timestamp) -> bool {
     if holder.metadata.deletion_timestamp.is_some() {
         return false;
     }
-    let status = holder.status.as_ref();
-    let conditions = status.and_then(|status| status.conditions.as_deref());
-    let ready = conditions
-        .unwrap_or_default()
-        .iter()
-        .find(|condition| condition.type_ == "Ready");
-    if ready.is_some_and(|ready| ready.status == "True") {
+    if is_ready(holder) {
         return true;
     }
-    let since = ready
+    let since = ready_condition(holder)
         .and_then(|ready| ready.last_transition_time.as_ref())
         .or(holder.metadata.creation_timestamp.as_ref());
     // Whoever does not say since when may have been Ready just now.

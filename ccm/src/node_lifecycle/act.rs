@@ -11,6 +11,7 @@ use super::listing::Heard;
 use super::{Lifecycle, plan};
 use crate::provider::Session;
 use crate::run::LoopContext;
+use crate::stuck::TOLD_AGAIN;
 use crate::writes::{EventType, NodePatch, WriteError, node_reference, reason};
 
 /// Writes to the API server that run at once.
@@ -162,7 +163,7 @@ impl Lifecycle {
             .retain(|uid, _| there.contains(uid.as_str()));
         for node in shared {
             let told = self.told_shared.get(plan::uid(node));
-            if told.is_some_and(|told| told.elapsed() < super::TOLD_AGAIN) {
+            if told.is_some_and(|told| told.elapsed() < TOLD_AGAIN) {
                 continue;
             }
             self.told_shared

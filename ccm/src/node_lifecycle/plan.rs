@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use tokio::time::Instant;
 
 use super::brake::Brake;
+use crate::cluster::is_ready;
 use crate::provider::Trouble;
 
 /// The taint of a Node whose machine is shut down (B-L3).
@@ -445,18 +446,6 @@ pub(super) fn without_shutdown_taint(node: &Node) -> Option<Vec<Taint>> {
         let others = taints(node).iter().filter(|taint| !is_shutdown(taint));
         others.cloned().collect()
     })
-}
-
-/// Whether the Ready condition is True; a Node without one is not ready.
-pub(super) fn is_ready(node: &Node) -> bool {
-    let conditions = node
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// `spec.providerID`; empty where there is none.

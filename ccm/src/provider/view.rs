@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::Trouble;
 use super::limits::{self, NAME_LIMIT};
+use crate::cluster::is_ready;
 
 pub(crate) use volumes::{is_asked_about, volume_view};
 
@@ -133,12 +134,7 @@ pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
             });
     }
     if projection.readiness {
-        let ready = status
-            .and_then(|status| status.conditions.as_deref())
-            .unwrap_or_default()
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        view.ready = Some(ready);
+        view.ready = Some(is_ready(node));
     }
     if projection.creation_time {
         view.creation_time = node.metadata.creation_timestamp.as_ref().map(timestamp);

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -12,10 +11,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::args::LeaderElectionConfig;
 use crate::lease::Elector;
 use crate::provider::ProviderStatus;
+use crate::stuck::TOLD_AGAIN;
 use crate::writes::{EventType, reason};
-
-/// What is so still is told again: the API server forgets events after an hour.
-const AGAIN: Duration = Duration::from_mins(15);
 
 /// What was last seen, and how to remember another.
 pub(super) struct Memory {
@@ -92,7 +89,7 @@ pub(super) async fn tell(
             } else {
                 let text = format!("provider {provider}: {why}");
                 let known = told.as_ref().filter(|(words, _)| *words == text);
-                let due = known.map_or_else(Instant::now, |(_, at)| *at + AGAIN);
+                let due = known.map_or_else(Instant::now, |(_, at)| *at + TOLD_AGAIN);
                 if due <= Instant::now() {
                     record(
                         EventType::Warning,
@@ -101,7 +98,7 @@ pub(super) async fn tell(
                     );
                     told = Some((text, Instant::now()));
                 }
-                again = told.as_ref().map(|(_, at)| *at + AGAIN);
+                again = told.as_ref().map(|(_, at)| *at + TOLD_AGAIN);
             }
         }
         let again = async {
@@ -122,6 +119,8 @@ pub(super) async fn tell(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser as _;
 
     use super::*;
