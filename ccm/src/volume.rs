@@ -42,9 +42,8 @@ const BACKOFF: Backoff = Backoff {
     max: Duration::from_mins(5),
 };
 
-/// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
-pub(crate) async fn run(context: LoopContext) {
-    let volumes = Store::default();
+/// The loop of one provider, which fills `volumes`. Returns after `context.stop`, when what is in flight is over.
+pub(crate) async fn run(context: LoopContext, volumes: Store<PersistentVolume>) {
     let (client, seed) = (context.watch_client.clone(), context.seed);
     let worker = Arc::new(Worker::new(context, volumes.clone()));
     tokio::select! {

@@ -55,6 +55,15 @@ impl<K> Store<K> {
         }
     }
 
+    /// For `/readyz`: whether the first list is complete, and why not.
+    pub(crate) fn ready(&self) -> Result<(), String> {
+        if self.is_synced() {
+            return Ok(());
+        }
+        let why = self.health().trouble;
+        Err(why.unwrap_or_else(|| "the first list is not complete yet".to_owned()))
+    }
+
     fn saw_event(&self) {
         let mut progress = self.progress();
         progress.last_event = Some(Instant::now());

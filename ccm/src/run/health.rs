@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-use crate::cluster::{Cluster, Store};
+use crate::cluster::Cluster;
 use crate::lease::Elector;
 use crate::provider::ProviderStatus;
 use crate::serve::{Health, Probe};
@@ -22,10 +22,10 @@ pub(super) fn checks(
         health.check(Probe::Health, "leaderElection", move || elector.health());
     }
     if let Some(nodes) = cluster.watched_nodes().cloned() {
-        health.check(Probe::Ready, "nodes", move || watched(&nodes));
+        health.check(Probe::Ready, "nodes", move || nodes.ready());
     }
     if let Some(services) = cluster.watched_services().cloned() {
-        health.check(Probe::Ready, "services", move || watched(&services));
+        health.check(Probe::Ready, "services", move || services.ready());
     }
     let status = status.clone();
     health.check(Probe::Ready, format!("provider-{provider}"), move || {
@@ -36,12 +36,4 @@ pub(super) fn checks(
             Err(status.complaint().to_owned())
         }
     });
-}
-
-fn watched<K>(store: &Store<K>) -> Result<(), String> {
-    if store.is_synced() {
-        return Ok(());
-    }
-    let why = store.health().trouble;
-    Err(why.unwrap_or_else(|| "the first list is not complete yet".to_owned()))
 }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{LoopContext, LoopMetrics, announce};
 use crate::args::{Controller, RouteConfig, Side};
+use crate::cluster::Store;
 use crate::lease::{Elector, Lost, Term};
 use crate::provider::ProviderStatus;
 use crate::{node, node_lifecycle, route, service, volume};
@@ -322,7 +323,11 @@ impl Loops {
                     node_lifecycle::run(context, loops.node_lifecycle).await;
                 }
                 Controller::ServiceLb => service::run(context, loops.service).await,
-                Controller::VolumeLabel => volume::run(context).await,
+                Controller::VolumeLabel => {
+                    let volumes = Store::default();
+                    let _awaited = loops.awaits("persistentvolumes", &volumes);
+                    volume::run(context, volumes).await;
+                }
                 Controller::NodeRoute => route::run(context, loops.route).await,
             }
         });

@@ -6,6 +6,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::args::Controller;
+use crate::cluster::Store;
 use crate::serve::{Health, Probe};
 use crate::writes::EventMetrics;
 use crate::{kube_client, lease, provider, serve};
@@ -59,6 +60,33 @@ impl LoopMetrics {
         } else {
             self.health.no_check(Probe::Health, controller.name());
         }
+    }
+
+    /// `/readyz` waits for the first list of what one loop alone watches, for as long as the loop runs.
+    pub(super) fn awaits<K: Send + Sync + 'static>(
+        &self,
+        objects: &'static str,
+        store: &Store<K>,
+    ) -> Awaited {
+        let store = store.clone();
+        self.health
+            .check(Probe::Ready, objects, move || store.ready());
+        Awaited {
+            health: self.health.clone(),
+            objects,
+        }
+    }
+}
+
+/// A check of `/readyz` that goes with the loop it is of.
+pub(super) struct Awaited {
+    health: Health,
+    objects: &'static str,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.health.no_check(Probe::Ready, self.objects);
     }
 }
 

@@ -7,9 +7,36 @@ use testenv::Options;
 
 use super::*;
 use crate::api_server::rights::{asked, granted};
+use crate::input::get;
 use crate::proxy::{Proxy, Rule};
+use crate::world::free_port;
 
 const ON: &str = "--controllers=*,persistent-volume-label-controller";
+
+#[tokio::test]
+async fn b_m4_b_v1_a_leader_that_labels_volumes_is_ready_when_it_has_seen_them() {
+    let mut world = World::new(disks()).await;
+    let port = free_port();
+    let port_flag = format!("--secure-port={port}");
+    // The right to see them is granted with the component `volumes`, which is not there yet.
+    let ccm = world.ccm(&[ON, &port_flag, "--bind-address=127.0.0.1"]);
+    let readyz = async |wanted: u16, says: &str| {
+        eventually(says, SOON, async || {
+            match get(port, "/readyz?verbose", None).await {
+                (status, text) if status == wanted && text.contains(says) => Ok(text),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+    };
+    world.led_by(&ccm).await;
+    let text = readyz(500, "[-]persistentvolumes failed: ").await;
+    assert!(text.contains("forbidden"), "{text}");
+    assert!(text.contains("[+]nodes ok"), "{text}");
+
+    world.grant_volumes();
+    readyz(200, "[+]persistentvolumes ok").await;
+}
 
 /// The rights of the component `volumes` are asked for by the controller alone, all of them, and no other.
 #[tokio::test]
