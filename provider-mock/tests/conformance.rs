@@ -14,13 +14,14 @@ const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
 /// The cloud: enough instances for every check, and what volumes and clusters need.
 const CLOUD: &str = "
 instance_templates:
-- {count: 12, name: node-%d, id: i-node-%d, type: mock.small, zones: [zone-a, zone-b], region: region-1, internal_pools: [10.1.0.0/16]}
+- {count: 12, name: node-%d, id: i-node-%d, type: mock.small, zones: [zone-a, zone-b], region: region-1, internal_pools: [10.1.0.0/16], labels: {mock.example/number: '%d'}}
 clusters: {kubernetes: 203.0.113.10}
 volumes:
   disk-1: {topology.kubernetes.io/zone: zone-a, topology.kubernetes.io/region: region-1}
 capabilities:
   volumes: {source_types: [csi/disk.mock.grpc-ccm.io]}
   load_balancers: {max_targets: 5100}
+  routes: {tracks_node_addresses: true}
 addressing: {ip_mode: vip}
 provisioning: {load_balancer: 30ms}
 ";
@@ -40,6 +41,14 @@ capabilities:
     features: [dual-stack]
 addressing: {mode: hostname}
 provisioning: {deletion: 500ms}
+";
+
+/// Load balancers that nobody can look at but by Get.
+const BLIND: &str = "
+instance_templates:
+- {count: 4, name: node-%d, id: i-node-%d, zones: [zone-a, zone-b]}
+capabilities:
+  load_balancers: {listing: false, in_sync: false}
 ";
 
 /// What cannot be shown of a cloud that offers everything, and is shown of the narrow one.
@@ -249,4 +258,46 @@ async fn what_is_interrupted_is_cleaned_up() {
     assert_eq!(report.left, Vec::<String>::new());
     let text = std::fs::read_to_string(&state).unwrap();
     assert!(!text.contains("conformance-"), "{text}");
+}
+
+/// Who does not offer what a rule is seen by, and is not told how to count writes, has not shown the rule.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_can_look_at_is_skipped_and_not_passed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config();
+    config.hooks.remove(&Hook::CloudWrites);
+    let listing = "Capabilities.load_balancers.listing";
+    let in_sync = "Capabilities.load_balancers.in_sync";
+    let writes = "no hook `cloud-writes`";
+    let expected = [
+        (
+            "core/overlapping-ensures-make-one",
+            listing,
+            Lack::Capability,
+        ),
+        ("load-balancers/at-once-ensure-same", listing, Lack::Setup),
+        ("load-balancers/ensure-twice", writes, Lack::Setup),
+        (
+            "load-balancers/update-targets-only",
+            in_sync,
+            Lack::Capability,
+        ),
+        ("load-balancers/ensure-ready", listing, Lack::Capability),
+    ];
+    let only: Vec<_> = expected.iter().map(|(id, ..)| (*id).to_owned()).collect();
+    let options = Options {
+        provider: mock(directory.path(), BLIND),
+        config,
+        selection: Selection::new(&only, &[]).unwrap(),
+        soak: Duration::ZERO,
+    };
+    let report = run(options, std::future::pending(), |_| {}).await.unwrap();
+    for (id, reason, lack) in expected {
+        let entry = report.entries.iter().find(|entry| entry.id == id).unwrap();
+        let Outcome::Skipped(skipped) = &entry.outcome else {
+            panic!("{id}: {:?}", entry.outcome);
+        };
+        assert!(skipped.reason.contains(reason), "{id}: {}", skipped.reason);
+        assert_eq!(skipped.lack, lack, "{id}");
+    }
 }

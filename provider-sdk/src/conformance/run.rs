@@ -1,7 +1,7 @@
 //! What a check has in hand.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
@@ -9,12 +9,15 @@ use pb::InstanceFacet;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::check::{Need, Skipped, Stop, Verdict};
+use super::check::{Lack, Need, Skipped, Stop, Verdict};
 use super::config::{Config, KnownInstance};
 use super::hooks::{Hook, Hooks};
 use super::ledger::{Ledger, Thing};
 use super::session::Session;
 use super::target::Target;
+
+/// Of a check that could not look at everything.
+const REST: &str = "what can be seen without that holds";
 
 /// All checks of one run of the suite share this.
 #[derive(Debug)]
@@ -35,12 +38,18 @@ pub(crate) struct Shared {
 pub(crate) struct Run {
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: u64,
+    /// What the check could not look at, and went on.
+    unseen: Mutex<Vec<Skipped>>,
 }
 
 impl Run {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
-        Self { shared, number }
+        Self {
+            shared,
+            number,
+            unseen: Mutex::default(),
+        }
     }
 
     pub(crate) fn target(&self) -> &Target {
@@ -62,6 +71,33 @@ impl Run {
 
     pub(crate) fn soak(&self) -> Duration {
         self.shared.soak
+    }
+
+    /// A part of what the check shows cannot be looked at here. The check goes on, for what else it finds; where it finds nothing it is skipped, not passed.
+    pub(crate) fn unseen(&self, why: Stop) {
+        if let Stop::Skipped(why) = why {
+            let mut unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+            if !unseen.iter().any(|known| known.reason == why.reason) {
+                unseen.push(why);
+            }
+        }
+    }
+
+    /// How a check ends that found nothing wrong: passed, where it could look at everything.
+    pub(crate) fn passed(&self) -> Verdict {
+        let unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+        if unseen.is_empty() {
+            return Ok(());
+        }
+        let reasons: Vec<_> = unseen.iter().map(|one| one.reason.as_str()).collect();
+        let reason = format!("{}; {REST}", reasons.join("; "));
+        // What only the suite was not told how outweighs what the provider does not offer: somebody can help that.
+        let setup = unseen.iter().any(|one| one.lack == Lack::Setup);
+        Err(if setup {
+            Stop::not_set_up(reason)
+        } else {
+            Stop::not_offered(reason)
+        })
     }
 
     /// Runs a hook; skips the check where there is none.
@@ -359,6 +395,16 @@ impl Run {
             cidr: cidr.to_owned(),
         });
         Ok(())
+    }
+
+    /// Notes what lacks of this, so that the check is not passed without it; whether all of it is there.
+    pub(crate) fn sees(&self, needs: &[Need]) -> bool {
+        let lack = self.lack(needs);
+        let sees = lack.is_none();
+        if let Some(lack) = lack {
+            self.unseen(Stop::Skipped(lack));
+        }
+        sees
     }
 
     /// What lacks of what a check needs.

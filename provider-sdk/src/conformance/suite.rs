@@ -213,7 +213,7 @@ async fn one(shared: &Arc<Shared>, check: &Check) -> Entry {
         let alive = alive(&run).await;
         let verdict = match verdict {
             Err(Stop::Warned(_)) if alive.is_err() => alive,
-            verdict => verdict.and(alive),
+            verdict => verdict.and(alive).and_then(|()| run.passed()),
         };
         match verdict {
             Ok(()) => Outcome::Passed,

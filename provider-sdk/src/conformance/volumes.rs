@@ -230,6 +230,11 @@ async fn facts(run: &Run) -> Verdict {
 
 async fn zone(run: &Run) -> Verdict {
     known(run)?;
+    if run.config().volumes.iter().all(|one| one.labels.is_empty()) {
+        run.unseen(Stop::not_set_up(
+            "suite.yaml states no labels of any volume",
+        ));
+    }
     let session = run.session().await?;
     for known in &run.config().volumes {
         let exchange = session.call(request(view(run, known))).await;

@@ -200,6 +200,7 @@ async fn agree(run: &Run) -> Verdict {
     let nodes: Vec<_> = known.iter().map(Known::node).collect();
     let instances = look_up(run, &session, lookup(nodes.clone(), &ALL)).await?;
     let places = zones(&session, nodes).await?;
+    let mut compared = 0;
     for (place, known) in known.iter().enumerate() {
         let instance = instances.existing(place, "INST-3")?;
         let zone = places.zone(place, "ZONE-1")?;
@@ -207,6 +208,7 @@ async fn agree(run: &Run) -> Verdict {
             ("zone", &zone.zone, &instance.zone),
             ("region", &zone.region, &instance.region),
         ] {
+            compared += usize::from(ours.is_some() && theirs.is_some());
             must(
                 ours == theirs || ours.is_none() || theirs.is_none(),
                 "ZONE-2",
@@ -218,6 +220,11 @@ async fn agree(run: &Run) -> Verdict {
                 format_args!("{ours:?}"),
             )?;
         }
+    }
+    if compared == 0 {
+        return Err(Stop::not_offered(
+            "of no known instance both LookupZones and LookupInstances say where it is",
+        ));
     }
     Ok(())
 }

@@ -283,11 +283,7 @@ async fn routes_cut(run: &Run, how: Cut) -> Verdict {
 
 /// How many of the load balancers of this cluster are this Service's; `None` where they are not listed.
 async fn listed(run: &Run, session: &Session, service: &pb::ServiceView) -> Verdict<Option<usize>> {
-    if !run
-        .capabilities()
-        .load_balancers
-        .is_some_and(|of| of.listing)
-    {
+    if !run.sees(&[Need::LoadBalancerListing]) {
         return Ok(None);
     }
     let all = session

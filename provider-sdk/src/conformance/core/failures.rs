@@ -116,26 +116,34 @@ async fn not_offered(run: &Run) -> Verdict {
         .into_iter()
         .filter(|of| !of.is_offered(&capabilities))
         .collect();
-    let listing = capabilities
-        .instances
-        .as_ref()
-        .is_some_and(|of| !of.listing);
-    if missing.is_empty() && !listing {
+    let instances = capabilities.instances.as_ref();
+    let load_balancers = capabilities.load_balancers.as_ref();
+    let no_instances = instances.is_some_and(|of| !of.listing);
+    let no_load_balancers = load_balancers.is_some_and(|of| !of.listing);
+    if missing.is_empty() && !no_instances && !no_load_balancers {
         return Err(Stop::not_offered("the provider offers everything"));
     }
     let session = run.session().await?;
+    let mut all = Vec::new();
     for service in missing {
-        for told in tour::service(run, &session, service).await {
-            let code = told.status().map(tonic::Status::code);
-            told.must(
-                code == Some(tonic::Code::Unimplemented) || told.failed,
-                "CORE-5",
-                "gRPC status UNIMPLEMENTED, or `failed`: there is no capability block for it"
-                    .into(),
-            )?;
-        }
+        all.extend(tour::service(run, &session, service).await);
     }
-    Ok(())
+    if no_instances {
+        let request = pb::ListInstancesRequest::default();
+        all.push(tour::listed(&session.list(request).await));
+    }
+    if no_load_balancers {
+        let request = pb::ListLoadBalancersRequest::default();
+        all.push(tour::listed(&session.list(request).await));
+    }
+    all.iter().try_for_each(|told| {
+        let code = told.status().map(tonic::Status::code);
+        told.must(
+            code == Some(tonic::Code::Unimplemented) || told.failed,
+            "CORE-5",
+            "gRPC status UNIMPLEMENTED, or `failed`: no capability offers it".into(),
+        )
+    })
 }
 
 /// Whether an RPC that did not reach the cloud may answer all the same: from what it knows by itself.
@@ -275,8 +283,10 @@ async fn limits(run: &Run) -> Verdict {
 }
 
 async fn retry_after(run: &Run) -> Verdict {
+    let mut stated = 0;
     for told in failing(run, "THROTTLED").await? {
         for failure in told.failures.iter().flatten() {
+            stated += usize::from(failure.retry_after.is_some());
             let sensible = failure
                 .retry_after
                 .is_none_or(|wait| Duration::try_from(wait).is_ok());
@@ -287,13 +297,18 @@ async fn retry_after(run: &Run) -> Verdict {
             )?;
         }
     }
+    if stated == 0 {
+        return Err(Stop::not_offered("no failure has a retry_after"));
+    }
     Ok(())
 }
 
 /// What must not be seen: what suite.yaml names, what the suite put into the provider's environment, and what looks like a secret there.
-async fn secret_words(run: &Run) -> Vec<String> {
+async fn secret_words(run: &Run) -> Verdict<Vec<String>> {
     let mut secrets = run.config().secrets.clone();
-    secrets.push(CANARY.to_owned());
+    if run.target().is_ours() {
+        secrets.push(CANARY.to_owned());
+    }
     if let Some(pid) = run.target().pid().await {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let environment = String::from_utf8_lossy(&environment).into_owned();
@@ -321,7 +336,12 @@ async fn secret_words(run: &Run) -> Vec<String> {
         );
     }
     secrets.retain(|secret| !secret.is_empty());
-    secrets
+    if secrets.is_empty() {
+        return Err(Stop::not_set_up(
+            "no secret of the provider is known: name some in suite.yaml under `secrets`, or let the suite start it (--command)",
+        ));
+    }
+    Ok(secrets)
 }
 
 fn none_of(secrets: &[String], sent: &str, whole: &str) -> Verdict {
@@ -336,7 +356,7 @@ fn none_of(secrets: &[String], sent: &str, whole: &str) -> Verdict {
 }
 
 async fn secrets(run: &Run) -> Verdict {
-    let secrets = secret_words(run).await;
+    let secrets = secret_words(run).await?;
     let session = run.session().await?;
     let info = session.call(pb::GetProviderInfoRequest::default()).await;
     none_of(&secrets, &info.sent(), &format!("{:?}", info.came))?;
@@ -355,7 +375,7 @@ async fn secrets(run: &Run) -> Verdict {
 }
 
 async fn secrets_in_failures(run: &Run) -> Verdict {
-    let secrets = secret_words(run).await;
+    let secrets = secret_words(run).await?;
     for told in failing(run, "CREDENTIALS").await? {
         none_of(&secrets, &told.sent, &told.whole)?;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 
 use super::super::call::{Listing, ListingPart, Part};
-use super::super::check::{Check, Need, Verdict, check};
+use super::super::check::{Check, Need, Stop, Verdict, check};
 use super::super::hooks::Hook;
 use super::super::run::Run;
 
@@ -94,10 +94,16 @@ async fn fails<R: Listing>(run: &Run) -> Verdict {
 
 async fn cancelled(run: &Run) -> Verdict {
     let offered = run.capabilities();
+    let instances = offered.instances.as_ref().is_some_and(|of| of.listing);
+    if !instances && offered.routes.is_none() {
+        return Err(Stop::not_offered(
+            "the provider lists neither instances nor routes",
+        ));
+    }
     let session = run.session().await?;
     for _ in 0..20 {
         let short = Duration::from_micros(300);
-        if offered.instances.as_ref().is_some_and(|of| of.listing) {
+        if instances {
             let _ = tokio::time::timeout(short, session.list(pb::ListInstancesRequest::default()))
                 .await;
         }
@@ -108,7 +114,7 @@ async fn cancelled(run: &Run) -> Verdict {
     }
     // An HTTP/2 stack may hang up on a caller that cancels so much at once; the controller then dials again.
     let session = run.connect().await?;
-    if offered.instances.is_some_and(|of| of.listing) {
+    if instances {
         session
             .list(pb::ListInstancesRequest::default())
             .await

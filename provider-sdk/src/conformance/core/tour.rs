@@ -125,7 +125,7 @@ pub(super) fn unary<T: super::super::call::Answer>(asked: &Exchange<T>) -> Told 
     })
 }
 
-fn listed<P: ListingPart>(asked: &Exchange<Listed<P>>) -> Told {
+pub(super) fn listed<P: ListingPart>(asked: &Exchange<Listed<P>>) -> Told {
     let mut told = Told::of(asked, |listed| {
         let last = listed.parts.last().cloned().map(ListingPart::part);
         match last {

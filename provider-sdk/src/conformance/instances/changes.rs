@@ -153,7 +153,8 @@ async fn known_states(run: &Run) -> Verdict {
             "suite.yaml names no instance with its state",
         ));
     }
-    let power = run.capabilities().instances.unwrap_or_default().power_state;
+    // Without it RUNNING and STOPPED are not told apart.
+    let power = run.sees(&[Need::PowerState]);
     for instance in stated {
         let nodes = vec![Run::node_of(instance)];
         let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;

@@ -3,7 +3,7 @@
 use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, InstanceFacet};
 
-use super::super::check::{Check, Need, Verdict, check, must, must_equal};
+use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::unknown::call_with_unknown_fields;
@@ -230,8 +230,10 @@ async fn labels(run: &Run) -> Verdict {
     let known = Known::some(run, &session, count).await?;
     let nodes = known.iter().map(Known::node).collect();
     let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;
+    let mut seen = 0;
     for place in 0..known.len() {
         for (key, value) in &looked_up.existing(place, "INST-3")?.labels {
+            seen += 1;
             let kept = well_formed::is_label_key(key)
                 && well_formed::is_label_value(value)
                 && !well_formed::is_reserved(key);
@@ -242,6 +244,9 @@ async fn labels(run: &Run) -> Verdict {
                 return Err(looked_up.broke(place, "INST-12", expected).softened());
             }
         }
+    }
+    if seen == 0 {
+        return Err(Stop::not_offered("no known instance has labels"));
     }
     Ok(())
 }

@@ -154,7 +154,9 @@ async fn honoured(run: &Run, first: Change, second: Change) -> Verdict {
         (before, "the field was changed back"),
     ] {
         balancer.service = service;
-        stage.in_sync(&mut balancer, set(), false, what).await?;
+        stage
+            .told_in_sync(&mut balancer, set(), false, what)
+            .await?;
         let written = stage.writes().await?;
         balancer.ensured(set()).await?;
         let sent = format!("Ensure after {what}: {:?}", balancer.service);

@@ -3,7 +3,7 @@
 use cloud_provider_api::v1alpha1 as pb;
 use pb::ensure_load_balancer_response::Outcome as Ensured;
 
-use crate::conformance::check::{Check, Need, Verdict, check, must};
+use crate::conformance::check::{Check, Need, Stop, Verdict, check, must};
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::{Run, targets};
 
@@ -124,6 +124,8 @@ async fn not_of_others(run: &Run) -> Verdict {
             ..victim.service.clone()
         };
         not_true(&thief, &stage, "it is marked for another UID").await?;
+    } else {
+        run.unseen(Stop::not_offered("the provider gives no handles"));
     }
     Ok(())
 }

@@ -151,6 +151,7 @@ async fn ensure_and_update(run: &Run) -> Verdict {
 
 async fn sixty_four(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
+    let listing = run.sees(&[Need::LoadBalancerListing]);
     let offered = offered(run);
     let at_once = offered.max_in_flight.filter(|most| *most > 0).unwrap_or(8) as usize;
     let balancers: Vec<_> = (0..64).map(|_| stage.balancer("many")).collect();
@@ -163,7 +164,7 @@ async fn sixty_four(run: &Run) -> Verdict {
         .collect()
         .await;
     let made: Vec<Balancer> = made.into_iter().collect::<Verdict<_>>()?;
-    if offered.listing {
+    if listing {
         let listed = stage.list().await?;
         let owners = listed.iter().flat_map(|one| one.owners.iter());
         let uids: Vec<_> = owners.map(|owner| owner.uid.clone()).collect();
@@ -206,7 +207,7 @@ async fn sixty_four(run: &Run) -> Verdict {
             .absent("LB-12", "Delete has answered `done`")
             .await?;
     }
-    if offered.listing {
+    if listing {
         let left = stage.list().await?;
         must(
             left.is_empty(),

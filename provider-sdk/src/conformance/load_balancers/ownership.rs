@@ -10,7 +10,7 @@ use crate::conformance::run::Run;
 
 use super::answer::found;
 use super::balancer::Balancer;
-use super::stage::{Stage, Writes, is_of, list, offered};
+use super::stage::{Stage, Writes, is_of, list};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -467,7 +467,7 @@ async fn marks_outlive(run: &Run) -> Verdict {
     }
     run.target().restart().await?;
     let session = stage.back().await?;
-    if offered(run).listing {
+    if run.sees(&[Need::LoadBalancerListing]) {
         let listed = list(&session).await?;
         for balancer in &made {
             let uid = &balancer.service.uid;

@@ -117,7 +117,7 @@ async fn becomes(
     what: &str,
 ) -> Verdict {
     stage
-        .in_sync(balancer, Some(set.clone()), false, what)
+        .told_in_sync(balancer, Some(set.clone()), false, what)
         .await?;
     let before = stage.writes().await?;
     balancer.ensured(Some(set.clone())).await?;
@@ -136,7 +136,7 @@ async fn absent_is_not_empty(run: &Run) -> Verdict {
     stage.wrote_by(before, Writes::None, "LB-10", sent).await?;
     let why = "these targets were there, and Ensure without a target set leaves them alone";
     stage
-        .in_sync(&mut balancer, Some(stage.targets()), true, why)
+        .told_in_sync(&mut balancer, Some(stage.targets()), true, why)
         .await?;
     // Also beside a change that is written.
     let mut changed = balancer.changed(|service| service.ports[0].port = 81);

@@ -86,7 +86,7 @@ async fn done(run: &Run) -> Verdict {
         (targets(Vec::new()), "Update with an empty target set"),
     ] {
         stage
-            .in_sync(
+            .told_in_sync(
                 &mut balancer,
                 Some(set.clone()),
                 false,

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use pb::InstanceFacet;
 use pb::lookup_instance_result::Outcome;
 
-use super::super::check::{Check, Need, Verdict, check, must, must_equal};
+use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::session::Session;
@@ -352,6 +352,9 @@ async fn listed_ids(run: &Run) -> Verdict {
             "INST-7",
             format_args!("{id:?} once: provider IDs are unique"),
         )?;
+    }
+    if seen.is_empty() {
+        return Err(Stop::not_set_up("the cloud lists no instance"));
     }
     Ok(())
 }

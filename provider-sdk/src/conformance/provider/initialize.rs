@@ -7,7 +7,7 @@ use futures::future::join_all;
 use pb::initialize_response::Outcome;
 
 use super::super::call::Exchange;
-use super::super::check::{Check, Need, Verdict, check, must, must_equal};
+use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use super::super::core::tour::ensure;
 use super::super::hooks::Hook;
 use super::super::run::Run;
@@ -248,7 +248,9 @@ async fn fails(run: &Run, word: &str, code: FailureCode) -> Verdict {
     let asked = session.call(pb::InitializeRequest::default()).await;
     if code != FailureCode::Credentials && initialized(&asked).is_ok() {
         // Verifying the credentials is a SHOULD; where nothing was asked of the cloud nothing failed.
-        return Ok(());
+        return Err(Stop::not_offered(
+            "Initialize succeeded while the cloud failed every call: it asks nothing of the cloud",
+        ));
     }
     asked.failure("PROV-3", &[code]).map(|_| ())
 }
@@ -309,7 +311,7 @@ async fn scope_after_restart(run: &Run) -> Verdict {
 async fn hints(run: &Run) -> Verdict {
     let told = initialize(&run.connect().await?).await?;
     let Some(hints) = told.deadline_hints else {
-        return Ok(());
+        return Err(Stop::not_offered("Initialize gives no deadline_hints"));
     };
     let all = [hints.lookup, hints.list, hints.load_balancer, hints.routes];
     let sensible = all

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use cloud_provider_api::v1alpha1 as pb;
 use futures::future::join_all;
 
-use super::super::check::{Check, Need, Verdict, check, must};
+use super::super::check::{Check, Need, Stop, Verdict, check, must};
 use super::super::hooks::Hook;
 use super::super::run::Run;
 
@@ -262,6 +262,9 @@ async fn last_success(run: &Run) -> Verdict {
                 .await
                 .items()?;
         }
+    }
+    if last.is_none() {
+        return Err(Stop::not_offered("Probe tells no last_cloud_success"));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 
-use super::super::check::{Check, Need, Verdict, check, must};
+use super::super::check::{Check, Need, Stop, Verdict, check, must};
 use super::super::instances::ask::Known;
 use super::super::run::Run;
 use super::super::session::Session;
@@ -222,6 +222,11 @@ async fn node_addresses(run: &Run) -> Verdict {
         .capabilities()
         .routes
         .is_some_and(|of| of.tracks_node_addresses);
+    if !tracks {
+        run.unseen(Stop::not_offered(
+            "the provider does not offer Capabilities.routes.tracks_node_addresses",
+        ));
+    }
     let known = target(run, &session).await?;
     let address = |address: &str| pb::NodeAddress {
         r#type: pb::NodeAddressType::InternalIp.into(),
