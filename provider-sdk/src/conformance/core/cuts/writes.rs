@@ -1,0 +1,142 @@
+//! Calls that are cut write nothing to the cloud afterwards (CORE-8).
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as pb;
+use tokio::time::timeout;
+
+use super::super::super::call::Rpc;
+use super::super::super::check::{Check, Need, Verdict, check, must};
+use super::super::super::run::Run;
+use super::super::super::session::Session;
+use super::super::tour::ensure;
+use super::{EARLY, SLOW, WRITES, ensure_of, routes_of};
+
+/// How long each operation of the cloud takes where calls are cut.
+const EACH: Duration = Duration::from_millis(400);
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        check!(
+            "core/a-cancelled-ensure-writes-nothing",
+            ["CORE-8"],
+            "EnsureLoadBalancer that is cancelled before the cloud did anything writes nothing afterwards",
+            [Need::LoadBalancers, SLOW, WRITES],
+            |run| ensure_cut(run, Cut::Cancel)
+        ),
+        check!(
+            "core/an-ensure-past-its-deadline-writes-nothing",
+            ["CORE-8", "CORE-9"],
+            "EnsureLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards",
+            [Need::LoadBalancers, SLOW, WRITES],
+            |run| ensure_cut(run, Cut::Deadline)
+        ),
+        check!(
+            "core/an-ensure-whose-connection-is-lost-writes-nothing",
+            ["CORE-8"],
+            "EnsureLoadBalancer whose connection is lost before the cloud did anything writes nothing afterwards",
+            [Need::LoadBalancers, SLOW, WRITES],
+            |run| ensure_cut(run, Cut::Connection)
+        ),
+        check!(
+            "core/a-cancelled-delete-writes-nothing",
+            ["CORE-8"],
+            "DeleteLoadBalancer that is cancelled before the cloud did anything writes nothing afterwards",
+            [Need::LoadBalancers, SLOW, WRITES],
+            delete_cut
+        ),
+        check!(
+            "core/a-cancelled-create-routes-writes-nothing",
+            ["CORE-8"],
+            "CreateRoutes that is cancelled before the cloud did anything writes nothing afterwards",
+            [Need::Routes, SLOW, WRITES],
+            |run| routes_cut(run, Cut::Cancel)
+        ),
+        check!(
+            "core/a-create-routes-whose-connection-is-lost-writes-nothing",
+            ["CORE-8"],
+            "CreateRoutes whose connection is lost before the cloud did anything writes nothing afterwards",
+            [Need::Routes, SLOW, WRITES],
+            |run| routes_cut(run, Cut::Connection)
+        ),
+    ]
+}
+
+#[derive(Clone, Copy)]
+enum Cut {
+    Cancel,
+    Deadline,
+    Connection,
+}
+
+/// Sends a call and cuts it; answers what was done, in words.
+async fn cut<R: Rpc>(session: Session, request: R, how: Cut) -> String {
+    match how {
+        Cut::Deadline => {
+            let asked = session.call_within(request, EARLY).await;
+            format!("{} with a deadline of {EARLY:?}", asked.sent())
+        }
+        Cut::Cancel => {
+            let sent = format!("{} that was cancelled after {EARLY:?}", R::NAME);
+            let _ = timeout(EARLY, session.call(request)).await;
+            // The connection lives on: what is cut is the call.
+            let _ = session.call(pb::ProbeRequest::default()).await;
+            sent
+        }
+        Cut::Connection => {
+            let sent = format!("{} whose connection was closed after {EARLY:?}", R::NAME);
+            let _ = timeout(EARLY, session.call(request)).await;
+            drop(session);
+            sent
+        }
+    }
+}
+
+/// Cuts a call while the cloud takes its time, waits until what goes on in spite of that must have written, and counts.
+async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cut) -> Verdict {
+    let before = run.cloud_writes().await?;
+    run.cloud_slow(EACH).await?;
+    let sent = cut(session, request, how).await;
+    tokio::time::sleep(EACH * 4).await;
+    run.cloud_slow(Duration::ZERO).await?;
+    let after = run.cloud_writes().await?;
+    must(
+        after == before,
+        "CORE-8",
+        format_args!("{sent}, while each operation of the cloud takes {EACH:?}"),
+        "no write to the cloud: it stops before its next one",
+        format_args!("{} writes", after - before),
+    )
+}
+
+async fn ensure_cut(run: &Run, how: Cut) -> Verdict {
+    let session = run.session().await?;
+    let service = run.service("cut");
+    writes_nothing(run, session, ensure_of(&service, Vec::new()), how).await?;
+    // It is whole when it is asked for again.
+    let session = run.session().await?;
+    ensure(&session, &service, Vec::new()).await.map(|_| ())
+}
+
+async fn delete_cut(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let service = run.service("cut");
+    let made = ensure(&session, &service, Vec::new()).await?;
+    let handle = made.answer()?.handle.clone();
+    let request = pb::DeleteLoadBalancerRequest {
+        cluster: None,
+        service: Some(service),
+        handle,
+    };
+    writes_nothing(run, session, request, Cut::Cancel).await
+}
+
+async fn routes_cut(run: &Run, how: Cut) -> Verdict {
+    let session = run.session().await?;
+    let routes = routes_of(run, 4);
+    let request = pb::CreateRoutesRequest {
+        cluster: None,
+        routes,
+    };
+    writes_nothing(run, session, request, how).await
+}
