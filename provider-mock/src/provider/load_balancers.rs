@@ -1,26 +1,25 @@
 //! Load balancers.
 
-use std::collections::BTreeMap;
+mod answered;
+mod asked;
+
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use provider_sdk::{
-    Answer, Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Event, Failure,
-    FailureCode, GetLoadBalancer, Ingress, IpMode, ListLoadBalancers, ListedLoadBalancer,
-    LoadBalancer, LoadBalancerOptions, LoadBalancerResult, LoadBalancerStatus, LoadBalancers, Node,
-    Notes, Ownership, Pending, Service, ServiceFeature, ServiceRef, TargetScope,
-    UpdateLoadBalancer, Updated, async_trait,
+    Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Failure, GetLoadBalancer,
+    ListLoadBalancers, ListedLoadBalancer, LoadBalancer, LoadBalancerOptions, LoadBalancerResult,
+    LoadBalancers, Ownership, ServiceFeature, ServiceRef, TargetScope, UpdateLoadBalancer, Updated,
+    async_trait,
 };
 
+use self::answered::{RETAIN, answer, behaviour, slow, status, waits};
+use self::asked::{asker, taken, targets, touch};
 use super::{MockProvider, not_saved};
 use crate::cloud::State;
-use crate::fixture::{self, AddressMode, Addressing, Fixture, ServiceBehaviour};
-use crate::lies::{Twist, Twists};
-use crate::load_balancers::{self as cloud, Asker, EnsurePlan};
-
-/// What the user of a Service asks of the mock.
-const RETAIN: &str = "mock.grpc-ccm.io/retain";
-const HANDLED_ELSEWHERE: &str = "mock.grpc-ccm.io/handled-elsewhere";
+use crate::fixture::{self, Fixture};
+use crate::lies::Twist;
+use crate::load_balancers::{self as cloud, EnsurePlan};
 
 /// A call that may change the cloud.
 struct Begun<'a> {
@@ -386,148 +385,4 @@ impl ListLoadBalancers for MockProvider {
             });
         Ok(listed.collect())
     }
-}
-
-fn asker<'a>(
-    call: &'a Call,
-    service: &'a Service,
-    handle: Option<&'a str>,
-    twists: Twists,
-) -> Asker<'a> {
-    let forgets = twists.has(Twist::PreviousForgotten);
-    Asker {
-        twists,
-        owner_id: &call.cluster().owner_id,
-        previous: if forgets {
-            &[]
-        } else {
-            call.previous_owner_ids()
-        },
-        service,
-        handle,
-    }
-}
-
-/// The targets as a twist takes them.
-fn taken(targets: Option<Vec<String>>, twists: Twists) -> Option<Vec<String>> {
-    match targets {
-        Some(none) if none.is_empty() && twists.has(Twist::EmptyTargetsIgnored) => None,
-        None if twists.has(Twist::AbsentTargetsEmpty) => Some(Vec::new()),
-        targets => targets,
-    }
-}
-
-/// With the twist that answers CONFLICT and touches the other's load balancer all the same: does so.
-fn touch(state: &mut State, asker: &Asker<'_>, failure: &Failure, now_ms: u64) {
-    if !state.twists.has(Twist::ConflictButTouches) || failure.code() != FailureCode::Conflict {
-        return;
-    }
-    if let Some(mut theirs) = state.objects.load_balancers.find(asker).cloned() {
-        theirs.targets.clear();
-        let line = format!("take the targets from load balancer {}", theirs.handle);
-        // Whether it could be saved is not told to whom it does not belong.
-        if state.put_load_balancer(theirs, now_ms).is_ok() {
-            state.wrote(line);
-        }
-    }
-}
-
-/// How this Service is treated, by what was set for it and by its annotations.
-fn behaviour(settings: &Fixture, service: &Service) -> ServiceBehaviour {
-    let name = format!("{}/{}", service.namespace, service.name);
-    let mut behaviour = settings.services.get(&name).cloned().unwrap_or_default();
-    let says = |key: &str| {
-        service
-            .annotations
-            .get(key)
-            .is_some_and(|value| value == "true")
-    };
-    behaviour.retain |= says(RETAIN);
-    behaviour.handled_elsewhere |= says(HANDLED_ELSEWHERE);
-    behaviour
-}
-
-/// The names of the targets that can be attached, and why others cannot.
-#[allow(clippy::type_complexity)] // the two halves of one answer
-fn targets(
-    settings: &Fixture,
-    targets: Option<&[Node]>,
-) -> Result<(Option<Vec<String>>, BTreeMap<String, Failure>), Failure> {
-    // Where they do not matter they are as good as not given.
-    let matter = !settings.capabilities.load_balancers.ignores_nodes;
-    let Some(targets) = targets.filter(|_| matter) else {
-        return Ok((None, BTreeMap::new()));
-    };
-    if let Some(most) = settings.capabilities.load_balancers.max_targets
-        && targets.len() > most as usize
-    {
-        return Err(Failure::precondition(format!(
-            "{} targets are more than the {most} that a load balancer takes",
-            targets.len()
-        ))
-        .with_reason("TooManyTargets"));
-    }
-    let error = |node: &Node| {
-        let error = settings.target_errors.get(&node.name)?;
-        Some((node.name.clone(), error.to_failure()))
-    };
-    let errors: BTreeMap<_, _> = targets.iter().filter_map(error).collect();
-    let names = targets.iter().map(|node| &node.name);
-    let names = names.filter(|name| !errors.contains_key(*name)).cloned();
-    Ok((Some(names.collect()), errors))
-}
-
-/// Where it can be reached.
-fn status(lb: &cloud::LoadBalancer, addressing: &Addressing) -> LoadBalancerStatus {
-    let ip_mode = addressing.ip_mode.map(|mode| match mode {
-        fixture::IpMode::Vip => IpMode::Vip,
-        fixture::IpMode::Proxy => IpMode::Proxy,
-    });
-    let by_address = |hostname: Option<&String>| {
-        let ingress = lb.addresses.iter().map(|address| Ingress {
-            ip_mode,
-            hostname: hostname.cloned(),
-            ..Ingress::ip(address.to_string())
-        });
-        LoadBalancerStatus {
-            ingress: ingress.collect(),
-        }
-    };
-    match (addressing.mode, &lb.hostname) {
-        (AddressMode::Hostname, Some(hostname)) => LoadBalancerStatus::hostname(hostname),
-        (AddressMode::Both, hostname) => by_address(hostname.as_ref()),
-        _ => by_address(None),
-    }
-}
-
-fn slow() -> Pending {
-    waits("the cloud takes long to answer", 1_000)
-}
-
-fn waits(message: &str, left_ms: u64) -> Pending {
-    Pending::new(message).retry_after(Duration::from_millis(left_ms))
-}
-
-/// The outcome with what is scripted for the Service.
-fn answer<T>(
-    outcome: T,
-    settings: &Fixture,
-    service: &Service,
-    handle: Option<String>,
-) -> Answer<T> {
-    let behaviour = behaviour(settings, service);
-    let events = behaviour.events.into_iter().map(|event| Event {
-        warning: event.warning,
-        reason: event.reason,
-        message: event.message,
-    });
-    let mut answer = Answer::from(outcome);
-    *answer.notes = Notes {
-        handle,
-        events: events.collect(),
-        set_annotations: behaviour.set_annotations,
-        remove_annotations: behaviour.remove_annotations,
-        ..Notes::default()
-    };
-    answer
 }
