@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub(crate) initialized: Option<String>,
     /// What twisted answers count.
     pub(crate) last_lie: u64,
+    /// Where lookups wait for each other, for the twist that lets none go before its turn.
+    pub(crate) line: Arc<tokio::sync::Mutex<()>>,
     /// What was first said about each Node, for the twist that repeats it.
     pub(crate) first_answers: BTreeMap<String, pb::Instance>,
     /// Answer NOT_INITIALIZED until the next Initialize.
@@ -154,6 +156,7 @@ impl Cloud {
                     twists: Twists::default(),
                     initialized: None,
                     last_lie: 0,
+                    line: Arc::default(),
                     first_answers: BTreeMap::new(),
                     forgot_initialize: false,
                     hints: VecDeque::new(),

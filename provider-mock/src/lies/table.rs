@@ -48,6 +48,7 @@ pub(crate) enum Twist {
     SocketGarbage,
     MakesAnother,
     GoesOn,
+    LookupsGoOn,
     NeedsHandle,
     NoMark,
     PreviousForgotten,

@@ -1,5 +1,6 @@
 //! Instances.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use provider_sdk::{
@@ -35,7 +36,11 @@ impl Instances for MockProvider {
         nodes: &[Node],
         query: &InstanceQuery,
     ) -> Result<Answers<Instance>, Failure> {
-        self.reach(call).await?;
+        if self.cloud.twisted(Twist::LookupsGoOn) {
+            self.reach_in_line(call).await?;
+        } else {
+            self.reach(call).await?;
+        }
         let state = self.cloud.state();
         let mut answers = Answers::new();
         for node in nodes {
@@ -58,6 +63,20 @@ impl Instances for MockProvider {
     fn listing(&self) -> Option<&dyn ListInstances> {
         let listing = self.cloud.settings().capabilities.instances.listing;
         listing.then_some(self as &dyn ListInstances)
+    }
+}
+
+impl MockProvider {
+    /// One operation of the cloud at a time, and nobody ends it when its call ends.
+    async fn reach_in_line(&self, call: &Call) -> Result<(), Failure> {
+        let (provider, call) = (self.clone(), call.clone());
+        let line = Arc::clone(&self.cloud.state().line);
+        let work = tokio::spawn(async move {
+            let _turn = line.lock().await;
+            provider.reach(&call).await
+        });
+        work.await
+            .unwrap_or_else(|error| Err(Failure::internal(error.to_string())))
     }
 }
 

@@ -228,6 +228,13 @@ pub(super) const LIES: &[Lie] = &[
         || of(&["ListInstances"], FaultKind::ListEmpty),
     ),
     twist(
+        "lookups-go-on",
+        "a lookup whose deadline has passed goes on, and the next ones wait in line for it",
+        &["CORE-9"],
+        "core/deadlines-are-kept",
+        Twist::LookupsGoOn,
+    ),
+    twist(
         "partial-list",
         "listings leave out every second item and end as if that were all",
         &["INST-6", "LB-13", "ROUTE-1", "CLUSTER-1"],

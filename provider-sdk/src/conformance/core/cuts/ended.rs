@@ -4,12 +4,21 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
 use futures::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use super::super::super::check::{Check, Need, Verdict, check, must};
+use super::super::super::check::{Check, Need, Verdict, check};
 use super::super::super::run::Run;
 use super::super::tour;
 use super::{EARLY, SLOW};
+
+/// How long each operation of the cloud takes while deadlines pass.
+const MEANWHILE: Duration = Duration::from_secs(8);
+/// How long the next call may take: less than one that goes on.
+const NEXT: Duration = Duration::from_secs(5);
+/// So many lookups at once, at most.
+const AT_ONCE: usize = 16;
+/// And so many times.
+const ROUNDS: usize = 4;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -21,8 +30,8 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "core/deadlines-are-kept",
-            ["CORE-9", "CORE-8"],
-            "a call whose deadline passes ends, and keeps no other call waiting",
+            ["CORE-9"],
+            "lookups whose deadlines pass keep no later call waiting, on their connection or another",
             [Need::Instances, SLOW],
             deadlines
         ),
@@ -55,34 +64,34 @@ async fn cancelled(run: &Run) -> Verdict {
 }
 
 async fn deadlines(run: &Run) -> Verdict {
+    let most = run
+        .capabilities()
+        .instances
+        .and_then(|of| of.max_in_flight)
+        .filter(|most| *most > 0)
+        .map_or(AT_ONCE, |most| AT_ONCE.min(most as usize));
     let session = run.session().await?;
-    run.cloud_slow(Duration::from_secs(5)).await?;
-    let began = Instant::now();
-    let calls: Vec<_> = (0..16)
-        .map(|_| session.call_within(tour::lookup(run), EARLY * 2))
-        .collect();
-    let asked = join_all(calls).await;
-    let took = began.elapsed();
-    for asked in &asked {
-        // A provider that answers from a cache, or `failed`, in time is as good.
-        let late = asked.came.is_ok() && asked.took > Duration::from_secs(4);
-        asked.must(
-            !late,
+    run.cloud_slow(MEANWHILE).await?;
+    // The caller hangs up at its deadline, as the controller does. So what came says nothing; what comes next does.
+    for _ in 0..ROUNDS {
+        let calls = (0..most).map(|_| session.call_within(tour::lookup(run), EARLY * 2));
+        join_all(calls.collect::<Vec<_>>()).await;
+    }
+    run.cloud_slow(Duration::ZERO).await?;
+    for session in [&session, &run.connect().await?] {
+        let after = session.call_within(tour::lookup(run), NEXT).await;
+        after.must(
+            after
+                .came
+                .as_ref()
+                .is_ok_and(|answer| answer.failed.is_none()),
             "CORE-9",
-            "an answer or a status by the deadline of 200 ms",
+            format_args!(
+                "an answer within {NEXT:?}: the cloud is quick again, and {} lookups before this one, while it took {MEANWHILE:?}, ended at their deadline of {:?}",
+                ROUNDS * most,
+                EARLY * 2
+            ),
         )?;
     }
-    must(
-        took < Duration::from_secs(4),
-        "CORE-9",
-        "16 LookupInstances with a deadline of 200 ms",
-        "all end by then",
-        format_args!("they took {took:?}"),
-    )?;
-    run.cloud_slow(Duration::ZERO).await?;
-    // No call of theirs still holds what this one needs.
-    let after = session
-        .call_within(tour::lookup(run), Duration::from_secs(4))
-        .await;
-    after.success("CORE-9").map(|_| ())
+    Ok(())
 }
