@@ -158,14 +158,52 @@ async fn one_pod(world: &World, provider: Image) -> Pod {
     pods.remove(0)
 }
 
+/// What nobody may touch while containers come and go.
+struct Before {
+    node: Option<String>,
+    changes: Vec<String>,
+    writes: usize,
+    load_balancers: Vec<(String, String)>,
+}
+
+impl Before {
+    async fn of(world: &World) -> Self {
+        Self {
+            node: world.node("node-a").await.uid(),
+            changes: world.changes(),
+            writes: world.cloud.writes(),
+            load_balancers: world.cloud.load_balancers(),
+        }
+    }
+
+    /// All is as it was, and was not written to meanwhile.
+    async fn assert_untouched(&self, world: &World) {
+        assert_eq!(
+            world.changes(),
+            self.changes,
+            "no Node and no Service is touched"
+        );
+        assert_eq!(
+            world.cloud.writes(),
+            self.writes,
+            "nothing is written to the cloud"
+        );
+        assert_eq!(world.cloud.load_balancers(), self.load_balancers);
+        self.assert_same_node(world).await;
+    }
+
+    /// It was not deleted and made anew.
+    async fn assert_same_node(&self, world: &World) {
+        assert_eq!(world.node("node-a").await.uid(), self.node);
+    }
+}
+
 /// One container of the Pod is killed: it alone is started again, and nothing that it had done is done again.
 async fn killed(world: &mut World, victim: &str) {
     let other = if victim == "ccm" { "provider" } else { "ccm" };
     let before = one_pod(world, Image::Mock).await;
     let pod = before.name_any();
-    let (changes, writes) = (world.changes(), world.cloud.writes());
-    let balancers = world.cloud.load_balancers();
-    let node = world.node("node-a").await;
+    let untouched = Before::of(world).await;
     let sessions = world
         .logs(&pod, "ccm")
         .matches("initialised the provider")
@@ -197,27 +235,14 @@ async fn killed(world: &mut World, victim: &str) {
     assert_eq!(id(&after, other), id(&before, other), "{other} goes on");
     // Whatever the controllers find at their start they have looked at by then.
     world.renewals(3).await;
-    assert_eq!(
-        world.changes(),
-        changes,
-        "no Node and no Service is touched"
-    );
-    assert_eq!(
-        world.cloud.writes(),
-        writes,
-        "nothing is written to the cloud"
-    );
-    assert_eq!(world.cloud.load_balancers(), balancers);
-    assert_eq!(world.node("node-a").await.uid(), node.uid());
+    untouched.assert_untouched(world).await;
     world.report.start();
 }
 
 /// The provider's image is another one, of another language: the cloud is the same, and so is all that was made in it.
 async fn swapped(world: &mut World) {
-    let node = world.node("node-a").await;
-    let balancers = world.cloud.load_balancers();
-    let (address, writes) = (world.gets_address("web").await, world.cloud.writes());
-    let changes = world.changes();
+    let address = world.gets_address("web").await;
+    let before = Before::of(world).await;
     world.report.start();
     world.set_image("provider", &Image::Python.reference());
     let pod = one_pod(world, Image::Python).await;
@@ -228,16 +253,7 @@ async fn swapped(world: &mut World) {
         .report
         .lap("kubectl set image, mock to Python, to the ccm leading with it");
     world.renewals(3).await;
-    assert_eq!(
-        world.changes(),
-        changes,
-        "no Node and no Service is touched"
-    );
-    assert_eq!(
-        world.cloud.writes(),
-        writes,
-        "nothing is written to the cloud"
-    );
+    before.assert_untouched(world).await;
 
     world.report.start();
     world.expose("second").await;
@@ -248,16 +264,15 @@ async fn swapped(world: &mut World) {
     assert_ne!(second, address);
     assert_eq!(world.gets_address("web").await, address);
     let now: BTreeSet<_> = world.cloud.load_balancers().into_iter().collect();
-    assert!(balancers.iter().all(|one| now.contains(one)), "{now:?}");
+    let mut balancers = before.load_balancers.iter();
+    assert!(balancers.all(|one| now.contains(one)), "{now:?}");
     assert_eq!(now.len(), 2, "{now:?}");
-    assert_eq!(world.node("node-a").await.uid(), node.uid());
+    before.assert_same_node(world).await;
 }
 
 /// The provider's image is one that serves nothing, then one that cannot be had: the ccm says what is wrong and deletes nothing, and goes on when it is mended.
 async fn broken(world: &mut World) {
-    let node = world.node("node-a").await;
-    let balancers = world.cloud.load_balancers();
-    let (writes, changes) = (world.cloud.writes(), world.changes());
+    let before = Before::of(world).await;
     for image in [
         "grpc-ccm/pause:e2e".to_owned(),
         Image::Python.tagged(NOWHERE),
@@ -298,17 +313,7 @@ async fn broken(world: &mut World) {
             world.said_times(&pod, "ccm", pauses, 2).await;
         }
     }
-    assert_eq!(
-        world.changes(),
-        changes,
-        "no Node and no Service is touched"
-    );
-    assert_eq!(
-        world.cloud.writes(),
-        writes,
-        "nothing is written to the cloud"
-    );
-    assert_eq!(world.cloud.load_balancers(), balancers);
+    before.assert_untouched(world).await;
 
     world.report.start();
     world.set_image("provider", &Image::Mock.reference());
@@ -331,13 +336,12 @@ async fn broken(world: &mut World) {
         }
     })
     .await;
-    assert_eq!(world.node("node-a").await.uid(), node.uid());
+    before.assert_same_node(world).await;
 }
 
 /// Kubelet stands still, then the machine has no power: its Node is what the cloud says of it.
 async fn rebooted(world: &mut World) {
-    let before = world.node("node-a").await;
-    let balancers = world.cloud.load_balancers();
+    let before = Before::of(world).await;
     world.cluster.machine("node-a").stop_kubelet();
     world.report.start();
     world
@@ -348,7 +352,7 @@ async fn rebooted(world: &mut World) {
     world.report.lap("kubelet ended to Node not ready");
     // The ccm in the Pod that goes on there asks the cloud, which knows the machine.
     world.renewals(4).await;
-    assert_eq!(world.node("node-a").await.uid(), before.uid());
+    before.assert_same_node(world).await;
 
     world.cluster.machine("node-a").switch_off();
     world.report.start();
@@ -366,8 +370,7 @@ async fn rebooted(world: &mut World) {
     world
         .report
         .lap("power off and on to the ccm leading with a provider");
-    let after = world.node("node-a").await;
-    assert_eq!(after.uid(), before.uid());
-    assert!(is_initialised(&after));
-    assert_eq!(world.cloud.load_balancers(), balancers);
+    assert!(is_initialised(&world.node("node-a").await));
+    before.assert_same_node(world).await;
+    assert_eq!(world.cloud.load_balancers(), before.load_balancers);
 }

@@ -2,19 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::api::{DeleteParams, PostParams};
 use provider_mock::Fixture;
 use serde_json::Value;
-use testenv::objects::{LoadBalancerBuilder, set_ready};
-use testenv::{Options, User, eventually};
+use testenv::{User, eventually};
 
-use crate::world::{SOON, World, ingress};
+use crate::world::{SOON, World};
 
 const ACCOUNT: &str = "system:serviceaccount:kube-system:";
 
 /// Who wrote to which resource, as the API server saw it; refused requests too.
 pub fn writers(world: &World) -> BTreeMap<String, BTreeSet<String>> {
-    let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
+    let log = world.audit_log();
     let mut writers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in log.lines() {
         let entry: Value = serde_json::from_str(line).unwrap();
@@ -37,11 +35,7 @@ pub fn writers(world: &World) -> BTreeMap<String, BTreeSet<String>> {
 
 #[tokio::test]
 async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that() {
-    let options = Options {
-        audit: true,
-        ..Options::default()
-    };
-    let mut world = World::with_options(Fixture::default(), options).await;
+    let mut world = World::audited(Fixture::default()).await;
     world.apply("kustomize/components/service-account-credentials/rbac.yaml");
     let ccm = world.ccm(&[
         "--use-service-account-credentials",
@@ -53,31 +47,8 @@ async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that
         world.join(name).await;
         world.initialised(name).await;
     }
-    world.cloud().remove_instance("node-1").unwrap();
-    set_ready(&world.client, "node-1", "False").await.unwrap();
-    eventually("node-1 is deleted", SOON, async || {
-        let node = world.nodes().get_opt("node-1").await.unwrap();
-        node.map_or(Ok(()), |_| Err("it is there"))
-    })
-    .await;
-    let services = world.services();
-    let service = LoadBalancerBuilder::new("default", "web").build();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
-    services
-        .delete("web", &DeleteParams::default())
-        .await
-        .unwrap();
-    eventually("web is gone", SOON, async || {
-        let web = services.get_opt("web").await.unwrap();
-        web.map_or(Ok(()), |_| Err("it is there"))
-    })
-    .await;
+    world.instance_and_node_go("node-1").await;
+    world.service_comes_and_goes("web").await;
 
     let writers = writers(&world);
     let own = User::Ccm.name().trim_start_matches(ACCOUNT);

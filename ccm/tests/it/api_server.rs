@@ -4,32 +4,21 @@ pub mod rights;
 
 use std::time::Duration;
 
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use provider_mock::{Cloud, Fixture};
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
+use testenv::objects::NodeBuilder;
 use testenv::{Process, eventually};
 use tokio::time::Instant;
 
 use crate::proxy::{Proxy, Rule};
-use crate::world::{FAST_LEASE, SOON, World, ingress, instance, said};
-
-async fn create(world: &World, name: &str) {
-    let service = LoadBalancerBuilder::new("default", name).build();
-    let services = world.services();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
-}
+use crate::world::{FAST_LEASE, SOON, World, balancer, instance, said};
 
 /// A Node and a Service, converged.
 async fn converged(world: &World) {
     world.join("node-1").await;
     world.initialised("node-1").await;
-    create(world, "web").await;
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
+    world.create_service(balancer("web")).await;
+    world.shows_address("web").await;
     // The Node came before the Service: nothing is left to do.
     assert_eq!(
         mutating(world.cloud()),
@@ -44,16 +33,6 @@ fn mutating(cloud: &Cloud) -> Vec<String> {
         .filter(|call| provider_mock::MUTATING_RPCS.contains(&call.rpc.as_str()))
         .map(|call| format!("{} {} {}", call.rpc, call.names.join(","), call.outcome))
         .collect()
-}
-
-async fn deleted(world: &World, service: &str) {
-    eventually(&format!("{service} is gone"), SOON, async || {
-        match world.services().get_opt(service).await {
-            Ok(None) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -102,12 +81,8 @@ async fn b_m3_a_short_outage_costs_no_lead_and_no_call() {
     world.initialised("node-3").await;
     assert_eq!(ccm.exit_status(), None);
     assert_eq!(world.leader().await, holder);
-    world
-        .services()
-        .delete("web", &DeleteParams::default())
-        .await
-        .unwrap();
-    deleted(&world, "web").await;
+    world.delete_service("web").await;
+    world.service_goes("web").await;
     let updates = mutating(world.cloud());
     assert_eq!(updates.last().unwrap(), "DeleteLoadBalancer default/web ok");
 }
@@ -234,10 +209,8 @@ async fn m11_writes_wait_as_long_as_the_server_says_and_conflicts_are_read_again
         proxy.answer(rule);
     }
     proxy.answer(Rule::new("PATCH", "/services/web/status", 1, 409));
-    create(&world, "web").await;
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
+    world.create_service(balancer("web")).await;
+    world.shows_address("web").await;
     assert_eq!(world.cloud().load_balancers().len(), 1);
     for status in [409, 429, 500] {
         let seen = proxy.seen("PATCH", "/services/web");
@@ -312,10 +285,7 @@ async fn b_m8_a_watch_that_is_cut_or_expired_misses_nothing() {
         .patch("web", &kube::api::PatchParams::default(), &no_finalizer)
         .await
         .unwrap();
-    services
-        .delete("web", &DeleteParams::default())
-        .await
-        .unwrap();
+    world.delete_service("web").await;
     world.cloud().remove_instance("node-2").unwrap();
     world
         .nodes()

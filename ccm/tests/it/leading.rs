@@ -3,17 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
-use kube::api::PostParams;
 use provider_mock::{Fault, FaultKind, Fixture};
-use testenv::objects::{LoadBalancerBuilder, UNINITIALIZED};
+use testenv::objects::UNINITIALIZED;
 use testenv::{User, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::proxy::Proxy;
-use crate::world::{FAST_LEASE, SOON, World, ingress, said, taints};
+use crate::world::{FAST_LEASE, SOON, World, balancer, ingress, said, taints};
 
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
 
@@ -25,7 +22,7 @@ struct Holders {
 
 impl Holders {
     fn watch(world: &World) -> Self {
-        let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
+        let leases = world.leases();
         let seen = Arc::new(Mutex::new(Vec::<String>::new()));
         let written = Arc::clone(&seen);
         let task = tokio::spawn(async move {
@@ -61,13 +58,26 @@ impl Drop for Holders {
     }
 }
 
-async fn create(world: &World, name: &str) {
-    let service = LoadBalancerBuilder::new("default", name).build();
-    let services = world.services();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
+/// Waits until a load balancer is being made.
+async fn ensures(world: &World) {
+    let ensures = world
+        .cloud()
+        .wait_until(SOON, |cloud| cloud.in_flight("EnsureLoadBalancer") == 1);
+    assert!(ensures.await);
+}
+
+/// Waits until the one who held the Lease holds it no more; by then no load balancer is being made.
+async fn given_away_after_the_call(world: &World, identity: &str) {
+    eventually("the Lease is given away", SOON, async || {
+        // Looked at in this order: what was in flight after the Lease was still held was in flight while it was.
+        let in_flight = world.cloud().in_flight("EnsureLoadBalancer");
+        if world.holder().await? == identity {
+            return Err("it is held".to_owned());
+        }
+        assert_eq!(in_flight, 0, "released while a call ran");
+        Ok(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -160,26 +170,14 @@ async fn m3_the_lease_is_not_released_before_a_call_that_changes_the_cloud_has_e
         .cloud()
         .set_latency("EnsureLoadBalancer", latency)
         .unwrap();
-    create(&world, "web").await;
-    let ensures = world
-        .cloud()
-        .wait_until(SOON, |cloud| cloud.in_flight("EnsureLoadBalancer") == 1);
-    assert!(ensures.await);
+    world.create_service(balancer("web")).await;
+    ensures(&world).await;
     world
         .cloud()
         .set_latency("EnsureLoadBalancer", Duration::ZERO)
         .unwrap();
     first.terminate();
-    eventually("the Lease is given away", SOON, async || {
-        // Looked at in this order: what was in flight after the Lease was still held was in flight while it was.
-        let in_flight = world.cloud().in_flight("EnsureLoadBalancer");
-        if world.holder().await? == identity {
-            return Err("it is held".to_owned());
-        }
-        assert_eq!(in_flight, 0, "released while a call ran");
-        Ok(())
-    })
-    .await;
+    given_away_after_the_call(&world, &identity).await;
     let calls = world.cloud().calls(Some("EnsureLoadBalancer"));
     assert_eq!(
         (calls[0].outcome.as_str(), calls[0].duration_ms >= 2_900),
@@ -214,22 +212,11 @@ async fn m3_what_does_not_end_is_cancelled_after_twenty_seconds_and_only_then_is
     let identity = world.led_by(&ccm).await;
     let hang = Fault::new("EnsureLoadBalancer", FaultKind::Hang);
     world.cloud().set_fault(hang).unwrap();
-    create(&world, "web").await;
-    let ensures = world
-        .cloud()
-        .wait_until(SOON, |cloud| cloud.in_flight("EnsureLoadBalancer") == 1);
-    assert!(ensures.await);
+    world.create_service(balancer("web")).await;
+    ensures(&world).await;
     let asked = Instant::now();
     ccm.terminate();
-    eventually("the Lease is given away", SOON, async || {
-        let in_flight = world.cloud().in_flight("EnsureLoadBalancer");
-        if world.holder().await? == identity {
-            return Err("it is held".to_owned());
-        }
-        assert_eq!(in_flight, 0, "released while a call ran");
-        Ok(())
-    })
-    .await;
+    given_away_after_the_call(&world, &identity).await;
     let took = asked.elapsed();
     assert!((19..24).contains(&took.as_secs()), "{took:?}");
     assert_eq!(ccm.wait(SOON).await.unwrap().code(), Some(0));
@@ -245,11 +232,8 @@ async fn b_m3_a_second_signal_ends_it_at_once() {
     let (world, mut ccm) = World::with_ccm(Fixture::default()).await;
     let hang = Fault::new("EnsureLoadBalancer", FaultKind::Hang);
     world.cloud().set_fault(hang).unwrap();
-    create(&world, "web").await;
-    let ensures = world
-        .cloud()
-        .wait_until(SOON, |cloud| cloud.in_flight("EnsureLoadBalancer") == 1);
-    assert!(ensures.await);
+    world.create_service(balancer("web")).await;
+    ensures(&world).await;
     ccm.terminate();
     said(&ccm, "stepping down").await;
     ccm.terminate();

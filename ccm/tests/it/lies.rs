@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use provider_mock::{Cloud, Fixture, LoadBalancer, Mark, Route, Weather};
 use provider_sdk::FailureCode;
 use serde_json::json;
@@ -15,7 +15,7 @@ use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
 use testenv::{Process, eventually};
 
 use crate::input::get;
-use crate::world::{FAST_LEASE, World, free_port, ingress, instance};
+use crate::world::{FAST_LEASE, World, free_port, instance};
 
 /// Longer than any row needs on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -131,9 +131,7 @@ fn ccm(world: &mut World, port: u16) -> Process {
 async fn served_before(world: &mut World) -> Vec<String> {
     let mut first = ccm(world, free_port());
     for name in ["web", "api"] {
-        world
-            .service_becomes(name, "is served", |service| ingress(service).is_some())
-            .await;
+        world.shows_address(name).await;
     }
     world.crash(&mut first).await;
     let ranges = json!({"spec": {"loadBalancerSourceRanges": ["198.51.100.0/24"]}});
@@ -142,10 +140,7 @@ async fn served_before(world: &mut World) -> Vec<String> {
         .patch("web", &patch, &Patch::Merge(ranges))
         .await
         .unwrap();
-    services
-        .delete("api", &DeleteParams::default())
-        .await
-        .unwrap();
+    world.delete_service("api").await;
     let web = world.cloud().load_balancer("default", "web").unwrap();
     vec![web.handle]
 }

@@ -7,7 +7,6 @@ mod provider;
 
 use kube::api::ListParams;
 use provider_mock::{Cloud, Fault, FaultKind};
-use testenv::eventually;
 use testenv::objects::NodeBuilder;
 
 use crate::world::{SOON, World, instance};
@@ -64,17 +63,6 @@ async fn names(world: &World) -> Vec<String> {
     let nodes = world.nodes().list(&ListParams::default()).await.unwrap();
     let names = nodes.iter().map(|node| node.metadata.name.clone());
     names.map(Option::unwrap).collect()
-}
-
-/// Waits until the Node is deleted.
-async fn deleted(world: &World, name: &str) {
-    eventually(&format!("{name} is deleted"), SOON, async || {
-        match world.nodes().get_opt(name).await {
-            Ok(None) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
 }
 
 /// The Node's UID, while it is there.

@@ -1,46 +1,50 @@
 //! Leader migration (B-M6): two Leases, each controller under its own.
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use provider_mock::Fixture;
 use serde_json::json;
-use testenv::objects::LoadBalancerBuilder;
-use testenv::{Options, eventually};
+use testenv::eventually;
 
-use crate::world::{FAST_LEASE, SOON, World, ingress, said};
+use crate::world::{FAST_LEASE, SOON, World, balancer, said};
 
 const MIGRATION: &str = "cloud-provider-extraction-migration";
-
-fn leases(world: &World) -> Api<Lease> {
-    Api::namespaced(world.client.clone(), "kube-system")
-}
 
 /// Writes another holder into the migration's Lease, as a kube-controller-manager would that takes or leaves it.
 async fn hand(world: &World, holder: &str, seconds: i32) {
     let spec = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": seconds}});
     let patch = Patch::Merge(spec);
-    leases(world)
+    world
+        .leases()
         .patch(MIGRATION, &PatchParams::default(), &patch)
         .await
         .unwrap();
 }
 
 async fn holder(world: &World, name: &str) -> String {
-    let lease = leases(world).get(name).await.unwrap();
+    let lease = world.leases().get(name).await.unwrap();
     lease
         .spec
         .and_then(|spec| spec.holder_identity)
         .unwrap_or_default()
 }
 
+/// Waits until the leader has the migration's Lease too.
+async fn hold_both(world: &World, identity: &str) {
+    eventually("both Leases are held", SOON, async || {
+        let lease = world.leases().get_opt(MIGRATION).await.unwrap();
+        let holder = lease.and_then(|lease| lease.spec?.holder_identity);
+        if holder.as_deref() == Some(identity) {
+            Ok(())
+        } else {
+            Err(format!("{holder:?}"))
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
-    let options = Options {
-        audit: true,
-        ..Options::default()
-    };
-    let mut world = World::with_options(Fixture::default(), options).await;
+    let mut world = World::audited(Fixture::default()).await;
     world.apply("kustomize/components/leader-migration/rbac.yaml");
     // A kube-controller-manager holds the migration's Lease.
     let lease = json!({
@@ -48,7 +52,8 @@ async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
         "spec": {"holderIdentity": "kube-controller-manager_1", "leaseDurationSeconds": 3600},
     });
     let lease = serde_json::from_value(lease).unwrap();
-    leases(&world)
+    world
+        .leases()
         .create(&PostParams::default(), &lease)
         .await
         .unwrap();
@@ -63,12 +68,7 @@ async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
 
     // The main Lease alone: Nodes are initialised, Services wait.
     let identity = world.led_by(&ccm).await;
-    let service = LoadBalancerBuilder::new("default", "web").build();
-    let services = world.services();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
+    world.create_service(balancer("web")).await;
     world.join("node-1").await;
     world.initialised("node-1").await;
     let line = said(
@@ -82,23 +82,13 @@ async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
     world.renewals(3).await;
     assert_eq!(holder(&world, MIGRATION).await, "kube-controller-manager_1");
     assert_eq!(world.cloud().call_count("EnsureLoadBalancer"), 0);
-    let web = services.get("web").await.unwrap();
+    let web = world.services().get("web").await.unwrap();
     assert_eq!(web.metadata.finalizers, None);
 
     // It is released: both Leases are held by one process, and the Service is worked on.
     hand(&world, "", 1).await;
-    eventually("both Leases are held", SOON, async || {
-        let holder = holder(&world, MIGRATION).await;
-        if holder == identity {
-            Ok(())
-        } else {
-            Err(holder)
-        }
-    })
-    .await;
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
+    hold_both(&world, &identity).await;
+    world.shows_address("web").await;
     assert_eq!(world.cloud().call_count("Initialize"), 1);
     assert_eq!(world.holder().await.unwrap(), identity);
 
@@ -121,19 +111,7 @@ async fn b_m6_both_leases_are_released_on_sigterm_and_the_loss_of_the_main_one_e
     flags.push("--enable-leader-migration");
     let mut first = world.ccm(&flags);
     let identity = world.led_by(&first).await;
-    let held = async |identity: &str| {
-        eventually("both Leases are held", SOON, async || {
-            let lease = leases(&world).get_opt(MIGRATION).await.unwrap();
-            let holder = lease.and_then(|lease| lease.spec?.holder_identity);
-            if holder.as_deref() == Some(identity) {
-                Ok(())
-            } else {
-                Err(format!("{holder:?}"))
-            }
-        })
-        .await;
-    };
-    held(&identity).await;
+    hold_both(&world, &identity).await;
     let mut command = world.command(&flags);
     command.env("CCM_TEST", "second");
     first.terminate();
@@ -148,18 +126,11 @@ async fn b_m6_both_leases_are_released_on_sigterm_and_the_loss_of_the_main_one_e
 
     let mut second = world.start(command);
     let identity = world.led_by(&second).await;
-    eventually("both Leases are held again", SOON, async || {
-        let holder = holder(&world, MIGRATION).await;
-        if holder == identity {
-            Ok(())
-        } else {
-            Err(holder)
-        }
-    })
-    .await;
+    hold_both(&world, &identity).await;
     let taken = Patch::Merge(json!({"spec": {"holderIdentity": "go_1"}}));
     let main = "cloud-controller-manager";
-    leases(&world)
+    world
+        .leases()
         .patch(main, &PatchParams::default(), &taken)
         .await
         .unwrap();

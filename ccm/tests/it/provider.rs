@@ -10,10 +10,10 @@ use std::time::Duration;
 use provider_mock::{Fault, FaultKind, Fixture};
 use provider_sdk::Health;
 use testenv::eventually;
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
+use testenv::objects::NodeBuilder;
 use tokio::time::Instant;
 
-use crate::world::{SOON, World, ingress, instance, said, taints};
+use crate::world::{SOON, World, balancer, instance, said};
 
 /// The numbers under which calls of an RPC stand in the mock's log.
 fn numbers(world: &World, rpc: &str) -> Vec<u64> {
@@ -59,8 +59,7 @@ async fn m9_a_provider_that_was_down_is_initialised_first_and_its_waiting_nodes_
         }
     })
     .await;
-    let node = world.node("node-2").await.unwrap();
-    assert_eq!(taints(&node), [UNINITIALIZED]);
+    world.is_uninitialised("node-2").await;
 
     world.cloud().reset_calls();
     world.mock.restart().await.unwrap();
@@ -114,27 +113,17 @@ async fn m9_starting_and_broken_pause_degraded_works_and_deletes_nothing() {
     more_calls(&world, "Probe", 1).await;
     set(Health::broken("has no credentials"), "has no credentials").await;
     assert_eq!(world.cloud().call_count("LookupInstances"), asked);
-    assert_eq!(
-        taints(&world.node("node-4").await.unwrap()),
-        [UNINITIALIZED]
-    );
+    world.is_uninitialised("node-4").await;
 
     set(Health::degraded("one zone is down"), "one zone is down").await;
     world.initialised("node-4").await;
-    world.cloud().remove_instance("node-1").unwrap();
-    set_ready(&world.client, "node-1", "False").await.unwrap();
+    world.instance_ends("node-1").await;
     more_calls(&world, "LookupInstances", 4).await;
     assert!(world.node("node-1").await.is_ok());
 
     world.cloud().set_health(Health::ready());
     world.mock.disconnect();
-    eventually("node-1 is deleted", SOON, async || {
-        match world.node("node-1").await {
-            Ok(_) => Err("it is there"),
-            Err(_) => Ok(()),
-        }
-    })
-    .await;
+    world.node_goes("node-1").await;
     assert_eq!(world.leader().await, holder);
 }
 
@@ -214,19 +203,11 @@ async fn s20_another_cloud_scope_stops_everything_until_the_command_of_the_log_a
     world.mock.restart().await.unwrap();
     let line = said(&ccm, "nothing is created or deleted").await;
     world.join("node-2").await;
-    let service = LoadBalancerBuilder::new("default", "web").build();
-    world
-        .services()
-        .create(&kube::api::PostParams::default(), &service)
-        .await
-        .unwrap();
+    world.create_service(balancer("web")).await;
     // The next Probe comes after both were seen.
     more_calls(&world, "Probe", 2).await;
     assert_eq!(world.cloud().mutating_calls(), 0);
-    assert_eq!(
-        taints(&world.node("node-2").await.unwrap()),
-        [UNINITIALIZED]
-    );
+    world.is_uninitialised("node-2").await;
 
     let command = line
         .split_once("accept it: kubectl ")
@@ -246,9 +227,7 @@ async fn s20_another_cloud_scope_stops_everything_until_the_command_of_the_log_a
     let ran = shell.output().unwrap();
     assert!(ran.status.success(), "{command}: {ran:?}");
     world.initialised("node-2").await;
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
+    world.shows_address("web").await;
 }
 
 #[tokio::test]
@@ -275,15 +254,7 @@ async fn b_m2_a_controller_without_its_capability_is_skipped_and_told() {
         .change_settings(|settings| settings.capabilities.load_balancers.offered = true)
         .unwrap();
     world.mock.restart().await.unwrap();
-    let service = LoadBalancerBuilder::new("default", "web").build();
-    world
-        .services()
-        .create(&kube::api::PostParams::default(), &service)
-        .await
-        .unwrap();
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
+    world.balanced("web").await;
 }
 
 #[tokio::test]
@@ -298,12 +269,7 @@ async fn m10_a_call_that_hangs_holds_up_nobody_else() {
     hang("GetLoadBalancer", "default/slow");
     world.join("node-slow").await;
     let create = async |name: &str| {
-        let service = LoadBalancerBuilder::new("default", name).build();
-        let services = world.services();
-        services
-            .create(&kube::api::PostParams::default(), &service)
-            .await
-            .unwrap();
+        world.create_service(balancer(name)).await;
     };
     create("slow").await;
     let hangs = world.cloud().wait_until(SOON, |cloud| {
@@ -317,11 +283,6 @@ async fn m10_a_call_that_hangs_holds_up_nobody_else() {
         .await;
     create("web").await;
     world.initialised("node-1").await;
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
-    assert_eq!(
-        taints(&world.node("node-slow").await.unwrap()),
-        [UNINITIALIZED]
-    );
+    world.shows_address("web").await;
+    world.is_uninitialised("node-slow").await;
 }

@@ -148,14 +148,18 @@ impl Proxy {
         self.shared.state().trap = Some(trap);
     }
 
-    /// Returns when a ccm stands in the trap: the moment to kill it.
-    pub async fn trapped(&self) {
-        self.shared.trapped.notified().await;
-    }
-
-    /// Takes the trap away; says whether it was still open.
-    pub fn untrap(&self) -> bool {
-        self.shared.state().trap.take().is_some()
+    /// Returns when a ccm stands in the trap, which is the moment to kill it, or when this ends without that; whether one stands there. The trap is gone then.
+    pub async fn trapped_during<T>(&self, what: impl Future<Output = T>) -> bool {
+        let trapped = tokio::select! {
+            _ = what => false,
+            () = self.shared.trapped.notified() => true,
+        };
+        // What is forwarded may end it before the trap is told of.
+        trapped
+            || self.shared.state().trap.take().is_none() && {
+                self.shared.trapped.notified().await;
+                true
+            }
     }
 
     /// Cuts all answers that are still being streamed: the watches.

@@ -12,13 +12,12 @@ mod shapes;
 mod targets;
 
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use provider_mock::{CallEntry, Fault, LoadBalancer};
 use serde_json::{Value, json};
 use testenv::eventually;
-use testenv::objects::LoadBalancerBuilder;
 
-use crate::world::{SOON, World, ingress};
+use crate::world::{SOON, World, balancer};
 
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
@@ -29,26 +28,6 @@ const DELETE: &str = "DeleteLoadBalancer";
 const GET: &str = "GetLoadBalancer";
 
 impl World {
-    async fn create(&self, service: LoadBalancerBuilder) -> Service {
-        self.services()
-            .create(&PostParams::default(), &service.build())
-            .await
-            .unwrap()
-    }
-
-    /// A Service of type LoadBalancer, once it shows an address.
-    async fn balanced(&self, name: &str) -> Service {
-        self.create(balancer(name)).await;
-        self.shows_address(name).await
-    }
-
-    async fn shows_address(&self, name: &str) -> Service {
-        self.service_becomes(name, "shows an address", |service| {
-            ingress(service).is_some()
-        })
-        .await
-    }
-
     async fn service(&self, name: &str) -> Service {
         self.services().get(name).await.unwrap()
     }
@@ -66,30 +45,10 @@ impl World {
             .await
     }
 
-    /// Asks for the Service's deletion.
-    async fn delete(&self, name: &str) {
-        self.services()
-            .delete(name, &DeleteParams::default())
-            .await
-            .unwrap();
-    }
-
     /// Takes all finalizers off, as an impatient user does.
     async fn force_finalizers_off(&self, name: &str) {
         self.edit(name, json!({"metadata": {"finalizers": null}}))
             .await;
-    }
-
-    /// Waits until the API server has no Service of this name.
-    async fn vanishes(&self, name: &str) {
-        eventually(&format!("{name} is gone"), SOON, async || {
-            match self.services().get_opt(name).await {
-                Ok(None) => Ok(()),
-                Ok(Some(service)) => Err(format!("{:?}", service.metadata)),
-                Err(error) => Err(error.to_string()),
-            }
-        })
-        .await;
     }
 
     /// The load balancer that is marked for the Service.
@@ -151,10 +110,6 @@ impl World {
     async fn later_one_is_served(&self, name: &str) {
         self.balanced(name).await;
     }
-}
-
-fn balancer(name: &str) -> LoadBalancerBuilder {
-    LoadBalancerBuilder::new("default", name)
 }
 
 fn subject(name: &str) -> String {

@@ -109,14 +109,6 @@ impl World {
 
     /// What is not in `rbac.yaml`.
     fn grant_volumes(&self) {
-        let applied = self
-            .plane
-            .kubectl()
-            .arg("apply")
-            .arg("-f")
-            .arg(deploy("kustomize/components/volumes/rbac.yaml"))
-            .output()
-            .unwrap();
-        assert!(applied.status.success(), "{applied:?}");
+        self.apply("kustomize/components/volumes/rbac.yaml");
     }
 }

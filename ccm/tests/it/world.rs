@@ -1,5 +1,7 @@
 //! A cluster, a cloud and the ccm between them.
 
+mod objects;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -11,6 +13,8 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use provider_mock::{Cloud, Fixture, Instance, Mock};
 use testenv::objects::{NodeBuilder, UNINITIALIZED};
 use testenv::{ControlPlane, Options, Pool, Pooled, Process, User, eventually};
+
+pub use objects::balancer;
 
 /// Long enough for anything that should happen soon, on a slow machine.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -25,21 +29,26 @@ pub const FAST_LEASE: [&str; 3] = [
     "--leader-elect-retry-period=500ms",
 ];
 
+/// The annotation of the Lease that names the cloud scope of provider `mock`.
+pub const SCOPE: &str = "grpc-ccm.io/cloud-scope-mock";
+
 static PLANES: Pool = Pool::new(grant);
 
 /// What `deploy/kustomize/base/rbac.yaml` grants.
 fn grant(plane: &ControlPlane) {
-    let rbac = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../deploy/kustomize/base/rbac.yaml"
-    );
-    let apply = plane.kubectl().args(["apply", "-f", rbac]).output();
-    let applied = apply.unwrap();
-    assert!(
-        applied.status.success(),
-        "{}",
-        String::from_utf8_lossy(&applied.stderr)
-    );
+    apply(plane, deployed("kustomize/base/rbac.yaml").as_ref());
+}
+
+/// The path of a file of `deploy/`.
+pub fn deployed(file: &str) -> String {
+    format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/{}"), file)
+}
+
+fn apply(plane: &ControlPlane, path: &Path) {
+    let mut kubectl = plane.kubectl();
+    let applied = kubectl.args(["apply", "-f"]).arg(path).output().unwrap();
+    let errors = String::from_utf8_lossy(&applied.stderr);
+    assert!(applied.status.success(), "{errors}");
 }
 
 /// A control plane for itself (Nodes are cluster-wide), a mock provider in this process, and the ccms that a test starts.
@@ -64,6 +73,15 @@ impl World {
         Self::on(PLANES.take_with(options).await.unwrap(), fixture).await
     }
 
+    /// On a control plane with an audit log.
+    pub async fn audited(fixture: Fixture) -> Self {
+        let options = Options {
+            audit: true,
+            ..Options::default()
+        };
+        Self::with_options(fixture, options).await
+    }
+
     /// On a control plane of its own, where the ccm may do what these objects (YAML) say, and nothing else. It has an audit log.
     pub async fn with_rights(fixture: Fixture, rights: &str) -> Self {
         static BARE: Pool = Pool::new(|_| ());
@@ -74,7 +92,7 @@ impl World {
         let world = Self::on(BARE.take_with(options).await.unwrap(), fixture).await;
         let file = world.file("rights.yaml");
         std::fs::write(&file, rights).unwrap();
-        world.apply_file(&file);
+        apply(&world.plane, &file);
         world
     }
 
@@ -92,15 +110,7 @@ impl World {
 
     /// Grants what this file of `deploy/` grants.
     pub fn apply(&self, file: &str) {
-        let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/{}"), file);
-        self.apply_file(path.as_ref());
-    }
-
-    fn apply_file(&self, path: &Path) {
-        let mut kubectl = self.plane.kubectl();
-        let applied = kubectl.args(["apply", "-f"]).arg(path).output().unwrap();
-        let errors = String::from_utf8_lossy(&applied.stderr);
-        assert!(applied.status.success(), "{errors}");
+        apply(&self.plane, deployed(file).as_ref());
     }
 
     /// With a ccm that leads.
@@ -141,6 +151,11 @@ impl World {
         Process::start(command, self.file(&format!("ccm-{}.log", self.started))).unwrap()
     }
 
+    /// What was asked of the API server of a world that has an audit log.
+    pub fn audit_log(&self) -> String {
+        std::fs::read_to_string(self.plane.audit_log().unwrap()).unwrap()
+    }
+
     /// A file that goes with the world.
     pub fn file(&self, name: &str) -> PathBuf {
         self.plane.directory().join(name)
@@ -175,9 +190,12 @@ impl World {
             .unwrap_or_default())
     }
 
+    pub fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), "kube-system")
+    }
+
     pub async fn lease(&self) -> Result<Lease, String> {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
-        leases
+        self.leases()
             .get("cloud-controller-manager")
             .await
             .map_err(|error| error.to_string())
@@ -199,14 +217,20 @@ impl World {
     /// Kills a ccm (SIGKILL) and, as an operator in a hurry may, takes its name off the Lease: the next one need not wait 15 s for it to expire.
     pub async fn crash(&self, ccm: &mut Process) {
         ccm.kill();
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let nobody = serde_json::json!({"spec": {"holderIdentity": ""}});
-        leases
-            .patch(
-                "cloud-controller-manager",
-                &PatchParams::default(),
-                &Patch::Merge(nobody),
-            )
+        self.change_lease(nobody).await;
+    }
+
+    /// As an operator says that the credentials of the provider may reach this scope.
+    pub async fn accept_scope(&self, scope: &str) {
+        let accepted = serde_json::json!({"metadata": {"annotations": {SCOPE: scope}}});
+        self.change_lease(accepted).await;
+    }
+
+    async fn change_lease(&self, change: serde_json::Value) {
+        let (lease, patch) = ("cloud-controller-manager", PatchParams::default());
+        self.leases()
+            .patch(lease, &patch, &Patch::Merge(change))
             .await
             .unwrap();
     }

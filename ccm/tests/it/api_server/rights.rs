@@ -5,19 +5,18 @@ mod alone;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use provider_mock::Fixture;
 use serde_json::{Value, json};
 use testenv::objects::{LoadBalancerBuilder, set_ready};
-use testenv::{Options, User, eventually};
+use testenv::{User, eventually};
 
 use crate::proxy::{Proxy, Rule};
-use crate::world::{SOON, World, free_port, ingress, said, taints};
+use crate::world::{SOON, World, deployed, free_port, said, taints};
 
 /// A file of `deploy/`.
 fn file(name: &str) -> String {
-    let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/{}"), name);
-    std::fs::read_to_string(path).unwrap()
+    std::fs::read_to_string(deployed(name)).unwrap()
 }
 
 /// `group/resource verb` of what the file grants.
@@ -46,12 +45,12 @@ pub fn granted(text: &str) -> BTreeSet<String> {
 }
 
 /// The same of what was asked, with the codes of the answers; what has no resource by its path.
-pub fn asked(log: &str) -> BTreeMap<String, BTreeSet<u64>> {
+pub fn asked(log: &str) -> Asked {
     asked_by(log, &[User::Ccm.name()])
 }
 
-fn asked_by(log: &str, users: &[&str]) -> BTreeMap<String, BTreeSet<u64>> {
-    let mut asked: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+fn asked_by(log: &str, users: &[&str]) -> Asked {
+    let mut asked = Asked::new();
     for line in log.lines() {
         let entry: Value = serde_json::from_str(line).unwrap();
         let user = entry["user"]["username"].as_str().unwrap_or_default();
@@ -82,9 +81,37 @@ fn asked_by(log: &str, users: &[&str]) -> BTreeMap<String, BTreeSet<u64>> {
     asked
 }
 
+type Asked = BTreeMap<String, BTreeSet<u64>>;
+
+fn nothing_refused(asked: &Asked) {
+    let refused: Vec<_> = asked
+        .iter()
+        .filter(|(_, codes)| codes.contains(&403))
+        .collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// What was asked is in `granted`, but for what everybody may.
+fn no_more_asked(asked: &Asked, granted: &BTreeSet<String>, everybody: &[&str], whose: &str) {
+    let more: Vec<_> = asked
+        .keys()
+        .filter(|what| !granted.contains(*what) && !everybody.contains(&what.as_str()))
+        .collect();
+    assert!(more.is_empty(), "asked and not in {whose}: {more:?}");
+}
+
+/// What is granted was made use of.
+fn all_used(granted: &BTreeSet<String>, asked: &Asked, whose: &str) {
+    let unused: Vec<_> = granted
+        .iter()
+        .filter(|what| !asked.contains_key(*what))
+        .collect();
+    assert!(unused.is_empty(), "in {whose} and not used: {unused:?}");
+}
+
 /// Nothing was refused to the ccm and the service accounts of its controllers, and what these files of `deploy/` grant besides `rbac.yaml` was made use of.
 pub fn hold(world: &World, files: &[&str]) {
-    let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
+    let log = world.audit_log();
     let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
     let accounts = [
         "node-controller",
@@ -96,31 +123,16 @@ pub fn hold(world: &World, files: &[&str]) {
     let mut users = vec![User::Ccm.name()];
     users.extend(accounts.iter().map(String::as_str));
     let asked = asked_by(&log, &users);
-    let refused: Vec<_> = asked
-        .iter()
-        .filter(|(_, codes)| codes.contains(&403))
-        .collect();
-    assert!(refused.is_empty(), "{refused:?}");
+    nothing_refused(&asked);
     for name in files {
         let granted = granted(&file(name));
-        let unused: Vec<_> = granted
-            .iter()
-            .filter(|what| !asked.contains_key(*what))
-            .collect();
-        assert!(
-            unused.is_empty(),
-            "in deploy/{name} and not used: {unused:?}"
-        );
+        all_used(&granted, &asked, &format!("deploy/{name}"));
     }
 }
 
 #[tokio::test]
 async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_granted_is_asked() {
-    let options = Options {
-        audit: true,
-        ..Options::default()
-    };
-    let mut world = World::with_options(Fixture::default(), options).await;
+    let mut world = World::audited(Fixture::default()).await;
     let port = free_port();
     let proxy = Proxy::start(&world.plane).await;
     let mut ccm = world.ccm(&[
@@ -140,13 +152,7 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         world.initialised(name).await;
     }
     // A Node that stops, and comes back.
-    world.cloud().stop_instance("node-2").unwrap();
-    set_ready(&world.client, "node-2", "False").await.unwrap();
-    world
-        .node_becomes("node-2", "it is tainted as shut down", |node| {
-            taints(node).contains(&"node.cloudprovider.kubernetes.io/shutdown")
-        })
-        .await;
+    world.instance_stops("node-2").await;
     world.cloud().start_instance("node-2").unwrap();
     set_ready(&world.client, "node-2", "True").await.unwrap();
     world
@@ -155,28 +161,11 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         })
         .await;
     // One that is gone.
-    world.cloud().remove_instance("node-1").unwrap();
-    set_ready(&world.client, "node-1", "False").await.unwrap();
-    eventually("node-1 is deleted", SOON, async || {
-        world
-            .nodes()
-            .get_opt("node-1")
-            .await
-            .unwrap()
-            .map_or(Ok(()), |_| Err("it is there"))
-    })
-    .await;
+    world.instance_and_node_go("node-1").await;
     // A Service: made, with a conflict in the way; changed; deleted.
     proxy.answer(Rule::new("PATCH", "/services/web", 1, 409));
     let services = world.services();
-    let service = LoadBalancerBuilder::new("default", "web").build();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
+    world.balanced("web").await;
     let local = Patch::Merge(json!({"spec": {"externalTrafficPolicy": "Local"}}));
     services
         .patch("web", &PatchParams::default(), &local)
@@ -186,18 +175,8 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         .cloud()
         .wait_until(SOON, |cloud| cloud.call_count("EnsureLoadBalancer") == 2);
     assert!(ensured.await);
-    services
-        .delete("web", &DeleteParams::default())
-        .await
-        .unwrap();
-    eventually("web is gone", SOON, async || {
-        services
-            .get_opt("web")
-            .await
-            .unwrap()
-            .map_or(Ok(()), |_| Err("it is there"))
-    })
-    .await;
+    world.delete_service("web").await;
+    world.service_goes("web").await;
     // A caller of the HTTPS port.
     let status = crate::input::get(port, "/metrics", Some("testenv-admin"))
         .await
@@ -239,13 +218,9 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         Some(0)
     );
 
-    let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
+    let log = world.audit_log();
     let asked = asked(&log);
-    let refused: Vec<_> = asked
-        .iter()
-        .filter(|(_, codes)| codes.contains(&403))
-        .collect();
-    assert!(refused.is_empty(), "{refused:?}");
+    nothing_refused(&asked);
     let mut granted = granted(include_str!("../../../../deploy/kustomize/base/rbac.yaml"));
     // The role system:auth-delegator, which it is bound to.
     granted.insert("authentication.k8s.io/tokenreviews create".into());
@@ -253,20 +228,7 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
     // Of the role extension-apiserver-authentication-reader, which may also list and watch.
     granted.insert("/configmaps get".into());
     // Everybody may ask for the version.
-    let more: Vec<_> = asked
-        .keys()
-        .filter(|what| !granted.contains(*what) && *what != "/version get")
-        .collect();
-    assert!(
-        more.is_empty(),
-        "asked and not in deploy/kustomize/base/rbac.yaml: {more:?}"
-    );
-    let unused: Vec<_> = granted
-        .iter()
-        .filter(|what| !asked.contains_key(*what))
-        .collect();
-    assert!(
-        unused.is_empty(),
-        "in deploy/kustomize/base/rbac.yaml and not used: {unused:?}"
-    );
+    let rbac = "deploy/kustomize/base/rbac.yaml";
+    no_more_asked(&asked, &granted, &["/version get"], rbac);
+    all_used(&granted, &asked, rbac);
 }

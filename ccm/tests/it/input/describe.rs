@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use provider_mock::fixture::FailureSpec;
 use provider_mock::{Fault, FaultKind, Fixture};
 use provider_sdk::FailureCode;
 use testenv::eventually;
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
+use testenv::objects::NodeBuilder;
 use tokio::time::Instant;
 
-use crate::world::{World, ingress};
+use crate::world::{World, balancer};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -53,25 +53,14 @@ fn failure(rpc: &str, code: FailureCode, subject: &str, message: &str) -> Fault 
     fault.subject(subject).with_failure(spec)
 }
 
-async fn make(world: &World, name: &str) {
-    let service = LoadBalancerBuilder::new("default", name).build();
-    world
-        .services()
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
-}
-
 #[tokio::test]
 async fn n13_s18_kubectl_describe_tells_what_was_answered_and_when_the_next_try_is() {
     use FailureCode::{Precondition, Unavailable};
     let mut world = World::new(Fixture::default()).await;
     let _ccm = world.ccm(&[]);
     world.leader().await;
-    make(&world, "deleted").await;
-    world
-        .service_becomes("deleted", "has an address", |it| ingress(it).is_some())
-        .await;
+    world.create_service(balancer("deleted")).await;
+    world.shows_address("deleted").await;
     for fault in [
         failure(
             "LookupInstances",
@@ -112,7 +101,7 @@ async fn n13_s18_kubectl_describe_tells_what_was_answered_and_when_the_next_try_
         world.join(name).await;
     }
     for name in ["no-subnet", "down", "hangs"] {
-        make(&world, name).await;
+        world.create_service(balancer(name)).await;
     }
     let deleted = world.services();
     deleted
@@ -212,16 +201,14 @@ async fn n13_kubectl_describe_tells_that_the_provider_is_away() {
     world.leader().await;
     world.join("early").await;
     world.initialised("early").await;
-    make(&world, "before").await;
-    world
-        .service_becomes("before", "has an address", |it| ingress(it).is_some())
-        .await;
+    world.create_service(balancer("before")).await;
+    world.shows_address("before").await;
     world.mock.shutdown().await;
     let began = Instant::now();
     world
         .register(NodeBuilder::new("late").uninitialized())
         .await;
-    make(&world, "late").await;
+    world.create_service(balancer("late")).await;
     for (kind, reason) in [
         ("node", "Warning  NodeNotInitialized"),
         ("service", "Warning  LoadBalancerPending"),

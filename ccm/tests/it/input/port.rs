@@ -1,7 +1,6 @@
 //! The HTTPS port of the running ccm, before the real API server's judgement.
 
 use http_body_util::BodyExt;
-use kube::api::PostParams;
 use kube::client::Body;
 use kube::{Client, Config};
 use provider_mock::Fixture;
@@ -9,10 +8,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,
 };
-use testenv::objects::LoadBalancerBuilder;
 use testenv::{Options, eventually};
 
-use crate::world::{SOON, World, free_port, ingress, said};
+use crate::world::{SOON, World, free_port, said};
 
 const ADMIN: Option<&str> = Some("testenv-admin");
 
@@ -123,15 +121,7 @@ async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_serv
     // B-M7.
     world.join("node-1").await;
     world.initialised("node-1").await;
-    let service = LoadBalancerBuilder::new("default", "web").build();
-    let services = world.services();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
+    world.balanced("web").await;
     let (status, metrics) = get(port, "/metrics", ADMIN).await;
     assert_eq!(status, 200);
     for name in [

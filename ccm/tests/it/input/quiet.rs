@@ -1,11 +1,10 @@
 //! What an operator reads.
 
-use kube::api::PostParams;
 use provider_mock::{Fault, Fixture};
 use provider_sdk::FailureCode;
-use testenv::objects::{LoadBalancerBuilder, set_ready};
+use testenv::objects::set_ready;
 
-use crate::world::{SOON, World, ingress, said};
+use crate::world::{SOON, World, balancer, said};
 
 #[tokio::test]
 async fn in_a_converged_cluster_nothing_is_logged_and_nothing_is_written() {
@@ -24,15 +23,7 @@ async fn in_a_converged_cluster_nothing_is_logged_and_nothing_is_written() {
     }
     // One that is not Ready, and whose machine runs: asked about in every pass.
     set_ready(&world.client, "down", "False").await.unwrap();
-    let service = LoadBalancerBuilder::new("default", "web").build();
-    let services = world.services();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
+    world.balanced("web").await;
     world.event("web", "Normal EnsuredLoadBalancer").await;
     said(&ccm, "ensured load balancer").await;
     let (lines, writes) = (ccm.log().lines().count(), proxy.writes().len());
@@ -66,12 +57,7 @@ async fn what_goes_wrong_is_said_once_with_the_object_the_provider_and_the_error
     fail("LookupInstances", "node-1");
     fail("EnsureLoadBalancer", "default/web");
     world.join("node-1").await;
-    let service = LoadBalancerBuilder::new("default", "web").build();
-    let services = world.services();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
+    world.create_service(balancer("web")).await;
     for object in ["node=\"node-1\"", "service=default/web"] {
         let line = said(&ccm, object).await;
         for word in ["WARN", "provider=mock", "error=", "scripted by the mock"] {

@@ -6,9 +6,7 @@ use kube::api::DeleteParams;
 use provider_mock::{Fault, FaultKind, Fixture};
 use testenv::objects::{NodeBuilder, set_ready};
 
-use super::{
-    EVERY_SECOND, ONLY_LIFECYCLE, asked, crowd, deleted, known, names, passes, settle, state, uid,
-};
+use super::{EVERY_SECOND, ONLY_LIFECYCLE, asked, crowd, known, names, passes, settle, state, uid};
 use crate::world::{SOON, World, instance};
 
 /// The brake lets all go that these tests let go.
@@ -34,7 +32,7 @@ async fn b_l2_b_l4_l4_l6_only_an_instance_that_is_gone_and_nothing_else_deletes_
     // Now the provider says of all but the one with an instance that they are gone.
     world.cloud().clear_faults();
     for name in kept.into_iter().filter(|name| *name != "listed") {
-        deleted(&world, name).await;
+        world.node_goes(name).await;
     }
 
     now_and_then(&world).await;
@@ -51,7 +49,7 @@ async fn gone(world: &World) {
         world.register(node).await;
     }
     for name in ["gone", "unknown", "silent"] {
-        deleted(world, name).await;
+        world.node_goes(name).await;
         let event = format!(
             "Normal DeletingNode Deleting node {name} because it does not exist in the cloud provider"
         );
@@ -154,7 +152,7 @@ async fn now_and_then(world: &World) {
     assert_eq!(world.events("flapping").await, [""; 0]);
     let twice = state("ABSENT", Some("flapping")).times(2);
     cloud.set_fault(twice).unwrap();
-    deleted(world, "flapping").await;
+    world.node_goes("flapping").await;
 }
 
 /// B-L2: a delete that is refused is told, and tried again.
@@ -177,7 +175,7 @@ async fn delete_refused(world: &World) {
     assert!(said.contains("forbidden"), "{said}");
     world.node("kept").await.unwrap();
     patch(verbs(r#""get","patch","delete""#));
-    deleted(world, "kept").await;
+    world.node_goes("kept").await;
 }
 
 #[tokio::test]
@@ -223,7 +221,7 @@ async fn l6_the_node_is_looked_at_again_just_before() {
     // Two answers about the new one do delete it, once the Ready Node has an instance again: it would make every pass void.
     cloud.add_instance(instance("better")).unwrap();
     cloud.clear_fault(slow);
-    deleted(&world, "anew").await;
+    world.node_goes("anew").await;
     world.node("better").await.unwrap();
 }
 
@@ -246,7 +244,7 @@ async fn b_l2_l6_a_node_that_is_too_young_stays_until_it_is_older() {
     cloud.remove_instance("young").unwrap();
     let twice = cloud.wait_until(SOON, |cloud| asked(cloud) >= 4).await;
     assert!(twice);
-    deleted(&world, "young").await;
+    world.node_goes("young").await;
     // Kubernetes stores whole seconds.
     assert!(
         since.elapsed() > Duration::from_secs(7),

@@ -6,7 +6,7 @@ use provider_mock::Fixture;
 use serde_json::json;
 use testenv::objects::set_ready;
 
-use super::{EVERY_SECOND, ONLY_LIFECYCLE, asked, crowd, deleted, known, passes, settle};
+use super::{EVERY_SECOND, ONLY_LIFECYCLE, asked, crowd, known, passes, settle};
 use crate::world::{SOON, World, instance, taints};
 
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -105,5 +105,5 @@ async fn l7_a_hint_makes_a_pass_at_once() {
     let passes = asked(cloud);
     cloud.hint_resync();
     assert!(cloud.wait_until(SOON, |cloud| asked(cloud) > passes).await);
-    deleted(&world, "going").await;
+    world.node_goes("going").await;
 }

@@ -1,17 +1,10 @@
 //! A provider that is not well, and one that reaches another cloud than before.
 
-use std::collections::BTreeSet;
-
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, Patch, PatchParams};
 use provider_mock::Fixture;
 use provider_sdk::Health;
-use serde_json::json;
-use testenv::eventually;
-use testenv::objects::UNINITIALIZED;
 
-use super::{EVERY_SECOND, asked, crowd, deleted, passes, settle};
-use crate::world::{SOON, World, taints};
+use super::{EVERY_SECOND, asked, crowd, passes, settle};
+use crate::world::{SOON, World};
 
 #[tokio::test]
 async fn l6_s20_degraded_deletes_nothing_and_another_scope_touches_nothing_until_accepted() {
@@ -37,7 +30,7 @@ async fn l6_s20_degraded_deletes_nothing_and_another_scope_touches_nothing_until
     world.node("gone").await.unwrap();
     assert_eq!(world.events("gone").await, [""; 0]);
     cloud.set_health(Health::ready());
-    deleted(&world, "gone").await;
+    world.node_goes("gone").await;
 
     // Another account: it knows other machines by the same IDs.
     cloud.set_cloud_scope("another account").unwrap();
@@ -49,42 +42,12 @@ async fn l6_s20_degraded_deletes_nothing_and_another_scope_touches_nothing_until
     cloud.remove_instance("elsewhere").unwrap();
     world.join("fresh").await;
     let before = asked(&cloud);
-    renewals(&world, 5).await;
+    world.renewals(5).await;
     assert!(asked(&cloud) <= before + 1, "it goes on asking");
     world.node("elsewhere").await.unwrap();
-    let fresh = world.node("fresh").await.unwrap();
-    assert_eq!(taints(&fresh), [UNINITIALIZED]);
+    world.is_uninitialised("fresh").await;
 
-    let accepted = json!({ "metadata": { "annotations": {
-        "grpc-ccm.io/cloud-scope-mock": "another account",
-    } } });
-    leases(&world)
-        .patch(
-            "cloud-controller-manager",
-            &PatchParams::default(),
-            &Patch::Merge(accepted),
-        )
-        .await
-        .unwrap();
-    deleted(&world, "elsewhere").await;
+    world.accept_scope("another account").await;
+    world.node_goes("elsewhere").await;
     world.initialised("fresh").await;
-}
-
-fn leases(world: &World) -> Api<Lease> {
-    Api::namespaced(world.client.clone(), "kube-system")
-}
-
-/// Waits until the leader has renewed its Lease so often: it lives, and its clock goes on.
-async fn renewals(world: &World, count: usize) {
-    let mut seen = BTreeSet::new();
-    eventually("the Lease is renewed", SOON, async || {
-        let lease = leases(world).get("cloud-controller-manager").await.unwrap();
-        seen.insert(lease.metadata.resource_version);
-        if seen.len() > count {
-            Ok(())
-        } else {
-            Err(seen.len())
-        }
-    })
-    .await;
 }

@@ -20,16 +20,7 @@ async fn fault_node_killed_between_writes_of_its_initialisation() {
             let name = format!("n{number}-{}", u8::from(forwarded));
             proxy.trap(&format!("/nodes/{name}"), number, forwarded);
             world.join(&name).await;
-            let killed = tokio::select! {
-                _ = world.initialised(&name) => false,
-                () = proxy.trapped() => true,
-            };
-            // What is forwarded may end the initialisation before the trap is told of.
-            let killed = killed
-                || !proxy.untrap() && {
-                    proxy.trapped().await;
-                    true
-                };
+            let killed = proxy.trapped_during(world.initialised(&name)).await;
             if killed {
                 world.crash(&mut ccm).await;
                 let node = world.node(&name).await.unwrap();

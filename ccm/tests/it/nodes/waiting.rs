@@ -8,12 +8,12 @@ use provider_mock::{Fault, FaultKind, Fixture, Power};
 use provider_sdk::FailureCode;
 use serde_json::json;
 use testenv::eventually;
-use testenv::objects::{NodeBuilder, UNINITIALIZED};
+use testenv::objects::NodeBuilder;
 use tokio::time::Instant;
 
 use super::{PROVIDED, fresh, internal, lookups_of, version, with_addresses};
 use crate::input::get;
-use crate::world::{SOON, World, free_port, instance, taints};
+use crate::world::{SOON, World, free_port, instance};
 
 fn failure(code: FailureCode, node: &str, message: &str) -> Fault {
     let spec = FailureSpec {
@@ -58,7 +58,7 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
         })
         .await;
         assert!(said.contains(why), "{said}");
-        assert_eq!(taints(&world.node(node).await.unwrap()), [UNINITIALIZED]);
+        world.is_uninitialised(node).await;
     }
     // By now each had a chance to be asked about again, and to be told of.
     for (node, before) in left_alone {
@@ -115,10 +115,7 @@ async fn absent_then_there(world: &World) {
         .wait_until(SOON, |_| lookups_of(world, "absent") >= 3)
         .await;
     assert!(asked);
-    assert_eq!(
-        taints(&world.node("absent").await.unwrap()),
-        [UNINITIALIZED]
-    );
+    world.is_uninitialised("absent").await;
     let calls = world.cloud().calls(Some("LookupInstances"));
     let at: Vec<u64> = calls
         .iter()
@@ -141,10 +138,7 @@ async fn pending_then_there(world: &World) {
         .wait_until(SOON, |_| lookups_of(world, "pending") >= 3)
         .await;
     assert!(asked);
-    assert_eq!(
-        taints(&world.node("pending").await.unwrap()),
-        [UNINITIALIZED]
-    );
+    world.is_uninitialised("pending").await;
     cloud.start_instance("pending").unwrap();
     world.initialised("pending").await;
 }
@@ -161,8 +155,7 @@ async fn no_provider_id(world: &World) {
             "Warning NodeNotInitialized the provider gave no provider ID",
         )
         .await;
-    let node = world.node("nameless").await.unwrap();
-    assert_eq!(taints(&node), [UNINITIALIZED]);
+    let node = world.is_uninitialised("nameless").await;
     assert!(node.spec.unwrap().provider_id.is_none());
     cloud.clear_fault(nameless);
     world.initialised("nameless").await;
@@ -178,8 +171,7 @@ async fn wrong_node_ip(world: &World) {
         world.register(node).await;
         let said = world.event(name, "Warning NodeNotInitialized").await;
         assert!(said.contains(provided), "{said}");
-        let node = world.node(name).await.unwrap();
-        assert_eq!(taints(&node), [UNINITIALIZED]);
+        let node = world.is_uninitialised(name).await;
         assert!(node.status.unwrap().addresses.is_none());
     }
     // The user mends the one; the other's instance gets the address.
@@ -210,7 +202,7 @@ async fn lasting_failure(world: &World) {
     world.join("quota").await;
     let said = world.event("quota", "Warning NodeNotInitialized").await;
     assert!(said.contains("no quota left in zone-1"), "{said}");
-    assert_eq!(taints(&world.node("quota").await.unwrap()), [UNINITIALIZED]);
+    world.is_uninitialised("quota").await;
     cloud.clear_fault(quota);
     world.initialised("quota").await;
 }

@@ -1,13 +1,12 @@
 //! Answers that break the contract: an error for those objects, never a deletion, never a crash.
 
-use kube::api::{DeleteParams, PostParams};
 use provider_mock::{Fault, FaultKind, Fixture};
 use provider_sdk::FailureCode;
-use testenv::objects::{LoadBalancerBuilder, UNINITIALIZED, set_ready};
-use testenv::{Process, eventually};
+use testenv::Process;
+use testenv::objects::set_ready;
 
 use super::more_calls;
-use crate::world::{SOON, World, ingress, instance, taints};
+use crate::world::{World, balancer, ingress, instance, taints};
 
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
@@ -83,7 +82,7 @@ async fn only_absent_means_gone_whatever_stands_in_the_answer_for_a_node() {
         world.cloud().set_fault(fault).unwrap();
         world.join(&name).await;
     }
-    gone(&world, "well-1").await;
+    world.node_goes("well-1").await;
     more_calls(&world, "LookupInstances", 6).await;
     for name in &names {
         assert!(
@@ -91,8 +90,7 @@ async fn only_absent_means_gone_whatever_stands_in_the_answer_for_a_node() {
             "{name} was deleted\n{}",
             ccm.log()
         );
-        let new = world.node(&format!("new-{name}")).await.unwrap();
-        assert_eq!(taints(&new), [UNINITIALIZED], "{name}");
+        world.is_uninitialised(&format!("new-{name}")).await;
     }
     // The reason is where an operator looks: on the Node, by the provider's name, and in the log.
     let log = ccm.log();
@@ -110,18 +108,8 @@ async fn only_absent_means_gone_whatever_stands_in_the_answer_for_a_node() {
     world.cloud().clear_faults();
     for (name, _) in &wrong {
         world.initialised(&format!("new-{name}")).await;
-        gone(&world, name).await;
+        world.node_goes(name).await;
     }
-}
-
-async fn gone(world: &World, name: &str) {
-    eventually(&format!("{name} is gone"), SOON, async || {
-        match world.nodes().get_opt(name).await {
-            Ok(None) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -189,20 +177,9 @@ async fn a_load_balancer_whose_answer_is_wrong_gets_an_event_and_keeps_its_final
     for (name, kind) in wrong {
         let fault = Fault::new("EnsureLoadBalancer", kind).subject(subject(name));
         world.cloud().set_fault(fault).unwrap();
-        let service = LoadBalancerBuilder::new("default", name).build();
-        services
-            .create(&PostParams::default(), &service)
-            .await
-            .unwrap();
+        world.create_service(balancer(name)).await;
     }
-    let service = LoadBalancerBuilder::new("default", "well").build();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
-    world
-        .service_becomes("well", "it has an address", |it| ingress(it).is_some())
-        .await;
+    world.balanced("well").await;
     for (name, _) in wrong {
         let event = world.event(name, "Warning SyncLoadBalancerFailed").await;
         assert!(event.len() < 1_200, "{name}: {} bytes", event.len());
@@ -216,18 +193,13 @@ async fn a_load_balancer_whose_answer_is_wrong_gets_an_event_and_keeps_its_final
     world.cloud().clear_faults();
     // Retried after 5 s and more: as soon as it is changed it is tried again.
     for (name, _) in wrong {
-        world
-            .service_becomes(name, "it has an address", |it| ingress(it).is_some())
-            .await;
+        world.shows_address(name).await;
     }
 
     for (name, kind) in wrong {
         let fault = Fault::new("DeleteLoadBalancer", kind).subject(subject(name));
         world.cloud().set_fault(fault).unwrap();
-        services
-            .delete(name, &DeleteParams::default())
-            .await
-            .unwrap();
+        world.delete_service(name).await;
     }
     for (name, _) in wrong {
         world
@@ -244,13 +216,7 @@ async fn a_load_balancer_whose_answer_is_wrong_gets_an_event_and_keeps_its_final
     }
     world.cloud().clear_faults();
     for (name, _) in wrong {
-        eventually(&format!("{name} is gone"), SOON, async || {
-            match services.get_opt(name).await {
-                Ok(None) => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
+        world.service_goes(name).await;
         assert_eq!(world.cloud().load_balancer("default", name), None);
     }
     assert_eq!(ccm.exit_status(), None);

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use kube::api::{DeleteParams, PostParams};
 use provider_mock::{Command, Fault, FaultKind, Fixture, HumanDuration};
 use testenv::eventually;
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
+use testenv::objects::NodeBuilder;
 
 use crate::process::Provider;
-use crate::world::{SOON, World, ingress, instance};
+use crate::world::{SOON, World, balancer, instance};
 
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
@@ -55,54 +54,32 @@ async fn a_provider_killed_in_a_call_is_asked_again_and_nothing_is_made_twice_or
 
     // While it makes a load balancer.
     slow(&provider, "EnsureLoadBalancer").await;
-    let service = LoadBalancerBuilder::new("default", "web").build();
-    let services = world.services();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
+    world.create_service(balancer("web")).await;
     in_flight(&provider, "EnsureLoadBalancer").await;
     provider.process().kill();
     provider = Provider::start(&directory).await;
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
+    world.shows_address("web").await;
     assert_eq!(load_balancers(&provider).await.len(), 1);
 
     // After it made one, before it said so: by a crash of its own.
     let crash = Fault::new("EnsureLoadBalancer", FaultKind::CrashAfter).times(1);
     provider.ctl(Command::FaultSet { fault: crash }).await;
-    let service = LoadBalancerBuilder::new("default", "shop").build();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
+    world.create_service(balancer("shop")).await;
     let ended = provider.process().wait(SOON).await.unwrap();
     assert_eq!(ended.code(), Some(137));
     provider = Provider::start(&directory).await;
-    world
-        .service_becomes("shop", "it has an address", |shop| ingress(shop).is_some())
-        .await;
+    world.shows_address("shop").await;
     assert_eq!(load_balancers(&provider).await.len(), 2);
 
     // While it deletes one: the finalizer waits for a `done` that somebody gave.
     slow(&provider, "DeleteLoadBalancer").await;
-    services
-        .delete("web", &DeleteParams::default())
-        .await
-        .unwrap();
+    world.delete_service("web").await;
     in_flight(&provider, "DeleteLoadBalancer").await;
     provider.process().kill();
-    let web = services.get("web").await.unwrap();
+    let web = world.services().get("web").await.unwrap();
     assert_eq!(web.metadata.finalizers, Some(vec![FINALIZER.to_owned()]));
     provider = Provider::start(&directory).await;
-    eventually("web is gone", SOON, async || {
-        match services.get_opt("web").await {
-            Ok(None) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
+    world.service_goes("web").await;
     assert_eq!(load_balancers(&provider).await.len(), 1);
     assert_eq!(ccm.exit_status(), None);
 }

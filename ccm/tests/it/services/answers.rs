@@ -17,15 +17,15 @@ const RETAIN: &str = "mock.grpc-ccm.io/retain";
 async fn b_s8_s8_handled_elsewhere_and_retained() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
     world
-        .create(balancer("elsewhere").annotation(ELSEWHERE, "true"))
+        .create_service(balancer("elsewhere").annotation(ELSEWHERE, "true"))
         .await;
     world
-        .create(balancer("elsewhere-too").annotation(ELSEWHERE, "true"))
+        .create_service(balancer("elsewhere-too").annotation(ELSEWHERE, "true"))
         .await;
     world
-        .create(balancer("kept").annotation(RETAIN, "true"))
+        .create_service(balancer("kept").annotation(RETAIN, "true"))
         .await;
-    world.create(balancer("handed-over")).await;
+    world.create_service(balancer("handed-over")).await;
     world.asked_times(ENSURE, "elsewhere", 1).await;
     world.asked_times(ENSURE, "elsewhere-too", 1).await;
     world.shows_address("kept").await;
@@ -62,14 +62,14 @@ async fn b_s8_s8_handled_elsewhere_and_retained() {
         .await;
     world.shows_address("elsewhere-too").await;
 
-    world.delete("elsewhere").await;
-    world.vanishes("elsewhere").await;
+    world.delete_service("elsewhere").await;
+    world.service_goes("elsewhere").await;
     assert_eq!(world.times(DELETE, "elsewhere"), 1);
 
     // Made here before, then said to be somebody else's: it would leak, so it stays and says so.
     world.annotate("handed-over", ELSEWHERE, "true").await;
     world.asked_times(ENSURE, "handed-over", 2).await;
-    world.delete("handed-over").await;
+    world.delete_service("handed-over").await;
     world
         .event(
             "handed-over",
@@ -84,7 +84,7 @@ async fn b_s8_s8_handled_elsewhere_and_retained() {
             json!({"metadata": {"annotations": {ELSEWHERE: null}}}),
         )
         .await;
-    world.vanishes("handed-over").await;
+    world.service_goes("handed-over").await;
     assert!(world.made("handed-over").is_none());
 
     // Kept, and taken up again when the type changes back.
@@ -101,8 +101,8 @@ async fn b_s8_s8_handled_elsewhere_and_retained() {
     let again = world.shows_address("kept").await;
     assert_eq!(stored_handle(&again), Some(kept.handle));
 
-    world.delete("kept").await;
-    world.vanishes("kept").await;
+    world.delete_service("kept").await;
+    world.service_goes("kept").await;
     assert!(world.made("kept").is_some());
     world
         .event("kept", "Warning RetainedLoadBalancer The provider keeps the load balancer in the cloud: load balancer")
@@ -121,7 +121,7 @@ async fn b_s9_s19_pending_is_asked_again_after_exactly_the_delay() {
     let mut fixture = Fixture::default();
     fixture.provisioning.load_balancer = Duration::from_millis(3_500).into();
     let (mut world, mut ccm) = World::with_ccm(fixture).await;
-    world.create(balancer("web")).await;
+    world.create_service(balancer("web")).await;
     world.asked_times(ENSURE, "web", 1).await;
     // The handle is there long before the address.
     let pending = world
@@ -154,7 +154,7 @@ async fn b_s9_s19_pending_is_asked_again_after_exactly_the_delay() {
     );
 
     // A change of the Service itself does not wait for the delay.
-    world.create(balancer("second")).await;
+    world.create_service(balancer("second")).await;
     world
         .service_becomes("second", "has a handle", |web| stored_handle(web).is_some())
         .await;
@@ -163,10 +163,10 @@ async fn b_s9_s19_pending_is_asked_again_after_exactly_the_delay() {
     let calls = world.asked(ENSURE, "second");
     assert!(calls[1].at_ms - calls[0].at_ms < 3_000, "{calls:?}");
     // Neither does its deletion.
-    world.create(balancer("third")).await;
+    world.create_service(balancer("third")).await;
     world.asked_times(ENSURE, "third", 1).await;
-    world.delete("third").await;
-    world.vanishes("third").await;
+    world.delete_service("third").await;
+    world.service_goes("third").await;
     assert_eq!(world.times(ENSURE, "third"), 1);
     // kill -9 while it is pending: the next one goes on with the same load balancer.
     let handle = stored_handle(&world.service("second").await);
@@ -216,7 +216,7 @@ async fn s15_events_and_annotations_of_the_provider() {
         .port("dns", 53, "UDP")
         .annotation("mock.grpc-ccm.io/old", "1")
         .annotation("example.com/keep", "1");
-    world.create(service).await;
+    world.create_service(service).await;
     let web = world.shows_address("web").await;
     for (key, value) in [
         ("mock.grpc-ccm.io/id", Some("lb")),

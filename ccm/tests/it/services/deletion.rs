@@ -15,7 +15,7 @@ use crate::world::{SOON, World, ingress};
 async fn s18_b_s5_delete_until_it_is_done() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
     for name in ["slow", "refused", "unclear", "remnant", "lied-about"] {
-        world.create(balancer(name)).await;
+        world.create_service(balancer(name)).await;
     }
     for name in ["slow", "refused", "unclear", "remnant", "lied-about"] {
         world.shows_address(name).await;
@@ -47,7 +47,7 @@ async fn s18_b_s5_delete_until_it_is_done() {
     world.cloud().reset_calls();
 
     for name in ["refused", "unclear"] {
-        world.delete(name).await;
+        world.delete_service(name).await;
         world.asked_times(DELETE, name, 1).await;
         let service = world.service(name).await;
         assert!(has_finalizer(&service), "{name}");
@@ -61,18 +61,18 @@ async fn s18_b_s5_delete_until_it_is_done() {
         )
         .await;
     for name in ["remnant", "lied-about"] {
-        world.delete(name).await;
-        world.vanishes(name).await;
+        world.delete_service(name).await;
+        world.service_goes(name).await;
         assert!(world.made(name).is_none(), "{name} was left behind");
     }
-    world.vanishes("refused").await;
+    world.service_goes("refused").await;
     assert_eq!(world.times(DELETE, "refused"), 3);
 
     world
         .cloud()
         .set_provisioning(Duration::ZERO, Duration::from_millis(2500))
         .unwrap();
-    world.delete("slow").await;
+    world.delete_service("slow").await;
     world
         .event(
             "slow",
@@ -80,7 +80,7 @@ async fn s18_b_s5_delete_until_it_is_done() {
         )
         .await;
     assert!(has_finalizer(&world.service("slow").await));
-    world.vanishes("slow").await;
+    world.service_goes("slow").await;
     assert!(world.made("slow").is_none());
     // Again after exactly the delay, and not a call more.
     let calls = world.asked(DELETE, "slow");
@@ -88,7 +88,7 @@ async fn s18_b_s5_delete_until_it_is_done() {
     let waited = calls[1].at_ms - calls[0].at_ms;
     assert!((2_500..3_000).contains(&waited), "{calls:?}");
 
-    world.vanishes("unclear").await;
+    world.service_goes("unclear").await;
     assert!(world.made("unclear").is_none());
 }
 
@@ -110,11 +110,11 @@ async fn s9_without_the_finalizer_nothing_is_left_behind() {
             .subject(subject("hasty"))
             .times(1),
     );
-    world.create(balancer("hasty")).await;
+    world.create_service(balancer("hasty")).await;
     world.in_flight(ENSURE).await;
-    world.delete("hasty").await;
+    world.delete_service("hasty").await;
     world.force_finalizers_off("hasty").await;
-    world.vanishes("hasty").await;
+    world.service_goes("hasty").await;
     assert!(world.made("hasty").is_none(), "not yet");
     world.asked_times(ENSURE, "hasty", 1).await;
     eventually("what was made is gone again", SOON, async || {
@@ -133,10 +133,10 @@ async fn s9_without_the_finalizer_nothing_is_left_behind() {
     );
     let old = world.made("web").unwrap();
     let old_service = world.service("web").await;
-    world.delete("web").await;
+    world.delete_service("web").await;
     world.asked_times(DELETE, "web", 1).await;
     world.force_finalizers_off("web").await;
-    world.vanishes("web").await;
+    world.service_goes("web").await;
 
     // And at once another of this name, copied with the annotation: it gets its own.
     let mut copy = balancer("web").build();
@@ -164,13 +164,13 @@ async fn s9_without_the_finalizer_nothing_is_left_behind() {
 async fn b_s5_s16_what_happened_while_nobody_looked() {
     let (mut world, mut ccm) = World::with_ccm(Fixture::default()).await;
     for name in ["deleted", "retyped", "replaced", "changed"] {
-        world.create(balancer(name)).await;
+        world.create_service(balancer(name)).await;
     }
     for name in ["deleted", "retyped", "replaced", "changed"] {
         world.shows_address(name).await;
     }
     world.crash(&mut ccm).await;
-    world.delete("deleted").await;
+    world.delete_service("deleted").await;
     world
         .edit(
             "retyped",
@@ -185,17 +185,17 @@ async fn b_s5_s16_what_happened_while_nobody_looked() {
         .await;
     // Of this one's load balancer only the cloud still knows; its successor must not be confused by it.
     let lost = world.made("replaced").unwrap().handle;
-    world.delete("replaced").await;
+    world.delete_service("replaced").await;
     world.force_finalizers_off("replaced").await;
-    world.vanishes("replaced").await;
-    world.create(balancer("replaced")).await;
+    world.service_goes("replaced").await;
+    world.create_service(balancer("replaced")).await;
     world.cloud().reset_calls();
 
     let _ccm = world.ccm(&[
         "--orphaned-load-balancers=delete",
         "--orphaned-load-balancer-period=1s",
     ]);
-    world.vanishes("deleted").await;
+    world.service_goes("deleted").await;
     assert!(world.made("deleted").is_none());
     world
         .service_becomes("retyped", "is clean", |service| {

@@ -114,7 +114,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
         .chain(["its-own-delay", "half-made"])
         .collect();
     for name in &names {
-        world.create(balancer(name)).await;
+        world.create_service(balancer(name)).await;
     }
     let half_made = world
         .service_becomes("half-made", "has a handle", |service| {
@@ -203,13 +203,13 @@ async fn throttled_slows_all_services_and_not_initialized_initialises_again() {
             .subject(subject("throttled"))
             .times(1),
     );
-    world.create(balancer("throttled")).await;
+    world.create_service(balancer("throttled")).await;
     world.asked_times(ENSURE, "throttled", 1).await;
     let at = world.asked(ENSURE, "throttled")[0].at_ms;
     world.balanced("other").await;
     world.annotate("first", "example.com/any", "1").await;
-    world.delete("first").await;
-    world.vanishes("first").await;
+    world.delete_service("first").await;
+    world.service_goes("first").await;
     world.shows_address("throttled").await;
     let others = [world.asked(ENSURE, "other"), world.asked(DELETE, "first")].concat();
     assert!(!others.is_empty());

@@ -16,7 +16,7 @@ async fn s19_killed_between_the_cloud_and_the_api_server() {
     let (mut world, mut ccm) = World::with_ccm(Fixture::default()).await;
     // Made in the cloud, never answered.
     world.fault(Fault::new(ENSURE, FaultKind::HangAfter).subject(subject("unanswered")));
-    world.create(balancer("unanswered")).await;
+    world.create_service(balancer("unanswered")).await;
     eventually("it stands in the cloud", SOON, async || {
         world.made("unanswered")
     })
@@ -25,7 +25,7 @@ async fn s19_killed_between_the_cloud_and_the_api_server() {
     // Deleted in the cloud, never answered.
     world.balanced("leaving").await;
     world.fault(Fault::new(DELETE, FaultKind::HangAfter).subject(subject("leaving")));
-    world.delete("leaving").await;
+    world.delete_service("leaving").await;
     eventually("it is gone from the cloud", SOON, async || {
         world.made("leaving").is_none().then_some(())
     })
@@ -38,7 +38,7 @@ async fn s19_killed_between_the_cloud_and_the_api_server() {
     let _ccm = world.ccm(&[]);
     let service = world.shows_address("unanswered").await;
     assert_eq!(stored_handle(&service), Some(first));
-    world.vanishes("leaving").await;
+    world.service_goes("leaving").await;
     assert_eq!(world.cloud().load_balancers().len(), 1);
 }
 
@@ -46,7 +46,7 @@ async fn s19_killed_between_the_cloud_and_the_api_server() {
 async fn s19_an_edited_handle_harms_nobody() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
     for name in ["victim", "thief", "garbled", "emptied", "another"] {
-        world.create(balancer(name)).await;
+        world.create_service(balancer(name)).await;
     }
     for name in ["victim", "thief", "garbled", "emptied", "another"] {
         world.shows_address(name).await;
@@ -70,7 +70,7 @@ async fn s19_an_edited_handle_harms_nobody() {
             &format!("Warning SyncLoadBalancerFailed Error syncing load balancer: failed to ensure load balancer: load balancer {} ", victim.handle),
         )
         .await;
-    world.delete("thief").await;
+    world.delete_service("thief").await;
     world
         .event(
             "thief",
@@ -85,7 +85,7 @@ async fn s19_an_edited_handle_harms_nobody() {
         .unwrap()
         .to_owned();
     world
-        .create(balancer("copied").annotation(HANDLE, &text))
+        .create_service(balancer("copied").annotation(HANDLE, &text))
         .await;
     world.shows_address("copied").await;
     assert_eq!(world.times(ENSURE, "copied"), 1);
@@ -101,7 +101,7 @@ async fn s19_an_edited_handle_harms_nobody() {
             json!({"metadata": {"annotations": {HANDLE: null}}}),
         )
         .await;
-    world.vanishes("thief").await;
+    world.service_goes("thief").await;
     assert!(world.made("thief").is_none());
 
     // What cannot be read is told, and mended by the provider's answer.
@@ -139,7 +139,7 @@ async fn s19_unmarked_load_balancers_are_adopted_only_where_that_is_granted() {
     // As a Go CCM leaves them: finalizer and status on the Service, no annotation, no mark in the cloud.
     let mut planted = Vec::new();
     for (name, by_name) in [("by-name", true), ("by-address", false)] {
-        let service = world.create(balancer(name)).await;
+        let service = world.create_service(balancer(name)).await;
         let address = if by_name {
             "192.0.2.200"
         } else {
@@ -213,8 +213,8 @@ async fn s19_unmarked_load_balancers_are_adopted_only_where_that_is_granted() {
     world.crash(&mut ccm).await;
     let _ccm = world.ccm(&[]);
     for (name, ..) in &planted {
-        world.delete(name).await;
-        world.vanishes(name).await;
+        world.delete_service(name).await;
+        world.service_goes(name).await;
     }
     assert!(world.cloud().load_balancers().is_empty());
 }

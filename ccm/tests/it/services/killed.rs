@@ -59,7 +59,7 @@ impl Life {
             matches!(&deleted, Ok(_) | Err(kube::Error::Api(_))),
             "{deleted:?}"
         );
-        world.vanishes(&self.name).await;
+        world.service_goes(&self.name).await;
     }
 }
 
@@ -82,16 +82,7 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
                     was_whole: false,
                 };
                 proxy.trap(&format!("{path}{name}"), number, forwarded);
-                let killed = tokio::select! {
-                    () = life.goes_on(world) => false,
-                    () = proxy.trapped() => true,
-                };
-                // What is forwarded may end the life before the trap is told of.
-                let killed = killed
-                    || !proxy.untrap() && {
-                        proxy.trapped().await;
-                        true
-                    };
+                let killed = proxy.trapped_during(life.goes_on(world)).await;
                 if killed {
                     world.crash(ccm).await;
                     *ccm = world.ccm(&flags);

@@ -16,7 +16,7 @@ async fn b_s1_b_s2_b_s3_b_s5_a_load_balancer_from_first_to_last() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
     // The finalizer is there before the first Ensure has any effect.
     world.fault(Fault::delay(ENSURE, Duration::from_secs(1)).times(1));
-    let user = world.create(balancer("web")).await;
+    let user = world.create_service(balancer("web")).await;
     world.in_flight(ENSURE).await;
     assert!(has_finalizer(&world.service("web").await));
     assert!(world.made("web").is_none());
@@ -42,8 +42,8 @@ async fn b_s1_b_s2_b_s3_b_s5_a_load_balancer_from_first_to_last() {
     // What is new to the cluster is nowhere to be looked for.
     assert_eq!(world.times(GET, "web"), 0);
 
-    world.delete("web").await;
-    world.vanishes("web").await;
+    world.delete_service("web").await;
+    world.service_goes("web").await;
     assert!(world.made("web").is_none());
     world
         .event("web", "Normal DeletingLoadBalancer Deleting load balancer")

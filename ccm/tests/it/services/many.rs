@@ -53,7 +53,7 @@ async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
         .set_latency(ENSURE, Duration::from_secs(4))
         .unwrap();
     for name in names() {
-        world.create(balancer(&name)).await;
+        world.create_service(balancer(&name)).await;
     }
     let all_at_work = world
         .cloud()

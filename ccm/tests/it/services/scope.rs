@@ -1,22 +1,14 @@
 //! Credentials that reach another account, project or region (▲S20).
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, Patch, PatchParams};
 use provider_mock::Fixture;
 use serde_json::json;
 use testenv::eventually;
 use testenv::objects::NodeBuilder;
 
 use super::{balancer, has_finalizer};
-use crate::world::{SOON, World, ingress, instance};
-
-const KEY: &str = "grpc-ccm.io/cloud-scope-mock";
+use crate::world::{SCOPE, SOON, World, ingress, instance};
 
 impl World {
-    fn leases(&self) -> Api<Lease> {
-        Api::namespaced(self.client.clone(), "kube-system")
-    }
-
     /// The provider comes back with these credentials.
     async fn provider_reaches(&self, scope: &str) {
         self.mock.kill();
@@ -38,7 +30,7 @@ async fn s20_another_scope_stops_everything_until_it_is_accepted() {
     }
     let remembered = eventually("the scope is on the Lease", SOON, async || {
         let lease = world.lease().await;
-        lease.ok()?.metadata.annotations?.get(KEY).cloned()
+        lease.ok()?.metadata.annotations?.get(SCOPE).cloned()
     })
     .await;
     assert_eq!(remembered, "mock account, mock region");
@@ -46,14 +38,14 @@ async fn s20_another_scope_stops_everything_until_it_is_accepted() {
     world.provider_reaches("another account").await;
     world.cloud().reset_calls();
     let before = world.cloud().load_balancers();
-    world.create(balancer("new")).await;
+    world.create_service(balancer("new")).await;
     world
         .edit(
             "kept",
             json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}),
         )
         .await;
-    world.delete("leaving").await;
+    world.delete_service("leaving").await;
     world
         .edit("retyped", json!({"spec": {"type": "ClusterIP"}}))
         .await;
@@ -79,17 +71,8 @@ async fn s20_another_scope_stops_everything_until_it_is_accepted() {
     assert!(ccm.log().contains("another account"), "{}", ccm.log());
 
     // As the log says: an annotation on the Lease.
-    let accept = json!({"metadata": {"annotations": {KEY: "another account"}}});
-    world
-        .leases()
-        .patch(
-            "cloud-controller-manager",
-            &PatchParams::default(),
-            &Patch::Merge(accept),
-        )
-        .await
-        .unwrap();
-    world.vanishes("leaving").await;
+    world.accept_scope("another account").await;
+    world.service_goes("leaving").await;
     world.shows_address("new").await;
     world.targeted("new", &["a"]).await;
     world.targeted("kept", &["a"]).await;
@@ -117,7 +100,7 @@ async fn s20_a_flag_accepts_a_scope_at_the_start() {
     // And the new one is what counts from now on.
     world.provider_reaches("mock account, mock region").await;
     world.cloud().reset_calls();
-    world.delete("web").await;
+    world.delete_service("web").await;
     world.renewals(2).await;
     assert_eq!(world.cloud().mutating_calls(), 0);
 }

@@ -40,16 +40,16 @@ async fn b_s1_s1_classes_host_names_and_ip_modes() {
     fixture.addressing.mode = AddressMode::Hostname;
     let (mut world, mut ccm) = World::with_ccm(fixture).await;
     world
-        .create(balancer("unknown").class("other.example/lb"))
+        .create_service(balancer("unknown").class("other.example/lb"))
         .await;
     world
-        .create(balancer("fast").class("mock.example/fast"))
+        .create_service(balancer("fast").class("mock.example/fast"))
         .await;
-    world.create(balancer("none")).await;
+    world.create_service(balancer("none")).await;
     // Never made, yet begun.
     world.fault(Fault::failure(ENSURE, FailureCode::Conflict).subject(subject("begun")));
     world
-        .create(balancer("begun").class("mock.example/fast"))
+        .create_service(balancer("begun").class("mock.example/fast"))
         .await;
     world.asked_times(ENSURE, "begun", 1).await;
     let fast = world.shows_address("fast").await;
@@ -64,8 +64,8 @@ async fn b_s1_s1_classes_host_names_and_ip_modes() {
     assert_eq!(world.times(ENSURE, "unknown"), 0);
     assert!(world.events("unknown").await.is_empty());
     // Left alone until its end, too.
-    world.delete("unknown").await;
-    world.vanishes("unknown").await;
+    world.delete_service("unknown").await;
+    world.service_goes("unknown").await;
     assert_eq!(world.cloud().call_count("DeleteLoadBalancer"), 0);
 
     // The class goes with the type; whose load balancer it was is known all the same, also after a restart.
@@ -99,9 +99,9 @@ async fn b_s1_s1_classes_host_names_and_ip_modes() {
     assert!(world.made("fast").is_none());
 
     // Without the default class, a Service without a class is nobody's; one with a class is served on.
-    world.create(balancer("classless")).await;
+    world.create_service(balancer("classless")).await;
     world
-        .create(balancer("slow").class("mock.example/slow"))
+        .create_service(balancer("slow").class("mock.example/slow"))
         .await;
     let slow = world.shows_address("slow").await;
     let lb = world.made("slow").unwrap();

@@ -214,12 +214,12 @@ async fn s17_a_selector_and_the_most_targets() {
     for name in ["a", "b"] {
         world.label_node(name, "tier", Some("gold")).await;
     }
-    world.create(balancer("web")).await;
+    world.create_service(balancer("web")).await;
     world
-        .create(balancer("gold").annotation(SELECTOR, "tier=gold"))
+        .create_service(balancer("gold").annotation(SELECTOR, "tier=gold"))
         .await;
     world
-        .create(balancer("wrong").annotation(SELECTOR, "tier in gold"))
+        .create_service(balancer("wrong").annotation(SELECTOR, "tier in gold"))
         .await;
     world.shows_address("web").await;
     world.shows_address("gold").await;
@@ -269,7 +269,7 @@ async fn s14_b_s10_s10_updates_in_trouble() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
     world.old_node("a").await;
     for name in ["web", "gone"] {
-        world.create(balancer(name)).await;
+        world.create_service(balancer(name)).await;
     }
     for name in ["web", "gone"] {
         world.shows_address(name).await;

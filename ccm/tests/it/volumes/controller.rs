@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use testenv::Options;
-
 use super::*;
 use crate::api_server::rights::{asked, granted};
 use crate::input::get;
@@ -41,11 +39,7 @@ async fn b_m4_b_v1_a_leader_that_labels_volumes_is_ready_when_it_has_seen_them()
 /// The rights of the component `volumes` are asked for by the controller alone, all of them, and no other.
 #[tokio::test]
 async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_named() {
-    let options = Options {
-        audit: true,
-        ..Options::default()
-    };
-    let mut world = World::with_options(disks(), options).await;
+    let mut world = World::audited(disks()).await;
     world.create_volume(&volume("early", "d-1", &[])).await;
     let mut ccm = world.ccm(&[]);
     world.led_by(&ccm).await;
@@ -55,7 +49,7 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
     ccm.wait(Duration::from_secs(10)).await.unwrap();
     assert_eq!(world.cloud().call_count(GET), 0);
     let volumes = |world: &World| -> BTreeSet<String> {
-        let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
+        let log = world.audit_log();
         let asked = asked(&log).into_iter();
         let volumes = asked.filter(|(what, _)| what.contains("persistentvolumes"));
         volumes
@@ -98,11 +92,7 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
 
 #[tokio::test]
 async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
-    let options = Options {
-        audit: true,
-        ..Options::default()
-    };
-    let mut world = World::with_options(disks(), options).await;
+    let mut world = World::audited(disks()).await;
     world.apply("kustomize/components/service-account-credentials/rbac.yaml");
     world.grant_volumes();
     let mut flags = vec!["--use-service-account-credentials", ON];

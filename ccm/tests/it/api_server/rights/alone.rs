@@ -8,6 +8,7 @@ use testenv::manifests::render;
 use testenv::objects::NodeBuilder;
 
 use super::*;
+use crate::world::balancer;
 
 /// What the chart grants where these controllers are on.
 fn rights(controllers: &[&str]) -> String {
@@ -50,34 +51,16 @@ async fn alone(controller: &str, fixture: Fixture, more: &[&str]) -> (World, Pro
 
 /// Nothing was refused, nothing was asked that is not granted, and what is granted for this controller alone was asked.
 fn suffice_and_are_needed(world: &World, controller: &str) {
-    let log = std::fs::read_to_string(world.plane.audit_log().unwrap()).unwrap();
+    let log = world.audit_log();
     let asked = asked(&log);
-    let refused: Vec<_> = asked
-        .iter()
-        .filter(|(_, codes)| codes.contains(&403))
-        .collect();
-    assert!(refused.is_empty(), "{controller}: {refused:?}");
+    nothing_refused(&asked);
     let granted = granted(&rights(&[controller]));
     // Everybody may ask for the version; of the cluster's own roles.
     let others = ["/version get", "/configmaps get"];
-    let more: Vec<_> = asked
-        .keys()
-        .filter(|what| !granted.contains(*what) && !others.contains(&what.as_str()))
-        .collect();
-    assert!(
-        more.is_empty(),
-        "{controller}: asked, not granted: {more:?}"
-    );
-    let own: Vec<_> = granted.difference(&everybodys()).cloned().collect();
+    no_more_asked(&asked, &granted, &others, controller);
+    let own: BTreeSet<_> = granted.difference(&everybodys()).cloned().collect();
     assert!(!own.is_empty(), "{controller}: {granted:?}");
-    let unused: Vec<_> = own
-        .iter()
-        .filter(|what| !asked.contains_key(*what))
-        .collect();
-    assert!(
-        unused.is_empty(),
-        "{controller}: granted, not asked: {unused:?}"
-    );
+    all_used(&own, &asked, controller);
 }
 
 #[tokio::test]
@@ -104,20 +87,8 @@ async fn b_m5_the_lifecycle_controller_alone_may_delete_nodes() {
         let node = NodeBuilder::new(name).provider_id(format!("mock://zone-1/{name}"));
         world.register(node).await;
     }
-    world.cloud().stop_instance("node-2").unwrap();
-    set_ready(&world.client, "node-2", "False").await.unwrap();
-    world
-        .node_becomes("node-2", "it is tainted as shut down", |node| {
-            taints(node).contains(&"node.cloudprovider.kubernetes.io/shutdown")
-        })
-        .await;
-    world.cloud().remove_instance("node-1").unwrap();
-    set_ready(&world.client, "node-1", "False").await.unwrap();
-    eventually("node-1 is deleted", SOON, async || {
-        let node = world.nodes().get_opt("node-1").await.unwrap();
-        node.map_or(Ok(()), |_| Err("it is there"))
-    })
-    .await;
+    world.instance_stops("node-2").await;
+    world.instance_and_node_go("node-1").await;
     suffice_and_are_needed(&world, controller);
     let controllers = [
         "cloud-node-controller",
@@ -138,31 +109,10 @@ async fn b_m5_the_service_controller_needs_its_rights_and_no_more() {
     let controller = "service-lb-controller";
     let (world, proxy, _ccm) = alone(controller, Fixture::default(), &[]).await;
     proxy.answer(Rule::new("PATCH", "/services/web", 1, 409));
-    let services = world.services();
-    let service = LoadBalancerBuilder::new("default", "web").build();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
-    world
-        .service_becomes("web", "it has an address", |web| ingress(web).is_some())
-        .await;
-    services
-        .delete("web", &DeleteParams::default())
-        .await
-        .unwrap();
-    eventually("web is gone", SOON, async || {
-        let web = services.get_opt("web").await.unwrap();
-        web.map_or(Ok(()), |_| Err("it is there"))
-    })
-    .await;
+    world.service_comes_and_goes("web").await;
     let fault = provider_mock::Fault::failure("EnsureLoadBalancer", FailureCode::Invalid);
     world.cloud().set_fault(fault).unwrap();
-    let service = LoadBalancerBuilder::new("default", "wrong").build();
-    services
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
+    world.create_service(balancer("wrong")).await;
     world.event("wrong", "Warning SyncLoadBalancerFailed").await;
     suffice_and_are_needed(&world, controller);
 }
