@@ -80,11 +80,11 @@ pub struct Args {
     master: Option<String>,
 
     /// Requests a second to the API server. No limit of our own unless given, or where it is negative: the server's 429 and Retry-After are obeyed.
-    #[arg(long, value_name = "QPS", help_heading = "Generic flags")]
+    #[arg(long, value_name = "QPS", value_parser = parse::expecting::<f32>("a number such as 20 or 0.5"), help_heading = "Generic flags")]
     kube_api_qps: Option<f32>,
 
     /// How many requests may exceed --kube-api-qps for a moment.
-    #[arg(long, value_name = "COUNT", help_heading = "Generic flags")]
+    #[arg(long, value_name = "COUNT", value_parser = parse::expecting::<u32>("a whole number above 0"), help_heading = "Generic flags")]
     kube_api_burst: Option<u32>,
 
     /// The cluster's name: part of the names that the cloud shows.
@@ -114,6 +114,7 @@ pub struct Args {
         long,
         value_name = "CIDR",
         value_delimiter = ',',
+        value_parser = parse::expecting::<ipnet::IpNet>("a CIDR with its length, such as 10.244.0.0/16 or fd00::/48"),
         help_heading = "Generic flags"
     )]
     cluster_cidr: Vec<ipnet::IpNet>,
@@ -247,6 +248,7 @@ pub struct Args {
         short,
         long = "v",
         value_name = "LEVEL",
+        value_parser = parse::expecting::<u16>("a whole number such as 0, 2 or 4"),
         default_value_t = 0,
         help_heading = "Global flags"
     )]

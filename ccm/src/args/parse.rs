@@ -16,6 +16,13 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         })
 }
 
+/// What the type's own reader takes; where it does not, `what` says what would be right.
+pub(super) fn expecting<T: FromStr>(
+    what: &'static str,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| text.parse().map_err(|_| format!("expected {what}"))
+}
+
 /// A truth value in any of the forms that Go takes.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {

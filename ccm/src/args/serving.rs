@@ -17,6 +17,7 @@ pub(super) struct ServingArgs {
     #[arg(
         long,
         value_name = "IP",
+        value_parser = parse::expecting::<IpAddr>("an IP address such as 0.0.0.0 or ::"),
         default_value = "0.0.0.0",
         help_heading = "Secure serving flags"
     )]

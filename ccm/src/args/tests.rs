@@ -190,6 +190,28 @@ fn cluster_cidrs_are_one_or_two_of_different_families() {
 }
 
 #[test]
+fn b_m5_a_value_that_cannot_be_read_is_answered_with_what_would_be_right() {
+    for (flag, right) in [
+        ("--cluster-cidr=10.0.0.0", "such as 10.244.0.0/16"),
+        ("--v=high", "a whole number such as"),
+        ("--kube-api-qps=many", "a number such as 20"),
+        ("--kube-api-burst=-1", "a whole number above 0"),
+        ("--bind-address=all", "an IP address such as 0.0.0.0"),
+        (
+            "--webhook-bind-address=all",
+            "an IP address such as 0.0.0.0",
+        ),
+        ("--node-status-update-frequency=5", "a duration such as 5s"),
+    ] {
+        let (name, value) = flag.split_once('=').unwrap();
+        let error = Args::try_parse_from(["ccm", flag]).unwrap_err().to_string();
+        for part in [name, value, right] {
+            assert!(error.contains(part), "{flag}: {error}");
+        }
+    }
+}
+
+#[test]
 fn b_r1_routes_need_the_cidr_of_the_cluster() {
     let off = config(&[]).unwrap().route;
     assert!(!off.allocate_node_cidrs && off.configure_cloud_routes);

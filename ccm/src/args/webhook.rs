@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use super::parse;
 use super::speech::{Speech, SpeechFlags};
 use super::{InvalidFlag, Notice, TlsConfig, TlsFiles, Webhook, WebhookConfig};
 
@@ -27,6 +28,7 @@ pub(super) struct WebhookArgs {
     #[arg(
         long,
         value_name = "IP",
+        value_parser = parse::expecting::<IpAddr>("an IP address such as 0.0.0.0 or ::"),
         default_value = "0.0.0.0",
         help_heading = "Webhook serving flags"
     )]

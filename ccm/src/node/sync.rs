@@ -198,16 +198,17 @@ impl Worker {
         };
         let told = self.told(&key, answered, attempt, report.when_changed);
         let (provider, error) = (&self.context.provider, answered.words.as_str());
-        let next = self
+        let next_ms = self
             .queue
             .due(&key)
-            .map(|at| at.saturating_duration_since(now));
+            .map(|at| at.saturating_duration_since(now))
+            .and_then(|wait| u64::try_from(wait.as_millis()).ok());
         let (code, rpc) = (answered.code, answered.rpc);
         // One warning for the first failure; a call that failed as a whole was logged already.
         if logged || report.quiet || attempt > 1 {
-            tracing::debug!(node = key, %provider, rpc, code, error, attempt, ?next, "Node not synced");
+            tracing::debug!(node = key, %provider, rpc, code, error, attempt, next_ms, "Node not synced");
         } else {
-            tracing::warn!(node = key, %provider, rpc, code, error, attempt, ?next, "Node not synced");
+            tracing::warn!(node = key, %provider, rpc, code, error, attempt, next_ms, "Node not synced");
         }
         if tell {
             self.event(node, answered.kind, answered.reason, told);
