@@ -63,6 +63,10 @@ images: ## OCI archives of all images, without a daemon and a registry (IMAGES="
 image-contexts: ## what the Containerfiles copy, for docker, podman or buildah by hand (IMAGES, PLATFORMS)
 	@.ci/images contexts
 
+.PHONY: sbom
+sbom: ## what is in each image that `make images` left, beside it, as CycloneDX (IMAGES, PLATFORMS)
+	@.ci/sbom/make
+
 .PHONY: images-reproducible
 images-reproducible: ## all images twice, from two places: they must not differ in a byte
 	@.ci/images-reproducible
@@ -128,8 +132,8 @@ version-check: ## crates, images, chart and manifests are of one version (TAG=v1
 	@.ci/version check $(TAG)
 
 .PHONY: dist
-dist: ## all that a release consists of: images, binaries, chart, manifests, crates, checksums
-	@.ci/prerequisites cargo go cc
+dist: ## all that a release consists of: images, what is in them (SBOM), binaries, chart, manifests, crates, checksums
+	@.ci/prerequisites cargo go cc python3
 	@.ci/dist
 
 .PHONY: publish-crates
