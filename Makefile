@@ -73,12 +73,12 @@ images-reproducible: ## all images twice, from two places: they must not differ 
 
 # The newest minor is that of `make test`; the older ones have a go-MINOR.mod beside testenv/control-plane/go.mod.
 .PHONY: test-kubernetes
-test-kubernetes: ## the ccm on the API server of an older minor that is supported (KUBERNETES=1.35 or 1.34)
+test-kubernetes: ## the ccm on the API server of an older minor that is supported (KUBERNETES=1.35 or 1.34; FILTER=b_s8 for some tests only)
 	@.ci/prerequisites cargo go cc
 	@test -n "$(KUBERNETES)" || { echo "say which: make test-kubernetes KUBERNETES=1.35"; exit 1; }
 	TESTENV_KUBERNETES=$(KUBERNETES) $(MAKE) --no-print-directory control-plane
 	$(CARGO) build -p ccm -p provider-mock --bins --quiet
-	TESTENV_KUBERNETES=$(KUBERNETES) RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(CARGO) test -p ccm --test it
+	TESTENV_KUBERNETES=$(KUBERNETES) RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(CARGO) test -p ccm --test it -- $(FILTER)
 
 .PHONY: generate
 generate: ## the Go code of the contract anew, after a change of proto/
