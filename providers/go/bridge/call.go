@@ -15,6 +15,8 @@ const (
 	stopAfter = 0.7
 	// How much longer they are then waited for, as a share of the call's time.
 	graceAfter = 0.07
+	// And never less than this: what has not been given the processor yet has ignored nothing. A call that is shorter ends by its own deadline.
+	leastGrace = 20 * time.Millisecond
 	// A call without a deadline gets this one: no caller of the contract makes any.
 	noDeadline = 5 * time.Minute
 )
@@ -35,7 +37,7 @@ func budgetOf(ctx context.Context) budget {
 	}
 	return budget{
 		stop:  now.Add(time.Duration(float64(whole) * stopAfter)),
-		grace: time.Duration(float64(whole) * graceAfter),
+		grace: max(time.Duration(float64(whole)*graceAfter), leastGrace),
 	}
 }
 

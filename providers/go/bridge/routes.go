@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -142,8 +143,9 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 	results := make([]*contract.RouteResult, len(routes))
 	for index, view := range routes {
 		results[index] = &contract.RouteResult{RouteKey: view.GetRouteKey()}
-		if view.GetDestinationCidr() == "" {
-			results[index].Outcome = &contract.RouteResult_Failed{Failed: invalid("the route %q has no destination_cidr", view.GetRouteKey())}
+		if _, _, err := net.ParseCIDR(view.GetDestinationCidr()); err != nil {
+			// The cloud need not refuse it, and a listing that has it is none (ROUTE-5).
+			results[index].Outcome = &contract.RouteResult_Failed{Failed: invalid("the destination_cidr %q of the route %q is no CIDR; write one such as 10.0.1.0/24", view.GetDestinationCidr(), view.GetRouteKey())}
 		} else if release, free := b.holds.take("route " + view.GetDestinationCidr()); free {
 			held[index] = release
 		} else {

@@ -228,6 +228,7 @@ func TestRoutesAreDoneOnlyAsAsked(t *testing.T) {
 	}
 	made, err := bridge.routes.CreateRoutes(bridge.context(patience), &contract.CreateRoutesRequest{Cluster: cluster(), Routes: []*contract.Route{
 		route("there", "one", "10.1.0.0/24"), route("new", "two", "10.2.0.0/24"), route("bad", "two", "10.9.0.0/24"), {RouteKey: "nowhere", DestinationCidr: "10.3.0.0/24"},
+		route("no CIDR", "two", "10.4.0.0"),
 	}})
 	must(t, err)
 	results := map[string]*contract.RouteResult{}
@@ -239,6 +240,8 @@ func TestRoutesAreDoneOnlyAsAsked(t *testing.T) {
 	}
 	code(t, results["bad"].GetFailed(), contract.FailureCode_FAILURE_CODE_INTERNAL)
 	code(t, results["nowhere"].GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
+	// Go's cloud need not look: it would list what nobody can read.
+	code(t, results["no CIDR"].GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
 	gone, err := bridge.routes.DeleteRoutes(bridge.context(patience), &contract.DeleteRoutesRequest{Cluster: cluster(), Routes: []*contract.Route{
 		{RouteKey: "a", Name: "r-1", DestinationCidr: "10.1.0.0/24"}, {RouteKey: "b", Name: "r-2", DestinationCidr: "10.2.0.0/24"},
 	}})

@@ -1,0 +1,25 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestACallThatIsOverAtOnceAccusesNoMethod(t *testing.T) {
+	bridge, err := New(&scripted{tagged: true}, Options{Version: "1"})
+	must(t, err)
+	for range 500 {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Microsecond)
+		_, err := ask(ctx, bridge, bridge.general, "Method", budgetOf(ctx), nil, func(ctx context.Context) (struct{}, error) {
+			<-ctx.Done()
+			return struct{}{}, ctx.Err()
+		})
+		cancel()
+		var ran *overran
+		if errors.As(err, &ran) {
+			t.Fatalf("it minds its context: %v", err)
+		}
+	}
+}
