@@ -270,6 +270,10 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 	if err := checkService(about.service); err != nil {
 		return failed(invalid("%v", err))
 	}
+	if class := about.service.Spec.LoadBalancerClass; class != nil && !slices.Contains(b.options.Classes, *class) {
+		// Go's clouds never see one: upstream's controller leaves every Service with a class alone (LB-18).
+		return failed(invalid("spec.loadBalancerClass %q of the Service %s is none of those that are served here, %q: name it with --load-balancer-class", *class, serviceKey(about.service), b.options.Classes))
+	}
 	if !set && !b.options.IgnoresNodes {
 		// LB-10: Go's method takes all Nodes; without them it would take the targets off.
 		return failed(invalid("the request has no targets: Go's EnsureLoadBalancer cannot leave them alone"))

@@ -313,7 +313,7 @@ func TestTheCloudSeesTheServiceAsTheControllerSeesIt(t *testing.T) {
 		seen = service.DeepCopy()
 		return ready("203.0.113.1"), nil
 	}}
-	bridge := initialised(t, cloud, Options{})
+	bridge := initialised(t, cloud, Options{Classes: []string{"fast"}})
 	view := service("full")
 	view.ClusterIps, view.IpFamilies, view.IpFamilyPolicy = []string{"10.0.0.1", "fd00::1"}, []string{"IPv4", "IPv6"}, new("PreferDualStack")
 	view.LoadBalancerSourceRanges, view.LoadBalancerIp, view.LoadBalancerClass = []string{"192.0.2.0/24"}, new("203.0.113.5"), new("fast")
@@ -417,4 +417,20 @@ func TestAServiceThatNobodyCouldServeNeverReachesTheCloud(t *testing.T) {
 	twice, err := bridge.balancers.EnsureLoadBalancer(bridge.context(patience), &contract.EnsureLoadBalancerRequest{Cluster: cluster(), Service: service("a"), Targets: targets("one", "one")})
 	must(t, err)
 	code(t, twice.GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
+}
+
+func TestAServiceOfAnotherClassReachesNoCloud(t *testing.T) {
+	var made []string
+	bridge := initialised(t, &scripted{ensure: func(_ context.Context, service *v1.Service, _ []*v1.Node) (*v1.LoadBalancerStatus, error) {
+		made = append(made, service.Name)
+		return ready("192.0.2.1"), nil
+	}}, Options{Classes: []string{"scripted/lb"}})
+	asked := service("other")
+	asked.LoadBalancerClass = new("example.com/served-by-nobody")
+	code(t, bridge.ensure(patience, asked).GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
+	asked = service("ours")
+	asked.LoadBalancerClass = new("scripted/lb")
+	if answer := bridge.ensure(patience, asked); answer.GetReady() == nil || len(made) != 1 || made[0] != "ours" {
+		t.Errorf("%v; made %v", answer, made)
+	}
 }
