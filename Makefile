@@ -5,7 +5,7 @@ SHELL := bash
 # So that `make -f PATH/Makefile` works from anywhere.
 MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
-export IMAGES PLATFORMS IMAGE_SOURCE
+export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
 
 .PHONY: help
 help: ## this list
@@ -132,7 +132,7 @@ version-check: ## crates, images, chart and manifests are of one version (TAG=v1
 	@.ci/version check $(TAG)
 
 .PHONY: dist
-dist: ## all that a release consists of: images, what is in them (SBOM), binaries, chart, manifests, crates, checksums
+dist: ## all that a release consists of: images, what is in them (SBOM), binaries, chart, manifests, crates, checksums (REGISTRY: where the images will be)
 	@.ci/prerequisites cargo go cc python3
 	@.ci/dist
 
