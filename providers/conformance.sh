@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|python-first|go|typescript|java …]`, all of them unless named. What follows `--` goes
+# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|python-first|rust-first|go|typescript|java …]`, all of them unless named. What follows `--` goes
 # to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. Several run side by side, JOBS of them (2), each in a cloud of its own; of these only what did not pass is printed.
 # SIGINT and SIGTERM end it when each suite has removed what it made; a second one leaves that.
 set -euo pipefail
@@ -10,7 +10,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
   shift
 done
 [ "${1:-}" != -- ] || shift
-[ ${#names[@]} -gt 0 ] || names=(java typescript python go python-first)
+[ ${#names[@]} -gt 0 ] || names=(java typescript python go python-first rust-first)
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
 # The binaries may be there already: a test has built them.
@@ -62,9 +62,11 @@ suite() {
     [ "$worst" = 130 ] || provider-conformance --config "$config" "$@" --command "exec $command $serve 2>>'$directory/$name.log'" || worst=$?
   }
   echo "== $name"
-  if [ "$name" = python-first ]; then
+  if [[ "$name" = *-first ]]; then
+    local config=providers/python/first.suite.yaml
+    [ "$name" = python-first ] || config=provider-sdk/examples/minimal.suite.yaml
     printf 'node-%s,10.1.0.%s,8-cores,rack-a\n' 1 1 2 2 3 3 >"$STATE"
-    run providers/python/first.suite.yaml "'$STATE' {endpoint}" --allow-skipped "$@"
+    run "$config" "'$STATE' {endpoint}" --allow-skipped "$@"
   else
     cloud
     run providers/suite.yaml "--endpoint {endpoint} --state '$STATE'" "$@"

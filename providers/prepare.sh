@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a provider ready to run (python, go, typescript or java) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it, and behind python-first `FILE unix:///…`.
+# Makes a provider ready to run (python, go, typescript or java; python-first and rust-first are those of the guide) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it, and behind python-first and rust-first `FILE unix:///…`.
 # What it needs is installed or built under target/, in the versions that are pinned; a second time that takes a moment.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -39,6 +39,11 @@ case ${1:-} in
     file=provider.py
     [ "$1" = python ] || file=first.py
     echo "$venv/bin/python $PWD/python/$file" >&9
+    ;;
+  rust-first)
+    command -v cargo >/dev/null || fail "missing: a Rust toolchain (cargo): install it from https://rustup.rs"
+    (cd .. && cargo build --quiet -p provider-sdk --example minimal) || fail "the provider of provider-sdk/examples/minimal.rs could not be built"
+    echo "${work%/providers}/debug/examples/minimal" >&9
     ;;
   go)
     command -v go >/dev/null || fail "missing: Go 1.26 or newer (go): install it from https://go.dev/dl"
@@ -92,5 +97,5 @@ case ${1:-} in
     fi
     echo "$java -Xlog:disable -XX:SharedArchiveFile=$work/java.jsa -jar $PWD/java/target/provider.jar" >&9
     ;;
-  *) fail "give python, python-first, go, typescript or java" ;;
+  *) fail "give python, python-first, rust-first, go, typescript or java" ;;
 esac

@@ -16,7 +16,7 @@ from cloudprovider.v1alpha1 import instance_pb2 as instance
 from cloudprovider.v1alpha1 import instance_pb2_grpc, provider_pb2_grpc
 from cloudprovider.v1alpha1 import provider_pb2 as provider
 from cloudprovider.v1alpha1 import types_pb2 as types
-from socket_file import SocketFile
+from socket_file import SocketError, SocketFile
 
 
 class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.InstanceServiceServicer):
@@ -77,7 +77,8 @@ def failure(code: str, message: str) -> types.Failure:
 
 async def main(file: str, endpoint: str) -> None:
     stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     socket = SocketFile(endpoint)  # Modes, stale files, symbolic links (CORE-2).
     await socket.claim()
     size = 4 * 1024 * 1024 + 64 * 1024  # CORE-11: 4 MiB, and the frame around them.
@@ -94,4 +95,9 @@ async def main(file: str, endpoint: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    if len(sys.argv) != 3:
+        sys.exit("usage: first.py FILE unix:///PATH")
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except SocketError as error:
+        sys.exit(str(error))
