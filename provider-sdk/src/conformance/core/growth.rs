@@ -1,24 +1,29 @@
 //! What a process keeps does not grow with the number of calls (CORE-18).
 
+use std::time::Duration;
+
 use cloud_provider_api::v1alpha1 as pb;
 use futures::future::join_all;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
+use super::super::call::shown;
 use super::super::check::{Check, Stop, Verdict, check, must};
-use super::super::run::Run;
+use super::super::run::{Run, targets};
 use super::super::session::Session;
 use super::tour;
 
 /// What an allocator may keep in hand without a leak, beside a fifth of what there is.
 const SLACK_KIB: u64 = 16 * 1024;
 const AT_ONCE: usize = 16;
+/// How long a stream of hints may take to be open before it is closed.
+const HINTS: Duration = Duration::from_millis(50);
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
         check!(
             "core/memory-does-not-grow-with-calls",
             ["CORE-18"],
-            "the memory of the process does not grow over thousands of calls (--soak)",
+            "the memory of the process does not grow over calls of every RPC that is offered, and streams of hints that are opened and closed (--soak)",
             calls
         ),
         check!(
@@ -47,47 +52,149 @@ async fn size(run: &Run) -> Verdict<(u64, usize)> {
     })
 }
 
-async fn one_round(run: &Run, session: &Session) -> Verdict<usize> {
-    let instances = run.capabilities().instances.is_some();
-    let load_balancers = run.capabilities().load_balancers.is_some();
-    let calls: Vec<_> = (0..AT_ONCE)
-        .map(|number| async move {
-            match number % 4 {
-                0 if instances => session.call(tour::lookup(run)).await.answer().map(|_| ()),
-                1 if load_balancers => session
-                    .call(tour::get_load_balancer(run))
-                    .await
-                    .answer()
-                    .map(|_| ()),
-                2 => session
-                    .call(pb::GetProviderInfoRequest::default())
-                    .await
-                    .answer()
-                    .map(|_| ()),
-                _ => session
-                    .call(pb::ProbeRequest::default())
-                    .await
-                    .answer()
-                    .map(|_| ()),
-            }
-        })
-        .collect();
-    for asked in join_all(calls).await {
-        asked?;
+/// What a lane of calls is about. Calls about one object follow each other, as the controller's do.
+#[derive(Clone, Copy)]
+enum Lane {
+    /// GetProviderInfo and Probe.
+    Provider,
+    /// The stream of hints, opened and closed.
+    Hints,
+    /// Lookups, and whatever else reads.
+    Reads,
+    /// One load balancer.
+    LoadBalancer,
+    /// One route.
+    Route,
+}
+
+/// The objects that the calls are about: the same again and again, so that what grows grows by calls and not by objects.
+struct Subjects {
+    service: pb::ServiceView,
+    route: pb::Route,
+}
+
+impl Subjects {
+    fn new(run: &Run) -> Self {
+        Self {
+            service: run.service("soak"),
+            route: tour::route(run),
+        }
     }
-    Ok(AT_ONCE)
+}
+
+/// Calls; how many were answered, with whatever answer.
+async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdict<usize> {
+    let offered = run.capabilities();
+    let mut count = 0;
+    macro_rules! call {
+        ($request:expr) => {{
+            session.call($request).await.answer()?;
+            count += 1;
+        }};
+    }
+    match of {
+        Lane::Provider => {
+            call!(pb::GetProviderInfoRequest::default());
+            call!(pb::ProbeRequest::default());
+        }
+        Lane::Hints if offered.changes.is_some() => {
+            let request = pb::WatchChangesRequest {
+                cluster: Some(session.cluster().clone()),
+                ..Default::default()
+            };
+            // Where the headers come with the first hint only it is closed before they come.
+            if let Ok(Err(status)) = timeout(HINTS, session.watch(request)).await {
+                let sent = "WatchChanges, opened and closed again and again";
+                return Err(Stop::failed("CORE-4", sent, "a stream", shown(&status)));
+            }
+            count += 1;
+        }
+        Lane::Reads => {
+            if offered.instances.is_some() {
+                call!(tour::lookup(run));
+            }
+            if offered.zones.is_some() {
+                call!(pb::LookupZonesRequest {
+                    nodes: vec![run.node("soak")],
+                    ..Default::default()
+                });
+            }
+            if offered.clusters.is_some() {
+                call!(tour::address(run));
+            }
+            if offered.volumes.is_some() {
+                call!(tour::volume(run));
+            }
+        }
+        Lane::LoadBalancer if offered.load_balancers.is_some() => {
+            let service = || Some(about.service.clone());
+            let none = || Some(targets(Vec::new()));
+            call!(pb::GetLoadBalancerRequest {
+                service: service(),
+                ..Default::default()
+            });
+            call!(pb::EnsureLoadBalancerRequest {
+                service: service(),
+                targets: none(),
+                ..Default::default()
+            });
+            call!(pb::UpdateLoadBalancerRequest {
+                service: service(),
+                targets: none(),
+                ..Default::default()
+            });
+            call!(pb::DeleteLoadBalancerRequest {
+                service: service(),
+                ..Default::default()
+            });
+        }
+        Lane::Route if offered.routes.is_some() => {
+            let routes = || vec![about.route.clone()];
+            call!(pb::CreateRoutesRequest {
+                cluster: None,
+                routes: routes(),
+            });
+            call!(pb::DeleteRoutesRequest {
+                cluster: None,
+                routes: routes(),
+            });
+        }
+        Lane::Hints | Lane::LoadBalancer | Lane::Route => {}
+    }
+    Ok(count)
+}
+
+/// Every unary RPC that is offered, and the stream of hints.
+async fn one_round(run: &Run, session: &Session, about: &Subjects) -> Verdict<usize> {
+    let mut lanes = vec![Lane::LoadBalancer, Lane::Route, Lane::Hints];
+    lanes.extend([Lane::Provider; 4]);
+    lanes.extend([Lane::Reads; 9]);
+    let calls: Vec<_> = lanes
+        .into_iter()
+        .map(|of| lane(run, session, of, about))
+        .collect();
+    let mut count = 0;
+    for asked in join_all(calls).await {
+        count += asked?;
+    }
+    // Alone: what is in flight beside it may be told that nobody is initialised.
+    session
+        .call(pb::InitializeRequest::default())
+        .await
+        .answer()?;
+    Ok(count + 1)
 }
 
 /// What is done again and again.
 enum Work {
-    Calls(Session),
+    Calls(Session, Box<Subjects>),
     Connections,
 }
 
 impl Work {
     async fn round(&self, run: &Run) -> Verdict<usize> {
         match self {
-            Self::Calls(session) => one_round(run, session).await,
+            Self::Calls(session, about) => one_round(run, session, about).await,
             Self::Connections => {
                 let session = run.connect().await?;
                 session.call(pb::ProbeRequest::default()).await.answer()?;
@@ -134,7 +241,8 @@ async fn soak(run: &Run, what: &str, work: Work) -> Verdict {
 
 async fn calls(run: &Run) -> Verdict {
     let session = run.session().await?;
-    soak(run, "calls", Work::Calls(session)).await
+    let about = Box::new(Subjects::new(run));
+    soak(run, "calls", Work::Calls(session, about)).await
 }
 
 async fn connections(run: &Run) -> Verdict {
