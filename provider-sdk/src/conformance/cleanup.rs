@@ -1,6 +1,6 @@
-//! Removes what the suite made.
+//! Removes what the suite made, and looks whether it is gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use pb::delete_load_balancer_response::Outcome;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::call::Answer;
-use super::check::cut;
+use super::call::{Answer, shown};
+use super::check::{Stop, cut};
 use super::hooks::Hook;
 use super::ledger::{Key, Thing};
 use super::run::Shared;
@@ -23,80 +23,189 @@ const AFTER_A_CHECK: Duration = Duration::from_secs(15);
 /// How long the clean-up at the end may take.
 const AT_THE_END: Duration = Duration::from_mins(2);
 
-/// Removes what a check made. What does not go is not tried again before the end: a provider that removes nothing must not cost a minute for each check.
+/// Removes what a check made, and looks whether anything is left. What does not go is not tried again before the end: a provider that removes nothing must not
+/// cost a minute for each check.
 pub(crate) async fn after_a_check(shared: &Arc<Shared>) {
     let things = shared.ledger.fresh_things();
-    remove(shared, things, Instant::now() + AFTER_A_CHECK).await;
+    let until = Instant::now() + AFTER_A_CHECK;
+    let owners = shared.ledger.take_unseen();
+    // What is left is tried again, and told, at the end.
+    remove(shared, things, owners, until).await;
     shared.ledger.tried();
 }
 
 /// Removes all that may still be there. What could not be removed is named, for a person to remove.
 pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
-    remove(shared, shared.ledger.things(), Instant::now() + AT_THE_END).await
+    let until = Instant::now() + AT_THE_END;
+    let mut owners = shared.ledger.take_unseen();
+    owners.extend(shared.ledger.take_unseeable());
+    let why = remove(shared, shared.ledger.things(), owners, until).await;
+    let left = shared.ledger.things();
+    let mut told: Vec<_> = left
+        .iter()
+        .map(|(key, thing)| {
+            let why = why.of.get(key).map_or("nobody has looked", String::as_str);
+            cut(&format_args!("{thing}: {why}"))
+        })
+        .collect();
+    told.extend(why.besides);
+    told
 }
 
-async fn remove(shared: &Arc<Shared>, things: Vec<(Key, Thing)>, until: Instant) -> Vec<String> {
-    let mut left = Vec::new();
+/// Why things are still there.
+#[derive(Default)]
+struct Why {
+    of: BTreeMap<Key, String>,
+    /// What is not about one of them.
+    besides: Vec<String>,
+}
+
+async fn remove(
+    shared: &Arc<Shared>,
+    things: Vec<(Key, Thing)>,
+    owners: BTreeSet<String>,
+    until: Instant,
+) -> Why {
+    let mut why = Why::default();
     // What was made is removed all the same, as far as the cloud lets it.
     if let Err(stop) = shared.hooks.heal().await {
-        left.push(format!(
-            "the cloud was made to fail or to be slow, and is so still: {stop:?}"
+        why.besides.push(format!(
+            "the cloud was made to fail or to be slow, and is so still: {}",
+            said(&stop)
         ));
     }
-    if things.is_empty() {
-        return left;
+    if things.is_empty() && owners.is_empty() {
+        return why;
     }
     if let Err(error) = shared.target.start().await {
-        left.push(format!(
+        why.besides.push(format!(
             "the provider cannot be started to clean up: {error}"
         ));
     }
     let mut by_owner: BTreeMap<String, Vec<(Key, Thing)>> = BTreeMap::new();
+    for owner_id in owners {
+        by_owner.entry(owner_id).or_default();
+    }
     for (key, thing) in things {
         match &thing {
             Thing::LoadBalancer { cluster, .. } | Thing::Route { cluster, .. } => by_owner
                 .entry(cluster.owner_id.clone())
                 .or_default()
                 .push((key, thing)),
-            Thing::Instance { name, provider_id } => {
-                let variables = [("NAME", name.as_str()), ("PROVIDER_ID", provider_id)];
-                // A check may have removed it itself: the hook's complaint about that is none.
-                let _ = shared.hooks.run(Hook::InstanceRemove, &variables).await;
-                shared.ledger.gone(&key);
-            }
-            Thing::UnmarkedLoadBalancer { handle } => {
-                let _ = shared
-                    .hooks
-                    .run(Hook::LoadBalancerRemove, &[("HANDLE", handle)])
-                    .await;
-                shared.ledger.gone(&key);
-            }
-            Thing::UnmarkedRoute { name, cidr } => {
-                let variables = [("NAME", name.as_str()), ("CIDR", cidr)];
-                let _ = shared.hooks.run(Hook::RouteRemove, &variables).await;
-                shared.ledger.gone(&key);
-            }
+            Thing::Instance { .. }
+            | Thing::UnmarkedLoadBalancer { .. }
+            | Thing::UnmarkedRoute { .. } => match by_hook(shared, &thing).await {
+                Ok(()) => shared.ledger.gone(&key),
+                Err(error) => {
+                    why.of.insert(key, error);
+                }
+            },
         }
     }
     for (owner_id, things) in by_owner {
-        if let Err(why) = of_owner(shared, &owner_id, &things, until).await {
-            for (key, _) in things
-                .iter()
-                .filter(|(key, _)| shared.ledger.things().iter().any(|(left, _)| left == key))
-            {
-                left.push(cut(&format_args!("{key:?} may be left: {why}")));
+        let looked = if Instant::now() > until {
+            Err("the clean-up had no more time".to_owned())
+        } else {
+            of_owner(shared, &owner_id, &things, until, &mut why).await
+        };
+        if let Err(error) = looked {
+            why.besides.push(cut(&format_args!(
+                "what may still be there for the owner ID {owner_id}, as nobody could look: {error}"
+            )));
+            shared.ledger.could_not_look(&owner_id);
+            for (key, _) in things {
+                why.of.entry(key).or_insert_with(|| error.clone());
             }
         }
     }
-    left
+    why
 }
 
-async fn of_owner(
-    shared: &Arc<Shared>,
-    owner_id: &str,
-    things: &[(Key, Thing)],
-    until: Instant,
-) -> Result<(), String> {
+fn said(stop: &Stop) -> String {
+    match stop {
+        Stop::Failed(failed) | Stop::Warned(failed) => format!("{}: {}", failed.sent, failed.came),
+        Stop::Skipped(skipped) => skipped.reason.clone(),
+    }
+}
+
+/// Removes what a hook made. A check may have made it go in another way: where the hook fails the provider is asked whether it is still there.
+async fn by_hook(shared: &Arc<Shared>, thing: &Thing) -> Result<(), String> {
+    let removed = match thing {
+        Thing::Instance { name, provider_id } => {
+            let variables = [("NAME", name.as_str()), ("PROVIDER_ID", provider_id)];
+            shared.hooks.run(Hook::InstanceRemove, &variables).await
+        }
+        Thing::UnmarkedLoadBalancer { handle } => {
+            let variables = [("HANDLE", handle.as_str())];
+            shared.hooks.run(Hook::LoadBalancerRemove, &variables).await
+        }
+        Thing::UnmarkedRoute { name, cidr } => {
+            let variables = [("NAME", name.as_str()), ("CIDR", cidr)];
+            shared.hooks.run(Hook::RouteRemove, &variables).await
+        }
+        Thing::LoadBalancer { .. } | Thing::Route { .. } => return Ok(()),
+    };
+    match removed {
+        Err(stop) if is_there(shared, thing).await.unwrap_or(true) => Err(said(&stop)),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether the provider still sees it.
+async fn is_there(shared: &Arc<Shared>, thing: &Thing) -> Result<bool, String> {
+    let session = session_of(shared, &format!("{}-look", shared.ledger.run_id())).await?;
+    match thing {
+        Thing::Instance { name, provider_id } => {
+            let request = pb::LookupInstancesRequest {
+                nodes: vec![pb::NodeView {
+                    name: name.clone(),
+                    uid: uuid::Uuid::new_v4().to_string(),
+                    provider_id: Some(provider_id.clone()),
+                    ..Default::default()
+                }],
+                facets: vec![pb::InstanceFacet::Existence.into()],
+                ..Default::default()
+            };
+            let asked = session.call_within(request, CALL).await;
+            let answer = asked.came.map_err(|status| shown(&status))?;
+            let absent = answer.results.iter().any(|result| {
+                matches!(&result.outcome, Some(pb::lookup_instance_result::Outcome::Found(found))
+                    if found.state() == pb::InstanceState::Absent)
+            });
+            Ok(!absent)
+        }
+        Thing::UnmarkedLoadBalancer { handle } => {
+            let service = pb::ServiceView {
+                namespace: "default".into(),
+                name: "look".into(),
+                uid: uuid::Uuid::new_v4().to_string(),
+                r#type: "LoadBalancer".into(),
+                ..Default::default()
+            };
+            let request = pb::GetLoadBalancerRequest {
+                service: Some(service),
+                handle: Some(handle.clone()),
+                ..Default::default()
+            };
+            let asked = session.call_within(request, CALL).await;
+            let answer = asked.came.map_err(|status| shown(&status))?;
+            let absent = matches!(&answer.outcome, Some(pb::get_load_balancer_response::Outcome::Found(found))
+                if found.presence() == pb::LoadBalancerPresence::Absent);
+            Ok(!absent)
+        }
+        Thing::UnmarkedRoute { cidr, .. } => {
+            let listed = session
+                .list_within(pb::ListRoutesRequest::default(), CALL)
+                .await;
+            let routes = listed.items().map_err(|stop| said(&stop))?;
+            Ok(routes.iter().any(|route| route.destination_cidr == *cidr))
+        }
+        Thing::LoadBalancer { .. } | Thing::Route { .. } => Ok(true),
+    }
+}
+
+/// Initialised for this owner.
+async fn session_of(shared: &Arc<Shared>, owner_id: &str) -> Result<Session, String> {
     let cluster = pb::ClusterRef {
         name: shared.ledger.run_id().to_owned(),
         owner_id: owner_id.to_owned(),
@@ -105,11 +214,20 @@ async fn of_owner(
     let asked = session
         .call_within(pb::InitializeRequest::default(), CALL)
         .await;
-    let initialized = asked.success("PROV-2").is_ok();
-    if !initialized {
-        return Err(format!("Initialize: {:?}", asked.came));
+    match asked.success("PROV-2") {
+        Ok(_) => Ok(session),
+        Err(stop) => Err(said(&stop)),
     }
-    let mut why = Ok(());
+}
+
+async fn of_owner(
+    shared: &Arc<Shared>,
+    owner_id: &str,
+    things: &[(Key, Thing)],
+    until: Instant,
+    why: &mut Why,
+) -> Result<(), String> {
+    let session = session_of(shared, owner_id).await?;
     for (key, thing) in things {
         let gone = match thing {
             Thing::LoadBalancer {
@@ -120,10 +238,57 @@ async fn of_owner(
         };
         match gone {
             Ok(()) => shared.ledger.gone(key),
-            Err(error) => why = Err(error),
+            Err(error) => {
+                why.of.insert(key.clone(), error);
+            }
         }
     }
-    why
+    for thing in still_listed(shared, &session).await? {
+        why.of.entry(thing.key()).or_insert_with(|| {
+            "it is listed still, though nothing speaks against its going".into()
+        });
+        shared.ledger.note(thing);
+    }
+    Ok(())
+}
+
+/// What a listing, where one is offered, still shows of this owner.
+async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, String> {
+    let offered = shared.info.capabilities.clone().unwrap_or_default();
+    let cluster = session.cluster();
+    let mut left = Vec::new();
+    if offered.load_balancers.is_some_and(|of| of.listing) {
+        let request = pb::ListLoadBalancersRequest::default();
+        let listed = session.list_within(request, CALL).await;
+        for one in listed.items().map_err(|stop| said(&stop))? {
+            for owner in &one.owners {
+                left.push(Thing::LoadBalancer {
+                    cluster: cluster.clone(),
+                    service: Box::new(pb::ServiceView {
+                        namespace: owner.namespace.clone(),
+                        name: owner.name.clone(),
+                        uid: owner.uid.clone(),
+                        r#type: "LoadBalancer".into(),
+                        ..Default::default()
+                    }),
+                    handle: one.handle.clone(),
+                });
+            }
+        }
+    }
+    if offered.routes.is_some() {
+        let request = pb::ListRoutesRequest::default();
+        let listed = session.list_within(request, CALL).await;
+        let routes = listed.items().map_err(|stop| said(&stop))?;
+        let ours = routes
+            .into_iter()
+            .filter(|route| route.ownership() == pb::Ownership::Ours);
+        left.extend(ours.map(|route| Thing::Route {
+            cluster: cluster.clone(),
+            cidr: route.destination_cidr,
+        }));
+    }
+    Ok(left)
 }
 
 async fn load_balancer(
@@ -157,7 +322,7 @@ async fn load_balancer(
             _ => None,
         };
         if Instant::now() > until {
-            return Err(format!("DeleteLoadBalancer: {:?}", asked.came));
+            return Err(cut(&format_args!("DeleteLoadBalancer: {:?}", asked.came)));
         }
         let wait = wait
             .and_then(|wait| Duration::try_from(wait).ok())

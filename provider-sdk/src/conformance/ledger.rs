@@ -2,11 +2,13 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cloud_provider_api::v1alpha1 as pb;
 
 use super::call::Rpc;
+use super::hooks::Hook;
 
 /// What was made and may still be there, and what names were given out for making things.
 #[derive(Debug)]
@@ -23,6 +25,10 @@ struct State {
     things: BTreeMap<Key, Thing>,
     /// What did not go when it should: only tried again at the end.
     stubborn: BTreeSet<Key>,
+    /// Owners for whom something was made since it was last looked whether anything of theirs is left.
+    unseen: BTreeSet<String>,
+    /// Those of whom nobody could look: only tried again at the end.
+    unseeable: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +63,69 @@ pub(crate) enum Thing {
         name: String,
         cidr: String,
     },
+}
+
+impl Thing {
+    pub(super) fn key(&self) -> Key {
+        match self {
+            Thing::Instance { name, .. } => Key::Instance { name: name.clone() },
+            Thing::UnmarkedLoadBalancer { handle } => Key::UnmarkedLoadBalancer {
+                handle: handle.clone(),
+            },
+            Thing::UnmarkedRoute { name, cidr } => Key::UnmarkedRoute {
+                name: name.clone(),
+                cidr: cidr.clone(),
+            },
+            Thing::LoadBalancer {
+                cluster, service, ..
+            } => Key::LoadBalancer {
+                owner_id: cluster.owner_id.clone(),
+                uid: service.uid.clone(),
+            },
+            Thing::Route { cluster, cidr } => Key::Route {
+                owner_id: cluster.owner_id.clone(),
+                cidr: cidr.clone(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Thing {
+    /// As a person needs it who has to remove it by hand.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LoadBalancer {
+                cluster,
+                service,
+                handle,
+            } => {
+                write!(
+                    f,
+                    "the load balancer of the Service {}/{} (UID {}, owner ID {}",
+                    service.namespace, service.name, service.uid, cluster.owner_id
+                )?;
+                match handle {
+                    Some(handle) => write!(f, ", handle {handle})"),
+                    None => write!(f, ", no handle)"),
+                }
+            }
+            Self::Route { cluster, cidr } => {
+                write!(f, "the route to {cidr} (owner ID {})", cluster.owner_id)
+            }
+            Self::Instance { name, provider_id } => {
+                write!(f, "the instance {name} (provider ID {provider_id})")
+            }
+            Self::UnmarkedLoadBalancer { handle } => {
+                write!(
+                    f,
+                    "the load balancer with the handle {handle}, marked for nobody"
+                )
+            }
+            Self::UnmarkedRoute { name, cidr } => {
+                write!(f, "the route {name} to {cidr}, marked for nobody")
+            }
+        }
+    }
 }
 
 /// What a mutating request would make or remove.
@@ -219,29 +288,9 @@ impl Ledger {
         }
     }
 
-    /// Something that a hook made.
+    /// Something that a hook made, or that was found left.
     pub(crate) fn note(&self, thing: Thing) {
-        let key = match &thing {
-            Thing::Instance { name, .. } => Key::Instance { name: name.clone() },
-            Thing::UnmarkedLoadBalancer { handle } => Key::UnmarkedLoadBalancer {
-                handle: handle.clone(),
-            },
-            Thing::UnmarkedRoute { name, cidr } => Key::UnmarkedRoute {
-                name: name.clone(),
-                cidr: cidr.clone(),
-            },
-            Thing::LoadBalancer {
-                cluster, service, ..
-            } => Key::LoadBalancer {
-                owner_id: cluster.owner_id.clone(),
-                uid: service.uid.clone(),
-            },
-            Thing::Route { cluster, cidr } => Key::Route {
-                owner_id: cluster.owner_id.clone(),
-                cidr: cidr.clone(),
-            },
-        };
-        self.state().things.insert(key, thing);
+        self.state().things.insert(thing.key(), thing);
     }
 
     /// All that may still be there.
@@ -268,6 +317,43 @@ impl Ledger {
         state.stubborn = state.things.keys().cloned().collect();
     }
 
+    /// A hook has removed this.
+    pub(crate) fn removed_by(&self, hook: Hook, variables: &[(&str, &str)]) {
+        let of = |name: &str| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found
+                .map(|(_, value)| (*value).to_owned())
+                .unwrap_or_default()
+        };
+        let key = match hook {
+            Hook::InstanceRemove => Key::Instance { name: of("NAME") },
+            Hook::LoadBalancerRemove => Key::UnmarkedLoadBalancer {
+                handle: of("HANDLE"),
+            },
+            Hook::RouteRemove => Key::UnmarkedRoute {
+                name: of("NAME"),
+                cidr: of("CIDR"),
+            },
+            _ => return,
+        };
+        self.gone(&key);
+    }
+
+    /// The owners for whom something was made since this was last asked.
+    pub(crate) fn take_unseen(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.state().unseen)
+    }
+
+    /// The owners of whom nobody could look.
+    pub(crate) fn take_unseeable(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.state().unseeable)
+    }
+
+    /// Nobody could look whether anything of this owner is left.
+    pub(crate) fn could_not_look(&self, owner_id: &str) {
+        self.state().unseeable.insert(owner_id.to_owned());
+    }
+
     pub(crate) fn gone(&self, key: &Key) {
         self.state().things.remove(key);
     }
@@ -280,6 +366,9 @@ impl State {
         let Some(cluster) = made.cluster().filter(is_one) else {
             return;
         };
+        if matches!(made, Made::Ensure(_) | Made::Create(_)) {
+            self.unseen.insert(cluster.owner_id.clone());
+        }
         match made {
             Made::Ensure(request) => {
                 if let (Some(key), Some(service)) = (load_balancer_key(made), &request.service) {

@@ -102,7 +102,10 @@ impl Run {
 
     /// Runs a hook; skips the check where there is none.
     pub(crate) async fn hook(&self, hook: Hook, variables: &[(&str, &str)]) -> Verdict<String> {
-        self.shared.hooks.run(hook, variables).await
+        let printed = self.shared.hooks.run(hook, variables).await?;
+        // What the check removes itself the clean-up does not look for.
+        self.shared.ledger.removed_by(hook, variables);
+        Ok(printed)
     }
 
     /// Whether there is such a hook; for checks that show more where there is one.
