@@ -8,6 +8,8 @@
 //! target    the provider: an endpoint, or a command that is started, killed and started again
 //! hooks     shell commands that change the cloud behind the provider's back
 //! config    suite.yaml
+//! plain     messages as people read them
+//! rules     what the rules say
 //! ledger    what the suite made, and how it goes again
 //! suite     all checks; which of them run, in which order
 //! report    what came of it: text, JSON, JUnit
@@ -26,7 +28,9 @@ pub mod cli;
 mod config;
 mod hooks;
 mod ledger;
+mod plain;
 mod report;
+mod rules;
 mod run;
 mod session;
 mod suite;

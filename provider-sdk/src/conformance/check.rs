@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use futures::future::BoxFuture;
 
 use super::hooks::Hook;
+use super::plain::plain;
 use super::run::Run;
 
 /// How a check ended; what is not `Ok` has not passed.
@@ -101,6 +102,8 @@ pub struct Failed {
     pub expected: String,
     /// What came instead.
     pub came: String,
+    /// The RPC that was not answered at all by its deadline, where that is what came.
+    pub unanswered: Option<&'static str>,
 }
 
 /// Why a check was skipped.
@@ -119,6 +122,8 @@ pub enum Lack {
     Capability,
     /// The suite was not told how (a hook, an object in suite.yaml, `--command`): not shown.
     Setup,
+    /// The provider did not answer in checks before this one: not tried.
+    Answer,
 }
 
 impl Stop {
@@ -134,7 +139,16 @@ impl Stop {
             sent: cut(&sent),
             expected: cut(&expected),
             came: cut(&came),
+            unanswered: None,
         }))
+    }
+
+    /// The RPC that was not answered at all, where that is why the check ended.
+    pub(super) fn unanswered(&self) -> Option<&'static str> {
+        match self {
+            Self::Failed(failed) | Self::Warned(failed) => failed.unanswered,
+            Self::Skipped(_) => None,
+        }
     }
 
     /// What was a failure, of a rule that is a SHOULD.
@@ -207,25 +221,33 @@ pub(super) fn must_equal<T: PartialEq + fmt::Debug + ?Sized>(
 
 /// As much of a text as a person reads.
 const SHOWN_BYTES: usize = 1_500;
+/// As much of Rust's form of it as is looked at.
+const READ_BYTES: usize = 16 * 1024;
 
 pub(super) fn cut(what: &dyn fmt::Display) -> String {
-    struct Cut(String);
-    impl fmt::Write for Cut {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            let left = SHOWN_BYTES - self.0.len();
-            let end = text.floor_char_boundary(left.min(text.len()));
-            self.0.push_str(&text[..end]);
-            // An error ends the formatting: a request of 16 MiB is not written out to be thrown away.
-            if end < text.len() {
-                Err(fmt::Error)
-            } else {
-                Ok(())
-            }
+    let mut read = Cut(String::new());
+    let whole = write!(read, "{what}").is_ok();
+    let mut shown = plain(&read.0);
+    if !whole || shown.len() > SHOWN_BYTES {
+        shown.truncate(shown.floor_char_boundary(SHOWN_BYTES));
+        shown.push_str(" …");
+    }
+    shown
+}
+
+/// The beginning of what is written to it.
+struct Cut(String);
+
+impl fmt::Write for Cut {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let left = READ_BYTES - self.0.len();
+        let end = text.floor_char_boundary(left.min(text.len()));
+        self.0.push_str(&text[..end]);
+        // An error ends the formatting: a request of 16 MiB is not written out to be thrown away.
+        if end < text.len() {
+            Err(fmt::Error)
+        } else {
+            Ok(())
         }
     }
-    let mut shown = Cut(String::new());
-    if write!(shown, "{what}").is_err() {
-        shown.0.push_str(" …");
-    }
-    shown.0
 }

@@ -9,7 +9,7 @@ use clap::Parser;
 use jiff::SignedDuration;
 
 use super::config::Config;
-use super::report::{Format, Report, text_of};
+use super::report::{Format, Report, is_gathered, text_of};
 use super::suite::{Options, Progress, Selection, checks, run};
 use super::target::Provider;
 
@@ -46,6 +46,9 @@ pub struct Args {
     /// How the report is written.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Format,
+    /// A line of its own also for each check that was skipped because the provider does not offer what it is about. The other formats have them all.
+    #[arg(long)]
+    verbose: bool,
     /// Print each check's ID, its rules and what it shows.
     #[arg(long)]
     list: bool,
@@ -94,11 +97,11 @@ async fn execute(args: Args) -> Result<u8, String> {
     };
     let interrupted = signals()?;
     let report = run(options, interrupted, |progress| {
-        show(args.format, &progress);
+        show(args.format, args.verbose, &progress);
     })
     .await
     .map_err(|error| error.to_string())?;
-    print(&report.write(args.format)?)?;
+    print(&report.write(args.format, args.verbose)?)?;
     if report.not_set_up() > 0 && !args.allow_skipped && !report.interrupted {
         eprintln!(
             "provider-conformance: {} checks were not shown, so the exit code is {FAILED}: give what they lack in suite.yaml, or --allow-skipped",
@@ -113,7 +116,7 @@ fn code(report: &Report, allow_skipped: bool) -> u8 {
         return INTERRUPTED;
     }
     let shown = allow_skipped || report.not_set_up() == 0;
-    if report.failed() == 0 && report.left.is_empty() && shown {
+    if report.failed() == 0 && report.not_tried() == 0 && report.left.is_empty() && shown {
         0
     } else {
         FAILED
@@ -130,7 +133,7 @@ fn list(selection: &Selection) -> Result<(), String> {
 }
 
 /// The progress line goes to a terminal on standard error, the text of each check to standard output as soon as it has ended.
-fn show(format: Format, progress: &Progress<'_>) {
+fn show(format: Format, verbose: bool, progress: &Progress<'_>) {
     let terminal = std::io::stderr().is_terminal();
     match progress {
         Progress::Begins { id, number, of } if terminal => {
@@ -141,7 +144,7 @@ fn show(format: Format, progress: &Progress<'_>) {
             if terminal {
                 eprint!("\r\x1b[K");
             }
-            if format == Format::Text {
+            if format == Format::Text && (verbose || !is_gathered(entry)) {
                 // Who reads only the beginning still wants the clean-up.
                 let _ = print(&text_of(entry));
             }

@@ -100,6 +100,11 @@ impl Report {
         self.lacks(Lack::Setup)
     }
 
+    /// How many were not tried since the provider did not answer.
+    pub fn not_tried(&self) -> usize {
+        self.lacks(Lack::Answer)
+    }
+
     fn lacks(&self, lack: Lack) -> usize {
         self.count(|outcome| matches!(outcome, Outcome::Skipped(skipped) if skipped.lack == lack))
     }
@@ -112,16 +117,16 @@ impl Report {
     }
 
     /// The report; of the text only what follows the checks, which were written as they ended.
-    pub(super) fn write(&self, format: Format) -> Result<String, String> {
+    pub(super) fn write(&self, format: Format, verbose: bool) -> Result<String, String> {
         match format {
-            Format::Text => Ok(text::summary(self)),
+            Format::Text => Ok(text::summary(self, verbose)),
             Format::Json => json::write(self),
             Format::Junit => junit::write(self),
         }
     }
 }
 
-pub(super) use text::entry as text_of;
+pub(super) use text::{entry as text_of, is_gathered};
 
 #[cfg(test)]
 pub(super) mod tests;

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::super::check::Lack;
+use super::super::rules;
 use super::{Outcome, Report};
 
 #[derive(Serialize)]
@@ -13,6 +14,7 @@ struct Document<'a> {
     warned: usize,
     skipped_not_offered: usize,
     skipped_not_set_up: usize,
+    skipped_not_tried: usize,
     interrupted: bool,
     seconds: f64,
     left_behind: &'a [String],
@@ -35,6 +37,8 @@ struct Row<'a> {
 #[derive(Serialize)]
 struct Failure<'a> {
     rule: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_text: Option<&'static str>,
     sent: &'a str,
     expected: &'a str,
     came: &'a str,
@@ -53,6 +57,7 @@ pub(super) fn write(report: &Report) -> Result<String, String> {
                 None,
                 Some(Failure {
                     rule: &failed.rule,
+                    rule_text: rules::text(&failed.rule),
                     sent: &failed.sent,
                     expected: &failed.expected,
                     came: &failed.came,
@@ -62,6 +67,7 @@ pub(super) fn write(report: &Report) -> Result<String, String> {
                 match skipped.lack {
                     Lack::Capability => "skipped_not_offered",
                     Lack::Setup => "skipped_not_set_up",
+                    Lack::Answer => "skipped_not_tried",
                 },
                 Some(skipped.reason.as_str()),
                 None,
@@ -84,6 +90,7 @@ pub(super) fn write(report: &Report) -> Result<String, String> {
         warned: report.warned(),
         skipped_not_offered: report.not_offered(),
         skipped_not_set_up: report.not_set_up(),
+        skipped_not_tried: report.not_tried(),
         interrupted: report.interrupted,
         seconds: report.took.as_secs_f64(),
         left_behind: &report.left,

@@ -6,6 +6,7 @@ use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesText, Event};
 
 use super::super::check::Failed;
+use super::super::rules;
 use super::{Entry, Outcome, Report};
 
 pub(super) fn write(report: &Report) -> Result<String, String> {
@@ -16,12 +17,13 @@ pub(super) fn write(report: &Report) -> Result<String, String> {
 
 fn document(writer: &mut Writer<Vec<u8>>, report: &Report) -> io::Result<()> {
     writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
-    let skipped = report.not_offered() + report.not_set_up();
+    let skipped = report.not_offered() + report.not_set_up() + report.not_tried();
+    let left = report.left.len();
     writer
         .create_element("testsuites")
         .with_attribute(("name", report.provider.as_str()))
-        .with_attribute(("tests", report.entries.len().to_string().as_str()))
-        .with_attribute(("failures", report.failed().to_string().as_str()))
+        .with_attribute(("tests", (report.entries.len() + left).to_string().as_str()))
+        .with_attribute(("failures", (report.failed() + left).to_string().as_str()))
         .with_attribute(("skipped", skipped.to_string().as_str()))
         .with_attribute(("time", format!("{:.3}", report.took.as_secs_f64()).as_str()))
         .write_inner_content(|writer| {
@@ -52,7 +54,44 @@ fn document(writer: &mut Writer<Vec<u8>>, report: &Report) -> io::Result<()> {
                         entries.iter().try_for_each(|entry| case(writer, entry))
                     })?;
             }
+            if left > 0 {
+                clean_up(writer, report)?;
+            }
             Ok(())
+        })?;
+    Ok(())
+}
+
+/// What was left behind: a failure for each.
+fn clean_up(writer: &mut Writer<Vec<u8>>, report: &Report) -> io::Result<()> {
+    let count = report.left.len().to_string();
+    writer
+        .create_element("testsuite")
+        .with_attribute(("name", "clean-up"))
+        .with_attribute(("tests", count.as_str()))
+        .with_attribute(("failures", count.as_str()))
+        .with_attribute(("skipped", "0"))
+        .write_inner_content(|writer| {
+            report
+                .left
+                .iter()
+                .enumerate()
+                .try_for_each(|(number, left)| {
+                    writer
+                        .create_element("testcase")
+                        .with_attribute(("classname", "clean-up"))
+                        .with_attribute(("name", format!("clean-up/{}", number + 1).as_str()))
+                        .with_attribute(("time", "0"))
+                        .write_inner_content(|writer| {
+                            writer
+                                .create_element("failure")
+                                .with_attribute(("type", "left-behind"))
+                                .with_attribute(("message", plain(left).as_str()))
+                                .write_empty()?;
+                            Ok(())
+                        })?;
+                    Ok(())
+                })
         })?;
     Ok(())
 }
@@ -99,8 +138,11 @@ fn case(writer: &mut Writer<Vec<u8>>, entry: &Entry) -> io::Result<()> {
 }
 
 fn told(what: &str, entry: &Entry, failed: &Failed) -> String {
+    let rule = rules::text(&failed.rule).map_or(String::new(), |text| {
+        format!("\nrule: {}: {text}", failed.rule)
+    });
     format!(
-        "{what} ({}): {}\nsent: {}\nexpected: {}\ncame: {}",
+        "{what} ({}): {}\nsent: {}\nexpected: {}\ncame: {}{rule}",
         failed.rule, entry.title, failed.sent, failed.expected, failed.came
     )
 }

@@ -19,6 +19,7 @@ pub(crate) fn example() -> Report {
                     sent: "Probe \u{1}".into(),
                     expected: "an <answer>".into(),
                     came: "gRPC status Internal\nat all".into(),
+                    unanswered: None,
                 }),
             ),
             entry(
@@ -42,6 +43,7 @@ pub(crate) fn example() -> Report {
                     sent: "Ensure".into(),
                     expected: "a handle".into(),
                     came: "none".into(),
+                    unanswered: None,
                 }),
             ),
         ],
@@ -60,17 +62,20 @@ fn text_names_the_rule_and_what_was_sent_expected_and_came() {
         "sent      Probe",
         "expected  an <answer> (CORE-4)",
         "came      gRPC",
+        "rule      CORE-4: What the provider means MUST stand in the body",
     ] {
         assert!(failed.contains(word), "{word:?} is not in {failed}");
     }
     assert!(text::entry(&report.entries[3]).contains("skip  zones/four: suite.yaml has no hook"));
     let warned = text::entry(&report.entries[4]);
     assert!(warned.contains("warn  zones/five: a title"), "{warned}");
-    let summary = report.write(Format::Text).unwrap();
+    let summary = report.write(Format::Text, false).unwrap();
     for word in [
         "1 passed, 1 failed, 1 with a warning, 1 skipped",
-        "warning: zones/five (LB-3)",
-        "failed: core/two (CORE-4)",
+        "warning: zones/five (LB-3: ",
+        "failed: core/two (CORE-4: What the provider means",
+        "skipped 1: the provider does not offer Capabilities.zones\n",
+        ", 1 left behind; 2.0 s",
         "by hand: a load balancer",
     ] {
         assert!(summary.contains(word), "{word:?} is not in {summary}");
@@ -80,11 +85,13 @@ fn text_names_the_rule_and_what_was_sent_expected_and_came() {
 #[test]
 fn json_has_every_check_and_the_counts() {
     let json: serde_json::Value =
-        serde_json::from_str(&example().write(Format::Json).unwrap()).unwrap();
+        serde_json::from_str(&example().write(Format::Json, false).unwrap()).unwrap();
     assert_eq!(json["passed"], 1);
     assert_eq!(json["skipped_not_set_up"], 1);
     assert_eq!(json["checks"][1]["outcome"], "failed");
     assert_eq!(json["checks"][1]["failure"]["rule"], "CORE-4");
+    let rule = json["checks"][1]["failure"]["rule_text"].as_str();
+    assert!(rule.is_some_and(|text| text.contains("MUST stand in the body")));
     assert_eq!(json["checks"][2]["outcome"], "skipped_not_offered");
     assert_eq!(json["checks"][4]["outcome"], "warned");
     assert_eq!((&json["warned"], &json["failed"]), (&1.into(), &1.into()));
@@ -93,7 +100,7 @@ fn json_has_every_check_and_the_counts() {
 
 #[test]
 fn junit_is_well_formed_and_escapes() {
-    let xml = example().write(Format::Junit).unwrap();
+    let xml = example().write(Format::Junit, false).unwrap();
     let mut reader = quick_xml::Reader::from_str(&xml);
     let (mut cases, mut open) = (0, 0);
     loop {
@@ -110,12 +117,15 @@ fn junit_is_well_formed_and_escapes() {
             _ => {}
         }
     }
-    assert_eq!((cases, open), (5, 0), "{xml}");
+    assert_eq!((cases, open), (6, 0), "{xml}");
     assert!(
         xml.contains("an &lt;answer&gt;") && !xml.contains('\u{1}'),
         "{xml}"
     );
-    assert_eq!(xml.matches("<failure ").count(), 1, "{xml}");
+    // One of them is what was left behind.
+    assert_eq!(xml.matches("<failure ").count(), 2, "{xml}");
+    assert!(xml.contains("message=\"a load balancer\""), "{xml}");
+    assert!(xml.contains("tests=\"6\" failures=\"2\""), "{xml}");
     assert!(xml.contains("warning (LB-3)"), "{xml}");
-    assert_eq!(xml.matches("<testsuite ").count(), 2, "{xml}");
+    assert_eq!(xml.matches("<testsuite ").count(), 3, "{xml}");
 }

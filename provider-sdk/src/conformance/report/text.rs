@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::super::check::Lack;
+use super::super::rules;
 use super::{Entry, Outcome, Report};
 
 /// One check; a failure with what was sent, expected and came.
@@ -17,8 +19,11 @@ pub(crate) fn entry(entry: &Entry) -> String {
                 "warn"
             };
             let indent = |text: &str| text.replace('\n', "\n                ");
+            let rule = rules::text(&failed.rule).map_or(String::new(), |text| {
+                format!("\n      rule      {}: {text}", failed.rule)
+            });
             format!(
-                "{word}  {id}: {}\n      sent      {}\n      expected  {} ({})\n      came      {}",
+                "{word}  {id}: {}\n      sent      {}\n      expected  {} ({})\n      came      {}{rule}",
                 entry.title,
                 indent(&failed.sent),
                 indent(&failed.expected),
@@ -29,10 +34,47 @@ pub(crate) fn entry(entry: &Entry) -> String {
     }
 }
 
+/// Whether a check gets no line of its own: what the provider does not offer, or did not answer, is told in a line for all below.
+pub(crate) fn is_gathered(entry: &Entry) -> bool {
+    matches!(&entry.outcome, Outcome::Skipped(skipped) if skipped.lack != Lack::Setup)
+}
+
+/// One line for all checks that were skipped for one reason, in the order in which the reasons came.
+fn gathered(report: &Report) -> String {
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    for entry in report.entries.iter().filter(|entry| is_gathered(entry)) {
+        if let Outcome::Skipped(skipped) = &entry.outcome {
+            match reasons.iter_mut().find(|(of, _)| *of == skipped.reason) {
+                Some((_, count)) => *count += 1,
+                None => reasons.push((&skipped.reason, 1)),
+            }
+        }
+    }
+    let mut text = String::new();
+    for (reason, count) in reasons {
+        let _ = writeln!(text, "skipped {count}: {reason}");
+    }
+    text
+}
+
 /// What stands below the checks.
-pub(super) fn summary(report: &Report) -> String {
-    let mut text = format!(
-        "\n{}: {} passed, {} failed, {} with a warning, {} skipped because the provider does not offer them, {} skipped because the suite was not told how; {:.1} s\n",
+pub(super) fn summary(report: &Report, verbose: bool) -> String {
+    let mut text = if verbose {
+        String::new()
+    } else {
+        gathered(report)
+    };
+    let not_tried = match report.not_tried() {
+        0 => String::new(),
+        count => format!(", {count} skipped because the provider does not answer"),
+    };
+    let left = match report.left.len() {
+        0 => String::new(),
+        count => format!(", {count} left behind"),
+    };
+    let _ = write!(
+        text,
+        "\n{}: {} passed, {} failed, {} with a warning, {} skipped because the provider does not offer them, {} skipped because the suite was not told how{not_tried}{left}; {:.1} s\n",
         report.provider,
         report.passed(),
         report.failed(),
@@ -44,10 +86,10 @@ pub(super) fn summary(report: &Report) -> String {
     for entry in &report.entries {
         match &entry.outcome {
             Outcome::Failed(failed) => {
-                let _ = writeln!(text, "failed: {} ({})", entry.id, failed.rule);
+                let _ = writeln!(text, "failed: {}{}", entry.id, broken(&failed.rule));
             }
             Outcome::Warned(failed) => {
-                let _ = writeln!(text, "warning: {} ({})", entry.id, failed.rule);
+                let _ = writeln!(text, "warning: {}{}", entry.id, broken(&failed.rule));
             }
             Outcome::Passed | Outcome::Skipped(_) => {}
         }
@@ -59,4 +101,12 @@ pub(super) fn summary(report: &Report) -> String {
         let _ = writeln!(text, "left behind, to be removed by hand: {left}");
     }
     text
+}
+
+/// The rule, and what it says.
+fn broken(rule: &str) -> String {
+    match rules::text(rule) {
+        Some(text) => format!(" ({rule}: {text})"),
+        None => format!(" ({rule})"),
+    }
 }
