@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use provider_mock::{Fixture, Mock};
 use provider_sdk::conformance::{
-    Config, Entry, Hook, Lack, Options, Outcome, Progress, Provider, Selection, run,
+    Config, Entry, Hook, Lack, Options, Outcome, Progress, Provider, Report, Selection, run,
 };
 
 const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
@@ -299,5 +300,130 @@ async fn what_nobody_can_look_at_is_skipped_and_not_passed() {
         };
         assert!(skipped.reason.contains(reason), "{id}: {}", skipped.reason);
         assert_eq!(skipped.lack, lack, "{id}");
+    }
+}
+
+/// Runs these checks; each ends somehow.
+async fn report_of(provider: Provider, config: Config, only: &[&str]) -> Report {
+    let only: Vec<_> = only.iter().map(ToString::to_string).collect();
+    let options = Options {
+        provider,
+        config,
+        selection: Selection::new(&only, &[]).unwrap(),
+        soak: Duration::from_secs(2),
+    };
+    run(options, std::future::pending(), |_| {}).await.unwrap()
+}
+
+/// What a hook was to remove and did not, and what the provider says is gone and still lists, is told with what a person needs to remove it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_removed_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config();
+    let refuses = "echo no rights for that >&2; exit 1";
+    config.hooks.insert(Hook::InstanceRemove, refuses.into());
+    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
+        unreachable!("it is started")
+    };
+    let liar = Provider::Command(format!("{line} --fault delete-leaves-it"));
+    let only = [
+        "instances/new-is-found-or-pending",
+        "load-balancers/delete-done",
+    ];
+    let report = report_of(liar, config, &only).await;
+    let left = report.left.join("\n");
+    for word in [
+        "the instance new-",
+        "provider ID mock://zone-a/",
+        "no rights for that",
+        "the load balancer of the Service default/delete-",
+        "handle ",
+        "it is listed still",
+    ] {
+        assert!(left.contains(word), "{word:?} is not in: {left}");
+    }
+    assert_eq!(report.left.len(), 2, "{left}");
+}
+
+/// What the check itself removed, or what is gone in whatever way, is not named: only the hook complains.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_gone_already_is_not_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let only = [
+        "instances/*absent*",
+        "load-balancers/owner-unmarked*",
+        "load-balancers/delete-*",
+        "routes/unmarked-*",
+    ];
+    let report = report_of(mock(directory.path(), CLOUD), config(), &only).await;
+    assert_eq!(report.left, Vec::<String>::new());
+}
+
+/// Three checks have waited for an answer; the others are not tried.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_does_not_answer_is_not_asked_for_hours() {
+    let directory = tempfile::tempdir().unwrap();
+    let fixture = Fixture::parse("faults: [{rpc: Probe, kind: hang}]", "hang.yaml").unwrap();
+    let mock = Mock::start(fixture, directory.path().join("s/provider.sock"), None);
+    let mock = mock.await.unwrap();
+    let provider = Provider::Endpoint(format!("unix://{}", mock.path().display()));
+    let report = report_of(
+        provider,
+        Config::default(),
+        &["provider/probe-*", "zones/*"],
+    )
+    .await;
+    let failed = report.entries.iter().filter(
+        |entry| matches!(&entry.outcome, Outcome::Failed(failed) if failed.unanswered == Some("Probe")),
+    );
+    assert_eq!(failed.count(), 3, "{:#?}", report.entries);
+    assert!(report.not_tried() > 10, "{}", report.not_tried());
+    assert_eq!(report.passed(), 0);
+    // What a check needs and the suite was not told is known all the same.
+    let rest = report.failed() + report.not_set_up() + report.not_tried() + report.not_offered();
+    assert_eq!(rest, report.entries.len());
+    let reason = report
+        .entries
+        .iter()
+        .find_map(|entry| match &entry.outcome {
+            Outcome::Skipped(skipped) if skipped.lack == Lack::Answer => Some(&skipped.reason),
+            _ => None,
+        });
+    assert!(
+        reason.unwrap().contains("does not answer (Probe"),
+        "{reason:?}"
+    );
+    assert!(report.took < Duration::from_mins(3), "{:?}", report.took);
+}
+
+/// Whatever is offered may be what leaks.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_check_for_growth_calls_every_rpc() {
+    let directory = tempfile::tempdir().unwrap();
+    let fixture = Fixture::parse(CLOUD, "cloud.yaml").unwrap();
+    let mock = Mock::start(fixture, directory.path().join("s/provider.sock"), None);
+    let mock = mock.await.unwrap();
+    let provider = Provider::Endpoint(format!("unix://{}", mock.path().display()));
+    let only = ["core/memory-does-not-grow-with-calls"];
+    let report = report_of(provider, Config::default(), &only).await;
+    // Its memory is this process', which other tests fill.
+    assert_eq!(report.entries.len(), 1);
+    for rpc in [
+        "GetProviderInfo",
+        "Initialize",
+        "Probe",
+        "WatchChanges",
+        "LookupInstances",
+        "LookupZones",
+        "GetLoadBalancer",
+        "EnsureLoadBalancer",
+        "UpdateLoadBalancer",
+        "DeleteLoadBalancer",
+        "CreateRoutes",
+        "DeleteRoutes",
+        "GetControlPlaneAddress",
+        "GetVolumeLabels",
+    ] {
+        assert!(!mock.cloud().calls(Some(rpc)).is_empty(), "{rpc}");
     }
 }

@@ -10,6 +10,7 @@
 //! config    suite.yaml
 //! plain     messages as people read them
 //! rules     what the rules say
+//! breaker   a provider that does not answer is not asked for ever
 //! ledger    what the suite made, and how it goes again
 //! suite     all checks; which of them run, in which order
 //! report    what came of it: text, JSON, JUnit
@@ -21,6 +22,7 @@
 #![allow(clippy::unused_async, reason = "all checks have one shape")]
 #![allow(clippy::large_futures, reason = "one check at a time")]
 
+mod breaker;
 mod call;
 mod check;
 mod cleanup;

@@ -89,6 +89,19 @@ fn what_serves_no_provider_service_is_no_provider() {
     refused(&["--endpoint", &endpoint], &[&endpoint]);
 }
 
+/// It accepts and never says a word: told within seconds, by a code that is no success.
+#[test]
+fn what_accepts_and_never_answers_is_no_provider() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("silent.sock");
+    let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let endpoint = format!("unix://{}", path.display());
+    refused(
+        &["--endpoint", &endpoint],
+        &[&endpoint, "GetProviderInfo", "no answer"],
+    );
+}
+
 #[test]
 fn list_prints_each_check_with_its_rules_and_what_it_shows() {
     let output = run(&["--list"]);
@@ -152,6 +165,7 @@ async fn the_exit_code_says_passed_failed_and_not_shown() {
         "mode 0750 (CORE-2)",
         "mode 0755",
         "failed: core/directory",
+        "rule      CORE-2: ",
     ] {
         assert!(text.contains(word), "{word:?} is not in {text}");
     }

@@ -12,6 +12,8 @@ use super::check::{Stop, Verdict, cut};
 
 /// The contract's default deadlines.
 pub(crate) const SHORT: Duration = Duration::from_secs(10);
+/// A deadline travels in whole units.
+const ROUNDING: Duration = Duration::from_millis(100);
 const MINUTE: Duration = Duration::from_mins(1);
 const LONG: Duration = Duration::from_mins(5);
 
@@ -96,12 +98,23 @@ impl<T: Debug> Exchange<T> {
             Ok(answer) => cut(&format_args!("{answer:?}")),
             Err(status) => shown(status),
         };
-        Stop::failed(rule, self.sent(), expected, came)
+        let mut stop = Stop::failed(rule, self.sent(), expected, came);
+        if let Stop::Failed(failed) = &mut stop {
+            failed.unanswered = self.is_unanswered().then_some(self.rpc);
+        }
+        stop
+    }
+
+    /// Nothing came for as long as the contract lets any caller wait. A short deadline that a check has set says nothing.
+    fn is_unanswered(&self) -> bool {
+        let late =
+            |status: &Status| matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled);
+        self.took + ROUNDING >= SHORT && self.came.as_ref().is_err_and(late)
     }
 
     /// What was sent, for people.
     pub(crate) fn sent(&self) -> String {
-        cut(&format_args!("{} {:?}", self.rpc, self.sent))
+        cut(&format_args!("{}: {:?}", self.rpc, self.sent))
     }
 }
 

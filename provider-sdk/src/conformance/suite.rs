@@ -10,7 +10,8 @@ use futures::FutureExt;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use tokio::time::Instant;
 
-use super::check::{Check, Stop, Verdict, must};
+use super::breaker::Breaker;
+use super::check::{Check, Stop, Verdict};
 use super::cleanup::{after_a_check, at_the_end};
 use super::config::Config;
 use super::hooks::Hooks;
@@ -110,6 +111,7 @@ pub async fn run(
         .into_iter()
         .filter(|check| options.selection.takes(check.id))
         .collect();
+    let mut breaker = Breaker::default();
     let mut interrupted = std::pin::pin!(interrupted);
     for (number, check) in checks.iter().enumerate() {
         progress(Progress::Begins {
@@ -118,7 +120,7 @@ pub async fn run(
             of: checks.len(),
         });
         let entry = tokio::select! {
-            entry = one(&shared, check) => entry,
+            entry = one(&shared, check, &mut breaker) => entry,
             () = &mut interrupted => {
                 report.interrupted = true;
                 break;
@@ -192,25 +194,29 @@ async fn begin(options: &Options) -> Result<Arc<Shared>, String> {
     }))
 }
 
-async fn one(shared: &Arc<Shared>, check: &Check) -> Entry {
+async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entry {
     let began = Instant::now();
     let run = Run::new(Arc::clone(shared));
-    let outcome = if let Some(lack) = run.lack(check.needs) {
-        Outcome::Skipped(lack)
+    let lack = run.lack(check.needs);
+    let outcome = if let Some(why) = lack.or_else(|| breaker.refuses(check.id)) {
+        Outcome::Skipped(why)
     } else {
         let patience = CHECK + shared.soak;
         let verdict = AssertUnwindSafe((check.run)(&run)).catch_unwind();
         let verdict = match tokio::time::timeout(patience, verdict).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(panic)) => Err(broken(&crate::wrap::run::panic_text(&*panic))),
-            Err(_) => Err(Stop::failed(
-                check.rules.first().copied().unwrap_or_default(),
-                "the whole check",
-                "each call ends",
-                format_args!("the check still ran after {patience:?}"),
-            )),
+            Err(_) => Err(endless(check, patience)),
         };
-        let alive = alive(&run).await;
+        let silent = |verdict: &Verdict| verdict.as_ref().err().and_then(Stop::unanswered);
+        // Who has not answered Probe is not asked again.
+        let alive = match silent(&verdict) {
+            Some("Probe") => Ok(()),
+            _ => alive(&run).await,
+        };
+        if let Some(rpc) = silent(&alive).or(silent(&verdict)) {
+            breaker.note(check.id, rpc);
+        }
         let verdict = match verdict {
             Err(Stop::Warned(_)) if alive.is_err() => alive,
             verdict => verdict.and(alive).and_then(|()| run.passed()),
@@ -236,13 +242,20 @@ async fn alive(run: &Run) -> Verdict {
     run.target().revive().await?;
     let session = run.connect().await?;
     let asked = session.call(pb::ProbeRequest::default()).await;
-    must(
-        asked.came.is_ok(),
-        "PROV-4",
-        "Probe after the check",
-        "it is answered",
-        format_args!("{:?}", asked.came),
-    )
+    asked.must(asked.came.is_ok(), "PROV-4", "an answer after the check")
+}
+
+fn endless(check: &Check, patience: Duration) -> Stop {
+    let mut stop = Stop::failed(
+        check.rules.first().copied().unwrap_or_default(),
+        "the whole check",
+        "each call ends",
+        format_args!("the check still ran after {patience:?}"),
+    );
+    if let Stop::Failed(failed) = &mut stop {
+        failed.unanswered = Some("some call");
+    }
+    stop
 }
 
 fn broken(panic: &dyn std::fmt::Display) -> Stop {

@@ -1,0 +1,83 @@
+//! A provider that answers nothing must not cost the whole deadline of every call of every check.
+
+use std::collections::BTreeMap;
+
+use super::check::{Lack, Skipped};
+
+/// After so many checks that ended since a call was not answered at all, those that need it are not tried any more.
+const SILENT: usize = 3;
+/// Without these nothing works.
+const ALL_NEED: [&str; 3] = ["GetProviderInfo", "Initialize", "Probe"];
+
+/// Whom the silence concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    All,
+    /// The checks whose IDs begin with this.
+    Service(&'static str),
+}
+
+/// Counts calls that were not answered.
+#[derive(Debug, Default)]
+pub(super) struct Breaker {
+    silent: BTreeMap<Scope, (usize, &'static str)>,
+}
+
+impl Breaker {
+    /// The check with this ID ended since this RPC was not answered.
+    pub(super) fn note(&mut self, id: &'static str, rpc: &'static str) {
+        let scope = if ALL_NEED.contains(&rpc) {
+            Scope::All
+        } else {
+            Scope::Service(service(id))
+        };
+        let (count, last) = self.silent.entry(scope).or_insert((0, rpc));
+        *count += 1;
+        *last = rpc;
+    }
+
+    /// Why the check with this ID is not tried.
+    pub(super) fn refuses(&self, id: &'static str) -> Option<Skipped> {
+        let scopes = [Scope::All, Scope::Service(service(id))];
+        scopes.iter().find_map(|scope| {
+            let (count, rpc) = self.silent.get(scope)?;
+            (*count >= SILENT).then(|| Skipped {
+                reason: format!(
+                    "the provider does not answer ({rpc}: nothing came by the deadline, in {count} checks)"
+                ),
+                lack: Lack::Answer,
+            })
+        })
+    }
+}
+
+fn service(id: &'static str) -> &'static str {
+    id.split('/').next().unwrap_or(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_answer_is_not_asked_for_ever() {
+        let mut breaker = Breaker::default();
+        for _ in 0..SILENT {
+            assert!(breaker.refuses("zones/x").is_none());
+            breaker.note("zones/a", "LookupZones");
+        }
+        let why = breaker.refuses("zones/x").unwrap();
+        assert!(why.reason.contains("LookupZones"), "{}", why.reason);
+        assert_eq!(why.lack, Lack::Answer);
+        // Others may be answered.
+        assert!(breaker.refuses("routes/x").is_none());
+        for (id, rpc) in [
+            ("core/a", "Initialize"),
+            ("routes/a", "Initialize"),
+            ("routes/b", "Probe"),
+        ] {
+            breaker.note(id, rpc);
+        }
+        assert!(breaker.refuses("routes/x").is_some() && breaker.refuses("volumes/x").is_some());
+    }
+}
