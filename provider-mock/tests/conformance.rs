@@ -427,3 +427,22 @@ async fn the_check_for_growth_calls_every_rpc() {
         assert!(!mock.cloud().calls(Some(rpc)).is_empty(), "{rpc}");
     }
 }
+
+/// A connection that ends because the process ended says so: the next check has a new process, and nobody could know.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_ended_by_itself_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
+        unreachable!("it is started")
+    };
+    let crashes = Provider::Command(format!("{line} --fault crash-after-effect"));
+    let report = report_of(crashes, config(), &["load-balancers/ensure-ready"]).await;
+    let Outcome::Failed(failed) = &report.entries[0].outcome else {
+        panic!("{:?}", report.entries[0].outcome);
+    };
+    assert!(
+        failed.came.contains("has ended by itself"),
+        "{}",
+        failed.came
+    );
+}

@@ -208,6 +208,17 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
             Ok(Err(panic)) => Err(broken(&crate::wrap::run::panic_text(&*panic))),
             Err(_) => Err(endless(check, patience)),
         };
+        let mut verdict = verdict;
+        // It is started again for the next check: what is not told here nobody learns.
+        if let Err(Stop::Failed(failed)) = &mut verdict
+            && failed.came.starts_with("gRPC status")
+            && let Some(how) = run.target().died().await
+        {
+            failed.came = format!(
+                "{}; the provider's process has ended by itself ({how})",
+                failed.came
+            );
+        }
         let silent = |verdict: &Verdict| verdict.as_ref().err().and_then(Stop::unanswered);
         // Who has not answered Probe is not asked again.
         let alive = match silent(&verdict) {

@@ -22,6 +22,8 @@ pub(crate) const CANARY: &str = "conformance-canary-5f1d7c0e9b3a";
 const START: Duration = Duration::from_mins(1);
 /// How long a killed process may take to be gone.
 const DEATH: Duration = Duration::from_secs(20);
+/// How long a process whose connections have ended may take to have ended itself.
+const END: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Which provider is to be checked.
@@ -156,6 +158,19 @@ impl Target {
         }
         *process = Some(new);
         Ok(())
+    }
+
+    /// How the process ended, where it did so by itself and nobody has started it again.
+    pub(crate) async fn died(&self) -> Option<String> {
+        let mut process = self.command.as_ref()?.process.lock().await;
+        let running = process.as_mut()?;
+        // Its connections end a little before it does.
+        let status = tokio::time::timeout(END, running.child.wait()).await;
+        let status = status.ok()?.ok()?;
+        Some(format!(
+            "{status}; its last words:\n{}",
+            running.last_words()
+        ))
     }
 
     /// Starts it again where it has died; for what comes after a check that killed it.
