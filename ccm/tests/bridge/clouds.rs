@@ -70,11 +70,7 @@ impl Cloud {
                 let id = self.edit(&["instance-add", node]);
                 Instance {
                     node: node.to_owned(),
-                    // The fake names every Node's instance after it.
-                    provider_id: match self.name() {
-                        "fake" => format!("fake://{node}"),
-                        _ => id.trim().to_owned(),
-                    },
+                    provider_id: id.trim().to_owned(),
                 }
             }
             Self::Aws(_) => panic!("AWS names its Nodes itself"),

@@ -9,5 +9,6 @@
 
 mod aws;
 mod clouds;
+mod exceptions;
 mod life;
 mod suite;

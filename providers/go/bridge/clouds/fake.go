@@ -15,8 +15,11 @@ import (
 	"example.invalid/providers/go/bridge/shapes/store"
 )
 
-// Upstream's fake is filled with a hundred instances. It has one answer for all of them to whether they exist: that one method asks the file, where one is configured, so
-// that a single one can go. Everything else is the fake.
+// What the fake's one volume is in.
+const fakeDriver = "disk.fake.example"
+
+// Upstream's fake has one answer for all instances to whether they exist, and no way to fail one call and not the next: for that it is asked through a file, where one is
+// configured. Everything else is the fake, which is a spy and no cloud: it has one load balancer, which always is there, and its routes do not outlive the process.
 func init() {
 	cloudprovider.RegisterCloudProvider("fake", func(config io.Reader) (cloudprovider.Interface, error) {
 		cloud := &fakeCloud{Cloud: &fake.Cloud{
@@ -39,7 +42,7 @@ func init() {
 			if err != nil {
 				return nil, err
 			}
-			cloud.instances = store.At(strings.TrimSpace(string(path)))
+			cloud.file = store.At(strings.TrimSpace(string(path)))
 		}
 		return cloud, nil
 	})
@@ -47,38 +50,169 @@ func init() {
 
 type fakeCloud struct {
 	*fake.Cloud
-	instances *store.Store
-	mu        sync.Mutex
+	// nil where none is configured.
+	file *store.Store
+	mu   sync.Mutex
+}
+
+// The fake would give itself, without the file.
+func (f *fakeCloud) InstancesV2() (cloudprovider.InstancesV2, bool)   { return f, true }
+func (f *fakeCloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return f, true }
+func (f *fakeCloud) Routes() (cloudprovider.Routes, bool)             { return f, true }
+func (f *fakeCloud) Clusters() (cloudprovider.Clusters, bool)         { return f, true }
+
+// reads is one operation of the cloud's API, as slow and as failing as the file says.
+func (f *fakeCloud) reads(ctx context.Context) error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Read(ctx, func(*store.State) error { return nil })
+}
+
+// writes is the same, and counts as a write.
+func (f *fakeCloud) writes(ctx context.Context) error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Write(ctx, func(*store.State) (bool, error) { return true, nil })
+}
+
+// instance is the file's instance of a Node, by its provider ID or else by its name.
+func (f *fakeCloud) instance(ctx context.Context, node *v1.Node) (name string, found *store.Instance, err error) {
+	if f.file == nil {
+		return node.Name, &store.Instance{}, nil
+	}
+	err = f.file.Read(ctx, func(state *store.State) error {
+		if id := strings.TrimPrefix(node.Spec.ProviderID, "fake://"); id != "" {
+			name, found = id, state.Instances[id]
+		} else {
+			name, found = node.Name, state.Instances[node.Name]
+		}
+		return nil
+	})
+	return name, found, err
 }
 
 // InstanceExists is false for what is not in the file.
 func (f *fakeCloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	exists, err := f.Cloud.InstanceExists(ctx, node)
-	if err != nil || f.instances == nil {
-		return exists, err
+	_, found, err := f.instance(ctx, node)
+	if err != nil || found == nil {
+		return false, err
 	}
-	err = f.instances.Read(ctx, func(state *store.State) error {
-		exists = state.Instances[node.Name] != nil
-		return nil
-	})
-	return exists, err
+	return f.Cloud.InstanceExists(ctx, node)
 }
 
-// InstancesV2 is this cloud, not the fake inside of it.
-func (f *fakeCloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return f, true }
+// InstanceShutdown is true for what the file says so of.
+func (f *fakeCloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
+	_, found, err := f.instance(ctx, node)
+	switch {
+	case err != nil:
+		return false, err
+	case found == nil:
+		return false, cloudprovider.InstanceNotFound
+	case found.Stopped:
+		return true, nil
+	}
+	return f.Cloud.InstanceShutdown(ctx, node)
+}
 
 // metadata names every Node's instance after it: the fake would want a table of them.
 func (f *fakeCloud) metadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	exists, err := f.InstanceExists(ctx, node)
+	name, found, err := f.instance(ctx, node)
 	switch {
 	case err != nil:
 		return nil, err
-	case !exists:
+	case found == nil:
 		return nil, cloudprovider.InstanceNotFound
 	}
 	return &cloudprovider.InstanceMetadata{
-		ProviderID: "fake://" + node.Name, InstanceType: "standard-2", NodeAddresses: f.Addresses, Zone: f.Zone.FailureDomain, Region: f.Zone.Region,
+		ProviderID: "fake://" + name, InstanceType: "standard-2", NodeAddresses: f.Addresses, Zone: f.Zone.FailureDomain, Region: f.Zone.Region,
 	}, nil
+}
+
+func (f *fakeCloud) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+	if err := f.reads(ctx); err != nil {
+		return nil, false, err
+	}
+	return f.Cloud.GetLoadBalancer(ctx, cluster, service)
+}
+
+func (f *fakeCloud) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	if err := f.writes(ctx); err != nil {
+		return nil, err
+	}
+	// The fake fills a map without a lock.
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Cloud.EnsureLoadBalancer(ctx, cluster, service, nodes)
+}
+
+func (f *fakeCloud) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
+	if err := f.writes(ctx); err != nil {
+		return err
+	}
+	return f.Cloud.UpdateLoadBalancer(ctx, cluster, service, nodes)
+}
+
+func (f *fakeCloud) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	if err := f.writes(ctx); err != nil {
+		return err
+	}
+	return f.Cloud.EnsureLoadBalancerDeleted(ctx, cluster, service)
+}
+
+func (f *fakeCloud) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
+	if err := f.reads(ctx); err != nil {
+		return nil, err
+	}
+	routes, err := f.Cloud.ListRoutes(ctx, cluster)
+	if err != nil || f.file == nil {
+		return routes, err
+	}
+	return routes, f.file.Read(ctx, func(state *store.State) error {
+		for _, route := range routes {
+			route.Blackhole = state.Instances[string(route.TargetNode)] == nil
+		}
+		return nil
+	})
+}
+
+func (f *fakeCloud) CreateRoute(ctx context.Context, cluster, hint string, route *cloudprovider.Route) error {
+	if err := f.writes(ctx); err != nil {
+		return err
+	}
+	return f.Cloud.CreateRoute(ctx, cluster, hint, route)
+}
+
+func (f *fakeCloud) DeleteRoute(ctx context.Context, cluster string, route *cloudprovider.Route) error {
+	if err := f.writes(ctx); err != nil {
+		return err
+	}
+	return f.Cloud.DeleteRoute(ctx, cluster, route)
+}
+
+func (f *fakeCloud) ListClusters(ctx context.Context) ([]string, error) {
+	if err := f.reads(ctx); err != nil {
+		return nil, err
+	}
+	return f.Cloud.ListClusters(ctx)
+}
+
+func (f *fakeCloud) Master(ctx context.Context, name string) (string, error) {
+	if err := f.reads(ctx); err != nil {
+		return "", err
+	}
+	return f.Cloud.Master(ctx, name)
+}
+
+// GetLabelsForVolume asks the fake by the volume's handle: it knows volumes by the names of PersistentVolumes, which are no disks.
+func (f *fakeCloud) GetLabelsForVolume(ctx context.Context, volume *v1.PersistentVolume) (map[string]string, error) {
+	if err := f.reads(ctx); err != nil {
+		return nil, err
+	}
+	if source := volume.Spec.CSI; source != nil {
+		volume = volume.DeepCopy()
+		volume.Name = source.VolumeHandle
+	}
+	return f.Cloud.GetLabelsForVolume(ctx, volume)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -9,7 +10,8 @@ import (
 	"example.invalid/providers/go/bridge/shapes/store"
 )
 
-const fileUsage = "usage: clouds file STATE SCHEME instance-add|instance-remove|instance-stop|instance-start NAME | cloud-writes | cloud-fail CODE | cloud-slow MS | pending-for TIMES"
+const fileUsage = "usage: clouds file STATE SCHEME instance-add|instance-remove|instance-stop|instance-start NAME | cloud-writes | cloud-fail CODE | cloud-slow MS | pending-for TIMES | " +
+	"load-balancer-remove HANDLE"
 
 // file changes the cloud of the shapes from outside; its commands are the hooks of provider-conformance.
 func file(arguments []string) int {
@@ -33,6 +35,10 @@ func edit(arguments []string) error {
 	switch command {
 	case "instance-add":
 		id, err := cloud.Add(value)
+		if scheme == "fake://" {
+			// It names every instance after its Node.
+			id = value
+		}
 		fmt.Println(scheme + id)
 		return err
 	case "instance-remove":
@@ -50,6 +56,21 @@ func edit(arguments []string) error {
 		return cloud.Edit(func(state *store.State) (bool, error) {
 			state.Fail = strings.ToLower(value)
 			return true, nil
+		})
+	case "load-balancer-remove":
+		// The bridge's handle names it.
+		var handle struct{ Name string }
+		if err := json.Unmarshal([]byte(value), &handle); err != nil {
+			return fmt.Errorf("the handle %q: %w", value, err)
+		}
+		return cloud.Edit(func(state *store.State) (bool, error) {
+			for key, one := range state.LoadBalancers {
+				if one.Name == handle.Name {
+					delete(state.LoadBalancers, key)
+					return true, nil
+				}
+			}
+			return false, fmt.Errorf("no load balancer %q", handle.Name)
 		})
 	case "cloud-slow", "pending-for":
 		times, err := number()

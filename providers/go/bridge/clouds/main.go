@@ -47,6 +47,9 @@ func optionsOf(cloud string) bridge.Options {
 		}
 		options.ConcurrentServices = 8
 		options.Classify = classifyAWS
+	case "fake":
+		options.VolumeSources = []string{"csi/" + fakeDriver}
+		options.Classify = classifyShapes
 	case instancesv1.Name, annotated.Name:
 		options.Features = []contract.ServiceFeature{contract.ServiceFeature_SERVICE_FEATURE_SOURCE_RANGES}
 		options.ConcurrentServices = 8

@@ -1,0 +1,201 @@
+//! What bridged clouds cannot pass, or what cannot be shown of them, and why. The suite fails where one of these passes.
+
+use provider_sdk::conformance::Hook;
+
+/// Checks that do not pass, for one reason.
+pub struct Exception {
+    pub why: &'static str,
+    pub checks: &'static [&'static str],
+}
+
+/// Of every cloud behind Go's interface, unless the vendor adds the methods of `optional.go`.
+pub const NOT_IN_GO: &[Exception] = &[
+    Exception {
+        why: "Go's interface knows no owner ID: what the cloud finds for a Service is that Service's, whichever cluster made it (LB-1, CORE-14)",
+        checks: &[
+            "load-balancers/ensure-longest-owner",
+            "load-balancers/owner-other-cluster-delete",
+            "load-balancers/owner-other-cluster-get",
+            "load-balancers/owner-other-cluster-update",
+            "load-balancers/owner-previous-marked-anew",
+            "load-balancers/owner-same-cluster-name",
+            "provider/a-previous-owners-load-balancer-is-ours",
+            "provider/previous-owners-are-replaced",
+        ],
+    },
+    Exception {
+        why: "nothing is marked, so that nothing is unmarked either (LB-9)",
+        checks: &[
+            "load-balancers/owner-unmarked-adopted",
+            "load-balancers/owner-unmarked-of-others",
+            "load-balancers/owner-unmarked-untouched",
+        ],
+    },
+    Exception {
+        why: "Go's EnsureLoadBalancer sets the targets that it is given and cannot leave them alone (LB-10)",
+        checks: &[
+            "load-balancers/ensure-twice",
+            "load-balancers/targets-absent-is-not-empty",
+            "load-balancers/targets-set-later",
+        ],
+    },
+    Exception {
+        why: "nothing in Go's interface verifies credentials (PROV-3)",
+        checks: &["provider/refused-credentials-fail-initialize"],
+    },
+];
+
+/// Of the cloud with the older Instances and Zones.
+pub const INSTANCES_V1: &[Exception] = &[Exception {
+    why: "the names of its load balancers are made of the cluster's",
+    checks: &["load-balancers/owner-renamed-cluster"],
+}];
+
+/// Of upstream's fake. The other clouds have load balancers; routes of another cloud than this are AWS's.
+pub const FAKE: &[Exception] = &[
+    Exception {
+        why: "the fake's load balancers are a spy: Get always finds one, of whatever Service, and without the ports that Ensure answered; nothing is ever removed, and each call writes",
+        checks: &[
+            "load-balancers/at-once-ensure-and-delete",
+            "load-balancers/at-once-ensure-and-update",
+            "load-balancers/at-once-ensure-same",
+            "load-balancers/at-once-ensure-same-connections",
+            "load-balancers/at-once-sixty-four",
+            "load-balancers/cancelled-delete-stops",
+            "load-balancers/cancelled-ensure-stops",
+            "load-balancers/cloud-fails-delete",
+            "load-balancers/cloud-fails-ensure",
+            "load-balancers/cloud-fails-get",
+            "load-balancers/cloud-fails-handle-stays",
+            "load-balancers/cloud-fails-update",
+            "load-balancers/cut-change-by-deadline",
+            "load-balancers/cut-delete-by-deadline",
+            "load-balancers/cut-delete-by-kill",
+            "load-balancers/cut-ensure-by-deadline",
+            "load-balancers/cut-ensure-by-kill",
+            "load-balancers/delete-by-uid-alone",
+            "load-balancers/delete-done",
+            "load-balancers/delete-half-made",
+            "load-balancers/delete-last-seen-service",
+            "load-balancers/delete-never-made",
+            "load-balancers/delete-one-of-many",
+            "load-balancers/delete-removed-behind-the-back",
+            "load-balancers/delete-repeated",
+            "load-balancers/delete-without-handle",
+            "load-balancers/disconnected-ensure-stops",
+            "load-balancers/ensure-again-after-delete",
+            "load-balancers/ensure-invalid-port",
+            "load-balancers/ensure-longest-names",
+            "load-balancers/ensure-neighbours",
+            "load-balancers/ensure-other-class",
+            "load-balancers/ensure-several-ports",
+            "load-balancers/ensure-status-given-back",
+            "load-balancers/ensure-without-handle",
+            "load-balancers/field-labels",
+            "load-balancers/field-node-port",
+            "load-balancers/field-not-honoured",
+            "load-balancers/field-port",
+            "load-balancers/field-port-name",
+            "load-balancers/field-ports-added",
+            "load-balancers/get-deleted",
+            "load-balancers/get-made",
+            "load-balancers/get-never-made",
+            "load-balancers/handle-edited-and-put-right",
+            "load-balancers/handle-of-nothing",
+            "load-balancers/handle-of-nothing-delete",
+            "load-balancers/handle-of-nothing-ensure",
+            "load-balancers/handle-of-other-cluster",
+            "load-balancers/handle-of-other-service-delete",
+            "load-balancers/handle-of-other-service-ensure",
+            "load-balancers/handle-of-other-service-update",
+            "load-balancers/owner-foreign-is-never-adopted",
+            "load-balancers/owner-marks-outlive-the-process",
+            "load-balancers/owner-not-initialised",
+            "load-balancers/owner-other-cluster-ensure",
+            "load-balancers/owner-previous",
+            "load-balancers/owner-previous-delete",
+            "load-balancers/owner-recreated-service",
+            "load-balancers/owner-recreated-service-delete",
+            "load-balancers/owner-renamed-cluster",
+            "load-balancers/request-unknown-fields",
+            "load-balancers/request-without-cluster",
+            "load-balancers/slow-cloud-is-pending",
+            "load-balancers/targets-all-unknown",
+            "load-balancers/targets-empty-is-none",
+            "load-balancers/targets-five-thousand",
+            "load-balancers/targets-grow-and-shrink",
+            "load-balancers/targets-unset-set",
+            "load-balancers/update-deleted",
+            "load-balancers/update-done",
+            "load-balancers/update-not-found",
+            "load-balancers/update-removed-behind-the-back",
+            "load-balancers/update-repeated",
+            "load-balancers/update-unknown-node",
+            "load-balancers/update-without-handle",
+            "load-balancers/update-without-targets",
+        ],
+    },
+    Exception {
+        why: "Go's interface tells the routes of two clusters apart by the clusters' names alone (ROUTE-4, ROUTE-7)",
+        checks: &[
+            "routes/foreign-destination-is-not-taken",
+            "routes/foreign-in-a-batch",
+            "routes/foreign-is-listed-as-foreign",
+            "routes/foreign-is-not-removed",
+            "routes/former-owner-unsaid-is-foreign",
+        ],
+    },
+    Exception {
+        why: "no route is marked, so that none is unmarked either (ROUTE-3)",
+        checks: &[
+            "routes/unmarked-is-listed",
+            "routes/unmarked-target-is-not-replaced",
+        ],
+    },
+    Exception {
+        why: "the fake's routes are in its process: they end with it, and nobody else makes one",
+        checks: &[
+            "routes/before-initialize",
+            "routes/blackhole-is-removed",
+            "routes/blackholes-are-listed",
+        ],
+    },
+    Exception {
+        why: "the fake has a plain error for a disk that it does not know, not DiskNotFound (VOL-1)",
+        checks: &[
+            "volumes/at-once",
+            "volumes/unknown-disk",
+            "volumes/unknown-fields",
+        ],
+    },
+];
+
+/// Of `k8s.io/cloud-provider-aws` in front of moto.
+pub const AWS: &[Exception] = &[Exception {
+    why: "a security group takes 60 rules, and each load balancer wants one of the Nodes' group",
+    checks: &["load-balancers/at-once-sixty-four"],
+}];
+
+/// What is not run against it.
+pub const AWS_LEFT_OUT: &[Exception] = &[
+    Exception {
+        why: "cloud-provider-aws 1.34.3 lists routes as long as one instance has any: its own batcher takes one instance at once (mended in 1.37)",
+        checks: &["routes/*"],
+    },
+    Exception {
+        why: "moto takes a tenth of a second for each instance: many minutes",
+        checks: &["instances/[!f]*"],
+    },
+];
+
+/// What needs a hook is shown of the clouds whose state is a file.
+pub const AWS_NO_HOOK: (&str, &[Hook]) = (
+    "moto has no console by which it fails, is slow, counts writes or is given an instance with a name",
+    &[
+        Hook::InstanceAdd,
+        Hook::CloudFail,
+        Hook::CloudSlow,
+        Hook::CloudWrites,
+        Hook::LoadBalancerRemove,
+    ],
+);
