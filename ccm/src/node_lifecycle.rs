@@ -139,6 +139,8 @@ struct Lifecycle {
     told: Option<Instant>,
     /// Nodes that were told that they share their provider ID, when last; by UID.
     told_shared: BTreeMap<String, Instant>,
+    /// Nodes that were told that the provider's own list has their instance, when last; by UID.
+    told_listed: BTreeMap<String, Instant>,
 }
 
 impl Lifecycle {
@@ -159,6 +161,7 @@ impl Lifecycle {
             void: None,
             told: None,
             told_shared: BTreeMap::new(),
+            told_listed: BTreeMap::new(),
             metrics,
             context,
         }

@@ -23,6 +23,8 @@ const TOLD_AT: usize = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Deleted,
+    /// Not deleted: the provider's own list has its instance.
+    Listed,
     /// Certainly not deleted by us.
     Spared,
     /// Nobody knows.
@@ -69,22 +71,25 @@ impl Lifecycle {
         };
         let this = &*self;
         let listed = &listed;
-        let fates: Vec<(Arc<Node>, Fate)> = stream::iter(nodes.into_iter().map(|node| async move {
-            let fate = if listed.contains(plan::provider_id(&node)) {
-                let (name, provider) = (plan::name(&node), &this.context.provider);
-                tracing::warn!(node = name, %provider, "not deleted: the provider's own list has its instance");
-                Fate::Spared
-            } else {
-                this.delete_one(&node, || this.may_delete(session)).await
-            };
-            (node, fate)
-        }))
-        .buffer_unordered(WRITERS)
-        .collect()
-        .await;
+        let fates: Vec<(Arc<Node>, Fate)> =
+            stream::iter(nodes.into_iter().map(|node| async move {
+                let fate = if listed.contains(plan::provider_id(&node)) {
+                    Fate::Listed
+                } else {
+                    this.delete_one(&node, || this.may_delete(session)).await
+                };
+                (node, fate)
+            }))
+            .buffer_unordered(WRITERS)
+            .collect()
+            .await;
         for (node, fate) in fates {
             match fate {
                 Fate::Deleted => self.metrics.deleted(&self.context.provider),
+                Fate::Listed => {
+                    self.tell_of_listed(&node);
+                    self.ledger.spare(&node, Some(counted_at));
+                }
                 Fate::Spared => self.ledger.spare(&node, Some(counted_at)),
                 Fate::Unknown => self.ledger.spare(&node, None),
             }
@@ -187,6 +192,27 @@ impl Lifecycle {
                 ),
             );
         }
+    }
+
+    /// A Node that is not deleted because the provider's answers contradict each other is told so, again and again.
+    fn tell_of_listed(&mut self, node: &Node) {
+        self.told_listed
+            .retain(|_, told| told.elapsed() < TOLD_AGAIN);
+        if self.told_listed.contains_key(plan::uid(node)) {
+            return;
+        }
+        self.told_listed
+            .insert(plan::uid(node).to_owned(), Instant::now());
+        let (name, provider) = (plan::name(node), &self.context.provider);
+        tracing::warn!(node = name, %provider, "not deleted: the provider's own list has its instance");
+        self.context.writes.events.record(
+            &node_reference(node),
+            EventType::Warning,
+            reason::NODE_DELETION_HELD,
+            format!(
+                "provider {provider} says that this Node's instance is gone, but its own list has it, so the Node is not deleted"
+            ),
+        );
     }
 
     /// A brake that holds says so.

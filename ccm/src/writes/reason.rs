@@ -37,7 +37,7 @@ reasons! {
     NODE_WRITE_REFUSED "NodeWriteRefused" "Warning" "Node" "The API server refused the patch of the Node: missing rights (RBAC) or an admission webhook. The text is the API server's.";
     DELETING_NODE "DeletingNode" "Normal" "Node" "The Node object is deleted: its instance does not exist any more.";
     DELETING_NODE_FAILED "DeletingNodeFailed" "Warning" "Node" "The API server did not delete the Node; it is decided anew in the next pass.";
-    NODE_DELETION_HELD "NodeDeletionHeld" "Warning" "Node" "The deletion brake holds: more instances are called gone than may be deleted at once; or other Nodes have the same provider ID. See node-deletion.md.";
+    NODE_DELETION_HELD "NodeDeletionHeld" "Warning" "Node" "The deletion brake holds: more instances are called gone than may be deleted at once; or other Nodes have the same provider ID; or the provider's own list has the instance. See node-deletion.md.";
     FAILED_TO_CREATE_ROUTE "FailedToCreateRoute" "Warning" "Node" "The route to this Node's Pods is missing; the text says what the provider answered and when the next try is.";
     ENSURING_LOAD_BALANCER "EnsuringLoadBalancer" "Normal" "Service" "Ensure is called.";
     ENSURED_LOAD_BALANCER "EnsuredLoadBalancer" "Normal" "Service" "The load balancer is as the Service asks, and the status is written.";

@@ -1,5 +1,6 @@
 //! InstanceService and ZoneService.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::instance_service_client::InstanceServiceClient;
@@ -50,13 +51,14 @@ impl Session {
                 nodes,
                 ..frame.clone()
             };
+            let asked = names(&request.nodes);
             Box::pin(self.call(rpc, None, |link, deadline| async move {
                 use api::lookup_instance_result::Outcome;
                 let answer = client(link)
                     .lookup_instances(timed(request, deadline))
                     .await?
                     .into_inner();
-                named(answer.failed, answer.results, |result| Named {
+                named(&asked, answer.failed, answer.results, |result| Named {
                     name: result.node_name,
                     uid: result.node_uid,
                     outcome: result.outcome.map(|outcome| match outcome {
@@ -94,6 +96,7 @@ impl Session {
                 nodes,
                 ..frame.clone()
             };
+            let asked = names(&request.nodes);
             Box::pin(self.call(rpc, None, |link, deadline| async move {
                 use api::lookup_zone_result::Outcome;
                 let answer = ZoneServiceClient::with_origin(link, Link::origin())
@@ -101,7 +104,7 @@ impl Session {
                     .lookup_zones(timed(request, deadline))
                     .await?
                     .into_inner();
-                named(answer.failed, answer.results, |result| Named {
+                named(&asked, answer.failed, answer.results, |result| Named {
                     name: result.node_name,
                     uid: result.node_uid,
                     outcome: result.outcome.map(|outcome| match outcome {
@@ -230,8 +233,14 @@ impl Session {
     }
 }
 
-/// The items of an answer, unless it failed as a whole. Trouble of an item that concerns all is told.
+/// The names of the Nodes that are asked about.
+fn names(nodes: &[api::NodeView]) -> BTreeSet<String> {
+    nodes.iter().map(|node| node.name.clone()).collect()
+}
+
+/// The items of an answer, unless it failed as a whole. Trouble of an item that concerns all is told, else that something is there that nobody asked for: the others stand.
 fn named<R, T>(
+    asked: &BTreeSet<String>,
     failed: Option<api::Failure>,
     results: Vec<R>,
     named: impl Fn(R) -> Named<T>,
@@ -251,5 +260,13 @@ fn named<R, T>(
         })
         .max_by_key(|trouble| (trouble.code, trouble.retry_after))
         .cloned();
+    let stray = answer.iter().find(|item| !asked.contains(&item.name));
+    let stray = stray.map(|item| {
+        Trouble::fault(format!(
+            "nobody asked about node {:?}",
+            limits::shown(&item.name)
+        ))
+    });
+    let told = told.or(stray);
     Ok(Answered { answer, told })
 }
