@@ -35,6 +35,8 @@ pub struct CallEntry {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallLog {
     total: u64,
+    /// Calls that were not answered as an honest provider does.
+    pub(crate) lied: u64,
     by_rpc: BTreeMap<String, (u64, VecDeque<CallEntry>)>,
     /// Calls whose answer is not out yet.
     pub(crate) in_flight: BTreeMap<String, u64>,
@@ -95,6 +97,7 @@ impl CallLog {
     /// Forgets all but the calls that are in flight.
     pub(crate) fn reset(&mut self) {
         self.total = 0;
+        self.lied = 0;
         self.by_rpc.clear();
         self.most_in_flight.clone_from(&self.in_flight);
     }

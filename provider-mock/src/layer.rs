@@ -206,6 +206,7 @@ impl FaultLayer {
             return Ok(self.instead(rpc, fault, &mut record).await);
         }
         if let Err(status) = calls::before(&self.cloud, rpc).await {
+            self.cloud.count_lie();
             record.outcome(format!("status:{}", status_name(status.code())));
             return Ok(status.into_http());
         }
@@ -232,6 +233,7 @@ impl FaultLayer {
         {
             let answer = inner.call(own).await.map_err(Into::into)?;
             answer.into_body().collect().await?;
+            self.cloud.count_lie();
         }
         let response = inner.call(request).await.map_err(Into::into)?;
         if rpc == "WatchChanges" {
@@ -270,17 +272,22 @@ impl FaultLayer {
             }
             return Ok(Response::from_parts(parts, Body::new(whole)));
         }
-        let mut messages: Vec<Vec<u8>> = messages.into_iter().map(Vec::from).collect();
+        let honest: Vec<Vec<u8>> = messages.into_iter().map(Vec::from).collect();
+        let mut messages = honest.clone();
         messages = messages::with_items(rpc, messages, &left_out);
         messages = match answers::twist(&self.cloud, rpc, &request_message, messages) {
             Ok(messages) => messages,
             Err(status) => {
                 record.outcome(format!("status:{}", status_name(status.code())));
+                self.cloud.count_lie();
                 return Ok(status.into_http());
             }
         };
         for fault in scripted {
             messages = rewrite::rewrite(rpc, fault, messages);
+        }
+        if messages != honest {
+            self.cloud.count_lie();
         }
         let rewritten: Vec<Bytes> = messages
             .iter()
@@ -298,6 +305,7 @@ impl FaultLayer {
 
     /// What comes in place of the answer.
     async fn instead(&self, rpc: &str, fault: &Fault, record: &mut Record) -> Response {
+        self.cloud.count_lie();
         match fault.kind {
             FaultKind::Failure => {
                 let failure = rewrite::failure_of(fault);

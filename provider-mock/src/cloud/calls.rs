@@ -43,6 +43,12 @@ impl Cloud {
             .unwrap_or(0)
     }
 
+    /// How many calls were not answered as the cloud would have it, since the beginning or the last reset: the answer was changed, or nothing or something else came in its
+    /// place. What a lie makes of the cloud itself, and how long an answer takes, is not counted.
+    pub fn lied(&self) -> u64 {
+        self.state().calls.lied
+    }
+
     /// Forgets all calls and the count of writes.
     pub fn reset_calls(&self) {
         {
@@ -84,6 +90,10 @@ impl Cloud {
         };
         self.changed();
         begun
+    }
+
+    pub(crate) fn count_lie(&self) {
+        self.state().calls.lied += 1;
     }
 
     pub(crate) fn end_call(&self, entry: CallEntry) {
