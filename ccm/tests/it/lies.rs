@@ -1,27 +1,31 @@
 //! The ccm in front of each provider that breaks the contract in one of the named ways (`provider-mock faults`): no Node that lives is deleted, nothing of another owner is
 //! touched, the process lives, and an event or a metric tells what the contract calls a fault.
 
+mod stage;
 mod table;
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use provider_mock::{Cloud, Fixture, LoadBalancer, Mark, Route, Weather};
 use provider_sdk::FailureCode;
 use serde_json::json;
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
+use testenv::objects::NodeBuilder;
 use testenv::{Process, eventually};
 
+use self::stage::Stage;
 use crate::input::get;
-use crate::world::{FAST_LEASE, World, free_port, instance};
+use crate::world::{FAST_LEASE, World, balancer, free_port, instance};
 
+/// What is left of a Node that is gone since long.
+const LEFT_ROUTE: &str = "left";
 /// Longer than any row needs on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Passes of all controllers follow each other quickly, and a Node may be deleted as soon as it is a second old.
-const FLAGS: [&str; 8] = [
+const FLAGS: [&str; 9] = [
     "--bind-address=127.0.0.1",
     "--node-monitor-period=1s",
     "--node-status-update-frequency=1s",
@@ -30,9 +34,10 @@ const FLAGS: [&str; 8] = [
     "--cluster-cidr=10.244.0.0/16",
     "--route-reconciliation-period=1s",
     "--controllers=*",
+    "--orphaned-load-balancer-period=1s",
 ];
 
-/// What is to be seen of a lie before it is judged.
+/// What is to be seen before a lie is judged.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     /// So many calls of this RPC have begun.
@@ -41,8 +46,34 @@ enum Work {
     Restarted(&'static str, u64),
     /// The same, and from halfway on the cloud throttles.
     Throttled(&'static str, u64),
-    /// Two Services were served honestly. Then the provider lies, and another ccm comes: one Service is deleted meanwhile, the other one changed.
+    /// The same, and then the provider is replaced by another process, which is called so often too.
+    ThrottledRestarted(&'static str, u64),
+    /// Three Services were served honestly. Then the provider lies, and another ccm comes: one Service is deleted meanwhile, one changed, one left as it was.
     Served(&'static str, u64),
+}
+
+/// By what it is known that the lie was told, and to the ccm.
+#[derive(Clone, Copy, Debug)]
+enum Met {
+    /// Answers were changed on their way, or did not come.
+    Lied,
+    /// The provider wrote this to the cloud.
+    Wrote(&'static str),
+    /// This RPC about this object (any, where it is empty) had an outcome that begins so.
+    Answered(&'static str, &'static str, &'static str),
+    /// What is told comes of the lie alone.
+    ByWhatIsTold,
+    /// The ccm gives no occasion: until the end no answer was changed.
+    Never,
+}
+
+/// What the ccm says of it.
+#[derive(Clone, Copy, Debug)]
+enum Tells {
+    /// Events, as `kind/name Warning reason message`, or lines of `/metrics` hold all of this.
+    Told(&'static [&'static str]),
+    /// Nothing, and why.
+    Untold(&'static str),
 }
 
 /// One lie.
@@ -51,12 +82,14 @@ struct Row {
     /// As `provider-mock faults` names it.
     lie: &'static str,
     work: Work,
-    /// What events, as `kind/name Warning reason message`, or lines of `/metrics` must hold; nothing where the contract allows it, or where only the cloud could tell.
-    told: &'static [&'static str],
+    stage: Stage,
+    met: Met,
+    tells: Tells,
 }
 
-/// Lies about listings of instances.
-const LISTS: [&str; 6] = [
+/// Lies that need the listing of instances.
+const LISTS: [&str; 7] = [
+    "absent-when-stopped",
     "empty-list",
     "partial-list",
     "ok-list-on-throttle",
@@ -65,46 +98,70 @@ const LISTS: [&str; 6] = [
     "unimplemented",
 ];
 
-/// The names of the Nodes whose instances live. `ill` is not Ready.
-const ALIVE: [&str; 5] = ["ready-0", "ready-1", "ready-2", "ill", "fresh"];
+/// Services of type LoadBalancer.
+const SERVICES: [&str; 3] = ["web", "api", "kept"];
 
 async fn stands(row: &Row) {
     let mut fixture = Fixture::default();
-    // A listing can veto a deletion: only where it is what lies is it offered.
+    // A listing can veto a deletion: only where it matters is it offered.
     fixture.capabilities.instances.listing = LISTS.contains(&row.lie);
+    row.stage.offers(&mut fixture);
     let mut world = World::new(fixture).await;
     let cloud = world.cloud().clone();
     let (load_balancer, route) = of_another(&cloud);
-    let before = nodes(&world).await;
-    for name in ["web", "api"] {
-        let service = LoadBalancerBuilder::new("default", name).build();
-        let (services, params) = (world.services(), PostParams::default());
-        services.create(&params, &service).await.unwrap();
+    let mut alive = nodes(&world).await;
+    for name in SERVICES {
+        world.create_service(balancer(name)).await;
     }
     let port = free_port();
-    let kept = if let Work::Served(..) = row.work {
+    let mut kept = if let Work::Served(..) = row.work {
         served_before(&mut world).await
     } else {
         Vec::new()
     };
+    alive.extend(row.stage.set(&world).await);
     cloud.tell(row.lie).unwrap();
     cloud.reset_calls();
     // What begins with a connection begins with the lie.
     world.mock.restart().await.unwrap();
-    let mut ccm = ccm(&mut world, port);
+    let mut ccm = ccm(&mut world, port, row.stage.flags());
 
+    row.stage.play(&mut world, &mut ccm, port, &mut kept).await;
     work(&world, row.work).await;
     eventually(&format!("{row:?}"), PATIENCE, async || {
         keep_serving(&world).await;
-        let evidence = evidence(&world, port).await;
-        let lacks = |words: &&&str| !evidence.iter().any(|line| line.contains(**words));
-        match row.told.iter().find(lacks) {
-            Some(words) => Err(format!("{words:?} is not in:\n{}", evidence.join("\n"))),
-            None => Ok(()),
+        let evidence = evidence(&world, port).await.join("\n");
+        let met = match row.met {
+            Met::Lied => cloud.lied() > 0,
+            Met::Wrote(what) => cloud.writes().iter().any(|line| line.contains(what)),
+            Met::Answered(rpc, name, outcome) => cloud.calls(Some(rpc)).iter().any(|call| {
+                let about = name.is_empty() || call.names.iter().any(|it| it == name);
+                about && call.outcome.starts_with(outcome)
+            }),
+            Met::ByWhatIsTold | Met::Never => true,
+        };
+        if !met {
+            return Err(format!(
+                "the lie was not met: {:?} {:?}\n{evidence}",
+                cloud.call_counts(),
+                cloud.writes()
+            ));
         }
+        let (told, why) = match row.tells {
+            Tells::Told(words) => (words, "told"),
+            Tells::Untold(why) => (&[][..], why),
+        };
+        if let Some(words) = told.iter().find(|words| !evidence.contains(**words)) {
+            return Err(format!("{words:?} is not in:\n{evidence}"));
+        }
+        println!("{}: {why}\n{evidence}", row.lie);
+        Ok(())
     })
     .await;
-    harmless(row.lie, &world, &before, &mut ccm).await;
+    if matches!(row.met, Met::Never) {
+        assert_eq!(cloud.lied(), 0, "{row:?}: {:?}", cloud.call_counts());
+    }
+    harmless(row.lie, &world, &alive, &mut ccm).await;
     let now = cloud.load_balancers();
     assert!(now.contains(&load_balancer), "{row:?}: {now:?}");
     for handle in kept {
@@ -117,41 +174,53 @@ async fn stands(row: &Row) {
     );
 }
 
-fn ccm(world: &mut World, port: u16) -> Process {
+fn ccm(world: &mut World, port: u16, more: &[&str]) -> Process {
     let port = format!("--secure-port={port}");
     let flags: Vec<&str> = FLAGS
         .into_iter()
         .chain(FAST_LEASE)
         .chain([port.as_str()])
+        .chain(more.iter().copied())
         .collect();
     world.ccm(&flags)
 }
 
-/// Both Services have their load balancers from another ccm, which is gone; one is to go, the other one to change. The handle of the latter.
+/// All Services have their load balancers from another ccm, which is gone; one is to go, one to change. The handles of the others.
 async fn served_before(world: &mut World) -> Vec<String> {
-    let mut first = ccm(world, free_port());
-    for name in ["web", "api"] {
+    let mut first = ccm(world, free_port(), &[]);
+    for name in SERVICES {
         world.shows_address(name).await;
     }
     world.crash(&mut first).await;
+    change(world).await;
+    world.delete_service("api").await;
+    let handle = |name| own(world.cloud(), name).handle;
+    vec![handle("web"), handle("kept")]
+}
+
+/// The load balancer of this Service of ours: another cluster has one of the same name.
+fn own(cloud: &Cloud, service: &str) -> LoadBalancer {
+    let found = cloud.load_balancers().into_iter().find(|lb| {
+        let owner = lb.owner.as_ref();
+        owner.is_some_and(|it| it.name == service && it.owner_id != "another-cluster")
+    });
+    found.unwrap()
+}
+
+/// Whom Service `web` lets in is another set now.
+async fn change(world: &World) {
     let ranges = json!({"spec": {"loadBalancerSourceRanges": ["198.51.100.0/24"]}});
     let (services, patch) = (world.services(), PatchParams::default());
     services
         .patch("web", &patch, &Patch::Merge(ranges))
         .await
         .unwrap();
-    world.delete_service("api").await;
-    let web = world.cloud().load_balancer("default", "web").unwrap();
-    vec![web.handle]
 }
 
-/// No Node that lives is gone, and the process is neither.
-async fn harmless(lie: &str, world: &World, before: &[Node], ccm: &mut Process) {
+/// No Node that is to live is gone, and the process is neither.
+async fn harmless(lie: &str, world: &World, alive: &[Node], ccm: &mut Process) {
     let now = nodes_now(world).await;
-    for node in before
-        .iter()
-        .filter(|node| ALIVE.contains(&node.name_any().as_str()))
-    {
+    for node in alive {
         let found = now.iter().any(|now| now.uid() == node.uid());
         assert!(found, "{lie}: {} was deleted", node.name_any());
     }
@@ -204,10 +273,16 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
         ..Route::new("of-another", "10.244.99.0/24")
     };
     cloud.plant_route(route.clone()).unwrap();
+    // And what is left of a Node of ours: nobody else's, and to nowhere.
+    let left = Route {
+        provider_id: Some("mock://zone-1/left".into()),
+        ..Route::new(LEFT_ROUTE, "10.244.98.0/24")
+    };
+    cloud.plant_route(left).unwrap();
     (load_balancer.unwrap(), route)
 }
 
-/// Nodes that are known since long, three Ready, one not, one whose instance is gone; and one that just joined.
+/// Nodes that are known since long, three Ready, one not, one whose instance is gone; and one that just joined. All but that whose instance is gone.
 async fn nodes(world: &World) -> Vec<Node> {
     let mut nodes = Vec::new();
     for (number, name) in ["ready-0", "ready-1", "ready-2", "ill", "gone", "fresh"]
@@ -228,7 +303,10 @@ async fn nodes(world: &World) -> Vec<Node> {
         if name != "gone" {
             world.cloud().add_instance(instance(name)).unwrap();
         }
-        nodes.push(world.register(node.ready(ready)).await);
+        let node = world.register(node.ready(ready)).await;
+        if name != "gone" {
+            nodes.push(node);
+        }
     }
     nodes
 }
@@ -243,7 +321,14 @@ async fn work(world: &World, work: Work) {
     let (Work::Calls(rpc, calls)
     | Work::Restarted(rpc, calls)
     | Work::Throttled(rpc, calls)
+    | Work::ThrottledRestarted(rpc, calls)
     | Work::Served(rpc, calls)) = work;
+    let throttle = || {
+        world.cloud().set_weather(Weather {
+            fail: Some(FailureCode::Throttled),
+            slow_ms: 0,
+        });
+    };
     let begun = |cloud: &Cloud| cloud.call_count(rpc) + cloud.in_flight(rpc);
     let reach = async |calls| {
         eventually(&format!("{calls} calls of {rpc}"), PATIENCE, async || {
@@ -265,10 +350,13 @@ async fn work(world: &World, work: Work) {
         }
         Work::Throttled(..) => {
             reach(calls / 2).await;
-            world.cloud().set_weather(Weather {
-                fail: Some(FailureCode::Throttled),
-                slow_ms: 0,
-            });
+            throttle();
+        }
+        Work::ThrottledRestarted(..) => {
+            reach(calls).await;
+            throttle();
+            world.cloud().reset_calls();
+            world.mock.restart().await.unwrap();
         }
         Work::Calls(..) | Work::Served(..) => {}
     }

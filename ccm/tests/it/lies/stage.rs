@@ -1,0 +1,354 @@
+//! What else must be there, or happen, so that a lie is told at all.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolume};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use provider_mock::{
+    Cloud, Fault, FaultKind, Fixture, Instance, LoadBalancer, Mark, Power, Weather,
+};
+use serde_json::{Value, json};
+use testenv::objects::NodeBuilder;
+use testenv::{Process, eventually};
+
+use super::{LEFT_ROUTE, PATIENCE, SERVICES, ccm, nodes_now, own};
+use crate::world::{World, instance};
+
+const HANDLE: &str = "grpc-ccm.io/load-balancer";
+/// Hints that a provider remembers, and more.
+const MANY_HINTS: usize = 1_100;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stage {
+    /// No more than every row has.
+    Plain,
+    /// A Node whose machine is shut down.
+    Stopped,
+    /// A new Node on a machine that the provider does not manage, and one that has another provider's ID.
+    Unmanaged,
+    /// A machine that is gone after the first answer about it.
+    Leaves,
+    /// Two Nodes, each with the name of the other one's machine.
+    Renamed,
+    /// Zones that are asked for; two more new Nodes.
+    Zones,
+    /// A call that is never answered.
+    Hangs,
+    /// A cloud so slow that no Probe may wait for it.
+    Slow,
+    /// The provider has forgotten where the ccm was in its hints.
+    TokenLost,
+    /// The ccm is killed while a load balancer is being made; another one follows.
+    Cancelled,
+    /// Somebody took the handle off a Service.
+    HandleLost,
+    /// A load balancer is marked for the owner ID of before.
+    PreviousOwner,
+    /// A load balancer is marked for another cluster and the Service's UID.
+    SameUid,
+    /// A load balancer carries no mark.
+    Unmarked,
+    /// A Service's handle names another Service's load balancer.
+    EditedHandle,
+    /// A load balancer does what its Service does not ask for any more.
+    Cleared,
+    /// A provider whose Get does not say whether all is in sync.
+    NoInSync,
+    /// No Node may be a target any more.
+    NoTargets,
+    /// A provider to which targets do not matter; a load balancer has one all the same.
+    IgnoresNodes,
+    /// The load balancer of a Service that is deleted is gone.
+    AlreadyGone,
+    /// A load balancer is removed behind everybody's back before the targets change.
+    RemovedBehind,
+    /// A route goes while it is being removed.
+    RouteGoes,
+    /// A list of routes that shows none.
+    ListLags,
+    /// Volumes: one whose disk does not exist, one whose disk has no labels.
+    Volumes,
+}
+
+impl Stage {
+    pub(super) fn offers(self, fixture: &mut Fixture) {
+        let capabilities = &mut fixture.capabilities;
+        match self {
+            Self::Zones => capabilities.instances.without_zones = true,
+            Self::NoInSync => capabilities.load_balancers.in_sync = false,
+            Self::IgnoresNodes => capabilities.load_balancers.ignores_nodes = true,
+            // Nobody hints at what was removed.
+            Self::RemovedBehind => capabilities.changes.offered = false,
+            Self::Volumes => {
+                let bare = ("d-bare".to_owned(), BTreeMap::default());
+                fixture.volumes = [bare].into();
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::PreviousOwner => &["--previous-owner-ids=the-former"],
+            Self::Volumes => &["--controllers=*,persistent-volume-label-controller"],
+            _ => &[],
+        }
+    }
+
+    /// Before the lie, while no ccm runs. Nodes that must live.
+    pub(super) async fn set(self, world: &World) -> Vec<Node> {
+        let cloud = world.cloud();
+        match self {
+            Self::Stopped => {
+                cloud.add_instance(instance("off")).unwrap();
+                cloud.stop_instance("off").unwrap();
+                vec![world.register(known("off").ready("False")).await]
+            }
+            Self::Unmanaged => {
+                let machine = instance("unmanaged").power(Power::Unmanaged);
+                cloud.add_instance(machine).unwrap();
+                let new = NodeBuilder::new("unmanaged").uninitialized();
+                let theirs = NodeBuilder::new("theirs").provider_id("other://zone-1/theirs");
+                vec![
+                    world.register(new).await,
+                    world.register(theirs.ready("False")).await,
+                ]
+            }
+            Self::Renamed => {
+                // Each other's name.
+                for (name, id) in [("twin-a", "twin-b"), ("twin-b", "twin-a")] {
+                    let machine = Instance::new(name);
+                    let machine = Instance {
+                        provider_id: format!("mock://zone-1/{id}"),
+                        ..machine
+                    };
+                    cloud.add_instance(machine).unwrap();
+                }
+                let mut nodes = Vec::new();
+                for name in ["twin-a", "twin-b"] {
+                    nodes.push(world.register(known(name).ready("False")).await);
+                }
+                nodes
+            }
+            Self::Zones => {
+                let mut nodes = Vec::new();
+                for name in ["fresh-2", "fresh-3"] {
+                    let machine = instance(name).place(name, "region-1");
+                    cloud.add_instance(machine).unwrap();
+                    let new = NodeBuilder::new(name).uninitialized();
+                    nodes.push(world.register(new).await);
+                }
+                nodes
+            }
+            Self::HandleLost => {
+                annotate(world, Value::Null).await;
+                Vec::new()
+            }
+            Self::PreviousOwner => {
+                change(cloud, |lb| "the-former".clone_into(&mut owner(lb).owner_id));
+                Vec::new()
+            }
+            Self::SameUid => {
+                change(cloud, |lb| {
+                    "another-cluster".clone_into(&mut owner(lb).owner_id);
+                });
+                Vec::new()
+            }
+            Self::Unmarked => {
+                change(cloud, |lb| lb.owner = None);
+                Vec::new()
+            }
+            Self::EditedHandle => {
+                let handle = cloud.plant_load_balancer(of_another_service()).unwrap();
+                let web = world.services().get("web").await.unwrap();
+                let record = web.metadata.annotations.unwrap_or_default();
+                let mut record: Value = serde_json::from_str(&record[HANDLE]).unwrap();
+                record["handle"] = json!(handle);
+                annotate(world, json!(record.to_string())).await;
+                Vec::new()
+            }
+            Self::Cleared => {
+                change(cloud, |lb| {
+                    "ClientIP:10800".clone_into(&mut lb.config.session_affinity);
+                });
+                Vec::new()
+            }
+            Self::IgnoresNodes => {
+                change(cloud, |lb| lb.targets = vec!["left".to_owned()]);
+                Vec::new()
+            }
+            Self::AlreadyGone => {
+                let api = own(cloud, "api");
+                cloud.remove_load_balancer(&api.handle).unwrap();
+                Vec::new()
+            }
+            Self::Volumes => {
+                world.apply("kustomize/components/volumes/rbac.yaml");
+                for (name, disk) in [("unknown", "d-unknown"), ("bare", "d-bare")] {
+                    let volume: PersistentVolume = serde_json::from_value(json!({
+                        "metadata": {"name": name},
+                        "spec": {
+                            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+                            "csi": {"driver": "disk.mock.grpc-ccm.io", "volumeHandle": disk},
+                        },
+                    }))
+                    .unwrap();
+                    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+                    let params = PostParams::default();
+                    volumes.create(&params, &volume).await.unwrap();
+                }
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// From when the ccm has begun. `kept`: the handles of load balancers that must stand at the end.
+    pub(super) async fn play(
+        self,
+        world: &mut World,
+        running: &mut Process,
+        port: u16,
+        kept: &mut Vec<String>,
+    ) {
+        let cloud = world.cloud().clone();
+        match self {
+            Self::Leaves => {
+                asked(&cloud, "LookupInstances", "ill").await;
+                cloud.remove_instance("ill").unwrap();
+            }
+            Self::Hangs => {
+                let hang = Fault::new("EnsureLoadBalancer", FaultKind::Hang);
+                cloud.set_fault(hang).unwrap();
+            }
+            Self::Slow => cloud.set_weather(Weather {
+                fail: None,
+                slow_ms: 60_000,
+            }),
+            Self::TokenLost => {
+                in_flight(&cloud, "WatchChanges").await;
+                world.mock.shutdown().await;
+                (0..MANY_HINTS).for_each(|_| cloud.hint_resync());
+                world.mock.restart().await.unwrap();
+            }
+            Self::Cancelled => {
+                cloud.set_weather(Weather {
+                    fail: None,
+                    slow_ms: 10_000,
+                });
+                let all = cloud.wait_until(PATIENCE, |cloud| {
+                    cloud.in_flight("EnsureLoadBalancer") == SERVICES.len() as u64
+                });
+                assert!(all.await, "{:?}", cloud.call_counts());
+                world.crash(running).await;
+                let written = "of default/web with";
+                eventually("it is made after it was cancelled", PATIENCE, async || {
+                    let writes = cloud.writes();
+                    let made = writes.iter().any(|line| line.contains(written));
+                    let calls = cloud.calls(Some("EnsureLoadBalancer"));
+                    let cancelled = calls.iter().any(|call| call.outcome == "cancelled");
+                    (made && cancelled)
+                        .then_some(())
+                        .ok_or(format!("{writes:?} {calls:?}"))
+                })
+                .await;
+                cloud.set_weather(Weather::default());
+                *running = ccm(world, port, &[]);
+                world.shows_address("web").await;
+                let all = cloud.load_balancers();
+                let of_web = |lb: &&LoadBalancer| {
+                    let owner = lb.owner.as_ref();
+                    owner.is_some_and(|it| it.name == "web" && it.owner_id != "another-cluster")
+                };
+                assert_eq!(all.iter().filter(of_web).count(), 1, "{all:?}");
+            }
+            Self::NoTargets => {
+                asked(&cloud, "GetLoadBalancer", "default/kept").await;
+                let label = "node.kubernetes.io/exclude-from-external-load-balancers";
+                let exclude = Patch::Merge(json!({"metadata": {"labels": {label: ""}}}));
+                let (all, params) = (world.nodes(), PatchParams::default());
+                for node in nodes_now(world).await {
+                    let name = node.metadata.name.unwrap();
+                    // One of them goes meanwhile.
+                    if let Err(error) = all.patch(&name, &params, &exclude).await {
+                        assert!(error.to_string().contains("not found"), "{error}");
+                    }
+                }
+            }
+            Self::RemovedBehind => {
+                asked(&cloud, "GetLoadBalancer", "default/kept").await;
+                let lb = own(&cloud, "kept");
+                kept.retain(|handle| *handle != lb.handle);
+                cloud.remove_load_balancer(&lb.handle).unwrap();
+                world.join("late").await;
+            }
+            Self::RouteGoes => {
+                let slow = Duration::from_secs(2);
+                cloud.set_latency("DeleteRoutes", slow).unwrap();
+                in_flight(&cloud, "DeleteRoutes").await;
+                cloud.remove_route(LEFT_ROUTE).unwrap();
+            }
+            Self::ListLags => {
+                let none = Fault::new("ListRoutes", FaultKind::ListEmpty);
+                cloud.set_fault(none).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn known(name: &str) -> NodeBuilder {
+    NodeBuilder::new(name).provider_id(format!("mock://zone-1/{name}"))
+}
+
+/// Changes the load balancer of Service `web`.
+fn change(cloud: &Cloud, change: impl FnOnce(&mut LoadBalancer)) {
+    let web = own(cloud, "web");
+    cloud.change_load_balancer(&web.handle, change).unwrap();
+}
+
+fn owner(load_balancer: &mut LoadBalancer) -> &mut Mark {
+    load_balancer.owner.as_mut().unwrap()
+}
+
+/// One that the provider is misled to: the ccm has no part in what becomes of it.
+fn of_another_service() -> LoadBalancer {
+    LoadBalancer {
+        name: "of-another-service".into(),
+        owner: Some(Mark {
+            owner_id: "another-cluster".into(),
+            namespace: "default".into(),
+            name: "other".into(),
+            uid: "other-uid".into(),
+        }),
+        addresses: vec![[192, 0, 2, 201].into()],
+        targets: vec!["theirs".into()],
+        ..LoadBalancer::default()
+    }
+}
+
+/// Writes the handle of Service `web`.
+async fn annotate(world: &World, value: Value) {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {HANDLE: value}}}));
+    let (services, params) = (world.services(), PatchParams::default());
+    services.patch("web", &params, &patch).await.unwrap();
+}
+
+/// Waits until such a call is under way.
+async fn in_flight(cloud: &Cloud, rpc: &str) {
+    let began = cloud.wait_until(PATIENCE, |cloud| cloud.in_flight(rpc) > 0);
+    assert!(began.await, "no {rpc} began");
+}
+
+/// Waits until such a call about this object has ended.
+async fn asked(cloud: &Cloud, rpc: &str, about: &str) {
+    let asked = cloud.wait_until(PATIENCE, |cloud| {
+        let calls = cloud.calls(Some(rpc));
+        calls
+            .iter()
+            .any(|call| call.names.iter().any(|it| it == about))
+    });
+    assert!(asked.await, "no {rpc} about {about}");
+}
