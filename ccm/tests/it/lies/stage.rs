@@ -38,6 +38,8 @@ pub(super) enum Stage {
     Hangs,
     /// A cloud so slow that no Probe may wait for it.
     Slow,
+    /// The same after the first answers: no lookup is answered in time.
+    SlowLater,
     /// The provider has forgotten where the ccm was in its hints.
     TokenLost,
     /// The ccm is killed while a load balancer is being made; another one follows.
@@ -227,6 +229,13 @@ impl Stage {
                 fail: None,
                 slow_ms: 60_000,
             }),
+            Self::SlowLater => {
+                asked(&cloud, "LookupInstances", "ill").await;
+                cloud.set_weather(Weather {
+                    fail: None,
+                    slow_ms: 120_000,
+                });
+            }
             Self::TokenLost => {
                 in_flight(&cloud, "WatchChanges").await;
                 world.mock.shutdown().await;

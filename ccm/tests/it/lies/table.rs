@@ -57,6 +57,7 @@ lies! {
     nonsense_addresses: "nonsense-addresses", Calls("LookupInstances", 8), Plain, Lied, Told(&["is no IP address", "void_passes"]);
     hang: "hang", Calls("LookupInstances", 2), Plain, Lied, Told(&["rpc=\"LookupInstances\",outcome=\"deadline\""]);
     empty_list: "empty-list", Calls("ListInstances", 1), Plain, Lied, Untold("a list can only keep a Node from being deleted, and the empty one keeps none");
+    lookups_go_on: "lookups-go-on", Calls("LookupInstances", 8), SlowLater, Answered("LookupInstances", "", "cancelled"), Told(&["rpc=\"LookupInstances\",outcome=\"deadline\""]);
     partial_list: "partial-list", Calls("ListRoutes", 2), Plain, Lied, Untold("what is not on a list looks like what is not there: it is asked for again");
     ok_list_on_throttle: "ok-list-on-throttle", Throttled("ListLoadBalancers", 6), Plain, Lied, Untold("what is not on a list looks like what is not there: nothing is removed because of it");
     list_without_end: "list-without-end", Calls("LookupInstances", 8), Plain, Lied, Told(&["rpc=\"ListRoutes\",outcome=\"fault\""]);
