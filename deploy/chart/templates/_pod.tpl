@@ -13,6 +13,10 @@
 {{- $flags = concat $flags (list "--allocate-node-cidrs=true" (printf "--cluster-cidr=%s" (join "," $v.cluster.cidrs))) }}
 {{- else if $v.cluster.cidrs }}{{ fail "cluster.cidrs: only the node-route-controller uses it, and that is not in controllers" }}
 {{- end }}
+{{- if has $v.ccm.bindAddress (list "127.0.0.1" "::1" "localhost") }}
+{{- if not $v.hostNetwork }}{{ fail "ccm.bindAddress: in a Pod network the kubelet's probes cannot reach a loopback address: use 0.0.0.0, or hostNetwork: true" }}{{ end }}
+{{- if or $v.monitoring.serviceMonitor.enabled $v.monitoring.podMonitor.enabled }}{{ fail "ccm.bindAddress: Prometheus cannot reach a loopback address: use 0.0.0.0, or turn the monitors off" }}{{ end }}
+{{- end }}
 {{- $flags = append $flags (printf "--bind-address=%s" $v.ccm.bindAddress) }}
 {{- $flags = append $flags (printf "--secure-port=%d" (int $v.ccm.securePort)) }}
 {{- $flags = append $flags (printf "--leader-elect-lease-duration=%s" $v.leaderElection.leaseDuration) }}
@@ -41,6 +45,7 @@
 {{- if or (hasKey $made $name) (has $name $reserved) }}{{ fail (printf "ccm.extraArgs.%s: another value makes this flag: see values.yaml" $name) }}{{ end }}
 {{- if eq $name "leader-elect" }}{{ fail "ccm.extraArgs.leader-elect: leader election is always on: updates run two Pods at once" }}{{ end }}
 {{- if kindIs "slice" $value }}{{ $flags = append $flags (printf "--%s=%s" $name (join "," $value)) }}
+{{- else if and (kindIs "float64" $value) (eq (floor $value) $value) }}{{ $flags = append $flags (printf "--%s=%d" $name (int64 $value)) }}
 {{- else if kindIs "float64" $value }}{{ $flags = append $flags (printf "--%s=%v" $name ($value | toString)) }}
 {{- else }}{{ $flags = append $flags (printf "--%s=%v" $name $value) }}{{ end }}
 {{- end }}
@@ -68,7 +73,7 @@ httpGet:
 {{- end }}
 
 {{- define "ccm.confined" -}}
-runAsGroup: {{ .root.Values.runAsGroup }}
+runAsGroup: {{ int64 .root.Values.runAsGroup }}
 privileged: false
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: {{ .readOnly }}
@@ -112,11 +117,13 @@ readinessProbe:
 resources:
   {{- toYaml .Values.ccm.resources | nindent 2 }}
 securityContext:
-  runAsUser: {{ .Values.ccm.runAsUser }}
+  runAsUser: {{ int64 .Values.ccm.runAsUser }}
   {{- include "ccm.confined" (dict "root" . "readOnly" true) | nindent 2 }}
 volumeMounts:
+  # To connect is no write: the directory is the provider's.
   - name: socket
     mountPath: /run/cloud-provider
+    readOnly: true
   - name: kubernetes
     mountPath: /var/run/secrets/kubernetes.io/serviceaccount
     readOnly: true
@@ -178,7 +185,7 @@ livenessProbe:
 resources:
   {{- toYaml $provider.resources | nindent 2 }}
 securityContext:
-  runAsUser: {{ $provider.runAsUser }}
+  runAsUser: {{ int64 $provider.runAsUser }}
   {{- include "ccm.confined" (dict "root" . "readOnly" $provider.readOnlyRootFilesystem) | nindent 2 }}
 volumeMounts:
   - name: socket

@@ -141,6 +141,21 @@ fn a_wrong_value_is_refused_by_its_name() {
             &["volumeWebhook.certificateSecret", "kubernetes.io/tls"],
         ),
         (
+            json!({"provider": {"image": {"repository": "my-cloud/provider"}}}),
+            &["my-cloud/provider", "provider.image.tag"],
+        ),
+        (
+            json!({"hostNetwork": false, "ccm": {"bindAddress": "127.0.0.1"}}),
+            &["ccm.bindAddress", "probes", "0.0.0.0"],
+        ),
+        (
+            json!({
+                "ccm": {"bindAddress": "127.0.0.1"},
+                "monitoring": {"serviceMonitor": {"enabled": true}},
+            }),
+            &["ccm.bindAddress", "Prometheus"],
+        ),
+        (
             json!({"monitoring": {"podMonitor": {"enabled": true}}}),
             &["monitoring.podMonitor.tokenSecret.name"],
         ),
@@ -195,7 +210,7 @@ fn the_schema_knows_all_values_and_every_mapping_of_it_is_closed() {
     let free = |way: &str| {
         [
             "affinity.",
-            "daemonSet.nodeSelector.",
+            "daemonSet.affinity.",
             "ccm.resources.",
             "provider.resources.",
         ]

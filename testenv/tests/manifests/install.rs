@@ -32,6 +32,24 @@ fn done(mut command: Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// What the command of the notes that begins so prints in a shell.
+fn told_command(plane: &ControlPlane, notes: &str, begins: &str) -> String {
+    let mut lines = notes.lines().map(str::trim);
+    let line = lines.find(|line| line.starts_with(begins));
+    let line = line.unwrap_or_else(|| panic!("{begins:?} is not in {notes}"));
+    let kubectl = plane.kubectl();
+    let program = kubectl.get_program().to_str().unwrap();
+    let mut shell = Command::new("bash");
+    shell.args(["-euo", "pipefail", "-c"]);
+    shell.arg(format!(
+        "kubectl() {{ '{program}' kubectl \"$@\"; }}; {line}"
+    ));
+    for (name, value) in kubectl.get_envs() {
+        shell.env(name, value.unwrap_or_default());
+    }
+    done(shell)
+}
+
 /// The rights of the ccm, as `resources: verbs`.
 async fn rights(plane: &ControlPlane, role: &str) -> Vec<String> {
     let roles: Api<ClusterRole> = Api::all(plane.client());
@@ -50,8 +68,11 @@ async fn rights(plane: &ControlPlane, role: &str) -> Vec<String> {
 async fn helm_installs_tells_the_next_step_upgrades_and_leaves_nothing() {
     let plane = ControlPlane::start().await.unwrap();
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(plane.client());
+    let waiting = NodeBuilder::new("alone")
+        .taint("node.kubernetes.io/not-ready", "", "NoSchedule")
+        .uninitialized();
     nodes
-        .create(&PostParams::default(), &NodeBuilder::new("alone").build())
+        .create(&PostParams::default(), &waiting.build())
         .await
         .unwrap();
     let chart = deploy().join("chart");
@@ -67,6 +88,8 @@ async fn helm_installs_tells_the_next_step_upgrades_and_leaves_nothing() {
     ] {
         assert!(notes.contains(told), "{told:?} is not in {notes}");
     }
+    let waits = told_command(&plane, &notes, "kubectl get nodes");
+    assert!(waits.starts_with("alone "), "{waits}");
     let deployments: Api<Deployment> = Api::namespaced(plane.client(), NAMESPACE);
     let replicas = async || {
         let deployment = deployments.get("cloud-controller-manager").await.unwrap();
@@ -86,7 +109,7 @@ async fn helm_installs_tells_the_next_step_upgrades_and_leaves_nothing() {
     let mut upgrade = operator(&plane, "upgrade");
     upgrade.arg(&chart).args([
         "--set",
-        "replicas=1,provider.image.repository=example/provider,controllers={cloud-node-controller}",
+        "replicas=1,provider.image.repository=example/provider,provider.image.tag=1.0.0,controllers={cloud-node-controller}",
     ]);
     let notes = done(upgrade);
     assert!(!notes.contains("WARNING"), "{notes}");
