@@ -306,8 +306,15 @@ impl Drop for HalfOpen {
     }
 }
 
+const CLOSED: &str = "the provider closed the connection";
+
 fn closed() -> std::io::Error {
-    std::io::Error::other("the provider closed the connection")
+    std::io::Error::other(CLOSED)
+}
+
+/// Whether there was no connection any more to make the call on.
+pub(crate) fn hung_up(status: &Status) -> bool {
+    status.code() == Code::Unavailable && status.message() == CLOSED
 }
 
 fn innermost(error: &dyn std::error::Error) -> String {

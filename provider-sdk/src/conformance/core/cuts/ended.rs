@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use super::super::super::check::{Check, Need, Verdict, check};
 use super::super::super::run::Run;
+use super::super::super::session::hung_up;
 use super::super::tour;
 use super::{EARLY, SLOW};
 
@@ -78,8 +79,13 @@ async fn deadlines(run: &Run) -> Verdict {
         join_all(calls.collect::<Vec<_>>()).await;
     }
     run.cloud_slow(Duration::ZERO).await?;
-    for session in [&session, &run.connect().await?] {
+    let fresh = run.connect().await?;
+    for (session, is_fresh) in [(&session, false), (&fresh, true)] {
         let after = session.call_within(tour::lookup(run), NEXT).await;
+        // As above: an HTTP/2 stack may hang up on who ends so many calls; what counts is the connection dialled then.
+        if !is_fresh && after.came.as_ref().is_err_and(hung_up) {
+            continue;
+        }
         after.must(
             after
                 .came
