@@ -44,6 +44,8 @@ enum Work {
     Calls(&'static str, u64),
     /// The same, and halfway the provider is replaced by another process.
     Restarted(&'static str, u64),
+    /// The same, and the provider is replaced by another process after a call of the second RPC.
+    RestartedAfter(&'static str, u64, &'static str),
     /// The same, and from halfway on the cloud throttles.
     Throttled(&'static str, u64),
     /// The same, and then the provider is replaced by another process, which is called so often too.
@@ -320,6 +322,7 @@ async fn nodes_now(world: &World) -> Vec<Node> {
 async fn work(world: &World, work: Work) {
     let (Work::Calls(rpc, calls)
     | Work::Restarted(rpc, calls)
+    | Work::RestartedAfter(rpc, calls, _)
     | Work::Throttled(rpc, calls)
     | Work::ThrottledRestarted(rpc, calls)
     | Work::Served(rpc, calls)) = work;
@@ -329,11 +332,10 @@ async fn work(world: &World, work: Work) {
             slow_ms: 0,
         });
     };
-    let begun = |cloud: &Cloud| cloud.call_count(rpc) + cloud.in_flight(rpc);
-    let reach = async |calls| {
+    let reach_of = async |rpc: &str, calls| {
         eventually(&format!("{calls} calls of {rpc}"), PATIENCE, async || {
             keep_serving(world).await;
-            let begun = begun(world.cloud());
+            let begun = world.cloud().call_count(rpc) + world.cloud().in_flight(rpc);
             if begun >= calls {
                 Ok(())
             } else {
@@ -342,9 +344,13 @@ async fn work(world: &World, work: Work) {
         })
         .await;
     };
+    let reach = async |calls| reach_of(rpc, calls).await;
     match work {
-        Work::Restarted(..) => {
-            reach(calls / 2).await;
+        Work::Restarted(..) | Work::RestartedAfter(..) => {
+            match work {
+                Work::RestartedAfter(_, _, first) => reach_of(first, 1).await,
+                _ => reach(calls / 2).await,
+            }
             world.mock.shutdown().await;
             world.mock.restart().await.unwrap();
         }

@@ -6,7 +6,7 @@ use provider_mock::Lie;
 
 use super::Met::{Answered, ByWhatIsTold, Lied, Never, Wrote};
 use super::Tells::{Told, Untold};
-use super::Work::{Calls, Restarted, Served, Throttled, ThrottledRestarted};
+use super::Work::{Calls, Restarted, RestartedAfter, Served, Throttled, ThrottledRestarted};
 use super::stage::Stage::*;
 use super::{Row, stands};
 
@@ -68,7 +68,7 @@ lies! {
     wrong_boot_id: "wrong-boot-id", Calls("Probe", 4), Plain, Lied, Told(&["rpc=\"Probe\",outcome=\"fault\""]);
     empty_boot_id: "empty-boot-id", Calls("GetProviderInfo", 2), Plain, Lied, Told(&["rpc=\"GetProviderInfo\",outcome=\"fault\""]);
     boot_id_of_before: "boot-id-of-before", Restarted("LookupInstances", 8), Plain, Lied, Untold("a new process looks like a cut connection to the old one, and is initialised all the same");
-    scope_changes: "scope-changes", Restarted("Initialize", 2), Plain, Lied, Told(&["Lease/cloud-controller-manager Warning CloudScopeChanged provider mock: the provider's credentials reach another cloud scope", "ccm_provider_cloud_scope_accepted{provider=\"mock\"} 0"]);
+    scope_changes: "scope-changes", RestartedAfter("Initialize", 2, "LookupInstances"), Plain, Lied, Told(&["Lease/cloud-controller-manager Warning CloudScopeChanged provider mock: the provider's credentials reach another cloud scope", "ccm_provider_cloud_scope_accepted{provider=\"mock\"} 0"]);
     empty_scope: "empty-scope", Calls("Initialize", 2), Plain, Lied, Told(&["rpc=\"Initialize\",outcome=\"fault\""]);
     no_prefixes: "no-prefixes", Calls("GetProviderInfo", 2), Plain, Lied, Told(&["rpc=\"GetProviderInfo\",outcome=\"fault\""]);
     info_needs_the_cloud: "info-needs-the-cloud", ThrottledRestarted("GetProviderInfo", 1), Plain, Lied, Told(&["rpc=\"GetProviderInfo\",outcome=\"unknown\""]);
