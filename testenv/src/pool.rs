@@ -185,7 +185,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command
-            .args(["-c", "sleep 60; :"])
+            // Of builtins only: what the shell forks has its command line, until it is another program.
+            .args(["-c", "read line; :"])
             .arg(directory.path().join("kubeconfig"));
         let mut process = Process::start(command, directory.path().join("log")).unwrap();
         // The kernel lets us go on a moment before its command line can be read.
