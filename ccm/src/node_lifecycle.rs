@@ -138,9 +138,9 @@ struct Lifecycle {
     /// When the brake was last told about.
     told: Option<Instant>,
     /// Nodes that were told that they share their provider ID, when last; by UID.
-    told_shared: BTreeMap<String, Instant>,
+    told_shared: act::Told,
     /// Nodes that were told that the provider's own list has their instance, when last; by UID.
-    told_listed: BTreeMap<String, Instant>,
+    told_listed: act::Told,
 }
 
 impl Lifecycle {
@@ -160,8 +160,8 @@ impl Lifecycle {
             not_before: Instant::now(),
             void: None,
             told: None,
-            told_shared: BTreeMap::new(),
-            told_listed: BTreeMap::new(),
+            told_shared: act::Told::default(),
+            told_listed: act::Told::default(),
             metrics,
             context,
         }

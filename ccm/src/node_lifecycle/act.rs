@@ -1,6 +1,6 @@
 //! What a pass writes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
@@ -29,6 +29,25 @@ enum Fate {
     Spared,
     /// Nobody knows.
     Unknown,
+}
+
+/// When Nodes were last told that they are not deleted; by UID.
+#[derive(Default)]
+pub(super) struct Told(BTreeMap<String, Instant>);
+
+impl Told {
+    /// Whether this Node is to be told now; it counts as told then.
+    fn is_due(&mut self, node: &Node) -> bool {
+        let uid = plan::uid(node);
+        let due = self
+            .0
+            .get(uid)
+            .is_none_or(|told| told.elapsed() >= TOLD_AGAIN);
+        if due {
+            self.0.insert(uid.to_owned(), Instant::now());
+        }
+        due
+    }
 }
 
 impl Lifecycle {
@@ -83,6 +102,9 @@ impl Lifecycle {
             .buffer_unordered(WRITERS)
             .collect()
             .await;
+        self.told_listed
+            .0
+            .retain(|_, told| told.elapsed() < TOLD_AGAIN);
         for (node, fate) in fates {
             match fate {
                 Fate::Deleted => self.metrics.deleted(&self.context.provider),
@@ -165,14 +187,12 @@ impl Lifecycle {
     pub(super) fn tell_of_shared(&mut self, shared: &[Arc<Node>]) {
         let there: BTreeSet<&str> = shared.iter().map(|node| plan::uid(node)).collect();
         self.told_shared
+            .0
             .retain(|uid, _| there.contains(uid.as_str()));
         for node in shared {
-            let told = self.told_shared.get(plan::uid(node));
-            if told.is_some_and(|told| told.elapsed() < TOLD_AGAIN) {
+            if !self.told_shared.is_due(node) {
                 continue;
             }
-            self.told_shared
-                .insert(plan::uid(node).to_owned(), Instant::now());
             let (name, id) = (plan::name(node), plan::provider_id(node));
             let holders = self.context.cluster.nodes.found_by(id);
             let others: Vec<&str> = holders
@@ -183,36 +203,29 @@ impl Lifecycle {
                 .collect();
             let (provider, others) = (&self.context.provider, others.join(", "));
             tracing::warn!(node = name, %provider, provider_id = id, others, "not deleted: other Nodes have the same provider ID");
-            self.context.writes.events.record(
-                &node_reference(node),
-                EventType::Warning,
-                reason::NODE_DELETION_HELD,
-                format!(
-                    "provider {provider} says that instance {id} is gone, but that is the provider ID of Node {others} too, so this Node is not deleted; delete by hand the one whose machine is gone"
-                ),
-            );
+            self.tell_held(node, format!(
+                "provider {provider} says that instance {id} is gone, but that is the provider ID of Node {others} too, so this Node is not deleted; delete by hand the one whose machine is gone"
+            ));
         }
     }
 
     /// A Node that is not deleted because the provider's answers contradict each other is told so, again and again.
     fn tell_of_listed(&mut self, node: &Node) {
-        self.told_listed
-            .retain(|_, told| told.elapsed() < TOLD_AGAIN);
-        if self.told_listed.contains_key(plan::uid(node)) {
+        if !self.told_listed.is_due(node) {
             return;
         }
-        self.told_listed
-            .insert(plan::uid(node).to_owned(), Instant::now());
         let (name, provider) = (plan::name(node), &self.context.provider);
         tracing::warn!(node = name, %provider, "not deleted: the provider's own list has its instance");
-        self.context.writes.events.record(
-            &node_reference(node),
-            EventType::Warning,
-            reason::NODE_DELETION_HELD,
-            format!(
-                "provider {provider} says that this Node's instance is gone, but its own list has it, so the Node is not deleted"
-            ),
-        );
+        self.tell_held(node, format!(
+            "provider {provider} says that this Node's instance is gone, but its own list has it, so the Node is not deleted"
+        ));
+    }
+
+    /// That its deletion is held, and why.
+    fn tell_held(&self, node: &Node, why: String) {
+        let (reference, reason) = (node_reference(node), reason::NODE_DELETION_HELD);
+        let events = &self.context.writes.events;
+        events.record(&reference, EventType::Warning, reason, why);
     }
 
     /// A brake that holds says so.
@@ -234,14 +247,9 @@ impl Lifecycle {
         let count = held.len();
         tracing::warn!(%provider, count, nodes = ?names, "the brake holds: too many instances are said to be gone at once");
         for node in held.iter().take(TOLD_AT) {
-            self.context.writes.events.record(
-                &node_reference(node),
-                EventType::Warning,
-                reason::NODE_DELETION_HELD,
-                format!(
-                    "provider {provider} says that the instances of {count} Nodes are gone, which is more than may be deleted at once; none is deleted until that has held for {minutes} min"
-                ),
-            );
+            self.tell_held(node, format!(
+                "provider {provider} says that the instances of {count} Nodes are gone, which is more than may be deleted at once; none is deleted until that has held for {minutes} min"
+            ));
         }
     }
 }

@@ -249,20 +249,25 @@ async fn harmless(lie: &str, world: &World, alive: &[Node], ccm: &mut Process) {
     assert!(!ccm.log().contains("panicked"), "{lie}: {}", ccm.log());
 }
 
-/// What another cluster has in the same cloud.
-fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
-    let planted = LoadBalancer {
-        name: "of-another".into(),
+/// The load balancer of another cluster's Service.
+fn load_balancer_of_another(name: &str, service: &str, uid: &str, address: u8) -> LoadBalancer {
+    LoadBalancer {
+        name: name.into(),
         owner: Some(Mark {
             owner_id: "another-cluster".into(),
             namespace: "default".into(),
-            name: "web".into(),
-            uid: "another-uid".into(),
+            name: service.into(),
+            uid: uid.into(),
         }),
-        addresses: vec![[192, 0, 2, 200].into()],
+        addresses: vec![[192, 0, 2, address].into()],
         targets: vec!["theirs".into()],
         ..LoadBalancer::default()
-    };
+    }
+}
+
+/// What another cluster has in the same cloud.
+fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
+    let planted = load_balancer_of_another("of-another", "web", "another-uid", 200);
     let handle = cloud.plant_load_balancer(planted).unwrap();
     let load_balancer = cloud
         .load_balancers()
@@ -345,14 +350,18 @@ async fn work(world: &World, work: Work) {
         .await;
     };
     let reach = async |calls| reach_of(rpc, calls).await;
+    let replace = async || {
+        world.mock.shutdown().await;
+        world.mock.restart().await.unwrap();
+    };
     match work {
-        Work::Restarted(..) | Work::RestartedAfter(..) => {
-            match work {
-                Work::RestartedAfter(_, _, first) => reach_of(first, 1).await,
-                _ => reach(calls / 2).await,
-            }
-            world.mock.shutdown().await;
-            world.mock.restart().await.unwrap();
+        Work::Restarted(..) => {
+            reach(calls / 2).await;
+            replace().await;
+        }
+        Work::RestartedAfter(_, _, first) => {
+            reach_of(first, 1).await;
+            replace().await;
         }
         Work::Throttled(..) => {
             reach(calls / 2).await;

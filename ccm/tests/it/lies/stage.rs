@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testenv::objects::NodeBuilder;
 use testenv::{Process, eventually};
 
-use super::{LEFT_ROUTE, PATIENCE, SERVICES, ccm, nodes_now, own};
+use super::{LEFT_ROUTE, PATIENCE, SERVICES, ccm, load_balancer_of_another, nodes_now, own};
 use crate::world::{World, instance};
 
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
@@ -324,18 +324,7 @@ fn owner(load_balancer: &mut LoadBalancer) -> &mut Mark {
 
 /// One that the provider is misled to: the ccm has no part in what becomes of it.
 fn of_another_service() -> LoadBalancer {
-    LoadBalancer {
-        name: "of-another-service".into(),
-        owner: Some(Mark {
-            owner_id: "another-cluster".into(),
-            namespace: "default".into(),
-            name: "other".into(),
-            uid: "other-uid".into(),
-        }),
-        addresses: vec![[192, 0, 2, 201].into()],
-        targets: vec!["theirs".into()],
-        ..LoadBalancer::default()
-    }
+    load_balancer_of_another("of-another-service", "other", "other-uid", 201)
 }
 
 /// Writes the handle of Service `web`.
