@@ -100,7 +100,11 @@ async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
     assert_eq!(world.holder().await.unwrap(), "");
     assert_eq!(holder(&world, MIGRATION).await, "kube-controller-manager_2");
 
-    crate::api_server::rights::hold(&world, &["kustomize/components/leader-migration/rbac.yaml"]);
+    crate::api_server::rights::hold(
+        &world,
+        "kustomize/components/leader-migration/rbac.yaml",
+        |_| true,
+    );
 }
 
 #[tokio::test]

@@ -109,8 +109,9 @@ fn all_used(granted: &BTreeSet<String>, asked: &Asked, whose: &str) {
     assert!(unused.is_empty(), "in {whose} and not used: {unused:?}");
 }
 
-/// Nothing was refused to the ccm and the service accounts of its controllers, and what these files of `deploy/` grant besides `rbac.yaml` was made use of.
-pub fn hold(world: &World, files: &[&str]) {
+/// Nothing was refused to the ccm and the service accounts of its controllers, and of what this file of `deploy/` grants besides `rbac.yaml` all `of` this kind
+/// was made use of.
+pub fn hold(world: &World, name: &str, of: impl Fn(&str) -> bool) {
     let log = world.audit_log();
     let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
     let accounts = [
@@ -124,10 +125,9 @@ pub fn hold(world: &World, files: &[&str]) {
     users.extend(accounts.iter().map(String::as_str));
     let asked = asked_by(&log, &users);
     nothing_refused(&asked);
-    for name in files {
-        let granted = granted(&file(name));
-        all_used(&granted, &asked, &format!("deploy/{name}"));
-    }
+    let mut granted = granted(&file(name));
+    granted.retain(|what| of(what));
+    all_used(&granted, &asked, &format!("deploy/{name}"));
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
-use crate::api_server::rights::{asked, granted};
+use crate::accounts::RIGHTS as ACCOUNTS;
+use crate::api_server::rights::{asked, granted, hold};
 use crate::input::get;
 use crate::proxy::{Proxy, Rule};
 use crate::world::free_port;
@@ -93,7 +94,7 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
 #[tokio::test]
 async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     let mut world = World::audited(disks()).await;
-    world.apply("kustomize/components/service-account-credentials/rbac.yaml");
+    world.apply(ACCOUNTS);
     world.grant_volumes();
     let mut flags = vec!["--use-service-account-credentials", ON];
     flags.extend(crate::routes::FLAGS);
@@ -103,6 +104,10 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     crate::routes::condition(&world, "node-1", crate::routes::CREATED).await;
     world.create_volume(&volume("disk-1", "d-1", &[])).await;
     world.labelled("disk-1").await;
+    world
+        .create_volume(&volume("fixed", "d-2", &["disk"]))
+        .await;
+    world.event("fixed", "Warning VolumeAffinityNotSet").await;
 
     let writers = crate::accounts::writers(&world);
     let by = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
@@ -110,5 +115,6 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     assert_eq!(found("persistentvolumes"), by(&["pvl-controller"]));
     // The condition NetworkUnavailable, beside what the node controller writes.
     assert_eq!(found("nodes"), by(&["node-controller", "route-controller"]));
-    crate::api_server::rights::hold(&world, &[]);
+    assert!(writers["events"].contains("pvl-controller"), "{writers:?}");
+    hold(&world, ACCOUNTS, |what| what == "/persistentvolumes patch");
 }
