@@ -1,0 +1,38 @@
+package provider;
+
+import io.grpc.Context;
+import io.grpc.ForwardingServerCall.SimpleForwardingServerCall;
+import io.grpc.Metadata;
+import io.grpc.ServerCall;
+import io.grpc.ServerCallHandler;
+import io.grpc.ServerInterceptor;
+import io.grpc.Status;
+
+/**
+ * Says nothing on a call that is over. When the deadline passes grpc-java resets the stream itself; what a handler that notices says in that moment, Netty writes behind the
+ * reset, for the stream counts as closed only once the reset has left. HTTP/2 allows no frame there: the controller's stack takes it for a broken connection, and gives up all
+ * other calls on it.
+ */
+final class NothingBehindTheEnd implements ServerInterceptor {
+  @Override
+  public <Q, A> ServerCall.Listener<Q> interceptCall(ServerCall<Q, A> call, Metadata headers, ServerCallHandler<Q, A> next) {
+    // Cancelled before the stream is reset.
+    Context context = Context.current();
+    return next.startCall(new SimpleForwardingServerCall<>(call) {
+      @Override
+      public void sendHeaders(Metadata headers) {
+        if (!context.isCancelled()) super.sendHeaders(headers);
+      }
+
+      @Override
+      public void sendMessage(A message) {
+        if (!context.isCancelled()) super.sendMessage(message);
+      }
+
+      @Override
+      public void close(Status status, Metadata trailers) {
+        if (!context.isCancelled()) super.close(status, trailers);
+      }
+    }, headers);
+  }
+}
