@@ -3,6 +3,7 @@
 
 mod chart;
 mod install;
+mod monitors;
 mod rendered;
 mod secure;
 

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 use testenv::manifests::{deploy, kustomize, objects, render};
 
-use crate::{everything, find, pod};
+use crate::{container, containers, everything, find, pod};
 
 /// Each file of `deploy/kustomize` that the chart makes: its name, its templates, the values.
 fn files() -> Vec<(&'static str, &'static str, Value)> {
@@ -153,6 +153,11 @@ fn sort_flags(objects: &mut [Value]) {
 
 /// What a kustomization of one's own, that names these, makes.
 fn with_components(base: &str, components: &[&str]) -> Vec<Value> {
+    with_components_and_patch(base, components, None)
+}
+
+/// The same, with a patch of one's own for the Pod.
+fn with_components_and_patch(base: &str, components: &[&str], spec: Option<Value>) -> Vec<Value> {
     let kustomize_folder = deploy().join("kustomize").canonicalize().unwrap();
     let own = tempfile::tempdir().unwrap();
     // Kustomize wants relative paths.
@@ -162,12 +167,21 @@ fn with_components(base: &str, components: &[&str]) -> Vec<Value> {
         .iter()
         .map(|name| path(&format!("components/{name}")))
         .collect();
-    let text = json!({
+    let mut text = json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [path(base)],
         "components": list,
     });
+    if let Some(spec) = spec {
+        let patch = json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"},
+            "spec": {"template": {"spec": spec}},
+        });
+        text["patches"] = json!([{"patch": patch.to_string()}]);
+    }
     fs::write(own.path().join("kustomization.yaml"), text.to_string()).unwrap();
     objects(&testenv::manifests::kustomize(&own.path().display().to_string()).unwrap())
 }
@@ -206,6 +220,25 @@ fn components_can_be_put_together_upon_deployment_and_daemonset() {
             !names.contains(&"system:cloud-controller-manager:controllers"),
             "{base}: {names:?}"
         );
+    }
+}
+
+/// As the head of `base/kustomization.yaml` says it.
+#[test]
+fn a_patch_of_ones_own_finds_the_provider_with_the_native_sidecar_and_without() {
+    let provider = json!({"name": "provider", "args": ["--region=eu-1"]});
+    let ordinary = json!({"containers": [{"name": "ccm"}, provider]});
+    let sidecar = json!({"initContainers": [provider]});
+    for (components, spec) in [(vec![], ordinary), (vec!["native-sidecar"], sidecar)] {
+        let made = with_components_and_patch("base", &components, Some(spec));
+        let pod = pod(&made);
+        let names: Vec<_> = containers(pod).iter().map(|one| &one["name"]).collect();
+        let count = names.len();
+        assert_eq!(count, 2, "{components:?}: {names:?}");
+        let provider = container(pod, "provider");
+        assert_eq!(provider["args"], json!(["--region=eu-1"]));
+        assert!(provider["image"].is_string(), "{provider}");
+        assert_eq!(pod["containers"][0]["name"], "ccm");
     }
 }
 

@@ -232,7 +232,7 @@ fn an_update_needs_no_free_ports() {
 }
 
 /// What the API server says to these objects, without keeping them.
-fn dry_run(plane: &ControlPlane, objects: &[Value]) -> Result<String, String> {
+pub(crate) fn dry_run(plane: &ControlPlane, objects: &[Value]) -> Result<String, String> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     let mut kubectl: Command = plane.kubectl();
     let mut child = kubectl
@@ -263,7 +263,7 @@ async fn a_real_api_server_accepts_every_object() {
         sets.push((overlay.to_owned(), objects(&kustomize(overlay).unwrap())));
     }
     for (name, mut objects) in sets {
-        // Their kinds are those of the Prometheus operator, which this API server does not know.
+        // Their kinds are those of the Prometheus operator, which this API server does not know: see monitors.rs.
         objects.retain(|object| object["apiVersion"] != "monitoring.coreos.com/v1");
         let count = objects.len();
         let said = dry_run(plane, &objects).unwrap_or_else(|error| panic!("{name}: {error}"));
