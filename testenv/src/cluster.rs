@@ -8,6 +8,7 @@ mod site;
 
 use std::{
     fs,
+    net::SocketAddr,
     ops::{Deref, DerefMut},
     path::{Path, PathBuf},
     process::Command,
@@ -141,6 +142,11 @@ impl Cluster {
             machine.import(image)?;
         }
         machine.start_kubelet()
+    }
+
+    /// The API server's own address, as machines reach it: that of the Service `kubernetes` is another.
+    pub fn api_server() -> SocketAddr {
+        Site::api_server()
     }
 
     /// A directory that every machine sees as [`SHARED`]: what is in it is the same everywhere, as a cloud is.

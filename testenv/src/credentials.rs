@@ -12,7 +12,10 @@ use rcgen::{
 };
 use serde_json::json;
 
-use crate::error::{Error, While};
+use crate::{
+    cluster::Site,
+    error::{Error, While},
+};
 
 /// The address of the Service `kubernetes`: the first of the range.
 pub(crate) const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -110,7 +113,7 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Makes a CA, a serving certificate for the loopback and the Service `kubernetes`, a client's certificate that kubelets accept, a key for service account
+    /// Makes a CA, a serving certificate for the loopback, the Service `kubernetes` and the address that a cluster's nodes reach the API server at, a client's certificate that kubelets accept, a key for service account
     /// tokens, and the token file, with `more` accounts than the users.
     pub(crate) fn write(directory: &Path, more: &[Account]) -> Result<Self, Error> {
         let mut ca = CertificateParams::new([])?;
@@ -120,7 +123,14 @@ impl Credentials {
         let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
 
         let service = SERVICE_ADDRESS.to_string();
-        let names = ["localhost", "127.0.0.1", &service, "kubernetes.default.svc"];
+        let own = Site::gateway().to_string();
+        let names = [
+            "localhost",
+            "127.0.0.1",
+            &service,
+            &own,
+            "kubernetes.default.svc",
+        ];
         let names = names.map(str::to_owned);
         let mut serving = CertificateParams::new(names)?;
         serving

@@ -111,6 +111,22 @@ impl Cloud {
             .collect()
     }
 
+    /// Which Nodes the load balancer of this Service leads to.
+    pub fn targets(&self, service: &str) -> Vec<String> {
+        let state = self.read();
+        let balancers = state["load_balancers"].as_array().unwrap();
+        let mut ours = balancers
+            .iter()
+            .filter(|one| one["gone_at_ms"].is_null() && one["owner"]["name"] == service);
+        let targets = ours.next().and_then(|one| one["targets"].as_array());
+        let targets = targets.into_iter().flatten();
+        let mut names: Vec<String> = targets
+            .map(|one| one.as_str().unwrap_or_default().to_owned())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
     /// How many writes ever reached the cloud.
     pub fn writes(&self) -> usize {
         let log = fs::read_to_string(self.file(".writes"));

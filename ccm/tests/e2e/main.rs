@@ -9,11 +9,15 @@
 )]
 
 mod audit;
+mod before;
 mod cloud;
 mod cluster;
+mod control_plane;
 mod images;
+mod inside;
 mod leaders;
 mod one_node;
+mod release;
 mod report;
 mod two_nodes;
 mod world;

@@ -1,18 +1,20 @@
-//! A cluster of one Node, with kubectl: from nothing to a Service, whatever dies in the Pod, providers that take each other's place, and one that does not work.
+//! A cluster of one Node, with kubectl: from nothing to a Service, whatever dies in the Pod, the provider as a native sidecar and as an ordinary container, providers that take each other's place, and one that does not work.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use testenv::Machine;
 use testenv::objects::UNINITIALIZED;
 
+use crate::before::Before;
 use crate::cloud::{HOST_PATH, STATE, provider_id};
 use crate::images::Image;
 use crate::world::{
     NAME, PATIENCE, ROOT, World, condition, copy, has_taint, id, is_initialised, outcome, restarts,
+    sidecars,
 };
 
 /// A tag that nobody has.
@@ -26,7 +28,9 @@ async fn one_node_with_kubectl_from_nothing_through_deaths_and_swaps() {
 }
 
 async fn story(world: &mut World) {
-    from_nothing(world).await;
+    let own = from_nothing(world).await;
+    killed(world, "provider").await;
+    ordinary(world, &own).await;
     killed(world, "provider").await;
     killed(world, "ccm").await;
     swapped(world).await;
@@ -35,8 +39,8 @@ async fn story(world: &mut World) {
 }
 
 /// What an operator makes of a copy of `deploy/kustomize`: the overlay `mock` with the machine of his Node, and upon it one of his own, with a directory of the Node for
-/// a cloud that several providers know.
-fn kustomizations(directory: &Path, address: &str) -> [String; 2] {
+/// a cloud that several providers know; and the same with the provider as a native sidecar.
+fn kustomizations(directory: &Path, address: &str) -> [String; 3] {
     copy(
         &Path::new(ROOT).join("deploy/kustomize"),
         &directory.join("deploy"),
@@ -49,31 +53,47 @@ fn kustomizations(directory: &Path, address: &str) -> [String; 2] {
         }],
     });
     std::fs::write(mock.join("cloud.yaml"), machine.to_string()).unwrap();
-    let own = directory.join("own");
-    std::fs::create_dir(&own).unwrap();
-    let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": NAME },
-        "spec": { "template": { "spec": {
-            "containers": [{
-                "name": "provider",
-                // All providers of this repository take it; and no other flag, so that the image alone changes.
-                "args": [format!("--state={STATE}")],
-                "volumeMounts": [{ "name": "cloud", "mountPath": "/cloud" }],
-            }],
-            "volumes": [{ "name": "cloud", "hostPath": { "path": HOST_PATH, "type": "Directory" } }],
-        } } },
+    // All providers of this repository take it; and no other flag, so that the image alone changes.
+    let provider = json!({
+        "name": "provider",
+        "args": [format!("--state={STATE}")],
+        "volumeMounts": [{ "name": "cloud", "mountPath": "/cloud" }],
     });
-    let kustomization = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": ["../deploy/overlays/mock"],
-        "patches": [{ "target": { "kind": "Deployment", "name": NAME }, "patch": deployment.to_string() }],
-    });
-    std::fs::write(own.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    [mock, own].map(|path| path.display().to_string())
+    let make = |name: &str, components: &[&str], containers: Value| {
+        let folder = directory.join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let mut pod = containers;
+        pod["volumes"] =
+            json!([{ "name": "cloud", "hostPath": { "path": HOST_PATH, "type": "Directory" } }]);
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": NAME },
+            "spec": { "template": { "spec": pod } },
+        });
+        let kustomization = json!({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": ["../deploy/overlays/mock"],
+            "components": components,
+            "patches": [{ "target": { "kind": "Deployment", "name": NAME }, "patch": deployment.to_string() }],
+        });
+        std::fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+        folder
+    };
+    let own = make(
+        "own",
+        &[],
+        json!({ "containers": [{ "name": "ccm" }, provider] }),
+    );
+    let sidecar = make(
+        "sidecar",
+        &["../deploy/components/native-sidecar"],
+        json!({ "initContainers": [provider] }),
+    );
+    [mock, sidecar, own].map(|path| path.display().to_string())
 }
 
-async fn from_nothing(world: &mut World) {
+/// Ends with the provider as a native sidecar; returns the operator's folder without.
+async fn from_nothing(world: &mut World) -> String {
     world.report.start();
     world.boot("node-a").await;
     world
@@ -87,7 +107,7 @@ async fn from_nothing(world: &mut World) {
     let address = world.cluster.machine("node-a").address().to_string();
 
     let directory = world.cluster.directory().join("operator");
-    let [mock, own] = kustomizations(&directory, &address);
+    let [mock, sidecar, own] = kustomizations(&directory, &address);
     world.kubectl(&["apply", "--kustomize", &mock]);
     let node = world.node_is("node-a", "it is initialised", is_initialised);
     let node = node.await;
@@ -118,17 +138,10 @@ async fn from_nothing(world: &mut World) {
     ]);
     assert!(version.contains("node-a"), "{version}");
 
-    world.kubectl(&["apply", "--kustomize", &own]);
-    testenv::eventually("the first Pod is gone", PATIENCE, async || {
-        let pods = world.pods().await;
-        let gone = !pods.iter().any(|pod| pod.uid() == first.uid());
-        gone.then_some(())
-    })
-    .await;
-    one_pod(world, Image::Mock).await;
+    replaced(world, &sidecar, &first, true).await;
     world
         .report
-        .lap("kubectl apply of another state of the Deployment to its Pod ready");
+        .lap("kubectl apply of the provider as a native sidecar to its Pod ready");
     world.expose("web").await;
     let first = world.gets_address("web").await;
     assert!(first.parse::<std::net::IpAddr>().is_ok(), "{first}");
@@ -149,6 +162,39 @@ async fn from_nothing(world: &mut World) {
     let writes = exec("provider", &["/provider-mock", "ctl", "writes"]);
     assert_eq!(writes.trim().parse(), Ok(world.cloud.writes()), "{writes}");
     world.report.lap("kubectl logs and exec");
+    own
+}
+
+/// Applies a folder, after which there is another Pod, whose provider is a native sidecar or is not.
+async fn replaced(world: &World, folder: &str, before: &Pod, sidecar: bool) -> Pod {
+    world.kubectl(&["apply", "--kustomize", folder]);
+    testenv::eventually("the Pod before is gone", PATIENCE, async || {
+        let pods = world.pods().await;
+        let gone = !pods.iter().any(|pod| pod.uid() == before.uid());
+        gone.then_some(())
+    })
+    .await;
+    let pod = one_pod(world, Image::Mock).await;
+    assert_eq!(sidecars(&pod), usize::from(sidecar));
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.len());
+    assert_eq!(containers, Some(2 - usize::from(sidecar)));
+    pod
+}
+
+/// The native sidecar becomes an ordinary container.
+async fn ordinary(world: &mut World, folder: &str) {
+    let before = one_pod(world, Image::Mock).await;
+    let untouched = Before::of(world).await;
+    world.report.start();
+    let pod = replaced(world, folder, &before, false).await;
+    world
+        .said(&pod.name_any(), "ccm", " leading identity=")
+        .await;
+    world
+        .report
+        .lap("kubectl apply of the provider as an ordinary container to the ccm leading with it");
+    world.renewals(3).await;
+    untouched.assert_untouched(world).await;
 }
 
 /// The one Pod there is, ready, with this provider.
@@ -156,46 +202,6 @@ async fn one_pod(world: &World, provider: Image) -> Pod {
     let (ccm, provider) = (Image::Ccm.reference(), provider.reference());
     let mut pods = world.ready(1, &ccm, &provider).await;
     pods.remove(0)
-}
-
-/// What nobody may touch while containers come and go.
-struct Before {
-    node: Option<String>,
-    changes: Vec<String>,
-    writes: usize,
-    load_balancers: Vec<(String, String)>,
-}
-
-impl Before {
-    async fn of(world: &World) -> Self {
-        Self {
-            node: world.node("node-a").await.uid(),
-            changes: world.changes(),
-            writes: world.cloud.writes(),
-            load_balancers: world.cloud.load_balancers(),
-        }
-    }
-
-    /// All is as it was, and was not written to meanwhile.
-    async fn assert_untouched(&self, world: &World) {
-        assert_eq!(
-            world.changes(),
-            self.changes,
-            "no Node and no Service is touched"
-        );
-        assert_eq!(
-            world.cloud.writes(),
-            self.writes,
-            "nothing is written to the cloud"
-        );
-        assert_eq!(world.cloud.load_balancers(), self.load_balancers);
-        self.assert_same_node(world).await;
-    }
-
-    /// It was not deleted and made anew.
-    async fn assert_same_node(&self, world: &World) {
-        assert_eq!(world.node("node-a").await.uid(), self.node);
-    }
 }
 
 /// One container of the Pod is killed: it alone is started again, and nothing that it had done is done again.
@@ -226,8 +232,13 @@ async fn killed(world: &mut World, victim: &str) {
             .said_times(&pod, "ccm", "initialised the provider", again)
             .await;
     }
+    let how = if victim == "provider" && sidecars(&before) == 1 {
+        ", a native sidecar,"
+    } else {
+        ""
+    };
     world.report.lap(&format!(
-        "{victim} killed to the ccm leading with a provider"
+        "{victim}{how} killed to the ccm leading with a provider"
     ));
     let after = one_pod(world, Image::Mock).await;
     assert_eq!(after.uid(), before.uid());

@@ -1,25 +1,19 @@
-//! Two Nodes and two replicas, with helm: rolling updates of either image, a Node that is drained, without power, and gone.
+//! Two Nodes, with helm: from a DaemonSet on the control plane to two replicas, rolling updates of either image, a Node that is drained, without power, and gone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use serde_json::json;
-use testenv::{User, eventually};
+use testenv::eventually;
 
-use crate::cloud::{HOST_PATH, STATE};
+use crate::control_plane;
 use crate::images::Image;
 use crate::leaders::Leaders;
-use crate::world::{
-    NAME, NAMESPACE, PATIENCE, ROOT, World, condition, has_taint, is_initialised, is_ready,
-    outcome, output,
-};
+use crate::world::{NAME, PATIENCE, World, condition, has_taint, is_ready, outcome};
 
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const NODES: [&str; 2] = ["node-a", "node-b"];
-/// Of two Nodes none may go at once: each waits for `hold`, which is 15 minutes by default.
-const BRAKE: &str = "hold=10s,min-age=1s";
 /// The longest time without a leader in an update.
 const MOST: Duration = Duration::from_secs(5);
 
@@ -36,54 +30,16 @@ async fn story(world: &mut World) {
         directory.join("disk/log/pods")
     });
     let leaders = Leaders::watch(&world.client, logs.to_vec());
-    installed(world).await;
+    control_plane::installed(world).await;
+    control_plane::succeeded(world).await;
+    let pods = world.pods().await;
+    let hosts: BTreeSet<String> = pods.iter().map(host).collect();
+    assert_eq!(hosts.len(), 2, "one on each Node: {hosts:?}");
     updated(world, &leaders).await;
     drained(world, &leaders).await;
     let terms = leaders.check_never_two();
     assert!(terms >= 4, "{terms} terms");
     gone(world).await;
-}
-
-async fn installed(world: &mut World) {
-    world.report.start();
-    for node in NODES {
-        world.boot(node).await;
-    }
-    world.report.lap("two machines on, both Nodes registered");
-    let values = json!({
-        "provider": {
-            "image": { "repository": "grpc-ccm/provider-python" },
-            "args": [format!("--state={STATE}")],
-            "volumes": [{ "name": "cloud", "hostPath": { "path": HOST_PATH, "type": "Directory" } }],
-            "volumeMounts": [{ "name": "cloud", "mountPath": "/cloud" }],
-        },
-        // What is looked for below must not wait for the defaults.
-        "ccm": { "extraArgs": { "node-monitor-period": "1s" }, "nodeDeletionBrake": BRAKE },
-    });
-    let file = world.cluster.directory().join("values.yaml");
-    std::fs::write(&file, values.to_string()).unwrap();
-    let mut helm = testenv::manifests::helm().unwrap();
-    helm.env("KUBECONFIG", world.cluster.kubeconfig(User::Admin))
-        .args(["install", "ccm"])
-        .arg(format!("{ROOT}/deploy/chart"))
-        .args(["--namespace", NAMESPACE, "--values"])
-        .arg(&file);
-    output(helm).unwrap();
-    for node in NODES {
-        world
-            .node_is(node, "it is initialised", is_initialised)
-            .await;
-    }
-    world.report.lap("helm install to both Nodes initialised");
-    let pods = world
-        .ready(2, &Image::Ccm.reference(), &Image::Python.reference())
-        .await;
-    let hosts: BTreeSet<String> = pods.iter().map(host).collect();
-    assert_eq!(hosts.len(), 2, "one on each Node: {hosts:?}");
-    world.report.lap("from there to both Pods ready");
-    world.expose("web").await;
-    world.gets_address("web").await;
-    world.report.lap("Service to its address");
 }
 
 /// Each image is updated while Services come; there is always one who leads, and never two.

@@ -113,7 +113,7 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// The Pods of the Deployment, those that are ending too.
+    /// The Pods of the ccm, those that are ending too.
     pub async fn pods(&self) -> Vec<Pod> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let labelled = ListParams::default().labels(&format!("app.kubernetes.io/name={NAME}"));
@@ -366,6 +366,15 @@ pub fn image(pod: &Pod, name: &str) -> String {
         .next()
         .and_then(|container| container.image.clone())
         .unwrap_or_default()
+}
+
+/// How many native sidecars it has.
+pub fn sidecars(pod: &Pod) -> usize {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.init_containers);
+    let sidecars = containers
+        .flatten()
+        .filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    sidecars.count()
 }
 
 pub fn is_ready(pod: &Pod) -> bool {

@@ -214,11 +214,20 @@ impl Machine {
 
     /// Kills all processes of a container (SIGKILL), and returns how many there were.
     pub fn kill(container: &str) -> usize {
-        let killed = Self::processes_of(container)
+        Self::signal(container, Signal::KILL)
+    }
+
+    /// Stops all processes of a container (SIGSTOP): they are there, and answer nobody. Returns how many there were.
+    pub fn hang(container: &str) -> usize {
+        Self::signal(container, Signal::STOP)
+    }
+
+    fn signal(container: &str, signal: Signal) -> usize {
+        let reached = Self::processes_of(container)
             .into_iter()
             .filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
-            .filter(|pid| kill_process(*pid, Signal::KILL).is_ok());
-        killed.count()
+            .filter(|pid| kill_process(*pid, signal).is_ok());
+        reached.count()
     }
 
     fn ctr(&self, arguments: &[&str], input: Stdio) -> Result<String, Error> {

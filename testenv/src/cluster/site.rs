@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    net::Ipv4Addr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -48,6 +48,10 @@ impl Site {
     /// The API server's address, as nodes and the cluster's components use it.
     pub(crate) fn url() -> String {
         format!("https://{SERVICE_ADDRESS}:{API_SERVER_PORT}")
+    }
+
+    pub(crate) fn api_server() -> SocketAddr {
+        (GATEWAY, API_SERVER_PORT).into()
     }
 
     pub(crate) fn gateway() -> Ipv4Addr {

@@ -1,0 +1,45 @@
+//! How things stood before something happened that may touch nothing.
+
+use kube::ResourceExt as _;
+
+use crate::world::World;
+
+/// What nobody may touch while containers come and go.
+pub struct Before {
+    node: Option<String>,
+    changes: Vec<String>,
+    writes: usize,
+    pub load_balancers: Vec<(String, String)>,
+}
+
+impl Before {
+    pub async fn of(world: &World) -> Self {
+        Self {
+            node: world.node("node-a").await.uid(),
+            changes: world.changes(),
+            writes: world.cloud.writes(),
+            load_balancers: world.cloud.load_balancers(),
+        }
+    }
+
+    /// All is as it was, and was not written to meanwhile.
+    pub async fn assert_untouched(&self, world: &World) {
+        assert_eq!(
+            world.changes(),
+            self.changes,
+            "no Node and no Service is touched"
+        );
+        assert_eq!(
+            world.cloud.writes(),
+            self.writes,
+            "nothing is written to the cloud"
+        );
+        assert_eq!(world.cloud.load_balancers(), self.load_balancers);
+        self.assert_same_node(world).await;
+    }
+
+    /// It was not deleted and made anew.
+    pub async fn assert_same_node(&self, world: &World) {
+        assert_eq!(world.node("node-a").await.uid(), self.node);
+    }
+}

@@ -1,0 +1,145 @@
+//! What a container's process is and sees, looked at from outside: the images have no shell, and what is not there no command in them could show.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::SocketAddr;
+
+use k8s_openapi::api::core::v1::Pod;
+use procfs::net::TcpState;
+use procfs::process::{FDTarget, Process};
+use testenv::Machine;
+
+use crate::world::id;
+
+/// Users and group of the manifests.
+const CCM: u32 = 65532;
+const PROVIDER: u32 = 65533;
+const GROUP: u32 = 65532;
+
+/// Where the ccm has its token, both the socket, and the provider its Secret.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const SOCKET: &str = "/run/cloud-provider";
+pub const SECRET: &str = "/etc/cloud-provider/secret";
+/// What kubelet and the runtime mount into every container.
+const EVERYWHERE: [&str; 5] = ["/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname"];
+const RESOLVER: &str = "/etc/resolv.conf";
+
+/// The first process of a container.
+pub struct Inside(Process);
+
+impl Inside {
+    pub fn of(pod: &Pod, container: &str) -> Self {
+        let processes = Machine::processes_of(&id(pod, container));
+        let first = processes.first().copied();
+        let first = first.unwrap_or_else(|| panic!("{container} does not run"));
+        Self(Process::new(first.cast_signed()).unwrap())
+    }
+
+    /// When it began, in ticks since the machine's start.
+    pub fn began(&self) -> u64 {
+        self.0.stat().unwrap().starttime
+    }
+
+    /// What is mounted where, besides what is everywhere: `rw` or `ro`.
+    fn mounts(&self) -> BTreeMap<String, &'static str> {
+        let all = self.0.mountinfo().unwrap().into_iter();
+        let mounts = all.map(|mount| {
+            let how = if mount.mount_options.contains_key("ro") {
+                "ro"
+            } else {
+                "rw"
+            };
+            (mount.mount_point.display().to_string(), how)
+        });
+        let is_everywhere = |point: &str| {
+            let mut points = EVERYWHERE.iter();
+            point == RESOLVER
+                || points.any(|one| {
+                    let below = point.strip_prefix(one);
+                    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+                })
+        };
+        mounts.filter(|(point, _)| !is_everywhere(point)).collect()
+    }
+
+    pub fn environment(&self) -> BTreeMap<String, String> {
+        let all = self.0.environ().unwrap().into_iter();
+        let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        all.map(|(name, value)| (text(name), text(value))).collect()
+    }
+
+    /// A file as it sees it; `None` where there is none.
+    fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(format!("/proc/{}/root{path}", self.0.pid())).ok()
+    }
+
+    /// Whom it has connected to by TCP: not those that connected to its own port.
+    pub fn connected_to(&self, own_port: u16) -> BTreeSet<SocketAddr> {
+        let sockets: HashSet<u64> = self
+            .0
+            .fd()
+            .unwrap()
+            .flatten()
+            .filter_map(|fd| match fd.target {
+                FDTarget::Socket(inode) => Some(inode),
+                _ => None,
+            })
+            .collect();
+        let all = [self.0.tcp().unwrap(), self.0.tcp6().unwrap_or_default()].concat();
+        all.into_iter()
+            .filter(|one| one.state == TcpState::Established && sockets.contains(&one.inode))
+            .filter(|one| one.local_address.port() != own_port)
+            .map(|one| one.remote_address)
+            .collect()
+    }
+
+    /// It is who the manifests say, and may do nothing that users may not.
+    fn assert_confined(&self, user: u32) {
+        let status = self.0.status().unwrap();
+        assert_eq!([status.ruid, status.euid, status.suid], [user; 3]);
+        assert_eq!([status.rgid, status.egid, status.sgid], [GROUP; 3]);
+        let capabilities = [status.capinh, status.capprm, status.capeff];
+        assert_eq!(capabilities, [0; 3]);
+        assert_eq!(status.capbnd, Some(0), "nothing could give it any");
+        assert_eq!(status.nonewprivs, Some(1));
+        assert_eq!(status.seccomp, Some(2), "it is filtered: RuntimeDefault");
+    }
+}
+
+/// A Pod whose provider has a Secret, and the directory of a cloud at `/cloud`: each container sees what is its own, and nothing of the other's. `variable` is of the Secret.
+pub fn assert_each_sees_its_own(pod: &Pod, variable: (&str, &str)) {
+    let (ccm, provider) = (Inside::of(pod, "ccm"), Inside::of(pod, "provider"));
+    ccm.assert_confined(CCM);
+    provider.assert_confined(PROVIDER);
+
+    let mounts = |all: &[(&str, &'static str)]| -> BTreeMap<String, &'static str> {
+        let all = all.iter().map(|(point, how)| ((*point).to_owned(), *how));
+        all.collect()
+    };
+    // All there is: whatever else were mounted would be seen here.
+    let expected = mounts(&[("/", "ro"), (SOCKET, "ro"), (TOKEN, "ro")]);
+    assert_eq!(ccm.mounts(), expected);
+    let expected = [
+        ("/", "ro"),
+        ("/cloud", "rw"),
+        (SECRET, "ro"),
+        (SOCKET, "rw"),
+    ];
+    assert_eq!(provider.mounts(), mounts(&expected));
+
+    let token = ccm.read(&format!("{TOKEN}/token")).unwrap();
+    assert_eq!(token.split('.').count(), 3, "a JWT: {} bytes", token.len());
+    assert_eq!(provider.read(&format!("{TOKEN}/token")), None);
+    let (name, value) = variable;
+    let file = format!("{SECRET}/{name}");
+    assert_eq!(provider.read(&file).as_deref(), Some(value));
+    assert_eq!(ccm.read(&file), None);
+
+    let environment = provider.environment();
+    assert_eq!(environment.get(name).map(String::as_str), Some(value));
+    let environment = ccm.environment();
+    assert!(
+        !environment.values().any(|one| one.contains(value)),
+        "the Secret is in the ccm's environment: {:?}",
+        environment.keys()
+    );
+}

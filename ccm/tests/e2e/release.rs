@@ -1,0 +1,92 @@
+//! The chart, as an operator installs and upgrades it with helm.
+
+use serde_json::{Value, json};
+use testenv::User;
+
+use crate::cloud::{HOST_PATH, STATE};
+use crate::inside::SECRET;
+use crate::world::{NAMESPACE, ROOT, World, output};
+
+/// Of two Nodes none may go at once: each waits for `hold`, which is 15 minutes by default.
+const BRAKE: &str = "hold=10s,min-age=1s";
+
+/// The Secret of the provider, and a key of it.
+const CREDENTIALS: &str = "cloud-credentials";
+pub const CREDENTIAL: (&str, &str) = ("CLOUD_TOKEN", "e2e-only-the-provider-knows-it");
+/// Another key: the mock serves only if it can read it, and tells the version that stands there.
+const SETTINGS: &str = "settings.yaml";
+pub const VERSION: &str = "0.1.0-of-the-secret";
+
+/// Makes the Secret.
+pub fn create_secret(world: &World) {
+    let (name, value) = CREDENTIAL;
+    let settings = json!({ "provider": { "version": VERSION } });
+    world.kubectl(&[
+        "create",
+        "secret",
+        "generic",
+        CREDENTIALS,
+        &format!("--from-literal={name}={value}"),
+        &format!("--from-literal={SETTINGS}={settings}"),
+    ]);
+}
+
+/// One on each control plane Node, behind its provider, which the kubelet probes; without the Service `kubernetes`.
+pub fn daemon_set(api_server: &str, port: u16) -> Value {
+    json!({
+        "kind": "DaemonSet",
+        "apiServer": { "host": api_server, "port": port },
+        // Who hangs is killed after that.
+        "terminationGracePeriodSeconds": 5,
+        "provider": {
+            "sidecar": true,
+            "args": [format!("--state={STATE}"), format!("--cloud={SECRET}/{SETTINGS}")],
+            "secret": { "name": CREDENTIALS, "env": true },
+            "probe": { "command": ["/provider-mock", "probe"], "periodSeconds": 1, "timeoutSeconds": 3, "failureThreshold": 2 },
+            "volumes": volumes(),
+            "volumeMounts": mounts(),
+        },
+        "ccm": ccm(),
+    })
+}
+
+/// Two replicas anywhere, beside a provider in another language, which the kubelet probes too.
+pub fn deployment() -> Value {
+    json!({
+        "provider": {
+            "image": { "repository": "grpc-ccm/provider-python" },
+            "args": [format!("--state={STATE}")],
+            "secret": { "name": CREDENTIALS, "env": true },
+            "probe": { "command": ["/usr/bin/python3.13", "/provider/provider.py", "probe", "--timeout=4s"] },
+            "volumes": volumes(),
+            "volumeMounts": mounts(),
+        },
+        "ccm": ccm(),
+    })
+}
+
+fn volumes() -> Value {
+    json!([{ "name": "cloud", "hostPath": { "path": HOST_PATH, "type": "Directory" } }])
+}
+
+fn mounts() -> Value {
+    json!([{ "name": "cloud", "mountPath": "/cloud" }])
+}
+
+/// What is looked for must not wait for the defaults.
+fn ccm() -> Value {
+    json!({ "extraArgs": { "node-monitor-period": "1s" }, "nodeDeletionBrake": BRAKE })
+}
+
+/// `helm install` or `helm upgrade`.
+pub fn helm(world: &World, verb: &str, values: &Value) {
+    let file = world.cluster.directory().join("values.yaml");
+    std::fs::write(&file, values.to_string()).unwrap();
+    let mut helm = testenv::manifests::helm().unwrap();
+    helm.env("KUBECONFIG", world.cluster.kubeconfig(User::Admin))
+        .args([verb, "ccm"])
+        .arg(format!("{ROOT}/deploy/chart"))
+        .args(["--namespace", NAMESPACE, "--values"])
+        .arg(&file);
+    output(helm).unwrap();
+}
