@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, While};
@@ -141,9 +141,14 @@ impl Process {
         self.kill();
     }
 
-    /// Stops it (SIGSTOP): it lives, keeps its connections, and does nothing.
+    /// Stops it (SIGSTOP): it lives, keeps its connections, and does nothing from here on.
     pub fn suspend(&self) {
         self.signal(Signal::STOP);
+        // The signal stops one of its threads after the other, and the last may still answer somebody.
+        if let Some(pid) = self.running() {
+            let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while matches!(waitid(WaitId::Pid(pid), how), Err(rustix::io::Errno::INTR)) {}
+        }
     }
 
     /// Lets it go on after [`suspend`](Self::suspend) (SIGCONT).
@@ -151,12 +156,14 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
+    /// Its process id, unless somebody has waited for its end: until then the id is its own.
+    fn running(&self) -> Option<Pid> {
+        let raw = i32::try_from(self.pid()).ok()?;
+        Pid::from_raw(raw).filter(|_| self.ended.is_none())
+    }
+
     fn signal(&self, signal: Signal) {
-        // As long as nobody waited for it, the pid is its own, even if it has ended.
-        if self.ended.is_none()
-            && let Ok(raw) = i32::try_from(self.pid())
-            && let Some(pid) = Pid::from_raw(raw)
-        {
+        if let Some(pid) = self.running() {
             // The only failure that can be is that it has ended.
             let _: Result<(), io::Error> = kill_process(pid, signal).map_err(io::Error::from);
         }
