@@ -3,6 +3,7 @@
 mod ended;
 mod killed;
 mod overlapping;
+mod reset;
 mod writes;
 
 use std::time::Duration;
@@ -25,6 +26,7 @@ pub(super) fn checks() -> Vec<Check> {
     all.extend(writes::checks());
     all.extend(overlapping::checks());
     all.extend(killed::checks());
+    all.extend(reset::checks());
     all
 }
 

@@ -1,0 +1,248 @@
+//! What a stack sends on calls that it ends itself: nothing behind their end, which would cost the caller its connection.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as pb;
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::super::super::call::Rpc;
+use super::super::super::check::{Check, Need, Verdict, check, must};
+use super::super::super::run::Run;
+use super::super::tour;
+use super::{EARLY, SLOW};
+
+/// How long each operation of the cloud takes meanwhile.
+const MEANWHILE: Duration = Duration::from_secs(8);
+/// How long a provider may take to end calls after their deadline. One that leaves this to the caller sends nothing, which is as good.
+const ENDING: Duration = Duration::from_secs(2);
+/// How long the line is listened to when all have ended.
+const AFTER: Duration = Duration::from_millis(200);
+/// So many lookups at once, at most.
+const AT_ONCE: usize = 16;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![check!(
+        "core/nothing-behind-the-end",
+        ["CORE-1"],
+        "on a call that the provider ends at its deadline no frame comes behind the end, for which HTTP/2 stacks give up the connection",
+        [Need::Instances, SLOW],
+        nothing_behind
+    )]
+}
+
+/// The head of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Head {
+    length: usize,
+    kind: u8,
+    flags: u8,
+    stream: u32,
+}
+
+impl Head {
+    fn read(bytes: [u8; 9]) -> Self {
+        let [a, b, c, kind, flags, stream @ ..] = bytes;
+        Self {
+            length: u32::from_be_bytes([0, a, b, c]) as usize,
+            kind,
+            flags,
+            stream: u32::from_be_bytes(stream) & 0x7fff_ffff,
+        }
+    }
+}
+
+/// The streams that the provider has ended.
+#[derive(Debug, Default)]
+struct Ended(HashSet<u32>);
+
+impl Ended {
+    /// Notes what came; false where it may not come any more (RFC 9113, 5.1). A reset behind the last HEADERS is as it should be.
+    fn allows(&mut self, head: Head) -> bool {
+        let says = matches!(head.kind, DATA | HEADERS);
+        if says && self.0.contains(&head.stream) {
+            return false;
+        }
+        if head.kind == RST_STREAM || says && head.flags & END_STREAM != 0 {
+            self.0.insert(head.stream);
+        }
+        true
+    }
+}
+
+fn frame(to: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    to.extend(&length.to_be_bytes()[1..]);
+    to.extend([kind, flags]);
+    to.extend(stream.to_be_bytes());
+    to.extend(payload);
+}
+
+/// HPACK's plainest form: each field in full, none indexed.
+fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(0);
+        for text in [name, value] {
+            // Seven bits, and ours are short.
+            block.push(u8::try_from(text.len()).unwrap_or(0x7f) & 0x7f);
+            block.extend(text.as_bytes());
+        }
+    }
+    block
+}
+
+/// A connection's opening, and this many lookups whose deadline is told to the provider.
+fn lookups(request: &pb::LookupInstancesRequest, count: usize, deadline: Duration) -> Vec<u8> {
+    let timeout = format!("{}m", deadline.as_millis());
+    let block = fields(&[
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", pb::LookupInstancesRequest::PATH),
+        (":authority", "localhost"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        ("grpc-timeout", &timeout),
+    ]);
+    let message = request.encode_to_vec();
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    let body = [&[0][..], &length.to_be_bytes(), &message].concat();
+    let mut bytes = PREFACE.to_vec();
+    frame(&mut bytes, SETTINGS, 0, 0, &[]);
+    for stream in (1..).step_by(2).take(count) {
+        frame(&mut bytes, HEADERS, END_HEADERS, stream, &block);
+        frame(&mut bytes, DATA, END_STREAM, stream, &body);
+    }
+    bytes
+}
+
+/// Listens until all calls have ended, and a moment more; the frame that came behind the end of its stream, if one did.
+async fn listen(line: &mut UnixStream, calls: usize) -> Option<Head> {
+    let mut until = Instant::now() + EARLY + ENDING;
+    let mut ended = Ended::default();
+    loop {
+        let mut bytes = [0; 9];
+        let Ok(Ok(_)) = timeout_at(until, line.read_exact(&mut bytes)).await else {
+            return None;
+        };
+        let head = Head::read(bytes);
+        if !ended.allows(head) {
+            return Some(head);
+        }
+        let mut payload = vec![0; head.length];
+        let Ok(Ok(_)) = timeout_at(until, line.read_exact(&mut payload)).await else {
+            return None;
+        };
+        if ended.0.len() == calls {
+            until = until.min(Instant::now() + AFTER);
+        }
+    }
+}
+
+async fn nothing_behind(run: &Run) -> Verdict {
+    let calls = run
+        .capabilities()
+        .instances
+        .and_then(|of| of.max_in_flight)
+        .filter(|most| *most > 0)
+        .map_or(AT_ONCE, |most| AT_ONCE.min(most as usize));
+    let session = run.session().await?;
+    run.cloud_slow(MEANWHILE).await?;
+    let request = pb::LookupInstancesRequest {
+        cluster: Some(session.cluster().clone()),
+        ..tour::lookup(run)
+    };
+    let mut line = run.raw_connection().await?;
+    // The calls are left to the provider to end: a caller that hangs up first sees nothing of this.
+    let _ = line.write_all(&lookups(&request, calls, EARLY)).await;
+    let behind = listen(&mut line, calls).await;
+    drop(line);
+    run.cloud_slow(Duration::ZERO).await?;
+    must(
+        behind.is_none(),
+        "CORE-1",
+        format_args!(
+            "{calls} LookupInstances with a deadline of {EARLY:?} on one HTTP/2 connection, while the cloud takes {MEANWHILE:?}, and no RST_STREAM from the caller"
+        ),
+        "nothing on a stream behind its RST_STREAM (type 3) or END_STREAM (RFC 9113, 5.1): the caller's stack ends the whole connection for it (GOAWAY, PROTOCOL_ERROR), and all other calls are lost with it",
+        format_args!("{behind:?}: DATA is type 0, HEADERS type 1"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heads(bytes: &[u8]) -> Vec<Head> {
+        let mut rest = bytes;
+        let mut heads = Vec::new();
+        while let Some((head, more)) = rest.split_first_chunk::<9>() {
+            heads.push(Head::read(*head));
+            rest = &more[heads[heads.len() - 1].length..];
+        }
+        heads
+    }
+
+    fn said(frames: &[(u8, u8, u32)]) -> bool {
+        let mut ended = Ended::default();
+        let mut bytes = Vec::new();
+        for (kind, flags, stream) in frames {
+            frame(&mut bytes, *kind, *flags, *stream, b"payload");
+        }
+        heads(&bytes).into_iter().all(|head| ended.allows(head))
+    }
+
+    #[test]
+    fn nothing_may_be_said_behind_a_reset_or_the_last_headers() {
+        assert!(!said(&[(RST_STREAM, 0, 1), (HEADERS, END_STREAM, 1)]));
+        assert!(!said(&[(HEADERS, END_STREAM, 3), (DATA, 0, 3)]));
+        assert!(said(&[
+            (HEADERS, 0, 1),
+            (DATA, 0, 1),
+            (HEADERS, END_STREAM, 1)
+        ]));
+        // As grpc-go and others end a call that was not read to its end; and another stream's frames.
+        assert!(said(&[
+            (HEADERS, END_STREAM, 1),
+            (RST_STREAM, 0, 1),
+            (HEADERS, 0, 3),
+            (8, 0, 1),
+        ]));
+    }
+
+    #[test]
+    fn calls_are_frames_of_streams_of_their_own() {
+        let bytes = lookups(&pb::LookupInstancesRequest::default(), 3, EARLY);
+        let came = heads(bytes.strip_prefix(PREFACE).unwrap());
+        let of: Vec<_> = came.iter().map(|head| (head.kind, head.stream)).collect();
+        let calls = [1, 3, 5].map(|stream| [(HEADERS, stream), (DATA, stream)]);
+        assert_eq!(of, [&[(SETTINGS, 0)][..], calls.as_flattened()].concat());
+    }
+
+    #[tokio::test]
+    async fn the_frame_behind_the_end_is_found_on_a_line() {
+        for (frames, found) in [
+            (&[(HEADERS, END_STREAM), (RST_STREAM, 0)][..], None),
+            (&[(RST_STREAM, 0), (HEADERS, END_STREAM)][..], Some(HEADERS)),
+        ] {
+            let (mut near, mut far) = UnixStream::pair().unwrap();
+            let mut bytes = Vec::new();
+            for (kind, flags) in frames {
+                frame(&mut bytes, *kind, *flags, 1, &[0; 4]);
+            }
+            far.write_all(&bytes).await.unwrap();
+            assert_eq!(listen(&mut near, 1).await.map(|head| head.kind), found);
+        }
+    }
+}
