@@ -331,7 +331,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     Deadline deadline = call.getDeadline();
     Context.CancellableContext inTime = deadline == null
         ? call.withCancellation()
-        : call.withDeadlineAfter((long) (deadline.timeRemaining(TimeUnit.MILLISECONDS) * SHARE), TimeUnit.MILLISECONDS, clock);
+        : call.withDeadlineAfter((long) ((deadline.timeRemaining(TimeUnit.MILLISECONDS) - CallerEndsFirst.GRACE_MS) * SHARE), TimeUnit.MILLISECONDS, clock);
     Context before = inTime.attach();
     try {
       return provider.holding(owner, "the load balancer of Service " + service.getUid(), same -> Provider.interruptible(() -> provider.cloud.write(decision)));

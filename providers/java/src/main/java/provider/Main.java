@@ -42,6 +42,7 @@ final class Main {
           // No HTTP/2 pings (CORE-1): neither for keepalive nor, with a window that is set, to measure bandwidth.
           .keepAliveTime(Long.MAX_VALUE, TimeUnit.NANOSECONDS)
           .flowControlWindow(4 * 1024 * 1024)
+          .addStreamTracerFactory(new CallerEndsFirst())
           .intercept(new NothingBehindTheEnd())
           .addService(new ProviderRpcs(provider))
           .addService(new Instances(provider))

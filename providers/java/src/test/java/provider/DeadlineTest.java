@@ -98,6 +98,16 @@ final class DeadlineTest {
     }
   }
 
+  @Test
+  void theProvidersTimerRingsBehindTheCallers() {
+    for (String[] pair : new String[][] {
+      {"300m", "1300m"}, {"1S", "2000m"}, {"5M", "301000m"}, {"1H", "3601000m"}, {"250000u", "1250m"}, {"7n", "1000m"}, {"99999999m", "99999999m"}, {"99999999H", "99999999H"}, {"", ""},
+      {"1s", "1s"}, {"123456789m", "123456789m"},
+    }) {
+      assertEquals(pair[1], CallerEndsFirst.later(pair[0]));
+    }
+  }
+
   private static void frame(DataOutputStream out, int type, int flags, int stream, byte[] payload) throws IOException {
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     DataOutputStream frame = new DataOutputStream(bytes);

@@ -1,0 +1,46 @@
+package provider;
+
+import io.grpc.Metadata;
+import io.grpc.ServerStreamTracer;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * Leaves the end of a call at its deadline to the caller, who hangs up then; grpc-java's own timer rings later, for callers that do not. Where both end a call in the same moment Netty
+ * writes what is left of an answer behind grpc-java's reset, and the caller's stack gives up the connection for it. A tracer is the only one who sees the headers before grpc-java reads
+ * the deadline from them.
+ */
+final class CallerEndsFirst extends ServerStreamTracer.Factory {
+  static final long GRACE_MS = 1_000;
+  private static final Metadata.Key<String> TIMEOUT = Metadata.Key.of("grpc-timeout", Metadata.ASCII_STRING_MARSHALLER);
+  private static final Pattern FORM = Pattern.compile("(\\d{1,8})([HMSmun])");
+  /** A timeout has at most eight digits. */
+  private static final long MOST_MS = 99_999_999;
+
+  @Override
+  public ServerStreamTracer newServerStreamTracer(String method, Metadata headers) {
+    String told = headers.get(TIMEOUT);
+    if (told != null) {
+      headers.discardAll(TIMEOUT);
+      headers.put(TIMEOUT, later(told));
+    }
+    return new ServerStreamTracer() {};
+  }
+
+  /** The timeout with the grace; one that is no timeout, or longer than a day, as it is. */
+  static String later(String told) {
+    Matcher form = FORM.matcher(told);
+    if (!form.matches()) return told;
+    TimeUnit unit = switch (form.group(2).charAt(0)) {
+      case 'H' -> TimeUnit.HOURS;
+      case 'M' -> TimeUnit.MINUTES;
+      case 'S' -> TimeUnit.SECONDS;
+      case 'm' -> TimeUnit.MILLISECONDS;
+      case 'u' -> TimeUnit.MICROSECONDS;
+      default -> TimeUnit.NANOSECONDS;
+    };
+    long ms = unit.toMillis(Long.parseLong(form.group(1))) + GRACE_MS;
+    return ms > MOST_MS ? told : ms + "m";
+  }
+}
