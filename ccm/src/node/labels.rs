@@ -39,6 +39,8 @@ pub(super) struct LabelChanges {
     pub(super) set: Labels,
     /// What the provider gave and no label can be, for people (▲N14).
     pub(super) dropped: Vec<String>,
+    /// What the provider gave, the Node does not have, and is not the provider's to give (B-N4), for people.
+    pub(super) reserved: Vec<String>,
     /// A label differs, and only the Node's managed fields can tell whose it is (▲N12).
     pub(super) needs_managed: bool,
 }
@@ -59,7 +61,15 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
         }
     }
     for (key, value) in &instance.labels {
-        if reserved(key) || existing.contains_key(key) {
+        if reserved(key) {
+            // Who repeats what is so, or says of the zone what the zone's own field says, loses nothing.
+            let holds = |labels: &Labels| labels.get(key) == Some(value);
+            if !holds(existing) && !holds(&changes.set) {
+                changes.reserved.push(describe(key, value));
+            }
+            continue;
+        }
+        if existing.contains_key(key) {
             continue;
         }
         if valid_key(key) && valid_value(value) {
@@ -267,6 +277,16 @@ mod tests {
             ])
         };
         let changes = initial(&labels(&[("taken", "0")]), &given);
+        assert_eq!(
+            changes.reserved,
+            [
+                r#""grpc-ccm.io/provider" = "other""#,
+                r#""k8s.io/a" = "1""#,
+                r#""kubernetes.io/a" = "1""#,
+                r#""node.kubernetes.io/a" = "1""#,
+                r#""x.y.k8s.io/a" = "1""#,
+            ]
+        );
         let wanted = labels(&[
             ("free", "1"),
             ("example.com/free", "1"),
@@ -274,6 +294,34 @@ mod tests {
         ]);
         assert_eq!(changes.set, wanted);
         assert!(changes.dropped.is_empty());
+    }
+
+    #[test]
+    fn b_n4_a_reserved_label_that_says_what_is_so_is_not_told() {
+        let hostname = ("kubernetes.io/hostname", "node-a");
+        let zone = ("topology.kubernetes.io/zone", "z");
+        let given = api::Instance {
+            zone: Some("z".to_owned()),
+            ..instance(&[hostname, zone])
+        };
+        assert!(
+            initial(&labels(&[hostname]), &given).reserved.is_empty(),
+            "an honest provider costs nothing"
+        );
+        let other = initial(&labels(&[("kubernetes.io/hostname", "node-b")]), &given);
+        assert_eq!(
+            other.reserved,
+            [r#""kubernetes.io/hostname" = "node-a""#],
+            "what the Node has stays"
+        );
+        assert!(!other.set.contains_key("kubernetes.io/hostname"));
+        let elsewhere = api::Instance {
+            zone: Some("y".to_owned()),
+            ..instance(&[zone])
+        };
+        let contradicted = initial(&Labels::new(), &elsewhere);
+        assert_eq!(contradicted.reserved.len(), 1);
+        assert_eq!(contradicted.set[zone.0], "y");
     }
 
     #[test]

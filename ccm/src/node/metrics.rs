@@ -1,9 +1,10 @@
-//! `node_controller_*`.
+//! `node_controller_*`, and what is ours.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -20,6 +21,7 @@ pub(crate) struct Metrics {
     taint_removal: Histogram,
     initial_sync: Histogram,
     oldest: Family<Provider, Gauge<f64, AtomicU64>>,
+    reserved: Family<Provider, Counter>,
 }
 
 impl Metrics {
@@ -31,6 +33,7 @@ impl Metrics {
             taint_removal: delay(),
             initial_sync: delay(),
             oldest: Family::default(),
+            reserved: Family::default(),
         };
         registry.register(
             "node_controller_cloud_provider_taint_removal_delay_seconds",
@@ -47,6 +50,11 @@ impl Metrics {
             "Age of the oldest Node that still waits to be initialised; 0 when none does",
             metrics.oldest.clone(),
         );
+        registry.register(
+            "ccm_node_reserved_labels",
+            "Labels in reserved namespaces that the provider gave to Nodes which were initialised: they were left out, as upstream does",
+            metrics.reserved.clone(),
+        );
         metrics
     }
 
@@ -56,13 +64,24 @@ impl Metrics {
         self.initial_sync.observe(age.as_secs_f64());
     }
 
-    /// The age of the oldest Node that waits.
     /// One that waits, for tests of what is shown.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.oldest("mock", Duration::ZERO);
+        self.reserved_labels("mock", 1);
     }
 
+    /// So many labels of a Node were left out (B-N4).
+    pub(super) fn reserved_labels(&self, provider: &str, count: usize) {
+        let provider = Provider {
+            provider: provider.to_owned(),
+        };
+        self.reserved
+            .get_or_create(&provider)
+            .inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// The age of the oldest Node that waits.
     pub(super) fn oldest(&self, provider: &str, age: Duration) {
         let provider = Provider {
             provider: provider.to_owned(),

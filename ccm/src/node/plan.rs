@@ -53,6 +53,8 @@ pub(super) struct NodePlan {
     pub(super) main: Option<NodePatch>,
     /// Recorded when the writes are done.
     pub(super) events: Vec<NodeEvent>,
+    /// Labels that are not the provider's to give, of a Node that is being initialised (B-N4). For people.
+    pub(super) reserved: Vec<String>,
     /// A label differs: read the Node's managed fields and plan again (▲N12).
     pub(super) needs_managed: bool,
     /// What then.
@@ -210,6 +212,7 @@ fn initialize(
             ..NodePatch::default()
         }),
         events,
+        reserved: labels.reserved,
         needs_managed: false,
         then: Then::Initialized,
     })
@@ -315,6 +318,7 @@ fn nothing(then: Then) -> NodePlan {
         status: None,
         main: None,
         events: Vec::new(),
+        reserved: Vec::new(),
         needs_managed: false,
         then,
     }

@@ -336,6 +336,11 @@ impl Worker {
         };
         match plan.then {
             Then::Initialized => {
+                if let Some(first) = plan.reserved.first() {
+                    let labels = plan.reserved.len();
+                    self.metrics.reserved_labels(provider, labels);
+                    tracing::warn!(node = key, %provider, labels, first, "labels in reserved namespaces were left out: they are not the provider's to give");
+                }
                 let created = node.metadata.creation_timestamp.as_ref();
                 if let Some(created) = created {
                     let age = (self.context.wall)().duration_since(created.0);

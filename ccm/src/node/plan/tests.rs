@@ -317,6 +317,25 @@ fn n12_a_differing_label_is_decided_by_the_managed_fields() {
 }
 
 #[test]
+fn b_n4_a_reserved_label_is_told_when_the_node_is_initialised_and_no_more() {
+    let answer = api::Instance {
+        labels: [("node-role.kubernetes.io/control-plane", "true")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        ..running()
+    };
+    let first = plan(&fresh(), answer.clone());
+    assert_eq!(first.then, Then::Initialized);
+    assert_eq!(reasons(&first), [SYNCED], "upstream has no event either");
+    assert_eq!(
+        first.reserved,
+        [r#""node-role.kubernetes.io/control-plane" = "true""#]
+    );
+    assert!(plan(&fresh(), running()).reserved.is_empty());
+    assert!(plan(&initialized(), answer).reserved.is_empty());
+}
+
+#[test]
 fn n14_an_invalid_label_costs_an_event_and_not_the_node() {
     let answer = api::Instance {
         labels: [("ok".to_owned(), "two words".to_owned())].into(),
