@@ -1,6 +1,6 @@
 //! RouteService.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::route_service_client::RouteServiceClient;
 use cloud_provider_api::v1alpha1 as api;
@@ -96,6 +96,7 @@ impl Session {
     ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
         let rpc = self.route_rpc("CreateRoutes")?;
         self.write_routes(routes, |routes| {
+            let asked = keys(&routes);
             let request = api::CreateRoutesRequest {
                 cluster: Some(self.cluster.clone()),
                 routes,
@@ -105,7 +106,7 @@ impl Session {
                     .create_routes(timed(request, deadline))
                     .await?
                     .into_inner();
-                results(answer.failed, answer.results)
+                results(&asked, answer.failed, answer.results)
             }))
         })
         .await
@@ -119,6 +120,7 @@ impl Session {
     ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
         let rpc = self.route_rpc("DeleteRoutes")?;
         self.write_routes(routes, |routes| {
+            let asked = keys(&routes);
             let request = api::DeleteRoutesRequest {
                 cluster: Some(self.cluster.clone()),
                 routes,
@@ -128,7 +130,7 @@ impl Session {
                     .delete_routes(timed(request, deadline))
                     .await?
                     .into_inner();
-                results(answer.failed, answer.results)
+                results(&asked, answer.failed, answer.results)
             }))
         })
         .await
@@ -201,8 +203,14 @@ impl Session {
     }
 }
 
-/// The results of an answer, unless it failed as a whole. Trouble of one route that concerns all is told.
+/// The keys of the routes that are asked for.
+fn keys(routes: &[api::Route]) -> BTreeSet<String> {
+    routes.iter().map(|route| route.route_key.clone()).collect()
+}
+
+/// The results of an answer, unless it failed as a whole. Trouble of one route that concerns all is told, else that something is there that nobody asked for: the others stand.
 fn results(
+    asked: &BTreeSet<String>,
     failed: Option<api::Failure>,
     results: Vec<api::RouteResult>,
 ) -> Result<Answer, Trouble> {
@@ -223,6 +231,16 @@ fn results(
             )
         })
         .max_by_key(|trouble| (trouble.code, trouble.retry_after));
+    let stray = results
+        .iter()
+        .find(|result| !asked.contains(&result.route_key));
+    let stray = stray.map(|result| {
+        Trouble::fault(format!(
+            "nobody asked for the route {:?}",
+            limits::shown(&result.route_key)
+        ))
+    });
+    let told = told.or(stray);
     Ok(Answered {
         answer: results,
         told,
@@ -280,6 +298,33 @@ mod tests {
             route_key: key.to_owned(),
             outcome,
         }
+    }
+
+    #[test]
+    fn b_r2_a_result_that_nobody_asked_for_is_a_fault_of_the_call_and_the_others_stand() {
+        use api::route_result::Outcome::{Done, Failed};
+        let asked: BTreeSet<String> = ["a", "b"].map(str::to_owned).into();
+        let done = |key: &str| result(key, Some(Done(api::Done {})));
+        let told = |items| {
+            let answered = results(&asked, None, items).ok()?;
+            let code = answered.told.map(|trouble| trouble.code);
+            Some((answered.answer.len(), code))
+        };
+        assert_eq!(told(vec![done("a"), done("b")]), Some((2, None)));
+        assert_eq!(
+            told(vec![done("b")]),
+            Some((1, None)),
+            "that is the route's"
+        );
+        let stray = vec![done("a"), done("z")];
+        assert_eq!(told(stray), Some((2, Some(TroubleCode::Fault))));
+        // What slows all calls down comes first.
+        let throttled = api::Failure {
+            code: api::FailureCode::Throttled.into(),
+            ..api::Failure::default()
+        };
+        let both = vec![done("z"), result("a", Some(Failed(throttled)))];
+        assert_eq!(told(both), Some((2, Some(TroubleCode::Throttled))));
     }
 
     #[test]
