@@ -325,6 +325,29 @@ mod tests {
     }
 
     #[test]
+    fn no_retry_after_of_a_body_is_so_short_that_it_makes_a_hot_loop() {
+        for code in 0..=10 {
+            let failure = api::Failure {
+                code,
+                retry_after: Some(prost_types::Duration {
+                    seconds: 0,
+                    nanos: 1_000_000,
+                }),
+                ..api::Failure::default()
+            };
+            let trouble = Trouble::from(failure);
+            for failures in [0, 9] {
+                let retry = trouble.reaction(failures).retry;
+                let wait = match retry {
+                    Retry::After(wait) | Retry::WhenChangedElse(wait) => wait,
+                    Retry::Backoff | Retry::TransportBackoff => panic!("{code}: {retry:?}"),
+                };
+                assert_eq!(wait, secs(1), "{code}");
+            }
+        }
+    }
+
+    #[test]
     fn busy_is_spread() {
         let busy = Trouble::new(C::Busy, "m");
         let retry = |jitter| busy.reaction_jittered(0, jitter).retry;

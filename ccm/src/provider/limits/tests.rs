@@ -162,6 +162,14 @@ fn retry_after_is_clamped_and_garbage_is_not_stated() {
     }
     let pending = api::Pending::default();
     assert_eq!(pending_after(&pending), Duration::from_secs(5));
+    let at_once = api::Pending {
+        retry_after: Some(prost_types::Duration {
+            seconds: 0,
+            nanos: 1_000_000,
+        }),
+        ..api::Pending::default()
+    };
+    assert_eq!(pending_after(&at_once), Duration::from_secs(1));
 }
 
 #[test]
