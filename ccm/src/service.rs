@@ -17,6 +17,7 @@ mod plan;
 mod recheck;
 #[cfg(test)]
 mod simulation;
+mod standing;
 mod support;
 mod sync;
 mod targets;

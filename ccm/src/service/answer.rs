@@ -44,7 +44,11 @@ pub(super) enum Verdict {
     /// Get: all is as asked. The status, where it was stated.
     InSync(Option<LoadBalancerStatus>),
     /// Get: Ensure is needed. `exists`: something stands in the cloud.
-    OutOfSync { exists: bool },
+    OutOfSync {
+        exists: bool,
+        /// What stands there instead and is not ours.
+        theirs: Option<Theirs>,
+    },
     /// Ensure: it is as asked.
     Ready(LoadBalancerStatus, Troubled),
     /// Update: the targets are as asked.
@@ -61,6 +65,57 @@ pub(super) enum Verdict {
     Pending(Duration, String),
     /// It did not succeed; nothing is known.
     Failed(Trouble),
+}
+
+/// A load balancer that the provider says is not this Service's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Theirs {
+    /// It is marked for somebody else; else it is not marked.
+    pub(super) foreign: bool,
+    /// Its name in the cloud.
+    pub(super) name: String,
+    /// Where it can be reached: by these it is known again.
+    pub(super) addresses: Vec<String>,
+}
+
+impl Theirs {
+    fn of(found: &api::LoadBalancer) -> Option<Self> {
+        let foreign = match found.ownership() {
+            api::Ownership::Foreign => true,
+            api::Ownership::Unmarked => false,
+            api::Ownership::Ours | api::Ownership::Unspecified => return None,
+        };
+        let ingress = found.status.as_ref().map(|status| &status.ingress[..]);
+        let addresses = ingress
+            .unwrap_or_default()
+            .iter()
+            .flat_map(|point| [&point.ip, &point.hostname])
+            .flatten()
+            .filter(|address| !address.is_empty())
+            .take(Self::SHOWN)
+            .cloned()
+            .collect();
+        Some(Self {
+            foreign,
+            name: found.load_balancer_name.clone(),
+            addresses,
+        })
+    }
+
+    const SHOWN: usize = 10;
+
+    /// Whether the provider took it over although nobody granted that: what it made ready now is where that one was.
+    pub(super) fn taken_by(&self, ready: &LoadBalancerStatus, adopt_unmarked: bool) -> bool {
+        let granted = adopt_unmarked && !self.foreign;
+        let mut now = ready.ingress.iter().flatten();
+        !granted
+            && now.any(|point| {
+                [&point.ip, &point.hostname]
+                    .into_iter()
+                    .flatten()
+                    .any(|address| self.addresses.contains(address))
+            })
+    }
 }
 
 /// Targets that could not be attached.
@@ -135,6 +190,7 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
                 }
                 Ok(_) => Verdict::OutOfSync {
                     exists: ours && found.presence() != api::LoadBalancerPresence::Absent,
+                    theirs: Theirs::of(&found).filter(|_| present),
                 },
             }
         }

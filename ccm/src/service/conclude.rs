@@ -107,6 +107,10 @@ pub(super) fn conclude(
     applied.pending = false;
     applied.wrong = false;
     applied.look = false;
+    // What was said of another one's holds for the Ensure that follows, and for that alone: later it may be gone, and its address another's.
+    if !matches!(verdict, Verdict::Pending(..)) {
+        applied.theirs = None;
+    }
     let mending = std::mem::take(&mut applied.mend);
     let targets = made.targets.map(|targets| targets.fingerprint);
     match verdict {
@@ -119,7 +123,8 @@ pub(super) fn conclude(
             // The plan has the last word: what changed meanwhile is seen at once.
             Next::with(Outcome::Forget)
         }
-        Verdict::OutOfSync { exists } => {
+        Verdict::OutOfSync { exists, theirs } => {
+            applied.theirs.clone_from(theirs);
             if *exists {
                 applied.touched = true;
                 applied.by = Some(made.me.to_owned());

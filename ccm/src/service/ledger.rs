@@ -129,6 +129,14 @@ impl Ledger {
         self.entries.values().map(|applied| applied.uid.as_str())
     }
 
+    /// The UIDs of the Services whose load balancer the provider confirmed, and that are not being worked on.
+    pub(super) fn confirmed(&self) -> BTreeSet<&str> {
+        let confirmed = self.entries.iter().filter(|(task, applied)| {
+            matches!(task, Task::Service(_)) && applied.inputs.is_some() && !applied.elsewhere
+        });
+        confirmed.map(|(_, applied)| applied.uid.as_str()).collect()
+    }
+
     /// Which targets the Service uses; `None`: none.
     pub(super) fn uses(&mut self, key: &Key, selector: Option<NodeSelector>) {
         match selector {

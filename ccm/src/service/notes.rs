@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use cloud_provider_api::v1alpha1 as api;
 
+use super::answer::Theirs;
 use super::targets::TargetSet;
 use crate::provider::Trouble;
 use crate::writes::{EventType, reason};
@@ -149,6 +150,42 @@ pub(super) fn without_service(load_balancer: &str, deletes: bool) -> Note {
         reason::ORPHANED_LOAD_BALANCER,
         format!(
             "Load balancer {load_balancer:?} is marked for this Service, which does not exist any more: {next}"
+        ),
+    )
+}
+
+/// More than one load balancer is marked for the Service.
+pub(super) fn several(count: usize) -> Note {
+    warning(
+        reason::DUPLICATE_LOAD_BALANCER,
+        format!(
+            "The provider lists {count} load balancers that are marked for this Service, which uses one of them (annotation grpc-ccm.io/load-balancer): the others cost and serve nobody"
+        ),
+    )
+}
+
+/// The provider does not list what it said is there.
+pub(super) fn unlisted() -> Note {
+    warning(
+        reason::LOAD_BALANCER_NOT_LISTED,
+        "The provider said that this Service's load balancer is as asked, but its list of all load balancers, which says that it is complete, does not have it: it may be gone from the \
+         cloud. A change of the Service, or a restart of the controller, has it looked at",
+    )
+}
+
+/// Ensure made ready what Get said was not ours.
+pub(super) fn taken_over(theirs: &Theirs) -> Note {
+    let (whose, without) = if theirs.foreign {
+        ("marked for somebody else", "")
+    } else {
+        ("not marked", " without --adopt-unmarked-load-balancers")
+    };
+    warning(
+        reason::LOAD_BALANCER_TAKEN_OVER,
+        format!(
+            "The provider said that load balancer {:?} at {} is {whose}, and then made this Service ready at the same address{without}: whose it was should look at it",
+            theirs.name,
+            theirs.addresses.join(", ")
         ),
     )
 }

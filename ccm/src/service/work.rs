@@ -21,6 +21,7 @@ use super::Metrics;
 use super::ledger::{Ledger, Task};
 use super::orphans::Orphans;
 use super::plan::{Applied, asks};
+use super::standing::Standing;
 use super::sync::{Finished, Job, Tools, UnderWay, sync};
 use super::targets::{Candidates, NodeSelector, Sets, Settle, TargetSet};
 use crate::cluster::{Change, Key};
@@ -57,6 +58,7 @@ pub(super) struct Work {
     pub(super) search: JoinSet<orphans::Search>,
     search_due: Instant,
     orphans: Orphans,
+    standing: Standing,
     /// What each job works on, and what was known before.
     ids: HashMap<Id, (Task, Option<Applied>)>,
     in_flight: BTreeMap<Task, Arc<UnderWay>>,
@@ -123,6 +125,7 @@ impl Work {
             search: JoinSet::new(),
             search_due,
             orphans: Orphans::default(),
+            standing: Standing::default(),
             ids: HashMap::new(),
             in_flight: BTreeMap::new(),
             waiting: Waiting::default(),
@@ -202,6 +205,7 @@ impl Work {
                 .is_some_and(|before| Arc::ptr_eq(before, &session));
             if !again {
                 self.orphans.start_over();
+                self.standing.start_over();
             }
             let first = self.session.replace(session).is_none();
             if !same {

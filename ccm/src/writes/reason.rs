@@ -51,6 +51,12 @@ reasons! {
     UNAVAILABLE_LOAD_BALANCER "UnAvailableLoadBalancer" "Warning" "Service" "No Node is a target of the load balancer: see Labels and taints for what excludes one.";
     RETAINED_LOAD_BALANCER "RetainedLoadBalancer" "Warning" "Service" "The provider keeps the load balancer on purpose; the finalizer goes. It still costs.";
     ORPHANED_LOAD_BALANCER "OrphanedLoadBalancer" "Warning" "Service" "A load balancer in the cloud is marked for this Service, which does not exist any more: see `--orphaned-load-balancers`.";
+    DUPLICATE_LOAD_BALANCER "DuplicateLoadBalancer" "Warning" "Service"
+        "Two lists of the provider in a row show more than one load balancer that is marked for this Service. The one that the Service's handle names is used; the others cost: delete them in the cloud, and tell the provider's vendor.";
+    LOAD_BALANCER_NOT_LISTED "LoadBalancerNotListed" "Warning" "Service"
+        "Two lists of the provider in a row do not have the load balancer that it said stands: somebody removed it in the cloud, or the lists are not complete.";
+    LOAD_BALANCER_TAKEN_OVER "LoadBalancerTakenOver" "Warning" "Service"
+        "The provider made a load balancer this Service's that it had called somebody else's, or unmarked without `--adopt-unmarked-load-balancers`. Look at whose it was, and tell the provider's vendor.";
     INVALID_LOAD_BALANCER_HANDLE "InvalidLoadBalancerHandle" "Warning" "Service"
         "The annotation `grpc-ccm.io/load-balancer` was edited and cannot be read; the provider finds the load balancer by its own marks.";
     UNSUPPORTED_SERVICE_FIELD "UnsupportedServiceField" "Warning" "Service" "The Service uses fields that this provider does not honour; the rest is done.";

@@ -214,6 +214,13 @@ fn s13_only_a_marked_load_balancer_that_is_in_sync_spares_ensure() {
         found(P::Present, O::Ours, Some(true)),
         Verdict::InSync(None)
     );
+    let not_ours = |presence, ownership| {
+        (presence == P::Present && ownership != O::Ours).then(|| Theirs {
+            foreign: ownership == O::Foreign,
+            name: String::new(),
+            addresses: Vec::new(),
+        })
+    };
     for (presence, ownership, in_sync, exists) in [
         (P::Present, O::Ours, Some(false), true),
         (P::Present, O::Ours, None, true),
@@ -224,10 +231,50 @@ fn s13_only_a_marked_load_balancer_that_is_in_sync_spares_ensure() {
     ] {
         assert_eq!(
             found(presence, ownership, in_sync),
-            Verdict::OutOfSync { exists },
+            Verdict::OutOfSync {
+                exists,
+                theirs: not_ours(presence, ownership),
+            },
             "{presence:?} {ownership:?} {in_sync:?}"
         );
     }
+}
+
+#[test]
+fn s19_what_was_not_ours_and_is_ready_at_the_same_address_was_taken_over() {
+    let status = |ips: &[&str]| api::LoadBalancerStatus {
+        ingress: ips.iter().flat_map(|it| ip(it).ingress).collect(),
+    };
+    let found = |ownership: api::Ownership| {
+        let outcome = Got::Found(api::LoadBalancer {
+            presence: api::LoadBalancerPresence::Present.into(),
+            ownership: ownership.into(),
+            load_balancer_name: "theirs".into(),
+            status: Some(status(&["192.0.2.1", "192.0.2.2"])),
+            ..api::LoadBalancer::default()
+        });
+        let response = api::GetLoadBalancerResponse {
+            outcome: Some(outcome),
+            ..api::GetLoadBalancerResponse::default()
+        };
+        match after_get(&sent(&service(), None, &[]), response).verdict {
+            Verdict::OutOfSync { theirs, .. } => theirs,
+            other => panic!("{other:?}"),
+        }
+    };
+    let now = |ip: &str| load_balancer_status(&status(&[ip])).unwrap();
+    let unmarked = found(api::Ownership::Unmarked).unwrap();
+    let foreign = found(api::Ownership::Foreign).unwrap();
+    assert!(unmarked.taken_by(&now("192.0.2.2"), false));
+    assert!(!unmarked.taken_by(&now("192.0.2.2"), true), "it is granted");
+    assert!(foreign.taken_by(&now("192.0.2.2"), false));
+    assert!(foreign.taken_by(&now("192.0.2.2"), true), "never granted");
+    for theirs in [unmarked, foreign] {
+        // An honest provider makes one of its own beside it.
+        assert!(!theirs.taken_by(&now("192.0.2.3"), false));
+        assert!(!theirs.taken_by(&LoadBalancerStatus::default(), false));
+    }
+    assert_eq!(found(api::Ownership::Ours), None);
 }
 
 #[test]

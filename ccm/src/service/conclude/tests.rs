@@ -4,7 +4,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::LoadBalancerStatus;
 
 use super::*;
-use crate::service::answer::Troubled;
+use crate::service::answer::{Theirs, Troubled};
 use crate::service::fingerprint::service_inputs;
 use crate::service::fixtures::service;
 use crate::writes::EventType;
@@ -280,7 +280,10 @@ fn s13_get_in_sync_confirms_and_out_of_sync_does_not() {
     let next = run(
         &mut applied,
         Op::Get,
-        &Verdict::OutOfSync { exists: true },
+        &Verdict::OutOfSync {
+            exists: true,
+            theirs: None,
+        },
         now,
     );
     assert_eq!(next, Next::at_once());
@@ -305,9 +308,42 @@ fn s19_who_made_it_is_noted_before_the_call_and_when_it_is_found() {
         }
         applied.by
     };
-    let found = |exists| Some(Verdict::OutOfSync { exists });
+    let found = |exists| {
+        Some(Verdict::OutOfSync {
+            exists,
+            theirs: None,
+        })
+    };
     assert_eq!(after(Op::Ensure, None).as_deref(), Some(ME));
     assert_eq!(after(Op::Delete, None).as_deref(), Some(ME));
     assert_eq!(after(Op::Get, found(true)).as_deref(), Some(ME));
     assert_eq!(after(Op::Get, found(false)), None);
+}
+
+#[test]
+fn s19_what_get_said_is_not_ours_holds_for_the_ensure_that_follows() {
+    let now = Instant::now();
+    let theirs = Theirs {
+        foreign: false,
+        name: "theirs".into(),
+        addresses: vec!["192.0.2.1".into()],
+    };
+    let found = Verdict::OutOfSync {
+        exists: false,
+        theirs: Some(theirs.clone()),
+    };
+    let pending = Verdict::Pending(secs(1), String::new());
+    for last in [
+        ready(),
+        Verdict::Failed(trouble(TroubleCode::Conflict, None)),
+        Verdict::Elsewhere,
+    ] {
+        let mut applied = applied();
+        run(&mut applied, Op::Get, &found, now);
+        assert_eq!(applied.theirs.as_ref(), Some(&theirs));
+        run(&mut applied, Op::Ensure, &pending, now);
+        assert_eq!(applied.theirs.as_ref(), Some(&theirs), "it is at it");
+        run(&mut applied, Op::Ensure, &last, now);
+        assert_eq!(applied.theirs, None, "{last:?}");
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 
 use super::{asks, class, has_finalizer, uid};
+use crate::service::answer::Theirs;
 use crate::service::fingerprint::{Fingerprint, service_inputs};
 use crate::service::handle::Stored;
 
@@ -47,6 +48,8 @@ pub(in crate::service) struct Applied {
     pub(in crate::service) failures: u32,
     /// The inputs whose unsupported fields were told.
     pub(in crate::service) told: Option<Fingerprint>,
+    /// What Get said stands there and is not this Service's, until Ensure has done its work.
+    pub(in crate::service) theirs: Option<Theirs>,
 }
 
 impl Applied {
@@ -84,6 +87,7 @@ impl Applied {
             pending: false,
             failures: 0,
             told: None,
+            theirs: None,
         }
     }
 }

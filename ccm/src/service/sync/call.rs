@@ -287,7 +287,14 @@ impl Run<'_> {
         };
         let seen = Seen::of(expected);
         let base = Arc::clone(&self.base);
+        let adopts = self.tools.config.service.adopt_unmarked;
         let applied = self.applied();
+        let taken = match (&applied.theirs, verdict) {
+            (Some(theirs), Verdict::Ready(status, _)) if theirs.taken_by(status, adopts) => {
+                Some(notes::taken_over(theirs))
+            }
+            _ => None,
+        };
         applied.seen = seen;
         applied.latest = base;
         let next = conclude(applied, verdict, &made, Instant::now());
@@ -297,6 +304,10 @@ impl Run<'_> {
             rpc: Some(op.rpc()),
             took: Some(took),
         }));
+        if let Some(note) = taken {
+            warn!(service = %display_name(&self.base), provider = %self.tools.provider, why = note.message, "the provider took over a load balancer");
+            self.tell(note);
+        }
         let (rpc, attempt) = (op.rpc(), self.attempt);
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let service = display_name(&self.base);

@@ -1,9 +1,10 @@
-//! The search for load balancers whose Service does not exist any more (▲S16): one list at a time, and nothing waits for it.
+//! The search for load balancers whose Service does not exist any more (▲S16), and for those of a Service that are too many or too few: one list at a time, and nothing waits for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cloud_provider_api::v1alpha1::ListedLoadBalancer;
+use k8s_openapi::api::core::v1::Service;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
@@ -11,9 +12,12 @@ use tracing::{error, info, warn};
 use super::{Work, load_balancers};
 use crate::args::OrphanPolicy;
 use crate::provider::{Session, Trouble};
+use crate::service::handle::Stored;
 use crate::service::ledger::Task;
 use crate::service::notes;
 use crate::service::orphans::Orphan;
+use crate::service::plan::{asks, uid};
+use crate::service::standing::{Finding, Known, Odd};
 use crate::writes::{Writes, service_reference};
 
 /// So many are told of by name at once.
@@ -58,7 +62,10 @@ impl Work {
                     return;
                 }
                 match listed {
-                    Ok(listed) => self.listed(&session, &listed),
+                    Ok(listed) => {
+                        self.listed(&session, &listed);
+                        self.stand(&session, &listed);
+                    }
                     Err(trouble) => {
                         warn!(%provider, error = %trouble, "cannot list the load balancers: what has no Service is not known");
                     }
@@ -110,6 +117,56 @@ impl Work {
             let writes = self.tools.writes.clone();
             self.search
                 .spawn(async move { Search::Confirmed(without_service(&writes, doubted).await) });
+        }
+    }
+
+    /// What the list says of Services that exist.
+    fn stand(&mut self, session: &Session, listed: &[ListedLoadBalancer]) {
+        let provider = Arc::clone(&self.context.provider);
+        let services: Vec<(Arc<Service>, Stored)> = self
+            .context
+            .cluster
+            .services
+            .all()
+            .into_iter()
+            .filter(|service| {
+                asks(service) && session.ownership.service_owner(service) == Some(provider.as_ref())
+            })
+            .map(|service| {
+                let stored = Stored::of(&service);
+                (service, stored)
+            })
+            .collect();
+        let confirmed = self.ledger.confirmed();
+        let known: Vec<Known<'_>> = services
+            .iter()
+            .map(|(service, stored)| Known {
+                uid: uid(service),
+                namespace: service.metadata.namespace.as_deref().unwrap_or_default(),
+                name: service.metadata.name.as_deref().unwrap_or_default(),
+                handle: stored.handle_of(&session.info.provider_name),
+                confirmed: confirmed.contains(uid(service)),
+            })
+            .collect();
+        let news: Vec<Finding> = self.standing.pass(listed, &known);
+        for (index, odd) in news.iter().take(TOLD_AT) {
+            let Some((service, _)) = services.get(*index) else {
+                continue;
+            };
+            let note = match odd {
+                Odd::Several(count) => notes::several(*count),
+                Odd::Unlisted => notes::unlisted(),
+            };
+            let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
+            warn!(%provider, ?namespace, ?name, ?odd, "the list of load balancers says of a Service what it should not");
+            let reference = service_reference(service);
+            self.tools
+                .writes
+                .events
+                .record(&reference, note.kind, &note.reason, note.message);
+        }
+        if news.len() > TOLD_AT {
+            warn!(%provider, count = news.len(), "of so many Services the list of load balancers says what it should not");
         }
     }
 

@@ -1,0 +1,240 @@
+//! What the provider's complete lists of load balancers say of Services that exist: it is told, and nothing is done because of it. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
+
+use cloud_provider_api::v1alpha1::ListedLoadBalancer;
+
+/// So many lists in a row must say it.
+const LISTS: u32 = 2;
+
+/// A Service as this process knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    /// `metadata.uid`.
+    pub(super) uid: &'a str,
+    /// `metadata.namespace`.
+    pub(super) namespace: &'a str,
+    /// `metadata.name`.
+    pub(super) name: &'a str,
+    /// The handle that is stored for this provider.
+    pub(super) handle: Option<&'a str>,
+    /// The provider said that its load balancer is as asked, and nothing has been done about it since.
+    pub(super) confirmed: bool,
+}
+
+/// What is odd about it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Odd {
+    /// Beside the one that the stored handle names others are marked for the same Service: a Service has one (LB-1). How many there are.
+    Several(usize),
+    /// The provider said that it stands, and does not list it.
+    Unlisted,
+}
+
+/// A Service by its place among those that were given.
+pub(super) type Finding = (usize, Odd);
+
+/// What the lists before said.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// In how many lists in a row, by UID.
+    seen: BTreeMap<String, (Odd, u32)>,
+}
+
+impl Standing {
+    /// The provider is another one, or came anew: two more lists.
+    pub(super) fn start_over(&mut self) {
+        self.seen.clear();
+    }
+
+    /// A complete list. What is new, and to be told: each once as long as it lasts.
+    pub(super) fn pass(
+        &mut self,
+        listed: &[ListedLoadBalancer],
+        services: &[Known<'_>],
+    ) -> Vec<Finding> {
+        let shown = Shown::of(listed);
+        let before = std::mem::take(&mut self.seen);
+        let mut news = Vec::new();
+        for (index, service) in services.iter().enumerate() {
+            let Some(odd) = shown.odd(service) else {
+                continue;
+            };
+            let times = match before.get(service.uid) {
+                // However many they are by now.
+                Some((was, times)) if discriminant(was) == discriminant(&odd) => {
+                    times.saturating_add(1)
+                }
+                _ => 1,
+            };
+            if times == LISTS {
+                news.push((index, odd.clone()));
+            }
+            self.seen.insert(service.uid.to_owned(), (odd, times));
+        }
+        news
+    }
+}
+
+/// A list, by what it can be found by.
+struct Shown<'a> {
+    /// The handles of what is marked for a Service, by its UID.
+    handles: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// Marks without a UID.
+    names: BTreeSet<(&'a str, &'a str)>,
+    all: BTreeSet<&'a str>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(listed: &'a [ListedLoadBalancer]) -> Self {
+        let mut shown = Self {
+            handles: BTreeMap::new(),
+            names: BTreeSet::new(),
+            all: BTreeSet::new(),
+        };
+        for balancer in listed {
+            let handle = balancer.handle.as_deref();
+            let handle = handle.filter(|handle| !handle.is_empty());
+            shown.all.extend(handle);
+            for owner in &balancer.owners {
+                if owner.uid.is_empty() {
+                    shown.names.insert((&owner.namespace, &owner.name));
+                } else {
+                    shown.handles.entry(&owner.uid).or_default().extend(handle);
+                }
+            }
+        }
+        shown
+    }
+
+    fn odd(&self, service: &Known<'_>) -> Option<Odd> {
+        match (self.handles.get(service.uid), service.handle) {
+            // Without the stored one among them nothing says that it is not one load balancer of several parts.
+            (Some(handles), Some(stored)) if handles.contains(stored) && handles.len() > 1 => {
+                Some(Odd::Several(handles.len()))
+            }
+            (Some(_), _) => None,
+            (None, stored) => {
+                let listed = self.names.contains(&(service.namespace, service.name))
+                    || stored.is_some_and(|stored| self.all.contains(stored));
+                (service.confirmed && !listed).then_some(Odd::Unlisted)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cloud_provider_api::v1alpha1::ServiceRef;
+
+    use super::*;
+
+    fn listed(handle: &str, uids: &[&str]) -> ListedLoadBalancer {
+        let owner = |uid: &&str| ServiceRef {
+            namespace: "default".to_owned(),
+            name: format!("s-{uid}"),
+            uid: (*uid).to_owned(),
+        };
+        ListedLoadBalancer {
+            load_balancer_name: "lb".to_owned(),
+            handle: (!handle.is_empty()).then(|| handle.to_owned()),
+            owners: uids.iter().map(owner).collect(),
+        }
+    }
+
+    fn known<'a>(uid: &'a str, handle: &'a str) -> Known<'a> {
+        Known {
+            uid,
+            namespace: "default",
+            name: "web",
+            handle: (!handle.is_empty()).then_some(handle),
+            confirmed: true,
+        }
+    }
+
+    /// What is told after two lists of this kind.
+    fn told(listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Vec<Finding> {
+        let mut standing = Standing::default();
+        assert_eq!(standing.pass(listed, services), [], "one list is none");
+        let news = standing.pass(listed, services);
+        assert_eq!(standing.pass(listed, services), [], "it was told");
+        news
+    }
+
+    #[test]
+    fn s16_what_an_honest_list_shows_is_not_told() {
+        let services = [known("a", "h-a"), known("b", "h-b"), known("c", "")];
+        let apart = [
+            listed("h-a", &["a"]),
+            listed("h-b", &["b", "another"]),
+            listed("", &["c"]),
+            listed("h-z", &["gone"]),
+        ];
+        assert_eq!(told(&apart, &services), []);
+        let shared = [listed("h-a", &["a", "b", "c"])];
+        assert_eq!(told(&shared, &services), [], "one for all of them");
+        // Several parts with handles of their own, or with none.
+        let parts = [listed("p-1", &["a"]), listed("p-2", &["a"])];
+        assert_eq!(told(&parts, &services[..1]), []);
+        let unnamed = [listed("h-a", &["a"]), listed("", &["a"])];
+        assert_eq!(told(&unnamed, &services[..1]), []);
+    }
+
+    #[test]
+    fn s16_several_load_balancers_of_one_service_are_told() {
+        let list = [
+            listed("h-old", &["a"]),
+            listed("h-a", &["a"]),
+            listed("h-b", &["b"]),
+        ];
+        let services = [known("b", "h-b"), known("a", "h-a")];
+        assert_eq!(told(&list, &services), [(1, Odd::Several(2))]);
+        // That there are ever more of them is no reason to wait.
+        let more = [&list[..], &[listed("h-new", &["a"])]].concat();
+        let mut standing = Standing::default();
+        assert_eq!(standing.pass(&list, &services), []);
+        assert_eq!(standing.pass(&more, &services), [(1, Odd::Several(3))]);
+        // It stands there whatever is being done for the Service.
+        let busy = Known {
+            confirmed: false,
+            ..known("a", "h-a")
+        };
+        assert_eq!(told(&list, &[busy]), [(0, Odd::Several(2))]);
+    }
+
+    #[test]
+    fn s16_what_was_said_to_stand_and_is_not_listed_is_told() {
+        let services = [known("a", "h-a"), known("b", "")];
+        let all = [(0, Odd::Unlisted), (1, Odd::Unlisted)];
+        assert_eq!(told(&[], &services), all);
+        assert_eq!(told(&[listed("h-b", &["b"])], &services), all[..1]);
+        // Marked by name alone, or found by its handle.
+        let mut by_name = listed("", &[""]);
+        by_name.owners[0].name = "web".to_owned();
+        assert_eq!(told(&[by_name], &services[..1]), []);
+        assert_eq!(told(&[listed("h-a", &[])], &services[..1]), []);
+        let busy = Known {
+            confirmed: false,
+            ..known("a", "h-a")
+        };
+        assert_eq!(told(&[], &[busy]), [], "nobody said that it stands");
+    }
+
+    #[test]
+    fn s16_the_row_of_lists_breaks_where_one_says_otherwise() {
+        let services = [known("a", "h-a")];
+        let good = [listed("h-a", &["a"])];
+        let several = [listed("h-a", &["a"]), listed("h-old", &["a"])];
+        let mut standing = Standing::default();
+        for list in [&[][..], &good, &[], &several, &[]] {
+            assert_eq!(standing.pass(list, &services), []);
+        }
+        standing.start_over();
+        assert_eq!(standing.pass(&[], &services), []);
+        assert_eq!(standing.pass(&[], &services), [(0, Odd::Unlisted)]);
+        assert_eq!(standing.pass(&good, &services), []);
+        assert_eq!(standing.pass(&[], &services), []);
+        assert_eq!(standing.pass(&[], &services), [(0, Odd::Unlisted)], "anew");
+    }
+}
