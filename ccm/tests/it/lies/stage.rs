@@ -24,10 +24,14 @@ const MANY_HINTS: usize = 1_100;
 pub(super) enum Stage {
     /// No more than every row has.
     Plain,
+    /// All Services have their load balancers, with the Nodes that stay.
+    AllServed,
     /// A Node whose machine is shut down.
     Stopped,
     /// A new Node on a machine that the provider does not manage, and one that has another provider's ID.
     Unmanaged,
+    /// A Node without a machine that says that it is Ready: last in the order of the routes, so that its failure comes under the key of the first.
+    Unroutable,
     /// A machine that is gone after the first answer about it.
     Leaves,
     /// Two Nodes, each with the name of the other one's machine.
@@ -117,6 +121,10 @@ impl Stage {
                     world.register(new).await,
                     world.register(theirs.ready("False")).await,
                 ]
+            }
+            Self::Unroutable => {
+                let node = known("lost").pod_cidrs(&["10.244.97.0/24"]);
+                vec![world.register(node.ready("True")).await]
             }
             Self::Renamed => {
                 // Each other's name.
@@ -217,6 +225,7 @@ impl Stage {
     ) {
         let cloud = world.cloud().clone();
         match self {
+            Self::AllServed => served(&cloud, &SERVICES).await,
             Self::Leaves => {
                 asked(&cloud, "LookupInstances", "ill").await;
                 cloud.remove_instance("ill").unwrap();
@@ -288,6 +297,8 @@ impl Stage {
             }
             Self::RemovedBehind => {
                 asked(&cloud, "GetLoadBalancer", "default/kept").await;
+                // Else an Ensure that is on its way makes it anew.
+                served(&cloud, &["kept"]).await;
                 let lb = own(&cloud, "kept");
                 kept.retain(|handle| *handle != lb.handle);
                 cloud.remove_load_balancer(&lb.handle).unwrap();
@@ -332,6 +343,26 @@ async fn annotate(world: &World, value: Value) {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {HANDLE: value}}}));
     let (services, params) = (world.services(), PatchParams::default());
     services.patch("web", &params, &patch).await.unwrap();
+}
+
+/// Waits until the load balancers of these Services have the Nodes that stay as their targets, and nothing is being done about any.
+async fn served(cloud: &Cloud, services: &[&str]) {
+    let stay = ["fresh", "ill", "ready-0", "ready-1", "ready-2"];
+    let served = cloud.wait_until(PATIENCE, |cloud| {
+        let all = cloud.load_balancers();
+        let ours = all.iter().filter(|lb| {
+            let owner = lb.owner.as_ref();
+            owner.is_some_and(|it| {
+                it.owner_id != "another-cluster" && services.contains(&it.name.as_str())
+            }) && lb.targets.len() == stay.len()
+                && stay
+                    .iter()
+                    .all(|name| lb.targets.iter().any(|it| it == name))
+        });
+        let calls = ["EnsureLoadBalancer", "UpdateLoadBalancer"];
+        ours.count() == services.len() && calls.iter().all(|rpc| cloud.in_flight(rpc) == 0)
+    });
+    assert!(served.await, "{:?}", cloud.load_balancers());
 }
 
 /// Waits until such a call is under way.
