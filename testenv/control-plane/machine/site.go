@@ -65,6 +65,9 @@ func keepSite(args []string) error {
 	}
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = bridgeName
+	// A bridge without an address of its own has the lowest of its ports': it would change when that machine is switched off, and the others would send
+	// to an address that is nobody's until they ask anew.
+	attributes.HardwareAddr = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x01}
 	bridge := &netlink.Bridge{LinkAttrs: attributes}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("a bridge (module bridge): %w", err)
