@@ -104,17 +104,22 @@ impl Theirs {
 
     const SHOWN: usize = 10;
 
-    /// Whether the provider took it over although nobody granted that: what it made ready now is where that one was.
-    pub(super) fn taken_by(&self, ready: &LoadBalancerStatus, adopt_unmarked: bool) -> bool {
+    /// Whether it looks as if the provider took it over although nobody granted that: what it made ready now is where that one was, and not because the Service
+    /// asks for this address (`spec.loadBalancerIP`).
+    pub(super) fn taken_by(
+        &self,
+        ready: &LoadBalancerStatus,
+        asked_for: Option<&str>,
+        adopt_unmarked: bool,
+    ) -> bool {
         let granted = adopt_unmarked && !self.foreign;
-        let mut now = ready.ingress.iter().flatten();
+        let now = ready.ingress.iter().flatten();
         !granted
-            && now.any(|point| {
-                [&point.ip, &point.hostname]
-                    .into_iter()
-                    .flatten()
-                    .any(|address| self.addresses.contains(address))
-            })
+            && now
+                .flat_map(|point| [&point.ip, &point.hostname])
+                .flatten()
+                .filter(|address| asked_for != Some(address))
+                .any(|address| self.addresses.contains(address))
     }
 }
 

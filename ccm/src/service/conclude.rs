@@ -107,10 +107,8 @@ pub(super) fn conclude(
     applied.pending = false;
     applied.wrong = false;
     applied.look = false;
-    // What was said of another one's holds for the Ensure that follows, and for that alone: later it may be gone, and its address another's.
-    if !matches!(verdict, Verdict::Pending(..)) {
-        applied.theirs = None;
-    }
+    // What was said of another one's holds for the call that follows, and for that alone: later it may be gone, and its address another's.
+    applied.theirs = None;
     let mending = std::mem::take(&mut applied.mend);
     let targets = made.targets.map(|targets| targets.fingerprint);
     match verdict {

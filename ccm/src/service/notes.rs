@@ -154,12 +154,20 @@ pub(super) fn without_service(load_balancer: &str, deletes: bool) -> Note {
     )
 }
 
-/// More than one load balancer is marked for the Service.
-pub(super) fn several(count: usize) -> Note {
+/// Beside the one that the Service uses others are marked for it.
+pub(super) fn several(others: &[String]) -> Note {
+    const NAMED: usize = 5;
+    let names: Vec<_> = others
+        .iter()
+        .take(NAMED)
+        .map(|it| format!("{it:?}"))
+        .collect();
+    let (count, names) = (others.len(), names.join(", "));
+    let more = if count > NAMED { " and more" } else { "" };
     warning(
         reason::DUPLICATE_LOAD_BALANCER,
         format!(
-            "The provider lists {count} load balancers that are marked for this Service, which uses one of them (annotation grpc-ccm.io/load-balancer): the others cost and serve nobody"
+            "Beside the load balancer that this Service uses (annotation grpc-ccm.io/load-balancer) the provider lists {count} marked for it: {names}{more}. What is left over costs; look whether it serves before you delete it"
         ),
     )
 }
@@ -183,7 +191,7 @@ pub(super) fn taken_over(theirs: &Theirs) -> Note {
     warning(
         reason::LOAD_BALANCER_TAKEN_OVER,
         format!(
-            "The provider said that load balancer {:?} at {} is {whose}, and then made this Service ready at the same address{without}: whose it was should look at it",
+            "The provider said that load balancer {:?} at {} is {whose}, and then made this Service ready at the same address{without}: unless load balancers share that address, it took it over, and whose it was should look at it",
             theirs.name,
             theirs.addresses.join(", ")
         ),

@@ -26,8 +26,8 @@ pub(super) struct Known<'a> {
 /// What is odd about it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Odd {
-    /// Beside the one that the stored handle names others are marked for the same Service: a Service has one (LB-1). How many there are.
-    Several(usize),
+    /// Beside the one that the stored handle names these are marked for the same Service: a Service has one (LB-1). Their names in the cloud.
+    Several(Vec<String>),
     /// The provider said that it stands, and does not list it.
     Unlisted,
 }
@@ -79,8 +79,8 @@ impl Standing {
 
 /// A list, by what it can be found by.
 struct Shown<'a> {
-    /// The handles of what is marked for a Service, by its UID.
-    handles: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// What is marked for a Service, by its UID: handles and names.
+    marked: BTreeMap<&'a str, BTreeMap<&'a str, &'a str>>,
     /// Marks without a UID.
     names: BTreeSet<(&'a str, &'a str)>,
     all: BTreeSet<&'a str>,
@@ -89,7 +89,7 @@ struct Shown<'a> {
 impl<'a> Shown<'a> {
     fn of(listed: &'a [ListedLoadBalancer]) -> Self {
         let mut shown = Self {
-            handles: BTreeMap::new(),
+            marked: BTreeMap::new(),
             names: BTreeSet::new(),
             all: BTreeSet::new(),
         };
@@ -101,7 +101,9 @@ impl<'a> Shown<'a> {
                 if owner.uid.is_empty() {
                     shown.names.insert((&owner.namespace, &owner.name));
                 } else {
-                    shown.handles.entry(&owner.uid).or_default().extend(handle);
+                    let name = &*balancer.load_balancer_name;
+                    let marked = shown.marked.entry(&owner.uid).or_default();
+                    marked.extend(handle.map(|handle| (handle, name)));
                 }
             }
         }
@@ -109,10 +111,12 @@ impl<'a> Shown<'a> {
     }
 
     fn odd(&self, service: &Known<'_>) -> Option<Odd> {
-        match (self.handles.get(service.uid), service.handle) {
-            // Without the stored one among them nothing says that it is not one load balancer of several parts.
-            (Some(handles), Some(stored)) if handles.contains(stored) && handles.len() > 1 => {
-                Some(Odd::Several(handles.len()))
+        match (self.marked.get(service.uid), service.handle) {
+            // One that is being replaced may stand beside the new one. Without the stored one among them they are parts of one load balancer.
+            (Some(marked), Some(stored)) if service.confirmed && marked.contains_key(stored) => {
+                let others = marked.iter().filter(|(handle, _)| **handle != stored);
+                let names: Vec<_> = others.map(|(_, name)| (*name).to_owned()).collect();
+                (!names.is_empty()).then_some(Odd::Several(names))
             }
             (Some(_), _) => None,
             (None, stored) => {
@@ -137,7 +141,7 @@ mod tests {
             uid: (*uid).to_owned(),
         };
         ListedLoadBalancer {
-            load_balancer_name: "lb".to_owned(),
+            load_balancer_name: format!("lb of {handle}"),
             handle: (!handle.is_empty()).then(|| handle.to_owned()),
             owners: uids.iter().map(owner).collect(),
         }
@@ -189,18 +193,25 @@ mod tests {
             listed("h-b", &["b"]),
         ];
         let services = [known("b", "h-b"), known("a", "h-a")];
-        assert_eq!(told(&list, &services), [(1, Odd::Several(2))]);
+        let several = |handles: &[&str]| {
+            let names = handles.iter().map(|handle| format!("lb of {handle}"));
+            Odd::Several(names.collect())
+        };
+        assert_eq!(told(&list, &services), [(1, several(&["h-old"]))]);
         // That there are ever more of them is no reason to wait.
         let more = [&list[..], &[listed("h-new", &["a"])]].concat();
         let mut standing = Standing::default();
         assert_eq!(standing.pass(&list, &services), []);
-        assert_eq!(standing.pass(&more, &services), [(1, Odd::Several(3))]);
-        // It stands there whatever is being done for the Service.
+        assert_eq!(
+            standing.pass(&more, &services),
+            [(1, several(&["h-new", "h-old"]))]
+        );
+        // While something is being done for the Service the old one may stand beside the new one.
         let busy = Known {
             confirmed: false,
             ..known("a", "h-a")
         };
-        assert_eq!(told(&list, &[busy]), [(0, Odd::Several(2))]);
+        assert_eq!(told(&list, &[busy]), []);
     }
 
     #[test]

@@ -52,11 +52,11 @@ reasons! {
     RETAINED_LOAD_BALANCER "RetainedLoadBalancer" "Warning" "Service" "The provider keeps the load balancer on purpose; the finalizer goes. It still costs.";
     ORPHANED_LOAD_BALANCER "OrphanedLoadBalancer" "Warning" "Service" "A load balancer in the cloud is marked for this Service, which does not exist any more: see `--orphaned-load-balancers`.";
     DUPLICATE_LOAD_BALANCER "DuplicateLoadBalancer" "Warning" "Service"
-        "Two lists of the provider in a row show more than one load balancer that is marked for this Service. The one that the Service's handle names is used; the others cost: delete them in the cloud, and tell the provider's vendor.";
+        "Two lists of the provider in a row show more than one load balancer that is marked for this Service. It uses the one that its handle names; the text names the others. What is left over costs: look in the cloud whether it serves (it may be a part of the same load balancer) before you delete it there.";
     LOAD_BALANCER_NOT_LISTED "LoadBalancerNotListed" "Warning" "Service"
         "Two lists of the provider in a row do not have the load balancer that it said stands: somebody removed it in the cloud, or the lists are not complete.";
     LOAD_BALANCER_TAKEN_OVER "LoadBalancerTakenOver" "Warning" "Service"
-        "The provider made a load balancer this Service's that it had called somebody else's, or unmarked without `--adopt-unmarked-load-balancers`. Look at whose it was, and tell the provider's vendor.";
+        "The provider called a load balancer somebody else's, or unmarked without `--adopt-unmarked-load-balancers`, and then made this Service ready at the same address. Where load balancers do not share addresses it took that one over: look at whose it was, and tell the provider's vendor.";
     INVALID_LOAD_BALANCER_HANDLE "InvalidLoadBalancerHandle" "Warning" "Service"
         "The annotation `grpc-ccm.io/load-balancer` was edited and cannot be read; the provider finds the load balancer by its own marks.";
     UNSUPPORTED_SERVICE_FIELD "UnsupportedServiceField" "Warning" "Service" "The Service uses fields that this provider does not honour; the rest is done.";

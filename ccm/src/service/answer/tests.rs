@@ -265,14 +265,22 @@ fn s19_what_was_not_ours_and_is_ready_at_the_same_address_was_taken_over() {
     let now = |ip: &str| load_balancer_status(&status(&[ip])).unwrap();
     let unmarked = found(api::Ownership::Unmarked).unwrap();
     let foreign = found(api::Ownership::Foreign).unwrap();
-    assert!(unmarked.taken_by(&now("192.0.2.2"), false));
-    assert!(!unmarked.taken_by(&now("192.0.2.2"), true), "it is granted");
-    assert!(foreign.taken_by(&now("192.0.2.2"), false));
-    assert!(foreign.taken_by(&now("192.0.2.2"), true), "never granted");
+    assert!(unmarked.taken_by(&now("192.0.2.2"), None, false));
+    assert!(
+        !unmarked.taken_by(&now("192.0.2.2"), None, true),
+        "it is granted"
+    );
+    assert!(foreign.taken_by(&now("192.0.2.2"), None, false));
+    assert!(
+        foreign.taken_by(&now("192.0.2.2"), None, true),
+        "never granted"
+    );
     for theirs in [unmarked, foreign] {
         // An honest provider makes one of its own beside it.
-        assert!(!theirs.taken_by(&now("192.0.2.3"), false));
-        assert!(!theirs.taken_by(&LoadBalancerStatus::default(), false));
+        assert!(!theirs.taken_by(&now("192.0.2.3"), None, false));
+        assert!(!theirs.taken_by(&LoadBalancerStatus::default(), None, false));
+        // The Service asks for that address, which the other one gave up.
+        assert!(!theirs.taken_by(&now("192.0.2.2"), Some("192.0.2.2"), false));
     }
     assert_eq!(found(api::Ownership::Ours), None);
 }

@@ -48,7 +48,7 @@ pub(in crate::service) struct Applied {
     pub(in crate::service) failures: u32,
     /// The inputs whose unsupported fields were told.
     pub(in crate::service) told: Option<Fingerprint>,
-    /// What Get said stands there and is not this Service's, until Ensure has done its work.
+    /// What Get said stands there and is not this Service's, until the call that follows is answered.
     pub(in crate::service) theirs: Option<Theirs>,
 }
 

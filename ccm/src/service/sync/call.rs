@@ -288,9 +288,13 @@ impl Run<'_> {
         let seen = Seen::of(expected);
         let base = Arc::clone(&self.base);
         let adopts = self.tools.config.service.adopt_unmarked;
+        let asked_for = sent.spec.as_ref();
+        let asked_for = asked_for.and_then(|spec| spec.load_balancer_ip.as_deref());
         let applied = self.applied();
         let taken = match (&applied.theirs, verdict) {
-            (Some(theirs), Verdict::Ready(status, _)) if theirs.taken_by(status, adopts) => {
+            (Some(theirs), Verdict::Ready(status, _))
+                if theirs.taken_by(status, asked_for, adopts) =>
+            {
                 Some(notes::taken_over(theirs))
             }
             _ => None,

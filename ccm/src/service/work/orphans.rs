@@ -154,7 +154,7 @@ impl Work {
                 continue;
             };
             let note = match odd {
-                Odd::Several(count) => notes::several(*count),
+                Odd::Several(others) => notes::several(others),
                 Odd::Unlisted => notes::unlisted(),
             };
             let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
