@@ -38,9 +38,18 @@ pub fn helm() -> Result<Command, Error> {
 ///
 /// [`Error::Refused`] with what helm said, where the values are not as the chart wants them.
 pub fn render(values: &Value, templates: &[&str]) -> Result<String, Error> {
+    render_chart(&deploy().join("chart"), values, templates)
+}
+
+/// The same of a chart that lies elsewhere.
+///
+/// # Errors
+///
+/// As [`render`].
+pub fn render_chart(chart: &Path, values: &Value, templates: &[&str]) -> Result<String, Error> {
     let mut helm = helm()?;
     helm.args(["template", "cloud-controller-manager"])
-        .arg(deploy().join("chart"))
+        .arg(chart)
         .args(["--namespace", NAMESPACE, "--values", "-"]);
     for template in templates {
         helm.args(["--show-only", &format!("templates/{template}")]);

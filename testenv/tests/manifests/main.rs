@@ -4,6 +4,7 @@
 mod chart;
 mod install;
 mod monitors;
+mod release;
 mod rendered;
 mod secure;
 

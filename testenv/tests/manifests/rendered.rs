@@ -47,6 +47,15 @@ fn files() -> Vec<(&'static str, &'static str, Value)> {
             }),
         ),
         (
+            "components/volumes-account/rbac.yaml",
+            "rbac-volumes-account.yaml",
+            json!({
+                "controllers": everything(),
+                "cluster": {"cidrs": ["10.244.0.0/16"]},
+                "serviceAccountCredentials": {"enabled": true},
+            }),
+        ),
+        (
             "components/monitoring/monitoring.yaml",
             "monitoring.yaml",
             json!({"monitoring": {"reader": {"serviceAccount": "prometheus-k8s"}, "serviceMonitor": {"enabled": true}}}),
@@ -194,6 +203,7 @@ fn components_can_be_put_together_upon_deployment_and_daemonset() {
         "volume-webhook",
         "leader-migration",
         "service-account-credentials",
+        "volumes-account",
         "monitoring",
     ];
     for base in ["base", "overlays/daemonset", "overlays/mock"] {
@@ -211,6 +221,16 @@ fn components_can_be_put_together_upon_deployment_and_daemonset() {
         assert_eq!(pod["initContainers"][0]["name"], "provider", "{base}");
         find(&made, "ServiceMonitor", "cloud-controller-manager");
         // What the ccm's own account may still do is no write but events.
+        let volumes = find(
+            &made,
+            "ClusterRole",
+            "system:cloud-controller-manager:volumes",
+        );
+        assert_eq!(
+            volumes["rules"][0]["verbs"],
+            json!(["list", "watch"]),
+            "{base}"
+        );
         let names: Vec<_> = made
             .iter()
             .filter(|object| object["kind"] == "ClusterRole")
