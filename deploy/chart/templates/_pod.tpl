@@ -81,10 +81,16 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
+{{- define "ccm.lastWords" -}}
+# So that `kubectl describe pod` shows why it ended: there are no logs of a Node without addresses.
+terminationMessagePolicy: FallbackToLogsOnError
+{{- end }}
+
 {{- define "ccm.container" -}}
 name: ccm
 image: {{ include "ccm.image" (list . .Values.ccm.image) }}
 imagePullPolicy: {{ .Values.ccm.image.pullPolicy }}
+{{ include "ccm.lastWords" . }}
 args:
   {{- include "ccm.flags" . | nindent 2 }}
 {{- if or .Values.apiServer.host .Values.ccm.env }}
@@ -144,6 +150,7 @@ volumeMounts:
 name: provider
 image: {{ include "ccm.image" (list . $provider.image) }}
 imagePullPolicy: {{ $provider.image.pullPolicy }}
+{{ include "ccm.lastWords" . }}
 {{- if $provider.sidecar }}
 restartPolicy: Always
 {{- end }}
