@@ -29,6 +29,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -127,23 +128,39 @@ fn lookups(request: &pb::LookupInstancesRequest, count: usize, deadline: Duratio
     bytes
 }
 
-/// Listens until all calls have ended, and a moment more; the frame that came behind the end of its stream, if one did.
-async fn listen(line: &mut UnixStream, calls: usize) -> Option<Head> {
+/// What may not come while calls are left to the provider to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrong {
+    /// A frame behind the end of its stream.
+    Behind(Head),
+    /// GOAWAY, or the end of the connection: with it all other calls are lost too.
+    HungUp,
+}
+
+/// Listens until all calls have ended, and a moment more.
+async fn listen(line: &mut UnixStream, calls: usize) -> Result<(), Wrong> {
     let mut until = Instant::now() + EARLY + ENDING;
     let mut ended = Ended::default();
     loop {
         let mut bytes = [0; 9];
-        let Ok(Ok(_)) = timeout_at(until, line.read_exact(&mut bytes)).await else {
-            return None;
-        };
+        match timeout_at(until, line.read_exact(&mut bytes)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Err(Wrong::HungUp),
+            Err(_) => return Ok(()),
+        }
         let head = Head::read(bytes);
+        if head.kind == GOAWAY {
+            return Err(Wrong::HungUp);
+        }
         if !ended.allows(head) {
-            return Some(head);
+            return Err(Wrong::Behind(head));
         }
         let mut payload = vec![0; head.length];
-        let Ok(Ok(_)) = timeout_at(until, line.read_exact(&mut payload)).await else {
-            return None;
-        };
+        match timeout_at(until, line.read_exact(&mut payload)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Err(Wrong::HungUp),
+            Err(_) => return Ok(()),
+        }
         if ended.0.len() == calls {
             until = until.min(Instant::now() + AFTER);
         }
@@ -166,17 +183,17 @@ async fn nothing_behind(run: &Run) -> Verdict {
     let mut line = run.raw_connection().await?;
     // The calls are left to the provider to end: a caller that hangs up first sees nothing of this.
     let _ = line.write_all(&lookups(&request, calls, EARLY)).await;
-    let behind = listen(&mut line, calls).await;
+    let heard = listen(&mut line, calls).await;
     drop(line);
     run.cloud_slow(Duration::ZERO).await?;
     must(
-        behind.is_none(),
+        heard.is_ok(),
         "CORE-1",
         format_args!(
             "{calls} LookupInstances with a deadline of {EARLY:?} on one HTTP/2 connection, while the cloud takes {MEANWHILE:?}, and no RST_STREAM from the caller"
         ),
-        "nothing on a stream behind its RST_STREAM (type 3) or END_STREAM (RFC 9113, 5.1): the caller's stack ends the whole connection for it (GOAWAY, PROTOCOL_ERROR), and all other calls are lost with it",
-        format_args!("{behind:?}: DATA is type 0, HEADERS type 1"),
+        "that the connection stays, and nothing on a stream behind its RST_STREAM (type 3) or END_STREAM (RFC 9113, 5.1): the caller's stack ends the whole connection for it (GOAWAY, PROTOCOL_ERROR), and all other calls are lost with it",
+        format_args!("{heard:?}: DATA is type 0, HEADERS type 1"),
     )
 }
 
@@ -231,10 +248,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_frame_behind_the_end_is_found_on_a_line() {
-        for (frames, found) in [
-            (&[(HEADERS, END_STREAM), (RST_STREAM, 0)][..], None),
-            (&[(RST_STREAM, 0), (HEADERS, END_STREAM)][..], Some(HEADERS)),
+    async fn the_frame_behind_the_end_and_a_hang_up_are_found_on_a_line() {
+        let behind = Err(HEADERS);
+        let hung_up = Err(GOAWAY);
+        for (frames, stays, found) in [
+            (&[(HEADERS, END_STREAM), (RST_STREAM, 0)][..], true, Ok(())),
+            (&[(RST_STREAM, 0), (HEADERS, END_STREAM)], true, behind),
+            (&[(HEADERS, END_STREAM)], false, hung_up),
+            (&[(GOAWAY, 0)], true, hung_up),
+            (&[], false, hung_up),
         ] {
             let (mut near, mut far) = UnixStream::pair().unwrap();
             let mut bytes = Vec::new();
@@ -242,7 +264,12 @@ mod tests {
                 frame(&mut bytes, *kind, *flags, 1, &[0; 4]);
             }
             far.write_all(&bytes).await.unwrap();
-            assert_eq!(listen(&mut near, 1).await.map(|head| head.kind), found);
+            let _far = stays.then_some(far);
+            let heard = listen(&mut near, 1).await.map_err(|wrong| match wrong {
+                Wrong::Behind(head) => head.kind,
+                Wrong::HungUp => GOAWAY,
+            });
+            assert_eq!(heard, found, "{frames:?}");
         }
     }
 }
