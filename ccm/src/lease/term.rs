@@ -151,6 +151,8 @@ impl Term {
         if self.lost.is_some() || Instant::now() >= deadline {
             return;
         }
+        // Before anybody else can lead: the answer may come after the next one has begun.
+        tracing::info!("stopped leading");
         let limit = deadline.min(Instant::now() + RELEASE_CAP);
         match timeout_at(limit, give_back(&self.shared, self.lease.clone())).await {
             Ok(Ok(())) => tracing::info!("the Lease is released"),

@@ -153,13 +153,13 @@ fn logs_of(pods: &Path) -> Vec<PathBuf> {
     pods.flat_map(|pod| within(&pod.join("ccm"))).collect()
 }
 
-/// In a container's log: `TIME STREAM TAG TEXT` a line, the time in UTC as containerd got it.
+/// In a container's log: `TIME STREAM TAG OWN-TIME TEXT` a line. The process's own time counts, and all machines have one clock; the first is when containerd got the line.
 fn terms_in(log: &str) -> Vec<Term> {
     let mut terms: Vec<Term> = Vec::new();
     for line in log.lines() {
         let at = line
             .split(' ')
-            .next()
+            .nth(3)
             .and_then(|time| time.parse::<Timestamp>().ok());
         let Some(at) = at else {
             continue;
@@ -170,7 +170,7 @@ fn terms_in(log: &str) -> Vec<Term> {
                 from: at,
                 to: None,
             });
-        } else if (line.contains("the Lease is released") || line.contains("the Lease is lost"))
+        } else if (line.contains(" stopped leading") || line.contains("the Lease is lost"))
             && let Some(last) = terms.last_mut()
         {
             last.to = Some(at);
@@ -180,12 +180,13 @@ fn terms_in(log: &str) -> Vec<Term> {
 }
 
 #[test]
-fn a_term_is_from_leading_to_the_release() {
+fn a_term_is_from_leading_to_just_before_the_release() {
     let log = "\
-2026-11-22T03:00:00.5Z stdout F INFO another process leads holder=\"b\"
-2026-11-22T03:00:01Z stdout F INFO leading identity=a
-2026-11-22T03:00:09Z stdout F INFO the Lease is released
-2026-11-22T03:00:10Z stdout F INFO leading identity=a
+2026-11-22T03:00:00.6Z stdout F 2026-11-22T03:00:00.5Z  INFO another process leads holder=\"b\"
+2026-11-22T03:00:01.1Z stdout F 2026-11-22T03:00:01Z  INFO ccm::lease::term: leading identity=a
+2026-11-22T03:00:09.3Z stdout F 2026-11-22T03:00:09Z  INFO ccm::lease::term: stopped leading
+2026-11-22T03:00:09.4Z stdout F 2026-11-22T03:00:09.2Z  INFO ccm::lease::term: the Lease is released
+2026-11-22T03:00:10Z stdout F 2026-11-22T03:00:10Z  INFO ccm::lease::term: leading identity=a
 ";
     let terms = terms_in(log);
     assert_eq!(terms.len(), 2);
