@@ -18,6 +18,8 @@ use super::tour;
 
 /// When calls are cut: before the cloud's first operation can have ended.
 const EARLY: Duration = Duration::from_millis(100);
+/// How long each operation of the cloud takes while deadlines pass.
+const MEANWHILE: Duration = Duration::from_secs(8);
 const SLOW: Need = Need::Hook(Hook::CloudSlow);
 const WRITES: Need = Need::Hook(Hook::CloudWrites);
 
@@ -28,6 +30,15 @@ pub(super) fn checks() -> Vec<Check> {
     all.extend(killed::checks());
     all.extend(reset::checks());
     all
+}
+
+/// How many lookups the provider takes at once; 16 at most.
+fn lookups_at_once(run: &Run) -> usize {
+    const AT_ONCE: usize = 16;
+    let instances = run.capabilities().instances;
+    let most = instances.and_then(|of| of.max_in_flight);
+    most.filter(|most| *most > 0)
+        .map_or(AT_ONCE, |most| AT_ONCE.min(most as usize))
 }
 
 fn ensure_of(service: &pb::ServiceView, nodes: Vec<pb::NodeView>) -> pb::EnsureLoadBalancerRequest {

@@ -10,15 +10,11 @@ use super::super::super::check::{Check, Need, Verdict, check};
 use super::super::super::run::Run;
 use super::super::super::session::hung_up;
 use super::super::tour;
-use super::{EARLY, SLOW};
+use super::{EARLY, MEANWHILE, SLOW, lookups_at_once};
 
-/// How long each operation of the cloud takes while deadlines pass.
-const MEANWHILE: Duration = Duration::from_secs(8);
 /// How long the next call may take: less than one that goes on.
 const NEXT: Duration = Duration::from_secs(5);
-/// So many lookups at once, at most.
-const AT_ONCE: usize = 16;
-/// And so many times.
+/// So many times as many lookups as the provider takes at once.
 const ROUNDS: usize = 4;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -65,12 +61,7 @@ async fn cancelled(run: &Run) -> Verdict {
 }
 
 async fn deadlines(run: &Run) -> Verdict {
-    let most = run
-        .capabilities()
-        .instances
-        .and_then(|of| of.max_in_flight)
-        .filter(|most| *most > 0)
-        .map_or(AT_ONCE, |most| AT_ONCE.min(most as usize));
+    let most = lookups_at_once(run);
     let session = run.session().await?;
     run.cloud_slow(MEANWHILE).await?;
     // The caller hangs up at its deadline, as the controller does. So what came says nothing; what comes next does.

@@ -13,16 +13,12 @@ use super::super::super::call::Rpc;
 use super::super::super::check::{Check, Need, Verdict, check, must};
 use super::super::super::run::Run;
 use super::super::tour;
-use super::{EARLY, SLOW};
+use super::{EARLY, MEANWHILE, SLOW, lookups_at_once};
 
-/// How long each operation of the cloud takes meanwhile.
-const MEANWHILE: Duration = Duration::from_secs(8);
 /// How long a provider may take to end calls after their deadline. One that leaves this to the caller sends nothing, which is as good.
 const ENDING: Duration = Duration::from_secs(2);
 /// How long the line is listened to when all have ended.
 const AFTER: Duration = Duration::from_millis(200);
-/// So many lookups at once, at most.
-const AT_ONCE: usize = 16;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
@@ -137,16 +133,23 @@ enum Wrong {
     HungUp,
 }
 
+/// Fills the buffer; false where the time is over first.
+async fn fill(line: &mut UnixStream, buffer: &mut [u8], until: Instant) -> Result<bool, Wrong> {
+    match timeout_at(until, line.read_exact(buffer)).await {
+        Ok(Ok(_)) => Ok(true),
+        Ok(Err(_)) => Err(Wrong::HungUp),
+        Err(_) => Ok(false),
+    }
+}
+
 /// Listens until all calls have ended, and a moment more.
 async fn listen(line: &mut UnixStream, calls: usize) -> Result<(), Wrong> {
     let mut until = Instant::now() + EARLY + ENDING;
     let mut ended = Ended::default();
     loop {
         let mut bytes = [0; 9];
-        match timeout_at(until, line.read_exact(&mut bytes)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) => return Err(Wrong::HungUp),
-            Err(_) => return Ok(()),
+        if !fill(line, &mut bytes, until).await? {
+            return Ok(());
         }
         let head = Head::read(bytes);
         if head.kind == GOAWAY {
@@ -156,10 +159,8 @@ async fn listen(line: &mut UnixStream, calls: usize) -> Result<(), Wrong> {
             return Err(Wrong::Behind(head));
         }
         let mut payload = vec![0; head.length];
-        match timeout_at(until, line.read_exact(&mut payload)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) => return Err(Wrong::HungUp),
-            Err(_) => return Ok(()),
+        if !fill(line, &mut payload, until).await? {
+            return Ok(());
         }
         if ended.0.len() == calls {
             until = until.min(Instant::now() + AFTER);
@@ -168,12 +169,7 @@ async fn listen(line: &mut UnixStream, calls: usize) -> Result<(), Wrong> {
 }
 
 async fn nothing_behind(run: &Run) -> Verdict {
-    let calls = run
-        .capabilities()
-        .instances
-        .and_then(|of| of.max_in_flight)
-        .filter(|most| *most > 0)
-        .map_or(AT_ONCE, |most| AT_ONCE.min(most as usize));
+    let calls = lookups_at_once(run);
     let session = run.session().await?;
     run.cloud_slow(MEANWHILE).await?;
     let request = pb::LookupInstancesRequest {
