@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use kube::Client;
+use kube::config::AuthInfo;
 use testenv::{ControlPlane, User};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -25,7 +26,10 @@ pub struct Proxy {
 }
 
 struct Shared {
+    /// As the ccm.
     client: Client,
+    /// Without an identity of its own: for requests that bring one.
+    anonymous: Client,
     state: Mutex<Inner>,
     /// A ccm stands at the write where it is to be killed.
     trapped: Notify,
@@ -114,8 +118,11 @@ impl Proxy {
     pub async fn start(plane: &ControlPlane) -> Self {
         let mut config = plane.config(User::Ccm);
         config.default_retry = false;
+        let mut anonymous = config.clone();
+        anonymous.auth_info = AuthInfo::default();
         let shared = Arc::new(Shared {
             client: Client::try_from(config).unwrap(),
+            anonymous: Client::try_from(anonymous).unwrap(),
             state: Mutex::default(),
             trapped: Notify::new(),
         });
@@ -229,14 +236,14 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let trap = shared.state().springs(&method, &path);
     if let Some(Trap { forwarded, .. }) = trap {
         if forwarded {
-            forward(&shared.client, request, streams).await;
+            forward(&shared, request, streams).await;
         }
         shared.trapped.notify_one();
         return std::future::pending().await;
     }
     let answer = match scripted {
         Some(answer) => answer,
-        None => forward(&shared.client, request, streams).await,
+        None => forward(&shared, request, streams).await,
     };
     let status = answer.status().as_u16();
     shared.state().seen.push(Seen {
@@ -248,12 +255,16 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     answer
 }
 
-async fn forward(client: &Client, request: Request, streams: CancellationToken) -> Response {
+async fn forward(shared: &Shared, request: Request, streams: CancellationToken) -> Response {
     let (mut head, body) = request.into_parts();
     // The client has its own.
     head.headers.remove(header::HOST);
-    head.headers.remove(header::AUTHORIZATION);
     head.headers.remove(header::CONNECTION);
+    let client = if head.headers.contains_key(header::AUTHORIZATION) {
+        &shared.anonymous
+    } else {
+        &shared.client
+    };
     let Ok(body) = body.collect().await else {
         return StatusCode::BAD_REQUEST.into_response();
     };
