@@ -4,10 +4,12 @@
 //! check     what a check is; how it passes, fails and is skipped
 //! call      one call: what was sent, what came
 //! session   a connection and the owner that it speaks for
+//! wire      the same by hand, frame by frame
 //! run       what a check has in hand
 //! target    the provider: an endpoint, or a command that is started, killed and started again
 //! hooks     shell commands that change the cloud behind the provider's back
 //! config    suite.yaml
+//! idle      a connection that nobody uses, throughout the run
 //! plain     messages as people read them
 //! rules     what the rules say
 //! breaker   a provider that does not answer is not asked for ever
@@ -29,6 +31,7 @@ mod cleanup;
 pub mod cli;
 mod config;
 mod hooks;
+mod idle;
 mod ledger;
 mod plain;
 mod report;
@@ -38,6 +41,7 @@ mod session;
 mod suite;
 mod target;
 mod unknown;
+mod wire;
 
 mod clusters;
 mod core;

@@ -27,3 +27,8 @@ pub(super) fn checks() -> Vec<Check> {
     all.extend(growth::checks());
     all
 }
+
+/// What is judged when all others have ended.
+pub(super) fn at_the_end() -> Vec<Check> {
+    transport::at_the_end()
+}

@@ -18,6 +18,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::call::{Exchange, Listed, Listing, Rpc};
+use super::check::{Stop, Verdict};
 use super::ledger::{Ledger, Made};
 
 /// How long a connection may take.
@@ -116,6 +117,15 @@ impl Session {
             came,
             took: began.elapsed(),
         }
+    }
+
+    /// The request as this session sends it: for its cluster, and noted where it may make something. For what is sent by hand.
+    pub(crate) fn noted<R: Rpc>(&self, mut request: R) -> Verdict<R> {
+        request.set_cluster(Some(self.cluster.clone()));
+        let made = Made::by(&request);
+        let permitted = made.map_or(Ok(()), |made| self.ledger.permit(&made));
+        let fault = |why| Stop::failed("(the suite)", R::NAME, "what is its own", why);
+        permitted.map(|()| request).map_err(fault)
     }
 
     async fn unary<R: Rpc>(&self, request: R, deadline: Duration) -> Result<R::Response, Status> {

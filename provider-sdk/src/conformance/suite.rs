@@ -36,6 +36,7 @@ pub fn checks() -> Vec<Check> {
     all.extend(super::routes::checks());
     all.extend(super::clusters::checks());
     all.extend(super::volumes::checks());
+    all.extend(super::core::at_the_end());
     all
 }
 

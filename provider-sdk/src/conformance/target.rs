@@ -1,6 +1,7 @@
 //! The provider that is checked: one that somebody else runs, or one that the suite starts, kills and starts again.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::check::{Stop, Verdict, cut};
+use super::idle::{Heard, Idle};
 
 /// Where a command learns the endpoint; `{endpoint}` in its text is replaced too.
 pub(crate) const ENDPOINT_VARIABLE: &str = "CLOUD_PROVIDER_ENDPOINT";
@@ -40,6 +42,7 @@ pub enum Provider {
 pub(crate) struct Target {
     path: PathBuf,
     command: Option<Started>,
+    idle: Mutex<Idle>,
 }
 
 #[derive(Debug)]
@@ -75,15 +78,21 @@ impl Target {
                 let target = Self {
                     path: path.into(),
                     command: None,
+                    idle: Mutex::default(),
                 };
                 match UnixStream::connect(&target.path).await {
-                    Ok(_) => Ok(target),
+                    Ok(_) => {
+                        target.idle.lock().await.begin(&target.path).await;
+                        Ok(target)
+                    }
                     Err(error) => Err(format!("nobody answers at {endpoint}: {error}")),
                 }
             }
             Provider::Command(line) => {
                 let directory = tempfile::Builder::new()
                     .prefix("conformance-")
+                    // What another user may do at the socket is the provider's to refuse.
+                    .permissions(Permissions::from_mode(0o711))
                     .tempdir()
                     .map_err(|error| {
                         format!("a directory for the socket cannot be made: {error}")
@@ -96,6 +105,7 @@ impl Target {
                         directory,
                         process: Mutex::new(None),
                     }),
+                    idle: Mutex::default(),
                 };
                 target.start().await?;
                 Ok(target)
@@ -136,6 +146,9 @@ impl Target {
         {
             return Ok(());
         }
+        if process.take().is_some() {
+            self.idle.lock().await.died();
+        }
         let mut new = started.spawn(&self.endpoint())?;
         let patience = Instant::now() + START;
         while UnixStream::connect(&self.path).await.is_err() {
@@ -157,7 +170,17 @@ impl Target {
             tokio::time::sleep(LOOK).await;
         }
         *process = Some(new);
+        self.idle.lock().await.begin(&self.path).await;
         Ok(())
+    }
+
+    /// What a connection that nobody uses was told since the run began, and how long the longest was listened to: at least this long.
+    pub(crate) async fn idle(&self, at_least: Duration) -> (Vec<Heard>, Duration) {
+        let since = self.idle.lock().await.since();
+        if let Some(since) = since {
+            tokio::time::sleep_until(since + at_least).await;
+        }
+        self.idle.lock().await.heard()
     }
 
     /// How the process ended, where it did so by itself and nobody has started it again.
@@ -188,6 +211,7 @@ impl Target {
     /// Ends it as `kill -9` does, with all its children, and waits until it is gone.
     pub(crate) async fn kill(&self) -> Verdict {
         let process = self.started()?.process.lock().await.take();
+        self.idle.lock().await.end();
         if let Some(mut process) = process {
             process.signal(Signal::KILL);
             process.ended(DEATH).await;
@@ -210,6 +234,7 @@ impl Target {
     /// Sends SIGTERM and does not wait.
     pub(crate) async fn send_term(&self) -> Verdict {
         if let Some(process) = &*self.started()?.process.lock().await {
+            self.idle.lock().await.end();
             process.signal(Signal::TERM);
         }
         Ok(())
@@ -250,6 +275,7 @@ impl Started {
         let file = File::options()
             .create(true)
             .append(true)
+            .mode(0o600)
             .open(&log)
             .map_err(fault)?;
         let child = Command::new("sh")

@@ -40,6 +40,9 @@
 // CORE-9: The controller sets a deadline on every call. A provider SHOULD answer `pending` (where an RPC has it) before 80 % of the
 // deadline is over.
 //
+// CORE-19: When the deadline of a call has passed (`grpc-timeout`) the provider MUST end the call itself, within two seconds, and MUST start no
+// further write to the cloud for it, also where the caller does not cancel it: a controller that is frozen cancels nothing.
+//
 // CORE-10: Every request except GetProviderInfo and Probe carries `cluster`. A provider MUST answer NOT_INITIALIZED to a request that
 // reaches it before `Initialize` succeeded in this process, or that carries another owner ID than the one that was initialised.
 //

@@ -1,7 +1,8 @@
-//! Calls that are cut: by their caller, by the deadline, with the connection, with the process (CORE-6 to CORE-9).
+//! Calls that are cut: by their caller, by the deadline, with the connection, with the process (CORE-6 to CORE-9, CORE-19).
 
 mod ended;
 mod killed;
+mod overdue;
 mod overlapping;
 mod reset;
 mod writes;
@@ -20,6 +21,8 @@ use super::tour;
 const EARLY: Duration = Duration::from_millis(100);
 /// How long each operation of the cloud takes while deadlines pass.
 const MEANWHILE: Duration = Duration::from_secs(8);
+/// How long a provider may take to end a call after its deadline (CORE-19).
+const ENDING: Duration = Duration::from_secs(2);
 const SLOW: Need = Need::Hook(Hook::CloudSlow);
 const WRITES: Need = Need::Hook(Hook::CloudWrites);
 
@@ -27,6 +30,7 @@ pub(super) fn checks() -> Vec<Check> {
     let mut all = ended::checks();
     all.extend(writes::checks());
     all.extend(overlapping::checks());
+    all.extend(overdue::checks());
     all.extend(killed::checks());
     all.extend(reset::checks());
     all

@@ -6,19 +6,15 @@ use bytes::Bytes;
 use cloud_provider_api::v1alpha1 as pb;
 use futures::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::super::check::{Check, Stop, Verdict, check, must};
 use super::super::run::Run;
+use super::super::wire::opening;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long an idle connection is watched.
+/// How long an idle connection is watched at least.
 const IDLE: Duration = Duration::from_secs(2);
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// An empty SETTINGS frame.
-const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -45,12 +41,6 @@ pub(super) fn checks() -> Vec<Check> {
             ["CORE-1"],
             "an answer is not compressed, even where the caller would accept it",
             no_compression
-        ),
-        check!(
-            "core/idle-connection-is-left-alone",
-            ["CORE-1"],
-            "an idle connection gets no ping and no GOAWAY, and serves afterwards",
-            idle_connection
         ),
         check!(
             "core/plain-http2-without-tls",
@@ -107,6 +97,16 @@ pub(super) fn checks() -> Vec<Check> {
             unknown_method
         ),
     ]
+}
+
+/// What is judged when the run is over.
+pub(super) fn at_the_end() -> Vec<Check> {
+    vec![check!(
+        "core/idle-connection-is-left-alone",
+        ["CORE-1"],
+        "a connection that is idle from the beginning of the run gets no ping and no GOAWAY, and is not closed",
+        idle_connection
+    )]
 }
 
 async fn new_connections(run: &Run) -> Verdict {
@@ -168,54 +168,22 @@ async fn no_compression(run: &Run) -> Verdict {
     )
 }
 
-/// The types of the frames that come within this time; `None` last where the connection is closed.
-async fn frames(run: &Run, sends: &[u8], patience: Duration) -> Verdict<Vec<Option<u8>>> {
-    let mut line = run.raw_connection().await?;
-    let _ = line.write_all(sends).await;
-    let until = Instant::now() + patience;
-    let mut types = Vec::new();
-    loop {
-        let mut head = [0; 9];
-        let Ok(read) = tokio::time::timeout_at(until, line.read_exact(&mut head)).await else {
-            return Ok(types);
-        };
-        if read.is_err() {
-            types.push(None);
-            return Ok(types);
-        }
-        types.push(Some(head[3]));
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut body = vec![0; length as usize];
-        let Ok(Ok(_)) = tokio::time::timeout_at(until, line.read_exact(&mut body)).await else {
-            return Ok(types);
-        };
-    }
-}
-
 async fn idle_connection(run: &Run) -> Verdict {
-    let session = run.connect().await?;
-    session.call(pb::ProbeRequest::default()).await.answer()?;
-    let opening = [PREFACE, SETTINGS].concat();
-    let came = frames(run, &opening, IDLE).await?;
-    let disturbed = came
-        .iter()
-        .any(|kind| matches!(*kind, None | Some(PING | GOAWAY)));
+    let (heard, longest) = run.target().idle(IDLE).await;
     must(
-        !disturbed,
+        heard.is_empty(),
         "CORE-1",
-        format_args!("an HTTP/2 connection that is idle for {IDLE:?}"),
+        format_args!(
+            "HTTP/2 connections without a call, from each start of the provider until the suite ended it, the longest for {} s",
+            longest.as_secs()
+        ),
         "no PING (type 6), no GOAWAY (type 7), not closed",
-        format_args!("frames of these types, None for closed: {came:?}"),
-    )?;
-    session
-        .call(pb::ProbeRequest::default())
-        .await
-        .answer()
-        .map(|_| ())
+        format_args!("so long after the opening of one: {heard:?}"),
+    )
 }
 
 async fn settings_first(run: &Run) -> Verdict {
-    let opening = [PREFACE, SETTINGS].concat();
+    let opening = opening();
     let mut line = run.raw_connection().await?;
     let mut head = [0; 9];
     let read = timeout(PATIENCE, async {
@@ -288,11 +256,10 @@ async fn tls(run: &Run) -> Verdict {
 
 async fn broken_frames(run: &Run) -> Verdict {
     // DATA on stream 0, and HEADERS whose block is no HPACK.
-    let data = [PREFACE, SETTINGS, &[0, 0, 1, 0, 0, 0, 0, 0, 0, 7]].concat();
+    let data = [&opening()[..], &[0, 0, 1, 0, 0, 0, 0, 0, 0, 7]].concat();
     unharmed(run, "a DATA frame on stream 0", &data).await?;
     let headers = [
-        PREFACE,
-        SETTINGS,
+        &opening()[..],
         &[0, 0, 4, 1, 4, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff],
     ]
     .concat();

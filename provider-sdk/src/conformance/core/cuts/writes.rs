@@ -1,14 +1,17 @@
-//! Calls that are cut write nothing to the cloud afterwards (CORE-8).
+//! Calls that are cut write nothing to the cloud afterwards (CORE-8, CORE-19).
 
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::super::super::call::Rpc;
 use super::super::super::check::{Check, Need, Verdict, check, must};
 use super::super::super::run::Run;
 use super::super::super::session::Session;
+use super::super::super::wire::{call, opening};
 use super::super::tour::ensure;
 use super::{EARLY, SLOW, WRITES, ensure_of, routes_of};
 
@@ -32,6 +35,13 @@ pub(super) fn checks() -> Vec<Check> {
             |run| ensure_cut(run, Cut::Deadline)
         ),
         check!(
+            "core/an-ensure-left-alone-writes-nothing-past-its-deadline",
+            ["CORE-19", "CORE-8"],
+            "EnsureLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards, also where its caller does not hang up",
+            [Need::LoadBalancers, SLOW, WRITES],
+            |run| ensure_cut(run, Cut::LeftAlone)
+        ),
+        check!(
             "core/an-ensure-whose-connection-is-lost-writes-nothing",
             ["CORE-8"],
             "EnsureLoadBalancer whose connection is lost before the cloud did anything writes nothing afterwards",
@@ -53,6 +63,13 @@ pub(super) fn checks() -> Vec<Check> {
             |run| routes_cut(run, Cut::Cancel)
         ),
         check!(
+            "core/a-create-routes-left-alone-writes-nothing-past-its-deadline",
+            ["CORE-19", "CORE-8"],
+            "CreateRoutes whose deadline passes before the cloud did anything writes nothing afterwards, also where its caller does not hang up",
+            [Need::Routes, SLOW, WRITES],
+            |run| routes_cut(run, Cut::LeftAlone)
+        ),
+        check!(
             "core/a-create-routes-whose-connection-is-lost-writes-nothing",
             ["CORE-8"],
             "CreateRoutes whose connection is lost before the cloud did anything writes nothing afterwards",
@@ -67,11 +84,40 @@ enum Cut {
     Cancel,
     Deadline,
     Connection,
+    /// Only the provider is told of a deadline: the caller waits on.
+    LeftAlone,
 }
 
-/// Sends a call and cuts it; answers what was done, in words.
-async fn cut<R: Rpc>(session: Session, request: R, how: Cut) -> String {
-    match how {
+impl Cut {
+    /// The rule that a write afterwards breaks.
+    fn rule(self) -> &'static str {
+        match self {
+            Self::LeftAlone => "CORE-19",
+            Self::Cancel | Self::Deadline | Self::Connection => "CORE-8",
+        }
+    }
+}
+
+/// Sends a call and cuts it; answers what was done, in words, and the connection that must stay.
+async fn cut<R: Rpc>(
+    run: &Run,
+    session: Session,
+    request: R,
+    how: Cut,
+) -> Verdict<(String, Option<UnixStream>)> {
+    let mut stays = None;
+    let sent = match how {
+        Cut::LeftAlone => {
+            let mut line = run.raw_connection().await?;
+            let mut sends = opening();
+            call(&mut sends, 1, &session.noted(request)?, EARLY);
+            let _ = line.write_all(&sends).await;
+            stays = Some(line);
+            format!(
+                "{} with grpc-timeout {EARLY:?} and no RST_STREAM from the caller",
+                R::NAME
+            )
+        }
         Cut::Deadline => {
             let asked = session.call_within(request, EARLY).await;
             format!("{} with a deadline of {EARLY:?}", asked.sent())
@@ -89,20 +135,21 @@ async fn cut<R: Rpc>(session: Session, request: R, how: Cut) -> String {
             drop(session);
             sent
         }
-    }
+    };
+    Ok((sent, stays))
 }
 
 /// Cuts a call while the cloud takes its time, waits until what goes on in spite of that must have written, and counts.
 async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cut) -> Verdict {
     let before = run.cloud_writes().await?;
     run.cloud_slow(EACH).await?;
-    let sent = cut(session, request, how).await;
+    let (sent, _stays) = cut(run, session, request, how).await?;
     tokio::time::sleep(EACH * 4).await;
     run.cloud_slow(Duration::ZERO).await?;
     let after = run.cloud_writes().await?;
     must(
         after == before,
-        "CORE-8",
+        how.rule(),
         format_args!("{sent}, while each operation of the cloud takes {EACH:?}"),
         "no write to the cloud: it stops before its next one",
         format_args!("{} writes", after - before),

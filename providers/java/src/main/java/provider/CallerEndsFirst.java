@@ -1,7 +1,13 @@
 package provider;
 
+import io.grpc.Context;
+import io.grpc.Contexts;
 import io.grpc.Metadata;
+import io.grpc.ServerCall;
+import io.grpc.ServerCallHandler;
+import io.grpc.ServerInterceptor;
 import io.grpc.ServerStreamTracer;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -9,14 +15,29 @@ import java.util.regex.Pattern;
 /**
  * Leaves the end of a call at its deadline to the caller, who hangs up then; grpc-java's own timer rings later, for callers that do not. Where both end a call in the same moment Netty
  * writes what is left of an answer behind grpc-java's reset, and the caller's stack gives up the connection for it. A tracer is the only one who sees the headers before grpc-java reads
- * the deadline from them.
+ * the deadline from them. The work of a call ends at the deadline that the caller told all the same: behind it nothing is written to the cloud (CORE-19), and nothing is said.
  */
-final class CallerEndsFirst extends ServerStreamTracer.Factory {
+final class CallerEndsFirst extends ServerStreamTracer.Factory implements ServerInterceptor {
   static final long GRACE_MS = 1_000;
   private static final Metadata.Key<String> TIMEOUT = Metadata.Key.of("grpc-timeout", Metadata.ASCII_STRING_MARSHALLER);
   private static final Pattern FORM = Pattern.compile("(\\d{1,8})([HMSmun])");
   /** A timeout has at most eight digits. */
   private static final long MOST_MS = 99_999_999;
+
+  private final ScheduledExecutorService clock;
+
+  CallerEndsFirst(ScheduledExecutorService clock) {
+    this.clock = clock;
+  }
+
+  @Override
+  public <Q, A> ServerCall.Listener<Q> interceptCall(ServerCall<Q, A> call, Metadata headers, ServerCallHandler<Q, A> next) {
+    Context later = Context.current();
+    if (later.getDeadline() == null) return next.startCall(call, headers);
+    // It ends with the call at the latest: grpc-java cancels the context that it is made of.
+    Context told = later.withDeadline(later.getDeadline().offset(-GRACE_MS, TimeUnit.MILLISECONDS), clock);
+    return Contexts.interceptCall(told, call, headers, next);
+  }
 
   @Override
   public ServerStreamTracer newServerStreamTracer(String method, Metadata headers) {

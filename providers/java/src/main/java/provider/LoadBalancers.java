@@ -40,8 +40,6 @@ import java.util.List;
 import java.util.Objects;
 import java.util.Set;
 import java.util.TreeMap;
-import java.util.concurrent.Executors;
-import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.function.Predicate;
@@ -59,11 +57,6 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
   private static final double SHARE = 0.75;
 
   private final Provider provider;
-  private final ScheduledExecutorService clock = Executors.newSingleThreadScheduledExecutor(work -> {
-    Thread thread = new Thread(work, "deadlines");
-    thread.setDaemon(true);
-    return thread;
-  });
 
   LoadBalancers(Provider provider) {
     this.provider = provider;
@@ -331,7 +324,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     Deadline deadline = call.getDeadline();
     Context.CancellableContext inTime = deadline == null
         ? call.withCancellation()
-        : call.withDeadlineAfter((long) ((deadline.timeRemaining(TimeUnit.MILLISECONDS) - CallerEndsFirst.GRACE_MS) * SHARE), TimeUnit.MILLISECONDS, clock);
+        : call.withDeadlineAfter((long) (deadline.timeRemaining(TimeUnit.MILLISECONDS) * SHARE), TimeUnit.MILLISECONDS, provider.clock);
     Context before = inTime.attach();
     try {
       return provider.holding(owner, "the load balancer of Service " + service.getUid(), same -> Provider.interruptible(() -> provider.cloud.write(decision)));

@@ -32,6 +32,7 @@ final class Main {
     EventLoopGroup loop = new EpollEventLoopGroup(1);
     // Each call has its thread, for as long as it takes: a slow cloud keeps nobody else waiting.
     ExecutorService calls = Executors.newCachedThreadPool();
+    CallerEndsFirst callerEndsFirst = new CallerEndsFirst(provider.clock);
     try {
       Server server = NettyServerBuilder.forAddress(new DomainSocketAddress(socket.bound.toString()))
           .channelType(EpollServerDomainSocketChannel.class)
@@ -42,8 +43,10 @@ final class Main {
           // No HTTP/2 pings (CORE-1): neither for keepalive nor, with a window that is set, to measure bandwidth.
           .keepAliveTime(Long.MAX_VALUE, TimeUnit.NANOSECONDS)
           .flowControlWindow(4 * 1024 * 1024)
-          .addStreamTracerFactory(new CallerEndsFirst())
+          .addStreamTracerFactory(callerEndsFirst)
+          // The last one is asked first: what it ends the next one does not answer.
           .intercept(new NothingBehindTheEnd())
+          .intercept(callerEndsFirst)
           .addService(new ProviderRpcs(provider))
           .addService(new Instances(provider))
           .addService(new Instances.Zones(provider))

@@ -17,6 +17,8 @@ import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.function.Function;
 import java.util.logging.Level;
 import java.util.logging.Logger;
@@ -48,6 +50,8 @@ final class Provider {
 
   final Cloud cloud;
   final Settings settings;
+  /** By which work ends in time. */
+  final ScheduledExecutorService clock = clock();
   /** New for every process (PROV-7). */
   final String bootId = UUID.randomUUID().toString();
   /** Down to zero when the provider shuts down. */
@@ -59,6 +63,17 @@ final class Provider {
   Provider(Cloud cloud, Settings settings) {
     this.cloud = cloud;
     this.settings = settings;
+  }
+
+  private static ScheduledExecutorService clock() {
+    ScheduledThreadPoolExecutor clock = new ScheduledThreadPoolExecutor(1, work -> {
+      Thread thread = new Thread(work, "deadlines");
+      thread.setDaemon(true);
+      return thread;
+    });
+    // Most calls end long before their deadline: what then waits for it must go with them (CORE-18).
+    clock.setRemoveOnCancelPolicy(true);
+    return clock;
   }
 
   static void checkOwnerId(ClusterRef cluster) throws Fail {

@@ -1,0 +1,145 @@
+//! Calls whose caller does not hang up at their deadline (CORE-19).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as pb;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+
+use super::super::super::call::Rpc;
+use super::super::super::check::{Check, Stop, Verdict, check, must};
+use super::super::super::run::Run;
+use super::super::super::session::Session;
+use super::super::super::wire::{self, Ended, Said};
+use super::super::tour;
+use super::{EARLY, ENDING, MEANWHILE, SLOW, ensure_of, routes_of};
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![check!(
+        "core/a-call-ends-at-its-deadline-by-itself",
+        ["CORE-19"],
+        "a lookup, an Ensure and a CreateRoutes whose deadline passes are ended by the provider, not only by their caller",
+        [SLOW],
+        by_itself
+    )]
+}
+
+/// Calls by their streams, and what is sent for them.
+struct Calls {
+    sends: Vec<u8>,
+    open: BTreeMap<u32, &'static str>,
+}
+
+impl Calls {
+    fn add<R: Rpc>(&mut self, session: &Session, request: R) -> Verdict {
+        let stream = 1 + 2 * u32::try_from(self.open.len()).unwrap_or_default();
+        wire::call(&mut self.sends, stream, &session.noted(request)?, EARLY);
+        self.open.insert(stream, R::NAME);
+        Ok(())
+    }
+}
+
+/// Of these streams those that are open still when the time is over, or the line.
+async fn left_open(
+    line: &mut UnixStream,
+    mut open: BTreeMap<u32, &'static str>,
+    patience: Duration,
+) -> Vec<&'static str> {
+    let until = Instant::now() + patience;
+    let mut ended = Ended::default();
+    while !open.is_empty() {
+        let Said::Frame(head) = wire::hear(line, until).await else {
+            break;
+        };
+        ended.allows(head);
+        open.retain(|stream, _| !ended.0.contains(stream));
+    }
+    open.into_values().collect()
+}
+
+async fn by_itself(run: &Run) -> Verdict {
+    let offered = run.capabilities();
+    let session = run.session().await?;
+    let mut calls = Calls {
+        sends: wire::opening(),
+        open: BTreeMap::new(),
+    };
+    if offered.instances.is_some() {
+        calls.add(&session, tour::lookup(run))?;
+    }
+    if offered.load_balancers.is_some() {
+        calls.add(&session, ensure_of(&run.service("overdue"), Vec::new()))?;
+    }
+    if offered.routes.is_some() {
+        let routes = routes_of(run, 2);
+        calls.add(
+            &session,
+            pb::CreateRoutesRequest {
+                cluster: None,
+                routes,
+            },
+        )?;
+    }
+    if calls.open.is_empty() {
+        return Err(Stop::not_offered(
+            "the provider offers neither instances nor load balancers nor routes",
+        ));
+    }
+    run.cloud_slow(MEANWHILE).await?;
+    let mut line = run.raw_connection().await?;
+    let sent: Vec<_> = calls.open.values().copied().collect();
+    let _ = line.write_all(&calls.sends).await;
+    let left = left_open(&mut line, calls.open, EARLY + ENDING).await;
+    drop(line);
+    run.cloud_slow(Duration::ZERO).await?;
+    must(
+        left.is_empty(),
+        "CORE-19",
+        format_args!(
+            "{} with grpc-timeout {EARLY:?} while the cloud takes {MEANWHILE:?}, and no RST_STREAM from the caller",
+            sent.join(", ")
+        ),
+        format_args!(
+            "each ends, with whatever status or answer, at most {ENDING:?} after its deadline"
+        ),
+        format_args!("nothing yet: {}", left.join(", ")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::super::wire::{DATA, END_STREAM, HEADERS, RST_STREAM, frame};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_that_nobody_ended_is_named_and_so_are_all_on_a_line_that_ends() {
+        let both = ["Ensure", "Create"];
+        for (frames, stays, left) in [
+            (
+                &[(RST_STREAM, 0, 1), (HEADERS, END_STREAM, 3)][..],
+                true,
+                &[][..],
+            ),
+            (
+                &[(HEADERS, 0, 1), (DATA, 0, 1), (HEADERS, END_STREAM, 3)],
+                true,
+                &both[..1],
+            ),
+            (&[(HEADERS, END_STREAM, 1)], false, &both[1..]),
+            (&[], true, &both),
+        ] {
+            let (mut near, mut far) = UnixStream::pair().unwrap();
+            let mut bytes = Vec::new();
+            for (kind, flags, stream) in frames {
+                frame(&mut bytes, *kind, *flags, *stream, &[0; 4]);
+            }
+            far.write_all(&bytes).await.unwrap();
+            let _far = stays.then_some(far);
+            let open = BTreeMap::from([(1, both[0]), (3, both[1])]);
+            let came = left_open(&mut near, open, Duration::from_millis(50)).await;
+            assert_eq!(came, left, "{frames:?}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! HTTP/2 by hand: what a client's stack would do by itself, such as hanging up at a deadline, is left undone.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::call::Rpc;
+
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const ACK: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+
+/// The head of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) length: usize,
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+}
+
+impl Head {
+    pub(crate) fn read(bytes: [u8; 9]) -> Self {
+        let [a, b, c, kind, flags, stream @ ..] = bytes;
+        Self {
+            length: u32::from_be_bytes([0, a, b, c]) as usize,
+            kind,
+            flags,
+            stream: u32::from_be_bytes(stream) & 0x7fff_ffff,
+        }
+    }
+
+    /// Whether it is the last that its stream may say.
+    pub(crate) fn ends(self) -> bool {
+        let says = matches!(self.kind, DATA | HEADERS);
+        self.kind == RST_STREAM || says && self.flags & END_STREAM != 0
+    }
+}
+
+/// The streams that the provider has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ended(pub(crate) HashSet<u32>);
+
+impl Ended {
+    /// Notes what came; false where it may not come any more (RFC 9113, 5.1). A reset behind the last HEADERS is as it should be.
+    pub(crate) fn allows(&mut self, head: Head) -> bool {
+        if matches!(head.kind, DATA | HEADERS) && self.0.contains(&head.stream) {
+            return false;
+        }
+        if head.ends() {
+            self.0.insert(head.stream);
+        }
+        true
+    }
+}
+
+pub(crate) fn frame(to: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    to.extend(&length.to_be_bytes()[1..]);
+    to.extend([kind, flags]);
+    to.extend(stream.to_be_bytes());
+    to.extend(payload);
+}
+
+/// What a caller's side of a connection begins with.
+pub(crate) fn opening() -> Vec<u8> {
+    let mut bytes = PREFACE.to_vec();
+    frame(&mut bytes, SETTINGS, 0, 0, &[]);
+    bytes
+}
+
+/// HPACK's plainest form: each field in full, none indexed.
+fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(0);
+        for text in [name, value] {
+            // Seven bits, and ours are short.
+            block.push(u8::try_from(text.len()).unwrap_or(0x7f) & 0x7f);
+            block.extend(text.as_bytes());
+        }
+    }
+    block
+}
+
+/// A whole call, whose deadline is told to the provider.
+pub(crate) fn call<R: Rpc>(to: &mut Vec<u8>, stream: u32, request: &R, deadline: Duration) {
+    let timeout = format!("{}m", deadline.as_millis());
+    let block = fields(&[
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", R::PATH),
+        (":authority", "localhost"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        ("grpc-timeout", &timeout),
+    ]);
+    let message = request.encode_to_vec();
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    let body = [&[0][..], &length.to_be_bytes(), &message].concat();
+    frame(to, HEADERS, END_HEADERS, stream, &block);
+    frame(to, DATA, END_STREAM, stream, &body);
+}
+
+/// What a connection says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    Frame(Head),
+    /// It has ended.
+    End,
+    /// Nothing before the time was over.
+    Nothing,
+}
+
+/// Reads one frame, and throws away what is in it.
+pub(crate) async fn hear(line: &mut UnixStream, until: Instant) -> Said {
+    let mut bytes = [0; 9];
+    match timeout_at(until, line.read_exact(&mut bytes)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(_)) => return Said::End,
+        Err(_) => return Said::Nothing,
+    }
+    let head = Head::read(bytes);
+    let mut payload = vec![0; head.length];
+    match timeout_at(until, line.read_exact(&mut payload)).await {
+        Ok(Ok(_)) => Said::Frame(head),
+        Ok(Err(_)) => Said::End,
+        Err(_) => Said::Nothing,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use cloud_provider_api::v1alpha1 as pb;
+
+    use super::*;
+
+    fn heads(bytes: &[u8]) -> Vec<Head> {
+        let mut rest = bytes;
+        let mut heads = Vec::new();
+        while let Some((head, more)) = rest.split_first_chunk::<9>() {
+            heads.push(Head::read(*head));
+            rest = &more[heads[heads.len() - 1].length..];
+        }
+        heads
+    }
+
+    fn said(frames: &[(u8, u8, u32)]) -> bool {
+        let mut ended = Ended::default();
+        let mut bytes = Vec::new();
+        for (kind, flags, stream) in frames {
+            frame(&mut bytes, *kind, *flags, *stream, b"payload");
+        }
+        heads(&bytes).into_iter().all(|head| ended.allows(head))
+    }
+
+    #[test]
+    fn nothing_may_be_said_behind_a_reset_or_the_last_headers() {
+        assert!(!said(&[(RST_STREAM, 0, 1), (HEADERS, END_STREAM, 1)]));
+        assert!(!said(&[(HEADERS, END_STREAM, 3), (DATA, 0, 3)]));
+        assert!(said(&[
+            (HEADERS, 0, 1),
+            (DATA, 0, 1),
+            (HEADERS, END_STREAM, 1)
+        ]));
+        // As grpc-go and others end a call that was not read to its end; and another stream's frames.
+        assert!(said(&[
+            (HEADERS, END_STREAM, 1),
+            (RST_STREAM, 0, 1),
+            (HEADERS, 0, 3),
+            (8, 0, 1),
+        ]));
+    }
+
+    #[test]
+    fn calls_are_frames_of_streams_of_their_own() {
+        let mut bytes = opening();
+        for stream in [1, 3, 5] {
+            let request = pb::LookupInstancesRequest::default();
+            call(&mut bytes, stream, &request, Duration::from_millis(100));
+        }
+        let came = heads(bytes.strip_prefix(PREFACE).unwrap());
+        let of: Vec<_> = came.iter().map(|head| (head.kind, head.stream)).collect();
+        let calls = [1, 3, 5].map(|stream| [(HEADERS, stream), (DATA, stream)]);
+        assert_eq!(of, [&[(SETTINGS, 0)][..], calls.as_flattened()].concat());
+    }
+}
