@@ -1,11 +1,14 @@
 //! A provider that answers nothing must not cost the whole deadline of every call of every check.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::check::{Lack, Skipped};
 
 /// After so many checks that ended since a call was not answered at all, those that need it are not tried any more.
 const SILENT: usize = 3;
+/// How long the next check of a service may take after one that never ended: a good one takes less, and the reason is told already.
+const HURRIED: Duration = Duration::from_secs(45);
 /// Without these nothing works.
 const ALL_NEED: [&str; 3] = ["GetProviderInfo", "Initialize", "Probe"];
 
@@ -21,6 +24,8 @@ enum Scope {
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     silent: BTreeMap<Scope, (usize, &'static str)>,
+    /// Services of which a check did not end.
+    endless: BTreeSet<&'static str>,
 }
 
 impl Breaker {
@@ -34,6 +39,20 @@ impl Breaker {
         let (count, last) = self.silent.entry(scope).or_insert((0, rpc));
         *count += 1;
         *last = rpc;
+    }
+
+    /// The check with this ID did not end in its time.
+    pub(super) fn note_endless(&mut self, id: &'static str) {
+        self.endless.insert(service(id));
+    }
+
+    /// How long the check with this ID may take, of as much as it may usually.
+    pub(super) fn patience(&self, id: &'static str, usual: Duration) -> Duration {
+        if self.endless.contains(service(id)) {
+            usual.min(HURRIED)
+        } else {
+            usual
+        }
     }
 
     /// Why the check with this ID is not tried.
@@ -58,6 +77,22 @@ fn service(id: &'static str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_check_that_did_not_end_the_next_ones_of_its_service_have_less_time() {
+        let mut breaker = Breaker::default();
+        let usual = Duration::from_mins(3);
+        assert_eq!(breaker.patience("routes/b", usual), usual);
+        breaker.note_endless("routes/a");
+        assert_eq!(breaker.patience("routes/b", usual), HURRIED);
+        assert_eq!(breaker.patience("zones/b", usual), usual);
+        // Never more than usual.
+        let short = Duration::from_secs(5);
+        assert_eq!(breaker.patience("routes/b", short), short);
+        // What one service that hangs costs in all.
+        let tries = u32::try_from(SILENT).unwrap() - 1;
+        assert!(usual + HURRIED * tries < Duration::from_mins(5));
+    }
 
     #[test]
     fn who_does_not_answer_is_not_asked_for_ever() {

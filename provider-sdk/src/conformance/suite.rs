@@ -202,12 +202,15 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
     let outcome = if let Some(why) = lack.or_else(|| breaker.refuses(check.id)) {
         Outcome::Skipped(why)
     } else {
-        let patience = CHECK + shared.soak;
+        let patience = breaker.patience(check.id, CHECK) + shared.soak;
         let verdict = AssertUnwindSafe((check.run)(&run)).catch_unwind();
         let verdict = match tokio::time::timeout(patience, verdict).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(panic)) => Err(broken(&crate::wrap::run::panic_text(&*panic))),
-            Err(_) => Err(endless(check, patience)),
+            Err(_) => {
+                breaker.note_endless(check.id);
+                Err(endless(check, patience))
+            }
         };
         let mut verdict = verdict;
         // It is started again for the next check: what is not told here nobody learns.
