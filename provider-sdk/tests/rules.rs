@@ -9,7 +9,9 @@ use provider_sdk::conformance::checks;
 /// Rules that no test from outside can show, and why.
 const NOT_SHOWN: &[(&str, &str)] = &[(
     "CORE-3",
-    "that another user's connection is refused takes another user; the SDK's own tests show it",
+    "which uid is configured, and how, is the provider's own affair, and the contract knows no way to ask; whom the modes of CORE-2 keep out core/another-user-is-refused shows. The \
+     SDK's side is shown by a_connection_of_another_user_is_refused_needs_root (provider-sdk/tests/socket.rs), the controller's, which looks at the provider's uid, by \
+     a_socket_of_another_uid_is_told_nothing (ccm/tests/it/provider/refused.rs)",
 )];
 
 /// The comments of each `.proto` file: paragraphs, each in one line.

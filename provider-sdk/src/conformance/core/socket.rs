@@ -28,6 +28,12 @@ pub(super) fn checks() -> Vec<Check> {
             mode_of_directory
         ),
         check!(
+            "core/another-user-is-refused",
+            ["CORE-2"],
+            "a process of another user and group may not connect",
+            another_user
+        ),
+        check!(
             "core/directory-is-made-with-mode-0750",
             ["CORE-2"],
             "a directory that is missing is made by the provider, with mode 0750",
@@ -99,6 +105,59 @@ fn directory(run: &Run) -> Verdict<&Path> {
     let path = run.target().path();
     path.parent()
         .ok_or_else(|| Stop::failed("CORE-2", path.display(), "a directory of its own", "none"))
+}
+
+/// A user and a group that have nothing to do with those who own the socket and its directory.
+fn stranger(owners: &[u32]) -> u32 {
+    const NOBODY: u32 = 65_534;
+    let mut stranger = NOBODY;
+    while owners.contains(&stranger) {
+        stranger -= 1;
+    }
+    stranger
+}
+
+async fn another_user(run: &Run) -> Verdict {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Stop::not_offered(
+            "only root can become another user: run the suite as root to see whether one is refused",
+        ));
+    }
+    let path = run.target().path();
+    let mut owners = Vec::new();
+    for part in [path, directory(run)?] {
+        let of = metadata(part)?;
+        owners.extend([of.uid(), of.gid()]);
+    }
+    let stranger = stranger(&owners);
+    // Whoever may write to a socket's file may connect to it.
+    let may = tokio::process::Command::new("sh")
+        .args([
+            "-c",
+            "cd / && if [ -w \"$0\" ]; then echo may; else echo may not; fi",
+        ])
+        .arg(path)
+        .uid(stranger)
+        .gid(stranger)
+        .current_dir("/")
+        .output()
+        .await;
+    let said = match &may {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    if said != "may" && said != "may not" {
+        return Err(Stop::not_offered(format!(
+            "no process of another user can be started here: {said:?}"
+        )));
+    }
+    must(
+        said == "may not",
+        "CORE-2",
+        format_args!("uid and gid {stranger} before {}", path.display()),
+        "that it may not write to the socket, and so not connect: mode 0660 in a directory of mode 0750, of groups that strangers are not in",
+        "it may",
+    )
 }
 
 async fn directory_is_made(run: &Run) -> Verdict {
@@ -183,4 +242,15 @@ async fn second_process(run: &Run) -> Verdict {
                 error,
             )
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_owns_nothing_of_it() {
+        assert_eq!(stranger(&[0, 0, 1000, 1000]), 65_534);
+        assert_eq!(stranger(&[65_534, 0, 65_533, 0]), 65_532);
+    }
 }
