@@ -115,6 +115,8 @@ pub(crate) struct Metrics {
     nodesync_latency: Histogram,
     update_latency: Histogram,
     orphans: Family<Provider, Gauge>,
+    duplicates: Family<Provider, Gauge>,
+    unlisted: Family<Provider, Gauge>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -131,6 +133,8 @@ impl Metrics {
             nodesync_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
             update_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
             orphans: Family::default(),
+            duplicates: Family::default(),
+            unlisted: Family::default(),
         };
         registry.register(
             "service_controller_loadbalancer_sync",
@@ -157,6 +161,16 @@ impl Metrics {
             "Load balancers in the cloud that are marked for Services which do not exist any more",
             metrics.orphans.clone(),
         );
+        registry.register(
+            "service_controller_duplicated_loadbalancers",
+            "Services for which two lists of the provider in a row show more than one load balancer",
+            metrics.duplicates.clone(),
+        );
+        registry.register(
+            "service_controller_unlisted_loadbalancers",
+            "Services whose load balancer the provider said stands, and which two of its lists in a row do not have",
+            metrics.unlisted.clone(),
+        );
         metrics
     }
 
@@ -164,13 +178,28 @@ impl Metrics {
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.orphans("mock", 1);
+        self.standing("mock", 1, 1);
+    }
+
+    /// No list says anything any more: whoever leads next, or the next provider, has its own.
+    fn unsaid(&self, provider: &str) {
+        self.orphans(provider, 0);
+        self.standing(provider, 0, 0);
     }
 
     fn orphans(&self, provider: &str, count: usize) {
-        let provider = provider.to_owned();
-        let gauge = i64::try_from(count).unwrap_or(i64::MAX);
-        self.orphans
-            .get_or_create(&Provider { provider })
-            .set(gauge);
+        set(&self.orphans, provider, count);
     }
+
+    /// What the list says of Services that exist: so many have more than one, so many have none in it.
+    fn standing(&self, provider: &str, several: usize, unlisted: usize) {
+        set(&self.duplicates, provider, several);
+        set(&self.unlisted, provider, unlisted);
+    }
+}
+
+fn set(family: &Family<Provider, Gauge>, provider: &str, count: usize) {
+    let provider = provider.to_owned();
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    family.get_or_create(&Provider { provider }).set(count);
 }

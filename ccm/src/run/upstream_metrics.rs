@@ -278,7 +278,9 @@ async fn b_m7_names_types_labels_and_buckets_are_those_of_a_go_ccm() {
             "ccm_",
             "node_lifecycle_controller_",
             "node_controller_oldest_",
+            "service_controller_duplicated_",
             "service_controller_orphaned_",
+            "service_controller_unlisted_",
             // Upstream's too, where it serves webhooks.
             "cloud_provider_webhook_",
         ];

@@ -35,6 +35,17 @@ pub(super) enum Odd {
 /// A Service by its place among those that were given.
 pub(super) type Finding = (usize, Odd);
 
+/// What one list showed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Stands {
+    /// What is new, and to be told: each once as long as it lasts.
+    pub(super) news: Vec<Finding>,
+    /// So many Services have more than one, by this list and the one before.
+    pub(super) several: usize,
+    /// So many Services' load balancers are not listed, by this list and the one before.
+    pub(super) unlisted: usize,
+}
+
 /// What the lists before said.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
@@ -48,15 +59,11 @@ impl Standing {
         self.seen.clear();
     }
 
-    /// A complete list. What is new, and to be told: each once as long as it lasts.
-    pub(super) fn pass(
-        &mut self,
-        listed: &[ListedLoadBalancer],
-        services: &[Known<'_>],
-    ) -> Vec<Finding> {
+    /// A complete list.
+    pub(super) fn pass(&mut self, listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Stands {
         let shown = Shown::of(listed);
         let before = std::mem::take(&mut self.seen);
-        let mut news = Vec::new();
+        let mut stands = Stands::default();
         for (index, service) in services.iter().enumerate() {
             let Some(odd) = shown.odd(service) else {
                 continue;
@@ -69,11 +76,17 @@ impl Standing {
                 _ => 1,
             };
             if times == LISTS {
-                news.push((index, odd.clone()));
+                stands.news.push((index, odd.clone()));
+            }
+            if times >= LISTS {
+                match odd {
+                    Odd::Several(_) => stands.several += 1,
+                    Odd::Unlisted => stands.unlisted += 1,
+                }
             }
             self.seen.insert(service.uid.to_owned(), (odd, times));
         }
-        news
+        stands
     }
 }
 
@@ -160,10 +173,22 @@ mod tests {
     /// What is told after two lists of this kind.
     fn told(listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Vec<Finding> {
         let mut standing = Standing::default();
-        assert_eq!(standing.pass(listed, services), [], "one list is none");
-        let news = standing.pass(listed, services);
-        assert_eq!(standing.pass(listed, services), [], "it was told");
-        news
+        let first = standing.pass(listed, services);
+        assert_eq!(first, Stands::default(), "one list is none");
+        let second = standing.pass(listed, services);
+        let third = standing.pass(listed, services);
+        assert_eq!(third.news, [], "it was told");
+        let counted = |stands: &Stands| (stands.several, stands.unlisted);
+        assert_eq!(
+            counted(&second),
+            counted(&third),
+            "counted as long as it lasts"
+        );
+        let unlisted = second.news.iter().filter(|(_, odd)| *odd == Odd::Unlisted);
+        let unlisted = unlisted.count();
+        let several = second.news.len() - unlisted;
+        assert_eq!(counted(&second), (several, unlisted));
+        second.news
     }
 
     #[test]
@@ -201,9 +226,9 @@ mod tests {
         // That there are ever more of them is no reason to wait.
         let more = [&list[..], &[listed("h-new", &["a"])]].concat();
         let mut standing = Standing::default();
-        assert_eq!(standing.pass(&list, &services), []);
+        assert_eq!(standing.pass(&list, &services).news, []);
         assert_eq!(
-            standing.pass(&more, &services),
+            standing.pass(&more, &services).news,
             [(1, several(&["h-new", "h-old"]))]
         );
         // While something is being done for the Service the old one may stand beside the new one.
@@ -239,13 +264,19 @@ mod tests {
         let several = [listed("h-a", &["a"]), listed("h-old", &["a"])];
         let mut standing = Standing::default();
         for list in [&[][..], &good, &[], &several, &[]] {
-            assert_eq!(standing.pass(list, &services), []);
+            assert_eq!(standing.pass(list, &services), Stands::default());
         }
         standing.start_over();
-        assert_eq!(standing.pass(&[], &services), []);
-        assert_eq!(standing.pass(&[], &services), [(0, Odd::Unlisted)]);
-        assert_eq!(standing.pass(&good, &services), []);
-        assert_eq!(standing.pass(&[], &services), []);
-        assert_eq!(standing.pass(&[], &services), [(0, Odd::Unlisted)], "anew");
+        let nothing = Stands::default();
+        let unlisted = Stands {
+            news: vec![(0, Odd::Unlisted)],
+            several: 0,
+            unlisted: 1,
+        };
+        assert_eq!(standing.pass(&[], &services), nothing);
+        assert_eq!(standing.pass(&[], &services), unlisted);
+        assert_eq!(standing.pass(&good, &services), nothing);
+        assert_eq!(standing.pass(&[], &services), nothing);
+        assert_eq!(standing.pass(&[], &services), unlisted, "anew");
     }
 }

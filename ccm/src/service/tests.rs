@@ -39,6 +39,8 @@ struct World {
     provider: InMemory,
     running: Running,
     events: EventSink,
+    /// Of the loop that was started last.
+    metrics: Metrics,
     memory: Arc<Memory>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -70,6 +72,7 @@ impl World {
             provider,
             running,
             events: EventSink::unwritten(),
+            metrics: Metrics::register(&mut Registry::default()),
             memory: Arc::default(),
             stop: CancellationToken::new(),
             tasks: JoinSet::new(),
@@ -110,8 +113,8 @@ impl World {
             node_lifecycle_memory: std::sync::Arc::default(),
             service_memory: Arc::clone(&self.memory),
         };
-        self.tasks
-            .spawn(run(context, Metrics::register(&mut registry)));
+        self.metrics = Metrics::register(&mut registry);
+        self.tasks.spawn(run(context, self.metrics.clone()));
     }
 
     async fn restart(&mut self) {

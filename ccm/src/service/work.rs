@@ -206,6 +206,7 @@ impl Work {
             if !again {
                 self.orphans.start_over();
                 self.standing.start_over();
+                self.metrics.unsaid(&provider);
             }
             let first = self.session.replace(session).is_none();
             if !same {

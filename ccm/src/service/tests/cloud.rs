@@ -2,7 +2,7 @@
 
 mod provider;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use api::load_balancer_service_server::{LoadBalancerService, LoadBalancerServiceServer};
@@ -86,6 +86,10 @@ pub(super) struct State {
     pub(super) lists: usize,
     /// The lists say that they have so many more than they show.
     pub(super) miscounted: u64,
+    /// What the lists leave out, by the Service's UID.
+    pub(super) unlisted: BTreeSet<String>,
+    /// What the lists show a second time, under another handle.
+    pub(super) doubled: BTreeSet<String>,
     /// How many calls run, and ran at most, at once.
     pub(super) running: (usize, usize),
 }
@@ -432,10 +436,10 @@ impl LoadBalancerService for Cloud {
         use api::list_load_balancers_response::Part;
         let mut state = self.state();
         state.lists += 1;
-        let owned = |(uid, balancer): (&String, &Balancer)| {
+        let owned = |uid: &String, balancer: &Balancer, mark: &str| {
             Part::LoadBalancer(api::ListedLoadBalancer {
-                load_balancer_name: format!("lb-{uid}"),
-                handle: Some(format!("h-{uid}")),
+                load_balancer_name: format!("lb-{uid}{mark}"),
+                handle: Some(format!("h-{uid}{mark}")),
                 owners: vec![api::ServiceRef {
                     namespace: "default".into(),
                     name: balancer.service.clone(),
@@ -443,7 +447,15 @@ impl LoadBalancerService for Cloud {
                 }],
             })
         };
-        let mut parts: Vec<_> = state.balancers.iter().map(owned).collect();
+        let mut parts = Vec::new();
+        for (uid, balancer) in &state.balancers {
+            if !state.unlisted.contains(uid) {
+                parts.push(owned(uid, balancer, ""));
+            }
+            if state.doubled.contains(uid) {
+                parts.push(owned(uid, balancer, "-old"));
+            }
+        }
         let total = parts.len() as u64 + state.miscounted;
         parts.push(Part::End(api::ListEnd { total }));
         let message = |part| Ok(api::ListLoadBalancersResponse { part: Some(part) });

@@ -1,5 +1,8 @@
 //! Load balancers whose Service is gone before anybody looks (▲S16), and what the status of a Service shows (▲S15).
 
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
 use super::*;
 
 const DELETE: &[&str] = &["--orphaned-load-balancers=delete"];
@@ -99,6 +102,70 @@ async fn s16_a_service_that_only_the_watch_has_lost_keeps_its_load_balancer() {
     lists(&world, 4).await;
     assert_eq!(world.cloud.called("Delete"), 0);
     assert_eq!(world.cloud.state().balancers.len(), 3);
+}
+
+/// What the gauges of lists show: without a Service, more than one, not listed.
+fn gauges(world: &World) -> (i64, i64, i64) {
+    let label = super::super::Provider {
+        provider: "mock".to_owned(),
+    };
+    let metrics = &world.metrics;
+    let shown = |family: &Family<super::super::Provider, Gauge>| family.get_or_create(&label).get();
+    (
+        shown(&metrics.orphans),
+        shown(&metrics.duplicates),
+        shown(&metrics.unlisted),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
+    let mut world = World::new(1).await;
+    // More than are told of by name.
+    for i in 0..15 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| {
+            (0..15).all(|i| w.address(&format!("s{i}")).is_some())
+        })
+        .await;
+    {
+        let mut cloud = world.cloud.state();
+        cloud.unlisted = (0..12).map(|i| format!("u{i}")).collect();
+        cloud.doubled = (12..15).map(|i| format!("u{i}")).collect();
+    }
+    lists(&world, 1).await;
+    assert_eq!(gauges(&world), (0, 0, 0), "one list is none");
+    lists(&world, 1).await;
+    assert_eq!(gauges(&world), (0, 3, 12));
+    lists(&world, 1).await;
+    assert_eq!(gauges(&world), (0, 3, 12), "told once, counted on");
+    let events = world.events.recorded();
+    let of = |reason: &str| {
+        let told = events.iter().filter(|event| event.contains(reason));
+        told.count()
+    };
+    assert_eq!(
+        (of("DuplicateLoadBalancer"), of("LoadBalancerNotListed")),
+        (3, 7),
+        "ten by name"
+    );
+    world.cloud.state().unlisted.pop_last();
+    world.cloud.state().doubled.clear();
+    lists(&world, 1).await;
+    assert_eq!(gauges(&world), (0, 0, 11));
+    world.cloud.state().unlisted.clear();
+    lists(&world, 1).await;
+    assert_eq!(gauges(&world), (0, 0, 0));
+
+    // Who does not lead any more says nothing.
+    world.cloud.state().unlisted.insert("u2".to_owned());
+    lists(&world, 2).await;
+    assert_eq!(gauges(&world).2, 1);
+    world.stop.cancel();
+    world.tasks.join_next().await;
+    assert_eq!(gauges(&world), (0, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use crate::service::ledger::Task;
 use crate::service::notes;
 use crate::service::orphans::Orphan;
 use crate::service::plan::{asks, uid};
-use crate::service::standing::{Finding, Known, Odd};
+use crate::service::standing::{Known, Odd, Stands};
 use crate::writes::{Writes, service_reference};
 
 /// So many are told of by name at once.
@@ -148,7 +148,12 @@ impl Work {
                 confirmed: confirmed.contains(uid(service)),
             })
             .collect();
-        let news: Vec<Finding> = self.standing.pass(listed, &known);
+        let Stands {
+            news,
+            several,
+            unlisted,
+        } = self.standing.pass(listed, &known);
+        self.metrics.standing(&provider, several, unlisted);
         for (index, odd) in news.iter().take(TOLD_AT) {
             let Some((service, _)) = services.get(*index) else {
                 continue;

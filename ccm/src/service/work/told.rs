@@ -75,6 +75,7 @@ impl Work {
 
     /// Until somebody leads again nobody may tell.
     pub(in crate::service) fn say_last_words(&mut self) {
+        self.metrics.unsaid(&self.context.provider);
         let patience = Away::last_patience(&self.context.status.borrow());
         if let Some(patience) = patience {
             self.tell_the_overdue(patience);
