@@ -166,6 +166,35 @@ impl Ownership {
         }
     }
 
+    /// Of whose cloud these Nodes are. Those that nobody has claimed yet are left out.
+    pub(crate) fn clouds<'a>(
+        &self,
+        provider: &str,
+        nodes: impl Iterator<Item = &'a Node>,
+    ) -> Clouds {
+        let mut clouds = Clouds::default();
+        for node in nodes {
+            match self.node_owner(node) {
+                NodeOwner::Provider(owner) if owner == provider => clouds.ours += 1,
+                NodeOwner::Nobody => {
+                    clouds.others += 1;
+                    let name = node.metadata.name.clone().unwrap_or_default();
+                    // The same one at each look, whatever the order.
+                    if clouds
+                        .another
+                        .as_ref()
+                        .is_none_or(|(known, _)| name < *known)
+                    {
+                        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+                        clouds.another = Some((name, id.unwrap_or_default()));
+                    }
+                }
+                NodeOwner::Provider(_) | NodeOwner::AskAll => {}
+            }
+        }
+        clouds
+    }
+
     /// The provider of a Service, by its class; `None` when no provider serves the class.
     pub(crate) fn service_owner(&self, service: &Service) -> Option<&str> {
         let class = service
@@ -177,6 +206,17 @@ impl Ownership {
             None => self.default.as_deref(),
         }
     }
+}
+
+/// Of whose cloud the Nodes of a cluster are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Clouds {
+    /// So many are the provider's.
+    pub(crate) ours: usize,
+    /// So many are of a cloud that nobody here speaks for: they are left alone (▲L4).
+    pub(crate) others: usize,
+    /// The first of those by name, and its provider ID.
+    pub(crate) another: Option<(String, String)>,
 }
 
 /// Whose a Node without a provider ID is, by what the providers answered.

@@ -1,5 +1,6 @@
 //! Wiring: start, lead, stop. One JoinSet, no detached task.
 
+mod clouds;
 mod health;
 mod identity;
 mod lead;
@@ -195,7 +196,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         accept_command: memory.accept_command,
         probe_period: provider::PROBE_PERIOD.min(config.provider_timeout / 3),
         max_call_deadline: config.max_call_deadline,
-        metrics: provider_metrics,
+        metrics: provider_metrics.clone(),
         seed: seed(4),
     });
     background.spawn(async move {
@@ -303,6 +304,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         own: own(&fence),
         migration: migration.as_ref(),
         metrics: &loop_metrics,
+        provider_metrics: &provider_metrics,
         client: &clients.watch,
         elector: elector.as_ref(),
         leading: &leading,
@@ -339,6 +341,7 @@ struct Work<'a> {
     own: lead::Own,
     migration: Option<&'a lead::Migration>,
     metrics: &'a LoopMetrics,
+    provider_metrics: &'a provider::Metrics,
     client: &'a kube::Client,
     elector: Option<&'a Elector>,
     leading: &'a watch::Sender<Option<Arc<api::InitializeRequest>>>,
@@ -414,20 +417,25 @@ async fn work(with: Work<'_>) -> Result<(), RunError> {
         }
     };
     let context = with.context;
-    let tell_scope = scope::tell(
+    let on_the_lease = |kind, reason: &'static str, text| {
+        if let Some(elector) = with.elector {
+            let events = &context.writes.events;
+            events.record(&elector.reference(), kind, reason, text);
+        }
+    };
+    let tell_scope = scope::tell(context.status.clone(), &context.provider, on_the_lease);
+    let tell_clouds = clouds::tell(
         context.status.clone(),
         &context.provider,
-        |kind, reason, text| {
-            if let Some(elector) = with.elector {
-                let events = &context.writes.events;
-                events.record(&elector.reference(), kind, reason, text);
-            }
-        },
+        context.cluster.watched_nodes(),
+        with.provider_metrics,
+        on_the_lease,
     );
     tokio::select! {
         result = terms => result,
         never = follow_provider => never,
         () = tell_scope => Err(RunError::Broken("a part of the process")),
+        () = tell_clouds => Err(RunError::Broken("a part of the process")),
     }
 }
 

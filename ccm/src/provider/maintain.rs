@@ -378,14 +378,18 @@ impl Keeper {
         }
     }
 
-    /// The pause before the next attempt: 0.1 s to 1 s where nobody listens (it costs nothing, and the controllers go on within a
-    /// second), growing to 5 s where somebody does and fails.
     fn delay(&self, failures: u32) -> Duration {
-        let doubled = 2_u64.saturating_pow(failures.saturating_sub(1));
-        let most = doubled.saturating_mul(1000).min(5000);
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
-        Duration::from_millis(random.random_range(100..=most))
+        delay(failures, &mut random)
     }
+}
+
+/// The pause before the next attempt: 0.1 s to 1 s where nobody listens (it costs nothing, and the controllers go on within a
+/// second: ▲M9), growing to 5 s where somebody does and fails.
+fn delay(failures: u32, random: &mut StdRng) -> Duration {
+    let doubled = 2_u64.saturating_pow(failures.saturating_sub(1));
+    let most = doubled.saturating_mul(1000).min(5000);
+    Duration::from_millis(random.random_range(100..=most))
 }
 
 pub(super) fn client(link: &Link) -> ProviderServiceClient<Link> {
@@ -403,6 +407,29 @@ async fn changed<T>(receiver: &mut watch::Receiver<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn m9_where_nobody_listens_it_is_dialled_again_within_a_second() {
+        let longest = |failures: u32| {
+            let delays = (0..1_000).map(|seed| delay(failures, &mut StdRng::seed_from_u64(seed)));
+            let delays: Vec<_> = delays.collect();
+            assert!(
+                delays
+                    .iter()
+                    .all(|pause| *pause >= Duration::from_millis(100))
+            );
+            delays.into_iter().max().unwrap_or_default()
+        };
+        // `maintain` counts no failure where nobody listens, and one where a connection ended soon.
+        for (failures, most) in [(0, 1), (1, 1), (2, 2), (3, 4), (4, 5), (u32::MAX, 5)] {
+            let most = Duration::from_secs(most);
+            let longest = longest(failures);
+            assert!(
+                longest <= most && longest > most / 2,
+                "{failures}: {longest:?}"
+            );
+        }
+    }
 
     #[test]
     fn a_reason_that_stays_is_logged_less_and_less_often() {

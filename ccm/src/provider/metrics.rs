@@ -1,4 +1,5 @@
-//! `ccm_provider_*`: per-RPC counts and latency by provider and outcome (▲M7), and whether its cloud scope is the accepted one (▲S20).
+//! `ccm_provider_*`: per-RPC counts and latency by provider and outcome (▲M7), whether its cloud scope is the accepted one (▲S20), and how many
+//! Nodes are of another cloud (▲L4).
 
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ pub(crate) struct Metrics {
     calls: Family<Call, Counter>,
     durations: Family<Kind, Histogram, fn() -> Histogram>,
     scope_accepted: Family<Whose, Gauge>,
+    unclaimed: Family<Whose, Gauge>,
 }
 
 fn histogram() -> Histogram {
@@ -42,12 +44,14 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// `ccm_provider_rpc_total{provider,rpc,outcome}`, `ccm_provider_rpc_duration_seconds{provider,rpc}` and `ccm_provider_cloud_scope_accepted{provider}`.
+    /// `ccm_provider_rpc_total{provider,rpc,outcome}`, `ccm_provider_rpc_duration_seconds{provider,rpc}`, `ccm_provider_cloud_scope_accepted{provider}` and
+    /// `ccm_provider_unclaimed_nodes{provider}`.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             calls: Family::default(),
             durations: Family::new_with_constructor(histogram),
             scope_accepted: Family::default(),
+            unclaimed: Family::default(),
         };
         registry.register(
             "ccm_provider_rpc",
@@ -65,6 +69,11 @@ impl Metrics {
             "Whether the cloud scope that an initialised provider's credentials reach is the accepted one: 1, or 0 while nothing is made, changed or deleted",
             metrics.scope_accepted.clone(),
         );
+        registry.register(
+            "ccm_provider_unclaimed_nodes",
+            "Nodes whose provider ID, or label, says that they are of another cloud than an initialised provider's: they are left alone",
+            metrics.unclaimed.clone(),
+        );
         metrics
     }
 
@@ -73,6 +82,7 @@ impl Metrics {
     pub(crate) fn touch(&self) {
         self.observe("mock", "LookupInstances", "ok", Duration::ZERO);
         self.scope("mock", Some(true));
+        self.unclaimed("mock", Some(1));
     }
 
     /// What was decided about the provider's cloud scope; `None`: it is not initialised.
@@ -87,6 +97,22 @@ impl Metrics {
             }
             None => {
                 self.scope_accepted.remove(&whose);
+            }
+        }
+    }
+
+    /// How many Nodes are of another cloud than the provider's; `None`: it is not initialised, or knows no instances.
+    pub(crate) fn unclaimed(&self, provider: &str, nodes: Option<usize>) {
+        let whose = Whose {
+            provider: provider.to_owned(),
+        };
+        match nodes {
+            Some(nodes) => {
+                let gauge = self.unclaimed.get_or_create(&whose);
+                gauge.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+            }
+            None => {
+                self.unclaimed.remove(&whose);
             }
         }
     }

@@ -136,3 +136,27 @@ fn exactly_one_claim_wins_and_a_failure_decides_nothing() {
     }
     assert_eq!(claim(&[]), Claim::Nobody);
 }
+
+#[test]
+fn l4_the_nodes_of_another_cloud_are_counted_and_one_is_named() {
+    let named = |name: &str, id: &str| {
+        let mut node = node(id, None);
+        node.metadata.name = Some(name.to_owned());
+        node
+    };
+    let nodes = [
+        named("z", "aws://2"),
+        named("ours", "a://1"),
+        named("theirs", "b://1"),
+        named("new", ""),
+        named("m", "aws://1"),
+    ];
+    let clouds = two().clouds("one", nodes.iter());
+    let expected = Clouds {
+        ours: 1,
+        others: 2,
+        another: Some(("m".to_owned(), "aws://1".to_owned())),
+    };
+    assert_eq!(clouds, expected);
+    assert_eq!(two().clouds("one", [].iter()), Clouds::default());
+}

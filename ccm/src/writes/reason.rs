@@ -72,5 +72,7 @@ reasons! {
     CLOUD_SCOPE_CHANGED "CloudScopeChanged" "Warning" "Lease"
         "The provider's credentials reach another account, project or region than before: nothing is made or deleted. The text has the command that accepts it.";
     CLOUD_SCOPE_ACCEPTED "CloudScopeAccepted" "Normal" "Lease" "The cloud scope is the accepted one again: work goes on.";
+    NODES_OF_ANOTHER_CLOUD "NodesOfAnotherCloud" "Warning" "Lease"
+        "Not one Node is of the provider's cloud, by their provider IDs: all are left alone. Is it the right provider? `ccm_provider_unclaimed_nodes` counts them.";
     LEADER_ELECTION "LeaderElection" "Normal" "Lease" "A process began or ceased to lead.";
 }

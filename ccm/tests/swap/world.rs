@@ -17,6 +17,8 @@ use testenv::{ControlPlane, Process, User, eventually};
 
 /// Long enough for a hundred Nodes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(2);
+/// Who holds it leads.
+pub const LEASE: &str = "cloud-controller-manager";
 /// What the credentials of the other cloud's provider reach.
 pub const OTHER_SCOPE: &str = "another account, another region";
 
@@ -262,7 +264,7 @@ impl World {
         let mut seen = None;
         for _ in 0..=times {
             seen = eventually("the Lease is renewed", PATIENCE, async || {
-                let lease = leases.get("cloud-controller-manager").await;
+                let lease = leases.get(LEASE).await;
                 let lease = lease.map_err(|error| error.to_string())?;
                 let renewed = lease.spec.and_then(|spec| spec.renew_time);
                 (renewed != seen)
@@ -277,23 +279,23 @@ impl World {
     pub async fn accept_scope(&self, scope: &str) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let accept = json!({"metadata": {"annotations": {"grpc-ccm.io/cloud-scope-mock": scope}}});
-        let (name, how) = ("cloud-controller-manager", PatchParams::default());
+        let (name, how) = (LEASE, PatchParams::default());
         let patch = Patch::Merge(accept);
         leases.patch(name, &how, &patch).await.unwrap();
     }
 
-    /// Waits for an event of this type on the object.
-    pub async fn event(&self, name: &str, kind: &str) -> String {
+    /// Waits for an event with this reason on the object; its text.
+    pub async fn event(&self, name: &str, reason: &str) -> String {
         let events: Api<Event> = Api::all(self.client.clone());
         let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
-        eventually(&format!("{kind} on {name}"), PATIENCE, async || {
+        eventually(&format!("{reason} on {name}"), PATIENCE, async || {
             let listed = events
                 .list(&about)
                 .await
                 .map_err(|error| error.to_string())?;
             let found = listed
                 .iter()
-                .find(|event| event.type_.as_deref() == Some(kind));
+                .find(|event| event.reason.as_deref() == Some(reason));
             found
                 .and_then(|event| event.message.clone())
                 .ok_or_else(|| format!("{:?}", listed.items))
