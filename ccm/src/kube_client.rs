@@ -9,6 +9,7 @@ mod bucket;
 mod connect;
 mod gate;
 mod metrics;
+mod refusal;
 mod retry;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use gate::{Gate, Role};
 
 pub(crate) use connect::{connect, connect_anonymously, connect_to};
 pub(crate) use metrics::Metrics;
+pub(crate) use refusal::{refusal, refusal_of_watch};
 
 /// The clients of this process; each goes through the layer of this module.
 #[derive(Clone)]

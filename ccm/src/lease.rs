@@ -31,7 +31,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::LeaderElectionConfig;
+use crate::kube_client::refusal;
 use crate::run::WallClock;
+use crate::stuck::wall_time;
 use record::{Claim, Observed, Wanted};
 use wake::Wake;
 
@@ -107,6 +109,14 @@ struct Shared {
     hurry: Notify,
     /// Start of the last good renewal while a term lasts.
     renewed: watch::Sender<Option<Instant>>,
+    /// Who held it when it was last looked at.
+    other: Mutex<Option<Other>>,
+}
+
+/// Another process that holds the Lease, and until when, by our clock, if it is never heard of again.
+struct Other {
+    holder: String,
+    expiry: Instant,
 }
 
 /// What one look at the Lease gave.
@@ -141,6 +151,7 @@ impl Elector {
             wanted: Mutex::default(),
             hurry: Notify::new(),
             renewed: watch::Sender::default(),
+            other: Mutex::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -178,6 +189,16 @@ impl Elector {
         self.shared.hurry.notify_one();
     }
 
+    /// For people: who leads in this process's place, and when this one would.
+    pub(crate) fn stands_behind(&self) -> Option<String> {
+        let other = lock(&self.shared.other);
+        let Other { holder, expiry } = other.as_ref()?;
+        let until = self.shared.by_the_wall_clock(*expiry);
+        Some(format!(
+            "{holder} leads; if it is not heard of again, this process may from {until:.0} on"
+        ))
+    }
+
     /// Whether a leader renews as it should (B-M4). A standby is well.
     pub(crate) fn health(&self) -> Result<(), String> {
         let Some(renewed) = *self.shared.renewed.borrow() else {
@@ -204,7 +225,10 @@ impl Elector {
         let shared = &self.shared;
         let mut observed = None;
         let mut told = String::new();
+        let mut complaint = String::new();
         loop {
+            // Nobody looks meanwhile.
+            *lock(&shared.other) = None;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return None,
@@ -212,7 +236,9 @@ impl Elector {
             }
             let mut wake = Wake::new(shared.api.clone(), &shared.config.resource_name);
             while !stop.is_cancelled() && *standing.borrow() {
-                let next = match shared.attempt(&mut observed, &mut told).await {
+                let attempt = shared.attempt(&mut observed, &mut told).await;
+                shared.complain(&attempt, &mut complaint);
+                let next = match attempt {
                     Ok(Attempt::Held(lease, start)) => {
                         if let Some(term) = Term::begin(Arc::clone(shared), *lease, start) {
                             if !stop.is_cancelled() && *standing.borrow() {
@@ -225,10 +251,7 @@ impl Elector {
                     Ok(Attempt::Wait(expiry)) => {
                         expiry.clamp(Instant::now(), Instant::now() + shared.retry())
                     }
-                    Err(error) => {
-                        tracing::debug!(%error, "the Lease could not be read or taken");
-                        Instant::now() + shared.retry()
-                    }
+                    Err(_) => Instant::now() + shared.retry(),
                 };
                 tokio::select! {
                     biased;
@@ -269,11 +292,17 @@ impl Shared {
                 let holder = read.as_ref().map_or("", record::holder);
                 if *told != holder {
                     holder.clone_into(told);
-                    tracing::info!(holder, "another process leads");
+                    let lease_until = self.by_the_wall_clock(expiry);
+                    tracing::info!(holder, %lease_until, "another process leads");
                 }
+                let holder = holder.to_owned();
+                *lock(&self.other) = Some(Other { holder, expiry });
                 return Ok(Attempt::Wait(expiry));
             }
-            Claim::Free | Claim::Ours => told.clear(),
+            Claim::Free | Claim::Ours => {
+                told.clear();
+                *lock(&self.other) = None;
+            }
         }
         let lease = read.unwrap_or_else(|| self.absent());
         let start = Instant::now();
@@ -283,6 +312,49 @@ impl Shared {
             Err(error) if is(&error, 409) => Ok(Attempt::Wait(start + SOON)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Says why the Lease cannot be stood for: once, until something else is in the way.
+    fn complain(&self, attempt: &Result<Attempt, Trouble>, said: &mut String) {
+        let Err(trouble) = attempt else {
+            said.clear();
+            return;
+        };
+        let config = &self.config;
+        let (namespace, lease) = (&config.resource_namespace, &config.resource_name);
+        let text = trouble.to_string();
+        if *said == text {
+            tracing::debug!(
+                namespace,
+                lease,
+                error = text,
+                "the Lease could not be read or taken"
+            );
+            return;
+        }
+        let refused = match trouble {
+            Trouble::Kube(error) => refusal(error),
+            Trouble::Slow(_) => None,
+        };
+        match refused {
+            Some(refused) => {
+                tracing::warn!(namespace, lease, %refused, "the API server answers, but refuses the Lease: this process cannot lead");
+            }
+            None => {
+                tracing::warn!(
+                    namespace,
+                    lease,
+                    error = text,
+                    "the Lease could not be read or taken: tried again"
+                );
+            }
+        }
+        *said = text;
+    }
+
+    /// For people, in whole seconds.
+    fn by_the_wall_clock(&self, at: Instant) -> jiff::Timestamp {
+        wall_time(at, Instant::now(), (self.wall)())
     }
 
     async fn read(&self) -> kube::Result<Option<Lease>> {

@@ -257,7 +257,7 @@ impl Worker {
             let (reason, text) = match (self.obstacle(&name), answered) {
                 (Some(obstacle), _) => (reason::NODE_NOT_INITIALIZED, obstacle.in_full()),
                 (None, Some(answered)) => {
-                    let text = self.told(&name, &answered, attempts, false);
+                    let text = self.told(&node, &answered, attempts, false);
                     (answered.reason, text)
                 }
                 (None, None) => {
@@ -288,9 +288,9 @@ impl Worker {
     }
 
     /// What is told of the last attempt. `changes`: it is tried again as soon as the Node changes.
-    fn told(&self, name: &str, answered: &Answered, attempt: u32, changes: bool) -> String {
+    fn told(&self, node: &Node, answered: &Answered, attempt: u32, changes: bool) -> String {
         let provider = &self.context.provider;
-        let next = self.queue.due(&name.to_owned()).map(|at| {
+        let next = self.queue.due(&name(node).to_owned()).map(|at| {
             if self.session().is_none() {
                 Next::WhenBack
             } else if changes {
@@ -299,7 +299,8 @@ impl Worker {
                 Next::At(self.wall_time(at))
             }
         });
-        stuck::told(answered, provider, attempt, next)
+        let about = plan::asked_for(node);
+        stuck::told(answered, provider, Some(&about), attempt, next)
     }
 
     fn wall_time(&self, at: Instant) -> jiff::Timestamp {

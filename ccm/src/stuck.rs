@@ -55,18 +55,22 @@ impl fmt::Display for Next {
     }
 }
 
-/// The whole of what is told. Where there is too little room the words are cut, and the rest is not.
+/// The whole of what is told. Where there is too little room the words are cut, and the rest is not. `about`: what the provider was asked for, where the object's own name does not say it.
 pub(crate) fn told(
     answered: &Answered,
     provider: &str,
+    about: Option<&str>,
     attempt: u32,
     next: Option<Next>,
 ) -> String {
     let words = answered.words.as_str();
     let mut facts = Vec::new();
+    let about = about.map_or(String::new(), |about| format!(" for {about}"));
     match (answered.code, answered.rpc) {
-        (Some(code), Some(rpc)) => facts.push(format!("{code} from {rpc} of provider {provider}")),
-        (None, Some(rpc)) => facts.push(format!("{rpc} of provider {provider}")),
+        (Some(code), Some(rpc)) => {
+            facts.push(format!("{code} from {rpc} of provider {provider}{about}"));
+        }
+        (None, Some(rpc)) => facts.push(format!("{rpc} of provider {provider}{about}")),
         (_, None) => {}
     }
     if attempt > 0 {

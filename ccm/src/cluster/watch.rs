@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::Store;
 use super::prune::Prune;
+use crate::kube_client::refusal_of_watch;
 
 /// Objects per page of a list. The memory of a list is one page of whole objects, and the allocator keeps some of it: 5,000 Nodes of 12 kB
 /// were 47 MB (66 at the peak) with 200, 81 MB (92) with 500.
@@ -133,9 +134,15 @@ where
                         let delay = delay(failures, &mut random);
                         failures = failures.saturating_add(1);
                         let kind = K::kind(&());
-                        tracing::warn!(kind = %kind, failures, %error, retry_in = ?delay, "watch failed");
+                        let trouble = if let Some(refused) = refusal_of_watch(&error) {
+                            tracing::warn!(kind = %kind, failures, %refused, retry_in = ?delay, "the API server answers, but refuses the watch");
+                            format!("the API server answers, but refuses the watch: {refused}")
+                        } else {
+                            tracing::warn!(kind = %kind, failures, %error, retry_in = ?delay, "watch failed");
+                            error.to_string()
+                        };
                         let anew = needs_new_list(&error);
-                        self.progress().trouble = Some((Instant::now(), error.to_string()));
+                        self.progress().trouble = Some((Instant::now(), trouble));
                         tokio::time::sleep(delay).await;
                         last_failure = Some(Instant::now());
                         if anew {

@@ -101,6 +101,42 @@ fn keep(mut term: Term, stop: CancellationToken) -> tokio::task::JoinHandle<(Ter
 }
 
 #[tokio::test(start_paused = true)]
+async fn b_m3_a_standby_says_who_leads_and_when_it_may_itself() {
+    let sim = Sim::new();
+    let (a, b) = (candidate(&sim, "a", NEAR, 1), candidate(&sim, "b", NEAR, 2));
+    assert_eq!(b.elector.stands_behind(), None, "it has not looked yet");
+    let term = a.lead_within(1.0).await;
+    let kept = CancellationToken::new();
+    let holds = keep(term, kept.clone());
+    let said = async {
+        // Long enough for renewals of the one and looks of the other.
+        sleep(Duration::from_mins(1)).await;
+        let said = b.elector.stands_behind();
+        (said, (b.elector.shared.wall)())
+    };
+    let (said, now) = tokio::select! {
+        _ = b.lead() => panic!("two lead"),
+        said = said => said,
+    };
+    let said = said.unwrap();
+    let at = said.split_once("may from ").unwrap().1;
+    let at: Timestamp = at.strip_suffix(" on").unwrap().parse().unwrap();
+    assert!(
+        said.starts_with("a leads; if it is not heard of again"),
+        "{said}"
+    );
+    // The duration of 15 s since it last saw a renewal, which come every 2 s; by its own clock, which is wrong like any.
+    let ahead = at.duration_since(now).as_secs();
+    assert!((11..=16).contains(&ahead), "{said}, and it is {now}");
+    assert_eq!(a.elector.stands_behind(), None, "it leads");
+    kept.cancel();
+    let (term, _) = holds.await.unwrap();
+    term.release().await;
+    let _term = b.lead_within(1.0).await;
+    assert_eq!(b.elector.stands_behind(), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn b_m3_created_when_absent_and_renewed() {
     let sim = Sim::new();
     let a = candidate(&sim, "a", NEAR, 1);

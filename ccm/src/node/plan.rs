@@ -96,6 +96,18 @@ pub(super) fn is_uninitialized(node: &Node) -> bool {
     taints(node).iter().any(|taint| taint.key == UNINITIALIZED)
 }
 
+/// What the provider finds the Node by; for people.
+pub(super) fn asked_for(node: &Node) -> String {
+    /// Of a provider ID: enough to know it by.
+    const SHOWN: usize = 200;
+    if let Some(id) = provider_id(node) {
+        let id: String = id.chars().take(SHOWN).collect();
+        return format!("provider ID {id:?}");
+    }
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    format!("the name {name:?}, without a provider ID")
+}
+
 /// Whether the Node gets the provider ID of the answer.
 pub(super) fn gets_id(node: &Node) -> bool {
     is_uninitialized(node) && provider_id(node).is_none()

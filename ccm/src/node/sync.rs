@@ -196,7 +196,7 @@ impl Worker {
             let tell = waiting.answered(&key, answered, report.at_once, now);
             (tell, waiting.attempts(&key))
         };
-        let told = self.told(&key, answered, attempt, report.when_changed);
+        let told = self.told(node, answered, attempt, report.when_changed);
         let (provider, error) = (&self.context.provider, answered.words.as_str());
         let next_ms = self
             .queue

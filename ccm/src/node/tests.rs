@@ -322,7 +322,7 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
     for words in [
         "NodeNotInitialized",
         "NoQuota: no quota left (PRECONDITION from LookupInstances of provider ",
-        ", attempt 2, next try ",
+        " for the name \"n\", without a provider ID, attempt 2, next try ",
     ] {
         assert!(events[0].contains(words), "{words} in {events:?}");
     }
@@ -335,6 +335,19 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
         events[0].contains(last) && events[0].contains("attempt 3"),
         "{events:?}"
     );
+    // One that has a provider ID is asked for by it.
+    let bench = Bench::new();
+    let mut known = fresh("n");
+    let id = format!("mock://{}", "k".repeat(900));
+    known.spec.get_or_insert_default().provider_id = Some(id);
+    bench.api.put(&known);
+    bench.worker.wait_for(&bench.stored("n"));
+    let quota = trouble(TroubleCode::Precondition, "no quota left");
+    bench.settle(bench.stored("n"), Err(quota)).await;
+    let events = bench.events();
+    let by = " for provider ID \"mock://kkk";
+    let told = events.iter().find(|event| event.contains(by)).unwrap();
+    assert!(told.contains("k\", attempt 1, next try "), "{told}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -107,7 +107,7 @@ impl Work {
             let due = due.max(self.not_before().unwrap_or(due));
             Next::At(stuck::wall_time(due, now, (self.context.wall)()))
         });
-        stuck::told(answered, &self.context.provider, attempt, due)
+        stuck::told(answered, &self.context.provider, None, attempt, due)
     }
 
     /// Another Node has the same Pod CIDR.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
 use crate::args::Config;
+use crate::kube_client::refusal;
 
 /// Reads the UID of `kube-system`, unless the operator gave an owner ID, and the API server's version. Tries until it succeeds.
 pub(super) async fn initialize_request(client: &Client, config: &Config) -> api::InitializeRequest {
@@ -30,7 +31,11 @@ pub(super) async fn initialize_request(client: &Client, config: &Config) -> api:
         let read = read
             .retry(forever)
             .notify(|error: &kube::Error, wait| {
-                tracing::warn!(%error, again_in = ?wait, "waiting for the API server");
+                if let Some(refused) = refusal(error) {
+                    tracing::warn!(%refused, again_in = ?wait, "the API server answers, but refuses");
+                } else {
+                    tracing::warn!(%error, again_in = ?wait, "waiting for the API server");
+                }
             })
             .await;
         if let Ok((kubernetes_version, owner_id)) = read {

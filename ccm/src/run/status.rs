@@ -27,7 +27,12 @@ impl Page {
             .elector
             .as_ref()
             .map_or("without election", Elector::identity);
-        let mut page = format!("leader election: {identity} {}\n", leads(&self.fence));
+        let mut page = format!("leader election: {identity} {}", leads(&self.fence));
+        let behind = self.elector.as_ref().and_then(Elector::stands_behind);
+        if let Some(behind) = behind.filter(|_| self.fence.check().is_err()) {
+            let _ = write!(page, ": {behind}");
+        }
+        page.push('\n');
         if let Some((fence, elector)) = &self.migration {
             let _ = writeln!(
                 page,

@@ -104,10 +104,15 @@ fn what_is_told_says_who_answered_what_and_when_it_goes_on() {
     let wall = Timestamp::from_second(1_000_000).unwrap();
     let now = Instant::now();
     let at = wall_time(now + Duration::from_millis(4_200), now, wall);
-    let text = told(&answered("no subnet"), "mock", 3, Some(Next::At(at)));
+    let text = told(&answered("no subnet"), "mock", None, 3, Some(Next::At(at)));
     assert_eq!(
         text,
         "no subnet (PRECONDITION from EnsureLoadBalancer of provider mock, attempt 3, next try at 1970-01-12T13:46:45Z)"
+    );
+    let text = told(&answered("no"), "mock", Some("the name \"a\""), 3, None);
+    assert_eq!(
+        text,
+        "no (PRECONDITION from EnsureLoadBalancer of provider mock for the name \"a\", attempt 3)"
     );
     let refused = Answered {
         code: None,
@@ -115,13 +120,19 @@ fn what_is_told_says_who_answered_what_and_when_it_goes_on() {
         ..answered("no")
     };
     assert_eq!(
-        told(&refused, "mock", 1, Some(Next::WhenBack)),
+        told(&refused, "mock", None, 1, Some(Next::WhenBack)),
         "no (attempt 1, next try as soon as the provider can be asked again)"
     );
-    assert_eq!(told(&refused, "mock", 0, None), "no");
+    assert_eq!(told(&refused, "mock", Some("anything"), 0, None), "no");
     // The provider's words may be as long as an event: the rest is there all the same.
     let long = "ü".repeat(1_000);
-    let text = told(&answered(&long), "mock", 3, Some(Next::WhenChangedOr(at)));
+    let text = told(
+        &answered(&long),
+        "mock",
+        None,
+        3,
+        Some(Next::WhenChangedOr(at)),
+    );
     assert!(
         text.len() <= MESSAGE_BYTES && text.len() > MESSAGE_BYTES - 4,
         "{}",

@@ -87,7 +87,9 @@ async fn b_m3_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension(
     let mut first = world.ccm(&FAST_LEASE);
     let first_identity = world.led_by(&first).await;
     let mut second = world.ccm(&FAST_LEASE);
-    said(&second, "another process leads").await;
+    let line = said(&second, "another process leads").await;
+    assert!(line.contains(&first_identity), "{line}");
+    assert!(line.contains("lease_until=20"), "{line}");
 
     // SIGTERM: released, exit 0, and the standby is there at once.
     let asked = Instant::now();

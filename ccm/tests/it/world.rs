@@ -90,10 +90,15 @@ impl World {
             ..Options::default()
         };
         let world = Self::on(BARE.take_with(options).await.unwrap(), fixture).await;
-        let file = world.file("rights.yaml");
-        std::fs::write(&file, rights).unwrap();
-        apply(&world.plane, &file);
+        world.grant(rights);
         world
+    }
+
+    /// Grants what these objects (YAML) say.
+    pub fn grant(&self, rights: &str) {
+        let file = self.file("rights.yaml");
+        std::fs::write(&file, rights).unwrap();
+        apply(&self.plane, &file);
     }
 
     async fn on(plane: Pooled, fixture: Fixture) -> Self {

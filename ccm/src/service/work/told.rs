@@ -59,7 +59,7 @@ impl Work {
                 warn!(service = %service_name, %provider, rpc, code, took_ms, error, attempt, next = shown, "load balancer not synced");
             }
             if tell {
-                let message = stuck::told(&answered, provider, attempt, next);
+                let message = stuck::told(&answered, provider, None, attempt, next);
                 self.event(service, answered.kind, answered.reason, message);
             }
         }
@@ -110,7 +110,7 @@ impl Work {
                 (None, Some(answered)) => {
                     let next = self.next(&task, false);
                     let provider = &self.context.provider;
-                    let message = stuck::told(&answered, provider, attempts, next);
+                    let message = stuck::told(&answered, provider, None, attempts, next);
                     self.event(&service, answered.kind, answered.reason, message);
                 }
                 // It is just being worked on.

@@ -1,6 +1,7 @@
 //! What the ccm asks of the API server is what `deploy/kustomize/base/rbac.yaml` grants: no less, and no more.
 
 mod alone;
+mod missing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -110,7 +110,7 @@ async fn n13_s18_kubectl_describe_tells_what_was_answered_and_when_the_next_try_
         .unwrap();
     let next = "next try at 20";
     let asked = [
-        "from LookupInstances of provider mock, attempt ",
+        "from LookupInstances of provider mock for the name \"",
         "from EnsureLoadBalancer of provider mock, attempt ",
     ];
     for (kind, name, words) in [

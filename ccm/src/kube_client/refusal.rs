@@ -1,0 +1,189 @@
+//! What the API server means where it answers and refuses: for the operator, who would else look for a network that is down. Pure.
+
+use kube::core::Status;
+use kube::runtime::watcher;
+
+/// Who lacks which right; `None`: it is another failure.
+pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
+    match error {
+        kube::Error::Api(status) => of_status(status),
+        _ => None,
+    }
+}
+
+/// The same of a list or a watch.
+pub(crate) fn refusal_of_watch(error: &watcher::Error) -> Option<String> {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => refusal(error),
+        watcher::Error::WatchError(status) => of_status(status),
+        watcher::Error::NoResourceVersion => None,
+    }
+}
+
+fn of_status(status: &Status) -> Option<String> {
+    let message = &status.message;
+    match status.code {
+        401 => Some(format!(
+            "it does not know who asks (401): are the token and the certificate of this process still good? It says: {message}"
+        )),
+        403 => Some(match Right::in_the_words_of(message) {
+            Some(right) => right.is_missing(),
+            None => format!("it allows it nobody, or not this process (403): {message}"),
+        }),
+        _ => None,
+    }
+}
+
+/// What RBAC says that somebody may not do.
+#[derive(Debug, PartialEq, Eq)]
+struct Right<'a> {
+    user: &'a str,
+    verb: &'a str,
+    what: What<'a>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum What<'a> {
+    Resource {
+        name: &'a str,
+        group: &'a str,
+        /// `None`: of the whole cluster.
+        namespace: Option<&'a str>,
+    },
+    Path(&'a str),
+}
+
+impl<'a> Right<'a> {
+    /// `… User "U" cannot V resource "R" in API group "G" in the namespace "N"`, `… at the cluster scope`, or `… cannot V path "P"`: as all authorisers of the API server say it.
+    fn in_the_words_of(message: &'a str) -> Option<Self> {
+        let (_, rest) = message.split_once("User \"")?;
+        let (user, rest) = rest.split_once("\" cannot ")?;
+        let (verb, rest) = rest.split_once(' ')?;
+        let what = if let Some(rest) = rest.strip_prefix("path \"") {
+            What::Path(rest.split_once('"')?.0)
+        } else {
+            let (name, rest) = rest.strip_prefix("resource \"")?.split_once('"')?;
+            let rest = rest.strip_prefix(" in API group \"")?;
+            let (group, rest) = rest.split_once('"')?;
+            let within = rest.strip_prefix(" in the namespace \"");
+            What::Resource {
+                name,
+                group,
+                namespace: within.and_then(|rest| Some(rest.split_once('"')?.0)),
+            }
+        };
+        Some(Self { user, verb, what })
+    }
+
+    /// As a sentence, with the command that asks for it again.
+    fn is_missing(&self) -> String {
+        let Self { user, verb, what } = self;
+        let account = user.strip_prefix("system:serviceaccount:");
+        let who = match account.and_then(|account| account.split_once(':')) {
+            Some((namespace, name)) => format!("service account {name} of namespace {namespace}"),
+            None => format!("user {user:?}"),
+        };
+        let (object, scope, flag) = match what {
+            What::Path(path) => ((*path).to_owned(), String::new(), String::new()),
+            What::Resource {
+                name,
+                group,
+                namespace,
+            } => {
+                // As kubectl takes it: the subresource behind the group.
+                let (kind, sub) = name
+                    .split_once('/')
+                    .map_or((*name, ""), |(kind, sub)| (kind, sub));
+                let group = if group.is_empty() {
+                    String::new()
+                } else {
+                    format!(".{group}")
+                };
+                let sub = if sub.is_empty() {
+                    String::new()
+                } else {
+                    format!("/{sub}")
+                };
+                let (scope, flag) = match namespace {
+                    Some(namespace) => (
+                        format!(" in namespace {namespace}"),
+                        format!(" -n {namespace}"),
+                    ),
+                    None => (" in the whole cluster".to_owned(), " -A".to_owned()),
+                };
+                (format!("{kind}{group}{sub}"), scope, flag)
+            }
+        };
+        format!(
+            "{who} lacks the right to {verb} {object}{scope} (kubectl auth can-i {verb} {object}{flag} --as={user})"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn api(code: u16, message: &str) -> kube::Error {
+        kube::Error::Api(
+            Status::failure(message, "Forbidden")
+                .with_code(code)
+                .boxed(),
+        )
+    }
+
+    #[test]
+    fn b_m5_a_right_that_is_missing_is_named_with_whose_it_is() {
+        let ccm = "system:serviceaccount:kube-system:cloud-controller-manager";
+        let rows = [
+            (
+                format!("namespaces \"kube-system\" is forbidden: User \"{ccm}\" cannot get resource \"namespaces\" in API group \"\" in the namespace \"kube-system\""),
+                format!(
+                    "service account cloud-controller-manager of namespace kube-system lacks the right to get namespaces in namespace kube-system (kubectl auth can-i get namespaces -n kube-system --as={ccm})"
+                ),
+            ),
+            (
+                format!("nodes is forbidden: User \"{ccm}\" cannot list resource \"nodes\" in API group \"\" at the cluster scope: RBAC: clusterrole \"x\" not found"),
+                format!(
+                    "service account cloud-controller-manager of namespace kube-system lacks the right to list nodes in the whole cluster (kubectl auth can-i list nodes -A --as={ccm})"
+                ),
+            ),
+            (
+                format!("leases.coordination.k8s.io \"a\" is forbidden: User \"{ccm}\" cannot get resource \"leases/x\" in API group \"coordination.k8s.io\" in the namespace \"n\""),
+                format!(
+                    "service account cloud-controller-manager of namespace kube-system lacks the right to get leases.coordination.k8s.io/x in namespace n (kubectl auth can-i get leases.coordination.k8s.io/x -n n --as={ccm})"
+                ),
+            ),
+            (
+                "forbidden: User \"system:anonymous\" cannot get path \"/version\"".to_owned(),
+                "user \"system:anonymous\" lacks the right to get /version (kubectl auth can-i get /version --as=system:anonymous)".to_owned(),
+            ),
+        ];
+        for (message, expected) in rows {
+            assert_eq!(refusal(&api(403, &message)), Some(expected));
+            let watch = watcher::Error::InitialListFailed(api(403, &message));
+            assert_eq!(refusal_of_watch(&watch), refusal(&api(403, &message)));
+        }
+        // Whatever a webhook, a proxy or a later version says stands there in full.
+        for message in [
+            "no",
+            "User \"u\" cannot fly",
+            "User \"u\" cannot get resource \"r\" of",
+        ] {
+            let told = refusal(&api(403, message)).unwrap();
+            assert!(told.ends_with(message), "{told}");
+        }
+        let unknown = refusal(&api(401, "Unauthorized")).unwrap();
+        assert!(unknown.contains("does not know who asks"), "{unknown}");
+        for code in [404, 409, 429, 500] {
+            assert_eq!(
+                refusal(&api(code, "User \"u\" cannot get resource \"r\"")),
+                None
+            );
+        }
+        let broken = kube::Error::Service(Box::new(std::io::Error::other("reset")));
+        assert_eq!(refusal(&broken), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! Rights that were forgotten: who reads the log learns which, and whose.
+
+use super::*;
+
+/// A role with this rule, and its binding to the ccm.
+fn role(name: &str, rule: &Value) -> String {
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]});
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": "cloud-controller-manager", "namespace": "kube-system"}]
+    });
+    format!("{role}\n---\n{binding}\n")
+}
+
+#[tokio::test]
+async fn b_m5_a_right_that_is_missing_at_the_start_is_named_and_the_ccm_goes_on_when_it_is_granted()
+{
+    let none = role(
+        "ccm-none",
+        &json!({"nonResourceURLs": ["/none"], "verbs": ["get"]}),
+    );
+    let mut world = World::with_rights(Fixture::default(), &none).await;
+    let ccm = world.ccm(&[]);
+    let lacks = |right: &str| {
+        format!(
+            "service account cloud-controller-manager of namespace kube-system lacks the right to {right}"
+        )
+    };
+    let again = |right: &str| format!("(kubectl auth can-i {right} --as={})", User::Ccm.name());
+    let of_core = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
+
+    let line = said(&ccm, &lacks("get namespaces in namespace kube-system")).await;
+    assert!(
+        line.contains("the API server answers, but refuses"),
+        "{line}"
+    );
+    assert!(
+        line.contains(&again("get namespaces -n kube-system")),
+        "{line}"
+    );
+    world.grant(&role("ccm-owner", &of_core(&["namespaces"], &["get"])));
+
+    let line = said(&ccm, &lacks("list nodes in the whole cluster")).await;
+    assert!(
+        line.contains("the API server answers, but refuses the watch"),
+        "{line}"
+    );
+    assert!(line.contains(&again("list nodes -A")), "{line}");
+    let watched = of_core(&["nodes", "services"], &["list", "watch"]);
+    world.grant(&role("ccm-watch", &watched));
+
+    let lease = "get leases.coordination.k8s.io in namespace kube-system";
+    let line = said(&ccm, &lacks(lease)).await;
+    assert!(
+        line.contains("refuses the Lease: this process cannot lead"),
+        "{line}"
+    );
+    let log = ccm.log();
+    assert!(!log.contains("waiting for the API server"), "{log}");
+    world.apply("kustomize/base/rbac.yaml");
+    world.led_by(&ccm).await;
+    // It was said once, not at each look.
+    let times = ccm.log().matches(&lacks(lease)).count();
+    assert_eq!(times, 1, "{}", ccm.log());
+}
