@@ -1,0 +1,105 @@
+//! From an answer to the writes of one Node.
+
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::Node;
+
+use super::super::plan::{self, Known, NodePlan};
+use super::super::{Worker, labels, name};
+use crate::provider::Trouble;
+use crate::writes::{FIELD_MANAGER, WriteError};
+
+/// How often a Node is planned anew because somebody else wrote to it in between.
+const ATTEMPTS: usize = 5;
+
+impl Worker {
+    /// Plans and writes, and plans anew from the fresh Node where somebody else wrote in between. Returns the Node as it was last seen, and
+    /// what was planned for it last.
+    pub(super) async fn write(
+        &self,
+        prefixes: &[String],
+        node: &Arc<Node>,
+        answer: &Result<api::Instance, Trouble>,
+    ) -> Result<(Arc<Node>, NodePlan), WriteError> {
+        let writes = &self.context.writes;
+        let mut node = Arc::clone(node);
+        let mut managed = None;
+        // An answer with another Node's ID is none.
+        let mut refused = None;
+        for _ in 0..ATTEMPTS {
+            let answer = refused.as_ref().unwrap_or(answer);
+            let known = Known {
+                prefixes,
+                managed: managed.as_ref(),
+            };
+            let mut plan = plan::changes(&node, answer, known);
+            if plan.needs_managed {
+                node = self.read(&node).await?;
+                let fields = node.metadata.managed_fields.as_deref().unwrap_or_default();
+                managed = Some(labels::managed_keys(fields, FIELD_MANAGER));
+                plan = plan::changes(
+                    &node,
+                    answer,
+                    Known {
+                        prefixes,
+                        managed: managed.as_ref(),
+                    },
+                );
+            }
+            let id = plan
+                .main
+                .as_ref()
+                .and_then(|main| main.provider_id.as_deref());
+            if let Some(id) = id
+                && let Err(trouble) = self.claim(&node, id)
+            {
+                refused = Some(Err(trouble));
+                continue;
+            }
+            let mut outcome = Ok(());
+            if let Some(status) = &plan.status {
+                match writes.patch_node_status(&node, status).await {
+                    // The main patch carries the resourceVersion: it is planned from the Node as it is now.
+                    Ok(fresh) => {
+                        node = Arc::new(fresh);
+                        plan = plan::changes(
+                            &node,
+                            answer,
+                            Known {
+                                prefixes,
+                                managed: managed.as_ref(),
+                            },
+                        );
+                    }
+                    Err(error) => outcome = Err(error),
+                }
+            }
+            if let (Ok(()), Some(main)) = (&outcome, &plan.main) {
+                outcome = writes.patch_node(&node, main).await.map(drop);
+            }
+            match outcome {
+                Ok(()) => return Ok((node, plan)),
+                Err(WriteError::Conflict) => node = self.read(&node).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(WriteError::Conflict)
+    }
+
+    fn claim(&self, node: &Node, id: &str) -> Result<(), Trouble> {
+        let nodes = &self.context.cluster.nodes;
+        self.claims.claim(node, id, nodes, (self.context.wall)())
+    }
+
+    /// The same Node, from the API server. One that is another provider's by now is gone for us.
+    async fn read(&self, node: &Node) -> Result<Arc<Node>, WriteError> {
+        let fresh = self.context.writes.read_node(name(node)).await?;
+        let same = fresh.filter(|fresh| fresh.metadata.uid == node.metadata.uid);
+        let same = same.filter(|fresh| {
+            let session = self.session();
+            session.is_none_or(|session| session.ownership.concerns(&self.context.provider, fresh))
+        });
+        same.map(Arc::new).ok_or(WriteError::Gone)
+    }
+}
