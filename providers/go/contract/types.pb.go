@@ -38,7 +38,8 @@
 // lost, stops before its next write to the cloud. So a controller that lost its Lease leaves nothing running behind.
 //
 // CORE-9: The controller sets a deadline on every call. A provider SHOULD answer `pending` (where an RPC has it) before 80 % of the
-// deadline is over.
+// deadline is over. At the deadline the controller ends the call itself, by cancelling it; the `grpc-timeout` that it sends may end later (the
+// ccm's: by a second), so that a provider's own timer rings only where nobody cancels.
 //
 // CORE-19: When the deadline of a call has passed (`grpc-timeout`) the provider MUST end the call itself, within two seconds, and MUST start no
 // further write to the cloud for it, also where the caller does not cancel it: a controller that is frozen cancels nothing.

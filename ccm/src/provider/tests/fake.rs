@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use api::instance_service_server::{InstanceService, InstanceServiceServer};
 use api::load_balancer_service_server::{LoadBalancerService, LoadBalancerServiceServer};
@@ -37,6 +38,8 @@ pub(super) struct Script {
     pub(super) log: Vec<String>,
     /// How many LookupInstances ran at once, and at most.
     pub(super) running: (usize, usize),
+    /// The `grpc-timeout` of the last LookupInstances.
+    pub(super) told: Option<Duration>,
 }
 
 /// A process with its script.
@@ -64,6 +67,21 @@ pub(super) fn all_run(request: &api::LookupInstancesRequest) -> Vec<api::LookupI
         })),
     };
     request.nodes.iter().map(result).collect()
+}
+
+/// A `grpc-timeout`.
+fn timeout(text: &str) -> Duration {
+    let (number, unit) = text.split_at(text.len() - 1);
+    let number: u64 = number.parse().unwrap();
+    match unit {
+        "H" => Duration::from_hours(number),
+        "M" => Duration::from_mins(number),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        unit => panic!("{unit}"),
+    }
 }
 
 impl Fake {
@@ -98,6 +116,7 @@ impl Fake {
             changes: Vec::new(),
             log: Vec::new(),
             running: (0, 0),
+            told: None,
         })))
     }
 
@@ -121,6 +140,11 @@ impl Fake {
     pub(super) fn called(&self, rpc: &str) -> usize {
         let script = self.0.lock().unwrap();
         script.log.iter().filter(|entry| *entry == rpc).count()
+    }
+
+    /// How long the last LookupInstances may take, as the provider is told.
+    pub(super) fn told(&self) -> Option<Duration> {
+        self.0.lock().unwrap().told
     }
 
     pub(super) fn service(&self) -> GrpcService {
@@ -218,11 +242,13 @@ impl InstanceService for Fake {
     ) -> Answer<api::LookupInstancesResponse> {
         {
             let mut script = self.0.lock().unwrap();
+            let told = request.metadata().get("grpc-timeout");
+            script.told = told.map(|told| timeout(told.to_str().unwrap()));
             script.running.0 += 1;
             script.running.1 = script.running.1.max(script.running.0);
         }
         self.enter("LookupInstances").await;
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
         let failed = self.next_failure();
         let mut script = self.0.lock().unwrap();
         script.running.0 -= 1;

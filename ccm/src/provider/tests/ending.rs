@@ -1,0 +1,164 @@
+//! Who ends a call that is not answered in time, and that the connection outlives it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::super::connect::{Connector, DialError, Pipe};
+use super::super::testing::{InMemory, Running, maintained};
+use super::super::{Session, Trouble, TroubleCode};
+use super::fake::Fake;
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const CANCEL: u32 = 8;
+/// What an HTTP/2 connection begins with.
+const PREFACE: usize = 24;
+
+/// The connection of a provider on a stack like grpc-java's: when its own timer for a call rings it resets the stream, and what is said in the same moment goes out behind the reset.
+struct Late {
+    process: InMemory,
+    fake: Fake,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+#[async_trait::async_trait]
+impl Connector for Late {
+    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
+        let provider = self.process.connect().await?;
+        let (ours, theirs) = tokio::io::duplex(256 * 1024);
+        let (mut from_provider, mut to_provider) = tokio::io::split(provider);
+        let (mut from_us, mut to_us) = tokio::io::split(theirs);
+        let (answers, mut frames) = mpsc::unbounded_channel::<Vec<u8>>();
+        let ended = Arc::new(Mutex::new(BTreeSet::new()));
+        let mut tasks = self.tasks.lock().unwrap();
+        tasks.spawn(async move {
+            while let Some(frame) = frames.recv().await {
+                if to_us.write_all(&frame).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let (passed, over) = (answers.clone(), Arc::clone(&ended));
+        tasks.spawn(async move {
+            while let Some(frame) = frame(&mut from_provider).await {
+                // Of DATA, too.
+                if frame[3] <= HEADERS && frame[4] & END_STREAM != 0 {
+                    over.lock().unwrap().insert(stream_of(&frame));
+                }
+                if passed.send(frame).is_err() {
+                    return;
+                }
+            }
+        });
+        let fake = self.fake.clone();
+        tasks.spawn(async move {
+            let mut timers = JoinSet::new();
+            let mut preface = [0; PREFACE];
+            if from_us.read_exact(&mut preface).await.is_err()
+                || to_provider.write_all(&preface).await.is_err()
+            {
+                return;
+            }
+            while let Some(frame) = frame(&mut from_us).await {
+                if frame[3] == HEADERS {
+                    let (stream, fake) = (stream_of(&frame), fake.clone());
+                    let (answers, ended) = (answers.clone(), Arc::clone(&ended));
+                    timers.spawn(async move {
+                        let began = Instant::now();
+                        // The provider has read the call by then.
+                        sleep(Duration::from_millis(1)).await;
+                        let Some(told) = fake.told() else { return };
+                        tokio::time::sleep_until(began + told).await;
+                        if !ended.lock().unwrap().contains(&stream) {
+                            let _ = answers.send(reset_and_trailers(stream));
+                        }
+                    });
+                }
+                if to_provider.write_all(&frame).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Box::new(ours))
+    }
+}
+
+async fn frame(from: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
+    let mut frame = vec![0; 9];
+    from.read_exact(&mut frame).await.ok()?;
+    let length = usize::from(frame[0]) << 16 | usize::from(frame[1]) << 8 | usize::from(frame[2]);
+    frame.resize(9 + length, 0);
+    from.read_exact(&mut frame[9..]).await.ok()?;
+    Some(frame)
+}
+
+fn stream_of(frame: &[u8]) -> u32 {
+    u32::from_be_bytes([frame[5], frame[6], frame[7], frame[8]])
+}
+
+/// RST_STREAM, and behind it an answer of nothing but trailers.
+fn reset_and_trailers(stream: u32) -> Vec<u8> {
+    // `:status: 200` of HPACK's table, and a field in full.
+    let mut fields = vec![0x88, 0];
+    for text in ["grpc-status", "4"] {
+        fields.push(u8::try_from(text.len()).unwrap());
+        fields.extend(text.as_bytes());
+    }
+    let mut bytes = Vec::new();
+    let mut push = |kind: u8, flags: u8, payload: &[u8]| {
+        bytes.extend([0, 0, u8::try_from(payload.len()).unwrap(), kind, flags]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend(payload);
+    };
+    push(RST_STREAM, 0, &CANCEL.to_be_bytes());
+    push(HEADERS, END_STREAM | END_HEADERS, &fields);
+    bytes
+}
+
+async fn hanging() -> (Running, Fake, Arc<Session>) {
+    let fake = Fake::new("1");
+    fake.set(|script| script.hang = ["LookupInstances"].into());
+    let running = maintained(Late {
+        process: InMemory::running(fake.service()),
+        fake: fake.clone(),
+        tasks: Mutex::default(),
+    });
+    running.lead();
+    let session = running.session().await;
+    (running, fake, session)
+}
+
+async fn lookup(session: &Session) -> Result<(), Trouble> {
+    let node = serde_json::json!({"metadata": {"name": "n", "uid": "u"}});
+    let node = serde_json::from_value(node).unwrap();
+    let facets = [api::InstanceFacet::Existence];
+    let nodes = [&node];
+    let answers = session.lookup_instances(&nodes, &facets, Duration::ZERO);
+    answers.await.map(drop)
+}
+
+/// It is told a second more than we wait. Did both end the call in the same moment, our own reset could still wait to be sent when its frames come, and for these HTTP/2 gives up the
+/// connection.
+#[tokio::test(start_paused = true)]
+async fn m10_a_provider_that_writes_behind_its_end_of_a_call_does_not_cost_the_connection() {
+    let (_running, fake, session) = hanging().await;
+    let began = Instant::now();
+    let trouble = lookup(&session).await.unwrap_err();
+    assert_eq!(trouble.code, TroubleCode::Deadline, "{trouble}");
+    assert_eq!(began.elapsed().as_secs(), 60);
+    assert_eq!(fake.told(), Some(Duration::from_secs(61)));
+    sleep(Duration::from_secs(5)).await;
+    assert!(!session.is_over());
+    fake.set(|script| script.hang.clear());
+    lookup(&session).await.unwrap();
+    assert_eq!(fake.called("GetProviderInfo"), 1, "{:?}", fake.log());
+}
