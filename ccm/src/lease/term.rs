@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::wake::Wake;
 use super::{SOON, Shared, is, params, record};
+use crate::kube_client::refusal;
 
 /// A release that takes longer is given up: the Lease then expires by itself.
 const RELEASE_CAP: Duration = Duration::from_secs(5);
@@ -110,14 +111,18 @@ impl Term {
             match outcome {
                 Ok(Ok(Renewal::Done(lease, start))) => self.extend(*lease, start),
                 Ok(Ok(Renewal::Taken(holder))) => self.lose(Lost::Taken { holder }),
-                Ok(Err(error)) => self.retry(start, error.to_string()),
+                Ok(Err(error)) => {
+                    let refused = refusal(&error);
+                    self.retry(start, refused.unwrap_or_else(|| error.to_string()));
+                }
                 Err(_) => self.retry(start, "no answer in time".to_owned()),
             }
         }
     }
 
     fn retry(&mut self, start: Instant, error: String) {
-        tracing::warn!(%error, "the Lease could not be renewed");
+        let left = self.deadline().saturating_duration_since(Instant::now());
+        tracing::warn!(%error, lost_in = ?left, "the Lease could not be renewed");
         // Sooner than the next regular renewal, but never at once.
         let again = start + self.shared.retry() / 2;
         self.next = again.max(Instant::now() + SOON);

@@ -1,10 +1,11 @@
 //! One connection to a provider: it connects once and never again. A new connection is a new [`Link`].
 
+use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use http::header::USER_AGENT;
@@ -152,6 +153,8 @@ where
 pub(super) struct Link {
     send: SendRequest<Body>,
     ended: CancellationToken,
+    /// The error that it ended with.
+    broke: Arc<OnceLock<String>>,
 }
 
 /// One connection; dropping it ends it.
@@ -175,26 +178,58 @@ impl Connection {
             .handshake(TokioIo::new(pipe))
             .await?;
         let ended = CancellationToken::new();
+        let broke = Arc::new(OnceLock::new());
         let guard = ended.clone().drop_guard();
-        tasks.executor().execute(drive(connection, guard));
+        tasks
+            .executor()
+            .execute(drive(connection, Arc::clone(&broke), guard));
         Ok(Self {
-            link: Link { send, ended },
+            link: Link { send, ended, broke },
             _tasks: tasks,
         })
     }
 }
 
 /// Drives the connection; also when it is aborted the guard tells that it is over.
-async fn drive(connection: impl Future<Output = Result<(), hyper::Error>>, _guard: DropGuard) {
+async fn drive(
+    connection: impl Future<Output = Result<(), hyper::Error>>,
+    broke: Arc<OnceLock<String>>,
+    _guard: DropGuard,
+) {
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "the connection to the provider broke");
+        // Read by whoever the guard wakes.
+        let _ = broke.set(in_full(&error));
     }
+}
+
+/// An error with what caused it.
+fn in_full(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let cause = error.to_string();
+        // Some repeat what they are made of.
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        source = error.source();
+    }
+    text
 }
 
 impl Link {
     /// Returns when the connection is over.
     pub(super) async fn ended(&self) {
         self.ended.cancelled().await;
+    }
+
+    /// For people: why it is over.
+    pub(super) fn why_over(&self) -> String {
+        match self.broke.get() {
+            Some(error) => format!("the connection to the provider broke: {error}"),
+            None => "the provider closed the connection".to_owned(),
+        }
     }
 
     /// Whether the connection is over.

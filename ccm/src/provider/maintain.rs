@@ -31,6 +31,8 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) const PROBE_PERIOD: Duration = Duration::from_secs(10);
 /// After so many Probes in a row without an answer the connection is given up.
 const PROBES_MISSED: u32 = 2;
+/// A Probe that failed is repeated after this.
+const PROBE_AGAIN: Duration = Duration::from_secs(1);
 /// A provider that cannot be worked with is asked again after this, or when it goes away.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
 /// The same reason is logged again after this, and then after twice as long each time.
@@ -246,7 +248,7 @@ impl Keeper {
         });
         tokio::select! {
             biased;
-            () = link.ended() => "the provider closed the connection".to_owned(),
+            () = link.ended() => link.why_over(),
             why = self.probe(link, &info) => why,
             why = self.lead(link, &info) => why,
         }
@@ -276,8 +278,8 @@ impl Keeper {
                             "{missed} Probes in a row failed, the last with: {trouble}"
                         );
                     }
-                    tracing::warn!(provider = %self.name, error = %trouble, "a Probe failed");
-                    sleep(Duration::from_secs(1)).await;
+                    tracing::warn!(provider = %self.name, error = %trouble, again_in = ?PROBE_AGAIN, "a Probe failed: another one, and the connection is given up");
+                    sleep(PROBE_AGAIN).await;
                     continue;
                 }
             };

@@ -304,8 +304,9 @@ impl Work {
         }
         if taken.forgotten {
             error!(
+                provider = %self.context.provider,
                 ?task,
-                "too many load balancers without a Service: one is not deleted"
+                "too many load balancers without a Service wait to be deleted: that of this one is not; the list of load balancers finds it later"
             );
         }
         let (Some(service), Some(session)) = (taken.service, self.session.clone()) else {

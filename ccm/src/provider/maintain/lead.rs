@@ -24,6 +24,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const REMEMBERED: Duration = Duration::from_secs(3);
 /// A session or a stream that lasted so long was a good one: its end is no failure.
 const LASTED: Duration = Duration::from_secs(30);
+/// So many streams of hints in a row that fail are told.
+const HINTS_MISSED: u32 = 3;
 
 /// Ends the session for everybody who holds it, also where the future that holds this is dropped.
 struct Published<'a> {
@@ -76,8 +78,8 @@ impl Keeper {
                 Err(trouble) => {
                     failures = failures.saturating_add(1);
                     self.tell(&format!("Initialize failed: {trouble}"));
-                    tracing::warn!(provider = %self.name, error = %trouble, "Initialize failed");
                     let pause = pause(&trouble, failures);
+                    tracing::warn!(provider = %self.name, error = %trouble, attempt = failures, again_in = ?pause, "Initialize failed: nothing is called before it succeeds");
                     tokio::select! {
                         () = changed(&mut leading) => {}
                         () = sleep(pause) => {}
@@ -293,15 +295,21 @@ impl Keeper {
         loop {
             let started = Instant::now();
             let received = self.stream_of_changes(link, &session.cluster).await;
-            if let Err(trouble) = &received {
-                tracing::debug!(provider = %self.name, error = %trouble, "WatchChanges ended");
-            }
             failures = if started.elapsed() >= LASTED {
                 0
             } else {
                 failures.saturating_add(1)
             };
-            sleep(backoff(failures)).await;
+            let pause = backoff(failures);
+            if let Err(trouble) = &received {
+                // Without hints all goes on, only later: once for each row of failures.
+                if failures == HINTS_MISSED {
+                    tracing::warn!(provider = %self.name, error = %trouble, failures, again_in = ?pause, "WatchChanges fails: changes in the cloud are seen when they are looked for, not at once");
+                } else {
+                    tracing::debug!(provider = %self.name, error = %trouble, failures, again_in = ?pause, "WatchChanges ended");
+                }
+            }
+            sleep(pause).await;
         }
     }
 

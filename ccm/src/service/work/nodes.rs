@@ -169,7 +169,7 @@ impl Work {
             }
             Ok((asked, Err(error))) => {
                 self.ask_again(&asked);
-                warn!(%provider, %error, "cannot read the Nodes: an empty target set is not believed");
+                warn!(%provider, %error, selectors = asked.len(), again_in = ?RECHECK_AGAIN, "cannot read the Nodes: an empty target set is not believed, load balancers keep the targets that they have");
             }
             Err(error) => {
                 let asked = self.sets.to_ask(Instant::now());

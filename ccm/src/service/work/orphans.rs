@@ -9,7 +9,7 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::{Work, load_balancers};
+use super::{Work, key, load_balancers};
 use crate::args::OrphanPolicy;
 use crate::provider::{Session, Trouble};
 use crate::service::handle::Stored;
@@ -67,7 +67,8 @@ impl Work {
                         self.stand(&session, &listed);
                     }
                     Err(trouble) => {
-                        warn!(%provider, error = %trouble, "cannot list the load balancers: what has no Service is not known");
+                        let again_in = self.search_due.saturating_duration_since(Instant::now());
+                        warn!(%provider, rpc = "ListLoadBalancers", error = %trouble, ?again_in, "cannot list the load balancers: what has no Service is not known");
                     }
                 }
             }
@@ -162,8 +163,7 @@ impl Work {
                 Odd::Several(others) => notes::several(others),
                 Odd::Unlisted => notes::unlisted(),
             };
-            let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
-            warn!(%provider, ?namespace, ?name, ?odd, "the list of load balancers says of a Service what it should not");
+            warn!(%provider, service = %key(service), why = note.message, "the list of load balancers says of a Service what it should not");
             let reference = service_reference(service);
             self.tools
                 .writes
