@@ -15,7 +15,7 @@ use crate::control::{Control, pb::control_service_server::ControlServiceServer};
 use crate::error::StartError;
 use crate::fixture::Fixture;
 use crate::layer::{Death, FaultLayer};
-use crate::lies::{Front, Twist};
+use crate::lies::Front;
 use crate::provider::MockProvider;
 
 /// How long calls in flight may take after [`Mock::shutdown`].
@@ -259,15 +259,12 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         .map_err(|error| StartError::Serve(error.to_string()))
 }
 
-/// With the twist that asks for it: a socket in front that gives some connections garbage, and where the provider itself is then to be served.
+/// With a twist that asks for it: a socket in front, and where the provider itself is then to be served.
 fn front(cloud: &Cloud, path: &Path) -> Result<(Option<PathBuf>, Option<Front>), StartError> {
-    if !cloud.twisted(Twist::SocketGarbage) {
-        return Ok((None, None));
-    }
     let behind = path.with_extension("behind");
-    let front = Front::serve(path, &behind)
+    let front = Front::serve(cloud, path, &behind)
         .map_err(|error| StartError::Serve(format!("{}: {error}", path.display())))?;
-    Ok((Some(behind), Some(front)))
+    Ok((front.is_some().then_some(behind), front))
 }
 
 /// The SDK's server with the mock's layer and control service.

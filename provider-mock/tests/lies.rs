@@ -91,6 +91,39 @@ async fn each_is_found_by_the_check_that_the_table_names() {
     assert!(escaped.is_empty(), "{}", escaped.join("\n"));
 }
 
+/// What no row of the table says: a lie that more than one check finds.
+#[tokio::test]
+async fn what_goes_on_behind_its_deadline_and_an_open_door_are_found_by_each_check_of_them() {
+    let root = rustix::process::geteuid().is_root();
+    let stranger: &[&str] = &["core/another-user-is-refused"];
+    let of_modes: &[&str] = &["core/directory-has-mode-0750"];
+    for (name, rule, checks) in [
+        (
+            "ignores-grpc-timeout",
+            "CORE-19",
+            &[
+                "core/an-ensure-left-alone-writes-nothing-past-its-deadline",
+                "core/a-create-routes-left-alone-writes-nothing-past-its-deadline",
+            ][..],
+        ),
+        (
+            "open-socket",
+            "CORE-2",
+            if root { stranger } else { of_modes },
+        ),
+    ] {
+        let lie = Lie::find(name).unwrap();
+        let report = suite(&[lie], checks).await.unwrap();
+        assert_eq!(report.entries.len(), checks.len());
+        for entry in report.entries {
+            let Outcome::Failed(failed) = entry.outcome else {
+                panic!("{name}: {}: {:?}", entry.id, entry.outcome);
+            };
+            assert_eq!(failed.rule, rule, "{name}: {}", entry.id);
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_the_contract_allows_passes_the_whole_suite() {
     let allowed: Vec<&Lie> = Lie::all().filter(|lie| lie.check.is_empty()).collect();

@@ -1,14 +1,20 @@
-//! A socket in front of the provider's own that gives some connections garbage.
+//! A socket in front of the provider's own, which does to connections what the stack behind it would never do.
 
+use std::collections::HashSet;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
+
+use super::{Twist, Twists};
+use crate::cloud::Cloud;
 
 /// No HTTP/2.
 const GARBAGE: &[u8] = b"\x15\x03\x01\x00\x02\x02\x16 this is no HTTP/2 at all\r\n\r\n";
@@ -17,6 +23,28 @@ const START: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
 /// How long the others are good.
 const GOOD: Duration = Duration::from_secs(3);
+/// How long nothing came before a PING goes out.
+const QUIET: Duration = Duration::from_secs(1);
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PING: u8 = 6;
+const END_STREAM: u8 = 1;
+
+/// What becomes of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    /// Some get garbage.
+    Garbage,
+    /// No call says when its caller stops waiting.
+    Timeless,
+    /// Behind an answer that is only a status comes a frame more.
+    Behind,
+    /// Who says nothing gets a PING.
+    Pings,
+    /// They pass, and everybody may make one.
+    Open,
+}
 
 /// See the module; it ends when it is dropped.
 #[derive(Debug)]
@@ -29,12 +57,23 @@ impl Drop for Front {
 }
 
 impl Front {
-    /// Serves `path`; the real provider is at `behind`.
-    pub(crate) fn serve(path: &Path, behind: &Path) -> std::io::Result<Self> {
+    /// Serves `path`, where one of these twists asks for it; the real provider is at `behind`.
+    pub(crate) fn serve(
+        cloud: &Cloud,
+        path: &Path,
+        behind: &Path,
+    ) -> std::io::Result<Option<Self>> {
+        let Some(does) = asked_for(cloud.twists()) else {
+            return Ok(None);
+        };
+        let (for_directory, for_socket) = match does {
+            Does::Open => (0o755, 0o666),
+            _ => (0o750, 0o660),
+        };
         if let Some(directory) = path.parent() {
             std::fs::DirBuilder::new()
                 .recursive(true)
-                .mode(0o750)
+                .mode(for_directory)
                 .create(directory)?;
         }
         match std::fs::remove_file(path) {
@@ -42,19 +81,51 @@ impl Front {
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-        let behind = behind.to_owned();
-        Ok(Self(tokio::spawn(async move {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(for_socket))?;
+        let (cloud, behind) = (cloud.clone(), behind.to_owned());
+        Ok(Some(Self(tokio::spawn(async move {
             let spoke = Arc::new(AtomicU32::new(0));
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(connection(stream, behind.clone(), Arc::clone(&spoke)));
+                let (cloud, behind, spoke) = (cloud.clone(), behind.clone(), Arc::clone(&spoke));
+                connections.spawn(async move {
+                    let reached = || tokio::time::timeout(START, reached(&behind));
+                    if does == Does::Garbage {
+                        return garbage(stream, &behind, &spoke).await;
+                    }
+                    let Ok(mut provider) = reached().await else {
+                        return;
+                    };
+                    // Whoever ends a connection ends it for both.
+                    match does {
+                        Does::Timeless => timeless(cloud, stream, provider).await,
+                        Does::Behind | Does::Pings => {
+                            says_more(&cloud, does, stream, provider).await;
+                        }
+                        Does::Open | Does::Garbage => {
+                            let mut stream = stream;
+                            let _ = tokio::io::copy_bidirectional(&mut stream, &mut provider).await;
+                        }
+                    }
+                });
             }
-        })))
+        }))))
     }
 }
 
-async fn connection(mut stream: UnixStream, behind: std::path::PathBuf, spoke: Arc<AtomicU32>) {
+fn asked_for(twists: Twists) -> Option<Does> {
+    let all = [
+        (Twist::SocketGarbage, Does::Garbage),
+        (Twist::TimeoutIgnored, Does::Timeless),
+        (Twist::FrameBehind, Does::Behind),
+        (Twist::PingsWhenIdle, Does::Pings),
+        (Twist::SocketOpen, Does::Open),
+    ];
+    let asked = all.into_iter().find(|(twist, _)| twists.has(*twist));
+    asked.map(|(_, does)| does)
+}
+
+async fn garbage(mut stream: UnixStream, behind: &Path, spoke: &AtomicU32) {
     // Who only looks whether somebody listens is not counted.
     let mut first = vec![0; 1024];
     let said = match stream.read(&mut first).await {
@@ -62,7 +133,7 @@ async fn connection(mut stream: UnixStream, behind: std::path::PathBuf, spoke: A
         Ok(said) => said,
     };
     let good = !(spoke.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(4);
-    if good && let Ok(mut provider) = tokio::time::timeout(START, reached(&behind)).await {
+    if good && let Ok(mut provider) = tokio::time::timeout(START, reached(behind)).await {
         if provider.write_all(&first[..said]).await.is_err() {
             return;
         }
@@ -74,6 +145,88 @@ async fn connection(mut stream: UnixStream, behind: std::path::PathBuf, spoke: A
     // Whoever has gone does not read it.
     let _ = stream.write_all(GARBAGE).await;
     let _ = stream.shutdown().await;
+}
+
+/// Each call goes on to the provider without its deadline. One that its caller cancels is cancelled there.
+async fn timeless(cloud: Cloud, stream: UnixStream, provider: UnixStream) {
+    use hyper::{client, server};
+    let provider = TokioIo::new(provider);
+    let dialled = client::conn::http2::handshake(TokioExecutor::new(), provider).await;
+    let Ok((calls, line)) = dialled else {
+        return;
+    };
+    let passes = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
+        if request.headers_mut().remove("grpc-timeout").is_some() {
+            cloud.count_lie();
+        }
+        let mut calls = calls.clone();
+        async move { calls.send_request(request).await }
+    });
+    let server = server::conn::http2::Builder::new(TokioExecutor::new());
+    let served = server.serve_connection(TokioIo::new(stream), passes);
+    tokio::select! {
+        _ = served => {}
+        _ = line => {}
+    }
+}
+
+/// What the provider says passes frame by frame, with frames between that it did not say.
+async fn says_more(cloud: &Cloud, does: Does, stream: UnixStream, provider: UnixStream) {
+    let (mut from_caller, to_caller) = stream.into_split();
+    let (from_provider, mut to_provider) = provider.into_split();
+    tokio::select! {
+        _ = tokio::io::copy(&mut from_caller, &mut to_provider) => {}
+        _ = back(cloud, does, from_provider, to_caller) => {}
+    }
+}
+
+async fn back(
+    cloud: &Cloud,
+    does: Does,
+    mut provider: OwnedReadHalf,
+    mut caller: OwnedWriteHalf,
+) -> std::io::Result<()> {
+    let quiet = if does == Does::Pings {
+        QUIET
+    } else {
+        Duration::MAX
+    };
+    let mut answered = HashSet::new();
+    loop {
+        let mut head = [0; 9];
+        // Cut off between two frames, a read of one byte loses nothing.
+        let Ok(first) = tokio::time::timeout(quiet, provider.read_exact(&mut head[..1])).await
+        else {
+            caller.write_all(&frame(PING, 0, &[0; 8])).await?;
+            cloud.count_lie();
+            continue;
+        };
+        first?;
+        provider.read_exact(&mut head[1..]).await?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let mut whole = head.to_vec();
+        whole.resize(head.len() + length, 0);
+        provider.read_exact(&mut whole[head.len()..]).await?;
+        caller.write_all(&whole).await?;
+        let [_, _, _, kind, flags, stream @ ..] = head;
+        if kind != HEADERS || does != Does::Behind {
+            continue;
+        }
+        let stream = u32::from_be_bytes(stream);
+        let begins = answered.insert(stream);
+        if begins && flags & END_STREAM != 0 {
+            caller.write_all(&frame(DATA, stream, &[])).await?;
+            cloud.count_lie();
+        }
+    }
+}
+
+/// A frame without flags, of at most 255 bytes.
+fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0, 0, payload.len() as u8, kind, 0];
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
 }
 
 /// A connection to the provider behind, which begins to serve a little later than this socket in front.

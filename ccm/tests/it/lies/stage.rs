@@ -40,6 +40,8 @@ pub(super) enum Stage {
     Zones,
     /// A call that is never answered.
     Hangs,
+    /// Lookups that end with a status.
+    Statuses,
     /// A cloud so slow that no Probe may wait for it.
     Slow,
     /// The same after the first answers: no lookup is answered in time.
@@ -233,6 +235,10 @@ impl Stage {
             Self::Hangs => {
                 let hang = Fault::new("EnsureLoadBalancer", FaultKind::Hang);
                 cloud.set_fault(hang).unwrap();
+            }
+            Self::Statuses => {
+                let status = Fault::status("LookupInstances", tonic::Code::Unknown);
+                cloud.set_fault(status).unwrap();
             }
             Self::Slow => cloud.set_weather(Weather {
                 fail: None,

@@ -95,6 +95,10 @@ lies! {
     wrong_code: "wrong-code", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"conflict\""]);
     too_long_texts: "too-long-texts", Served("GetLoadBalancer", 2), Unmarked, Lied, Told(&["Service/web Warning SyncLoadBalancerFailed", "mmmmmmmm"]);
     garbage_on_the_socket: "garbage-on-the-socket", Calls("LookupInstances", 8), Plain, ByWhatIsTold, Told(&["outcome=\"disconnected\""]);
+    open_socket: "open-socket", Calls("Probe", 2), Plain, Never, Untold("who else may connect is not the ccm's to see: it looks at the provider's uid, where one is configured");
+    ignores_grpc_timeout: "ignores-grpc-timeout", Calls("LookupInstances", 8), SlowLater, Lied, Alike(&["rpc=\"LookupInstances\",outcome=\"deadline\""], "the ccm hangs up at its deadline itself, and the cloud is as slow to the honest");
+    frame_behind_the_end: "frame-behind-the-end", Calls("LookupInstances", 8), Statuses, Lied, Alike(&["rpc=\"LookupInstances\",outcome="], "a status says nothing, with its connection or without it: it is dialled anew");
+    pings_when_idle: "pings-when-idle", Calls("Probe", 4), Plain, Lied, Untold("HTTP/2 answers a PING by itself");
     crash_before_effect: "crash-before-effect", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["rpc=\"EnsureLoadBalancer\",outcome=\"disconnected\""]);
     crash_after_effect: "crash-after-effect", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["rpc=\"EnsureLoadBalancer\",outcome=\"disconnected\""]);
     makes_another: "makes-another", Served("GetLoadBalancer", 2), Plain, Wrote("create load balancer"), Told(&["Service/web Warning DuplicateLoadBalancer"]);
