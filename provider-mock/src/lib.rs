@@ -39,5 +39,6 @@ pub use routes::Route;
 pub use server::{Mock, serve, service};
 pub use weather::Weather;
 
-/// What the mock's own annotations on Services begin with: `mock.grpc-ccm.io/retain: "true"` and `mock.grpc-ccm.io/handled-elsewhere: "true"`.
+/// What the mock's own annotations on Services begin with: `mock.grpc-ccm.io/retain: "true"`, `mock.grpc-ccm.io/handled-elsewhere: "true"`, and
+/// `mock.grpc-ccm.io/shared-load-balancer: NAME`, by which Services of one cluster share a load balancer.
 pub const ANNOTATION_PREFIX: &str = "mock.grpc-ccm.io/";

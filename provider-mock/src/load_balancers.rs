@@ -1,5 +1,6 @@
 //! The load balancers of the cloud: pure state and the decisions about it.
 
+mod shared;
 mod valid;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::fixture::{AddressMode, Addressing};
 use crate::lies::{Twist, Twists};
 
+pub(crate) use shared::yield_ports;
 pub(crate) use valid::check;
 
 /// A load balancer of the cloud.
@@ -167,8 +169,11 @@ pub(crate) struct Asker<'a> {
 
 impl Asker<'_> {
     fn owns(&self, mark: &Mark) -> bool {
-        mark.uid == self.service.uid
-            && (mark.owner_id == self.owner_id || self.previous.contains(&mark.owner_id))
+        mark.uid == self.service.uid && self.of_cluster(mark)
+    }
+
+    fn of_cluster(&self, mark: &Mark) -> bool {
+        mark.owner_id == self.owner_id || self.previous.contains(&mark.owner_id)
     }
 
     pub(crate) fn ownership(&self, load_balancer: &LoadBalancer) -> Ownership {
@@ -257,7 +262,7 @@ impl LoadBalancers {
 
     /// The one that is the Service's own or may be taken for it: by the handle, by the mark, by the native name, by the address of the Service's status.
     pub(crate) fn find(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
-        let by_handle = asker.handle.and_then(|handle| self.by_handle.get(handle));
+        let by_handle = self.named(asker);
         let by_mark = || {
             let mut all = self.by_handle.values();
             all.find(|lb| asker.finds_by_mark() && asker.ownership(lb) == Ownership::Ours)
@@ -270,7 +275,7 @@ impl LoadBalancers {
 
     /// The one that is the Service's own: by the handle or by the mark. CONFLICT where the handle names somebody else's.
     pub(crate) fn find_own(&self, asker: &Asker<'_>) -> Result<Option<&LoadBalancer>, Failure> {
-        match asker.handle.and_then(|handle| self.by_handle.get(handle)) {
+        match self.named(asker) {
             Some(lb) if asker.ownership(lb) == Ownership::Ours => Ok(Some(lb)),
             Some(lb) => Err(not_ours(lb, asker)),
             None => Ok(self
@@ -323,6 +328,7 @@ impl LoadBalancers {
             ..LoadBalancer::default()
         });
         let before = std::mem::replace(&mut wanted.config, LoadBalancerConfig::of(asker.service));
+        let was_shared = before.shared().map(str::to_owned);
         if asker.twists.has(Twist::KeepsCleared) {
             wanted.config.keep(before);
         }
@@ -330,9 +336,16 @@ impl LoadBalancers {
             wanted.targets = targets;
         }
         wanted.remnant = false;
-        wanted.addresses = self.addresses_for(asker.service, &wanted, addressing)?;
+        let peers = self.peers(asker, &wanted);
+        wanted.addresses = self.addresses_for(asker.service, &wanted, &peers, addressing)?;
+        if !asker.twists.has(Twist::SharedCollisionTaken) {
+            shared::collision(&wanted, &peers)?;
+        }
+        if was_shared.as_deref() != wanted.config.shared() {
+            wanted.hostname = None;
+        }
         if wanted.hostname.is_none() && addressing.mode != AddressMode::Ip {
-            wanted.hostname = Some(format!("{}.{}", wanted.name, addressing.hostname_domain));
+            wanted.hostname = Some(shared::hostname(&wanted, addressing));
         }
         match found {
             // A former owner's mark alone is no reason to write (LB-8); it is marked anew with the next write.
@@ -355,6 +368,7 @@ impl LoadBalancers {
         &self,
         service: &Service,
         lb: &LoadBalancer,
+        peers: &[&LoadBalancer],
         addressing: &Addressing,
     ) -> Result<Vec<IpAddr>, Failure> {
         let taken: BTreeSet<IpAddr> = self
@@ -386,10 +400,17 @@ impl LoadBalancers {
                 })
             })
             .transpose()?;
+        if let Some(asked) = asked {
+            shared::moves(asked, peers)?;
+        }
+        let kept_addresses = self.kept(lb, peers);
         let mut addresses = Vec::new();
         for ipv6 in families {
             let family = if ipv6 { "IPv6" } else { "IPv4" };
-            let kept = lb.addresses.iter().find(|ip| ip.is_ipv6() == ipv6).copied();
+            let kept = kept_addresses
+                .iter()
+                .find(|ip| ip.is_ipv6() == ipv6)
+                .copied();
             let address = match asked.filter(|ip| ip.is_ipv6() == ipv6) {
                 Some(asked) if kept == Some(asked) => Some(asked),
                 Some(asked) => {
@@ -436,7 +457,10 @@ fn not_ours(lb: &LoadBalancer, asker: &Asker<'_>) -> Failure {
     };
     Failure::conflict(format!(
         "load balancer {} ({}) is not that of Service {}/{}: it {whose}",
-        lb.handle, lb.name, asker.service.namespace, asker.service.name
+        lb.told_handle(),
+        lb.told_name(),
+        asker.service.namespace,
+        asker.service.name
     ))
 }
 

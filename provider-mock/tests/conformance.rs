@@ -1,6 +1,7 @@
 //! The mock passes the conformance suite: a process of its own, on a real socket, killed and started again by the suite.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -59,6 +60,15 @@ const SHOWN_OF_NARROW: [&str; 3] = [
     "load-balancers/targets-ignored",
 ];
 
+/// What says nothing of a mock whose Services all share one load balancer.
+const NOT_OF_SHARED: [&str; 3] = [
+    // `ctl` removes by the handles of the state file, and the provider tells that of the whole.
+    "load-balancers/update-removed-behind-the-back",
+    "load-balancers/delete-removed-behind-the-back",
+    // That of the whole is a name, which each cluster gives anew: it names nothing of another's.
+    "load-balancers/handle-of-other-cluster",
+];
+
 fn hook(hook: Hook) -> &'static str {
     match hook {
         Hook::InstanceAdd => {
@@ -91,6 +101,7 @@ volumes:
 - {source: {driver: disk.mock.grpc-ccm.io, volumeHandle: disk-1}, labels: {topology.kubernetes.io/zone: zone-a, topology.kubernetes.io/region: region-1}}
 clusters:
 - {name: kubernetes, address: 203.0.113.10}
+shared_load_balancer: {mock.grpc-ccm.io/shared-load-balancer: front}
 hooks:
 ",
     );
@@ -191,6 +202,7 @@ async fn a_mock_whose_load_balancers_can_do_little_passes_too() {
         "field-*",
         "handle-*",
         "owner-*",
+        "shared-*",
         "targets-*",
     ];
     let only: Vec<_> = only.map(|of| format!("load-balancers/{of}")).into();
@@ -303,6 +315,66 @@ async fn what_nobody_can_look_at_is_skipped_and_not_passed() {
         };
         assert!(skipped.reason.contains(reason), "{id}: {}", skipped.reason);
         assert_eq!(skipped.lack, lack, "{id}");
+    }
+}
+
+/// Annotations by which Services of the mock share one load balancer.
+fn sharing(name: &str) -> BTreeMap<String, String> {
+    let key = format!("{}shared-load-balancer", provider_mock::ANNOTATION_PREFIX);
+    [(key, name.to_owned())].into()
+}
+
+/// Every Service has the annotation: one address and one handle for all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mock_whose_services_all_share_one_load_balancer_passes_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config();
+    config.service_annotations = sharing("all");
+    config.shared_load_balancer = Some(BTreeMap::new());
+    let options = Options {
+        provider: mock(directory.path(), CLOUD),
+        config,
+        selection: Selection::new(&["load-balancers/*".into()], &NOT_OF_SHARED.map(Into::into))
+            .unwrap(),
+        soak: Duration::ZERO,
+    };
+    let report = run(options, std::future::pending(), |_| {}).await.unwrap();
+    let wrong: Vec<_> = report
+        .entries
+        .iter()
+        .filter(|entry| matches!(entry.outcome, Outcome::Failed(_) | Outcome::Warned(_)))
+        .map(|entry| format!("{}: {:#?}", entry.id, entry.outcome))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(report.left, Vec::<String>::new());
+}
+
+/// Who says nothing of sharing is not asked, and who says what shares nothing is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_suite_yaml_says_of_sharing_is_taken_at_its_word() {
+    let nothing = [("other.example/share".to_owned(), "x".to_owned())].into();
+    for (shares, lack, words) in [
+        (
+            None,
+            Lack::Capability,
+            "suite.yaml has no `shared_load_balancer`",
+        ),
+        (
+            Some(nothing),
+            Lack::Setup,
+            "write those by which they share one",
+        ),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = config();
+        config.shared_load_balancer = shares;
+        let only = ["load-balancers/shared-served"];
+        let report = report_of(mock(directory.path(), CLOUD), config, &only).await;
+        let Outcome::Skipped(skipped) = &report.entries[0].outcome else {
+            panic!("{:?}", report.entries[0].outcome);
+        };
+        assert_eq!(skipped.lack, lack);
+        assert!(skipped.reason.contains(words), "{}", skipped.reason);
     }
 }
 

@@ -14,6 +14,7 @@ fn the_guides_suite_yaml_has_every_key_that_there_is() {
         volumes,
         clusters,
         service_annotations,
+        shared_load_balancer,
         secrets,
         hooks,
     } = Config::parse(text, "docs/provider-guide.md").unwrap();
@@ -39,6 +40,7 @@ fn the_guides_suite_yaml_has_every_key_that_there_is() {
     }
     assert!(!instances.is_empty() && !volumes.is_empty() && !clusters.is_empty());
     assert!(!service_annotations.is_empty() && !secrets.is_empty());
+    assert!(shared_load_balancer.is_some_and(|annotations| !annotations.is_empty()));
     assert_eq!(hooks.keys().copied().collect::<Vec<_>>(), Hook::ALL);
 }
 

@@ -149,6 +149,14 @@ impl LoadBalancerBuilder {
         })
     }
 
+    /// With another number of its first port.
+    pub fn listens_on(mut self, number: u16) -> Self {
+        if let Some(first) = self.spec().ports.get_or_insert_default().first_mut() {
+            first.port = number.into();
+        }
+        self
+    }
+
     /// With one more port.
     pub fn port(mut self, name: &str, number: u16, protocol: &str) -> Self {
         let port = port(name, number, protocol);

@@ -17,7 +17,7 @@ use testenv::{Process, eventually};
 
 use self::stage::Stage;
 use crate::input::get;
-use crate::world::{FAST_LEASE, World, balancer, free_port, instance};
+use crate::world::{FAST_LEASE, World, free_port, instance};
 
 /// What is left of a Node that is gone since long.
 const LEFT_ROUTE: &str = "left";
@@ -130,7 +130,7 @@ async fn scene(row: &Row, lie: Option<&str>) -> Scene {
     let (load_balancer, route) = of_another(&cloud);
     let mut alive = nodes(&world).await;
     for name in SERVICES {
-        world.create_service(balancer(name)).await;
+        world.create_service(row.stage.service(name)).await;
     }
     let port = free_port();
     let kept = if let Work::Served(..) = row.work {

@@ -11,7 +11,9 @@ const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 
 /// INVALID where a field has a value that no load balancer can be given, or the Service's class is not served.
 pub(crate) fn check(service: &Service, offered: &LoadBalancerCapability) -> Result<(), Failure> {
-    let wrong = wrong(service).or_else(|| unserved(service, offered));
+    let wrong = wrong(service)
+        .or_else(|| super::shared::wrong(service))
+        .or_else(|| unserved(service, offered));
     wrong.map_or(Ok(()), |wrong| Err(Failure::invalid(wrong)))
 }
 

@@ -2,7 +2,9 @@
 
 mod answered;
 mod asked;
+mod neighbours;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -97,7 +99,7 @@ impl MockProvider {
                     Ensured::Pending(pending),
                     &settings,
                     service,
-                    Some(load_balancer.handle),
+                    Some(load_balancer.told_handle()),
                 ));
             }
             EnsurePlan::Write(mut load_balancer) => {
@@ -109,6 +111,9 @@ impl MockProvider {
                     "change"
                 };
                 let targets = load_balancer.targets.len();
+                if state.twists.has(Twist::SharedCollisionTaken) {
+                    neighbours::rob(&mut state, &asker, &load_balancer, now_ms)?;
+                }
                 load_balancer.handle = state
                     .put_load_balancer(load_balancer.clone(), now_ms)
                     .map_err(|error| not_saved(&error))?;
@@ -125,7 +130,8 @@ impl MockProvider {
         } else {
             Ensured::Ready(status(&load_balancer, &settings.addressing))
         };
-        let mut answer = answer(outcome, &settings, service, Some(load_balancer.handle));
+        let handle = Some(load_balancer.told_handle());
+        let mut answer = answer(outcome, &settings, service, handle);
         answer.notes.target_errors = errors;
         Ok(answer)
     }
@@ -153,10 +159,10 @@ impl LoadBalancers for MockProvider {
         };
         let ownership = asker.ownership(found);
         let shown = if found.remnant || found.gone_at_ms.is_some() {
-            LoadBalancer::remnants(ownership, &found.name)
+            LoadBalancer::remnants(ownership, found.told_name())
         } else {
             let status = status(found, &state.settings.addressing);
-            let mut shown = LoadBalancer::present(ownership, &found.name, status);
+            let mut shown = LoadBalancer::present(ownership, found.told_name(), status);
             if state.settings.capabilities.load_balancers.in_sync {
                 let targets = targets(&state.settings, request.targets.as_deref());
                 let plan = targets.and_then(|(targets, errors)| {
@@ -177,7 +183,7 @@ impl LoadBalancers for MockProvider {
             }
             shown
         };
-        let handle = (ownership == Ownership::Ours).then(|| found.handle.clone());
+        let handle = (ownership == Ownership::Ours).then(|| found.told_handle());
         if state.twists.has(Twist::GetWrites) {
             let line = format!("note that load balancer {} was looked at", found.handle);
             state.wrote(line);
@@ -248,6 +254,9 @@ impl LoadBalancers for MockProvider {
                 .put_load_balancer(found.clone(), now_ms)
                 .map_err(|error| not_saved(&error))?;
             state.wrote(format!("set the {count} targets of load balancer {handle}"));
+            if state.twists.has(Twist::SharedTargets) {
+                neighbours::retarget(&mut state, &asker, &found, now_ms)?;
+            }
         }
         let left = found.ready_at_ms.saturating_sub(now_ms);
         let outcome = if left > 0 {
@@ -255,7 +264,7 @@ impl LoadBalancers for MockProvider {
         } else {
             Updated::Done
         };
-        let mut answer = answer(outcome, &settings, service, Some(found.handle));
+        let mut answer = answer(outcome, &settings, service, Some(found.told_handle()));
         answer.notes.target_errors = errors;
         Ok(answer)
     }
@@ -300,7 +309,8 @@ impl LoadBalancers for MockProvider {
                     found.handle
                 ),
             };
-            return Ok(answer(retained, &settings, service, Some(found.handle)));
+            let handle = Some(found.told_handle());
+            return Ok(answer(retained, &settings, service, handle));
         }
         if found.gone_at_ms.is_none() {
             let takes = settings.provisioning.deletion.0.as_millis() as u64;
@@ -314,6 +324,9 @@ impl LoadBalancers for MockProvider {
             };
             saved.map_err(|error| not_saved(&error))?;
             state.wrote(format!("delete load balancer {}", found.handle));
+            if state.twists.has(Twist::SharedDelete) {
+                neighbours::remove(&mut state, &asker, &found, now_ms)?;
+            }
         }
         let left = found.gone_at_ms.unwrap_or(now_ms).saturating_sub(now_ms);
         let outcome = if left > 0 {
@@ -363,26 +376,29 @@ impl ListLoadBalancers for MockProvider {
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
         state.objects.load_balancers.settle(now_ms);
-        let listed = state
-            .objects
-            .load_balancers
-            .by_handle
-            .values()
-            .filter_map(|lb| {
-                let owner = lb
-                    .owner
-                    .as_ref()
-                    .filter(|owner| call.owns(&owner.owner_id))?;
-                Some(ListedLoadBalancer {
-                    name: lb.name.clone(),
-                    handle: Some(lb.handle.clone()),
-                    owners: vec![ServiceRef {
-                        namespace: owner.namespace.clone(),
-                        name: owner.name.clone(),
-                        uid: owner.uid.clone(),
-                    }],
-                })
-            });
-        Ok(listed.collect())
+        let first_only = state.twists.has(Twist::SharedListed);
+        let mut listed: BTreeMap<String, ListedLoadBalancer> = BTreeMap::new();
+        for lb in state.objects.load_balancers.by_handle.values() {
+            let ours = |owner: &&cloud::Mark| call.owns(&owner.owner_id);
+            let Some(owner) = lb.owner.as_ref().filter(ours) else {
+                continue;
+            };
+            let handle = lb.told_handle();
+            let entry = listed
+                .entry(handle.clone())
+                .or_insert_with(|| ListedLoadBalancer {
+                    name: lb.told_name(),
+                    handle: Some(handle),
+                    owners: Vec::new(),
+                });
+            if entry.owners.is_empty() || !first_only {
+                entry.owners.push(ServiceRef {
+                    namespace: owner.namespace.clone(),
+                    name: owner.name.clone(),
+                    uid: owner.uid.clone(),
+                });
+            }
+        }
+        Ok(listed.into_values().collect())
     }
 }

@@ -66,6 +66,8 @@ pub enum Need {
     LoadBalancerListing,
     /// `in_sync` in GetLoadBalancer.
     InSync,
+    /// The key `shared_load_balancer` of suite.yaml.
+    SharedLoadBalancer,
     /// `Capabilities.routes`.
     Routes,
     /// `Capabilities.clusters`.

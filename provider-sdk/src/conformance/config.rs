@@ -19,6 +19,8 @@ pub struct Config {
     pub clusters: Vec<KnownCluster>,
     /// Annotations without which this cloud makes no load balancer.
     pub service_annotations: BTreeMap<String, String>,
+    /// Annotations by which two Services that have them share one load balancer; empty where all do.
+    pub shared_load_balancer: Option<BTreeMap<String, String>>,
     /// Texts that no answer may hold: what the provider's credentials are made of.
     pub secrets: Vec<String>,
     /// Shell commands that change the cloud behind the provider's back.

@@ -19,6 +19,7 @@ mod list;
 mod overlap;
 mod ownership;
 mod requests;
+mod shared;
 mod stage;
 mod targets;
 mod update;
@@ -37,6 +38,7 @@ pub(super) fn checks() -> Vec<Check> {
         list::checks(),
         handle::checks(),
         ownership::checks(),
+        shared::checks(),
         requests::checks(),
         interrupted::checks(),
         overlap::checks(),

@@ -37,6 +37,15 @@ const (
 // LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make for this owner (the present owner ID or a previous one, and the Service's UID). Several
 // Services may share one load balancer: ownership is of parts, and CONFLICT is answered only when a part collides.
 //
+// LB-20: Where Services share a load balancer each MUST be answered about its own parts (ports, rules, targets), and what is asked for one MUST change nothing of another's, also where all have the
+// same handle. A Service that has no part of it has no load balancer: ABSENT, NOT_FOUND, `done`.
+//
+// LB-21: A part that collides with another Service's, such as the same port and protocol at the address that they share, MUST be answered with CONFLICT, and nothing MUST be changed by it.
+//
+// LB-22: Delete MUST remove the parts of its Service and leave those of others; with the last part the load balancer that was shared MUST go.
+//
+// LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in one of its own.
+//
 // LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID of what was made. The provider SHOULD return it as soon as the cloud knows it, also in a pending or
 // failed answer. The controller stores it before its next call and sends it back ever after. Absent in an answer means: as it was.
 //
@@ -161,6 +170,15 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //
 // LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make for this owner (the present owner ID or a previous one, and the Service's UID). Several
 // Services may share one load balancer: ownership is of parts, and CONFLICT is answered only when a part collides.
+//
+// LB-20: Where Services share a load balancer each MUST be answered about its own parts (ports, rules, targets), and what is asked for one MUST change nothing of another's, also where all have the
+// same handle. A Service that has no part of it has no load balancer: ABSENT, NOT_FOUND, `done`.
+//
+// LB-21: A part that collides with another Service's, such as the same port and protocol at the address that they share, MUST be answered with CONFLICT, and nothing MUST be changed by it.
+//
+// LB-22: Delete MUST remove the parts of its Service and leave those of others; with the last part the load balancer that was shared MUST go.
+//
+// LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in one of its own.
 //
 // LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID of what was made. The provider SHOULD return it as soon as the cloud knows it, also in a pending or
 // failed answer. The controller stores it before its next call and sends it back ever after. Absent in an answer means: as it was.

@@ -8,19 +8,23 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use provider_mock::{
     Cloud, Fault, FaultKind, Fixture, Instance, LoadBalancer, Mark, Power, Weather,
 };
+use provider_sdk::FailureCode;
 use serde_json::{Value, json};
-use testenv::objects::NodeBuilder;
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
 use testenv::{Process, eventually};
 
 use super::{LEFT_ROUTE, PATIENCE, SERVICES, ccm, load_balancer_of_another, nodes_now, own};
-use crate::world::{World, instance};
+use crate::world::{World, balancer, instance};
 
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
+const SHARED: &str = "mock.grpc-ccm.io/shared-load-balancer";
+/// The ports of the Services where they share one load balancer.
+const PORTS: [u16; SERVICES.len()] = [80, 81, 82];
 /// Hints that a provider remembers, and more.
 const MANY_HINTS: usize = 1_100;
 
 /// See the module.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// No more than every row has.
     Plain,
@@ -72,6 +76,14 @@ pub(super) enum Stage {
     AlreadyGone,
     /// A load balancer is removed behind everybody's back before the targets change.
     RemovedBehind,
+    /// All Services share one load balancer.
+    Shared,
+    /// The same, and one of them is deleted once the others were seen to be as asked.
+    SharedGoes,
+    /// The same, and one wants the port of another.
+    SharedCollides,
+    /// The same, and there is one more target.
+    SharedGrows,
     /// A route goes while it is being removed.
     RouteGoes,
     /// A list of routes that shows none.
@@ -103,6 +115,23 @@ impl Stage {
             Self::Volumes => &["--controllers=*,persistent-volume-label-controller"],
             _ => &[],
         }
+    }
+
+    /// A Service of this name.
+    pub(super) fn service(self, name: &str) -> LoadBalancerBuilder {
+        let shares = [
+            Self::Shared,
+            Self::SharedGoes,
+            Self::SharedCollides,
+            Self::SharedGrows,
+        ];
+        if !shares.contains(&self) {
+            return balancer(name);
+        }
+        let nth = SERVICES.iter().position(|one| *one == name).unwrap();
+        balancer(name)
+            .annotation(SHARED, "front")
+            .listens_on(PORTS[nth])
     }
 
     /// Before the lie, while no ccm runs. Nodes that must live.
@@ -189,6 +218,18 @@ impl Stage {
             }
             Self::IgnoresNodes => {
                 change(cloud, |lb| lb.targets = vec!["left".to_owned()]);
+                Vec::new()
+            }
+            Self::SharedGoes => {
+                let away = Fault::failure("DeleteLoadBalancer", FailureCode::Unavailable);
+                cloud.set_fault(away).unwrap();
+                Vec::new()
+            }
+            Self::SharedCollides => {
+                let ports = json!([{"name": "http", "port": PORTS[2], "protocol": "TCP"}]);
+                let patch = Patch::Merge(json!({"spec": {"ports": ports}}));
+                let (services, params) = (world.services(), PatchParams::default());
+                services.patch("web", &params, &patch).await.unwrap();
                 Vec::new()
             }
             Self::AlreadyGone => {
@@ -308,6 +349,17 @@ impl Stage {
                 let lb = own(&cloud, "kept");
                 kept.retain(|handle| *handle != lb.handle);
                 cloud.remove_load_balancer(&lb.handle).unwrap();
+                world.join("late").await;
+            }
+            Self::SharedGoes => {
+                asked(&cloud, "GetLoadBalancer", "default/kept").await;
+                served(&cloud, &["web", "kept"]).await;
+                kept.clear();
+                cloud.clear_faults();
+            }
+            Self::SharedGrows => {
+                asked(&cloud, "GetLoadBalancer", "default/kept").await;
+                served(&cloud, &["kept"]).await;
                 world.join("late").await;
             }
             Self::RouteGoes => {

@@ -123,6 +123,10 @@ lies! {
     delete_of_absent_fails: "delete-of-absent-fails", Served("GetLoadBalancer", 2), AlreadyGone, Answered("DeleteLoadBalancer", "default/api", "failed"), Told(&["Service/api Warning SyncLoadBalancerFailed"]);
     update_of_absent_is_done: "update-of-absent-is-done", Served("GetLoadBalancer", 2), RemovedBehind, Answered("UpdateLoadBalancer", "default/kept", "ok"), Alike(&["Service/kept Warning LoadBalancerNotListed"], "that it is gone the lists say, of the honest too until the next Update has it made anew; that an Update is done is no reason to doubt it");
     get_writes: "get-writes", Served("GetLoadBalancer", 2), Plain, Wrote("was looked at"), Untold("only the cloud counts its writes");
+    shared_delete_takes_neighbour: "shared-delete-takes-neighbour", Served("GetLoadBalancer", 2), SharedGoes, Wrote("delete the neighbour"), Told(&["Warning LoadBalancerNotListed"]);
+    shared_collision_taken: "shared-collision-taken", Served("EnsureLoadBalancer", 1), SharedCollides, Wrote("take the port from"), Untold("the answer is that it is ready, and Get does not tell what a load balancer listens on");
+    shared_targets_of_all: "shared-targets-of-all", Served("GetLoadBalancer", 2), SharedGrows, Wrote("set the same targets of"), Untold("the answer is that it is done, and Get does not tell which targets there are");
+    shared_listed_for_one: "shared-listed-for-one", Served("GetLoadBalancer", 2), Shared, Answered("ListLoadBalancers", "", "ok"), Untold("each Service has the handle of the whole, and that is listed");
     zones_swapped: "zones-swapped", Calls("LookupZones", 1), Zones, Lied, Untold("to the ccm a zone is a word");
     foreign_route_removed: "foreign-route-removed", Calls("DeleteRoutes", 1), Plain, Wrote("remove route left"), Untold("only what is asked for is removed, and that is never what another owner is said to have");
     route_without_mark: "route-without-mark", Calls("CreateRoutes", 1), Plain, Wrote("put route"), Untold("ROUTE-3: of a cloud that cannot mark routes the list looks the same, and in the range of the cluster what nobody marked is the cluster's own");

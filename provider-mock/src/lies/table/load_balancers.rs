@@ -170,4 +170,32 @@ pub(super) const LIES: &[Lie] = &[
         "load-balancers/get-writes-nothing",
         Twist::GetWrites,
     ),
+    twist(
+        "shared-delete-takes-neighbour",
+        "Delete of a Service that shares a load balancer removes the whole of it",
+        &["LB-22", "LB-2"],
+        "load-balancers/shared-delete-one",
+        Twist::SharedDelete,
+    ),
+    twist(
+        "shared-collision-taken",
+        "a port of a shared load balancer goes to whoever asks for it last",
+        &["LB-21", "LB-2"],
+        "load-balancers/shared-port-taken",
+        Twist::SharedCollisionTaken,
+    ),
+    twist(
+        "shared-targets-of-all",
+        "an Update sets the targets of all parts of a shared load balancer",
+        &["LB-20", "LB-2", "LB-16"],
+        "load-balancers/shared-update",
+        Twist::SharedTargets,
+    ),
+    twist(
+        "shared-listed-for-one",
+        "a shared load balancer is listed with one of its owners",
+        &["LB-23", "LB-13"],
+        "load-balancers/shared-listed",
+        Twist::SharedListed,
+    ),
 ];

@@ -10,7 +10,7 @@ use pb::ensure_load_balancer_response::Outcome as Ensured;
 use pb::update_load_balancer_response::Outcome as Updated;
 use tokio::time::Instant;
 
-use crate::conformance::call::{Exchange, Rpc};
+use crate::conformance::call::{Answer, Exchange, Rpc};
 use crate::conformance::check::Verdict;
 use crate::conformance::session::Session;
 
@@ -259,6 +259,41 @@ impl Balancer {
                 return Ok((status, answer.target_errors.clone()));
             }
             wait(&asked, until, "CORE-6", "`ready`, after `pending` at most").await?;
+        }
+    }
+
+    /// Ensure until it is CONFLICT.
+    pub(super) async fn conflicted(&mut self, set: Option<pb::TargetSet>, rule: &str) -> Verdict {
+        self.contest(set, rule, "CONFLICT, after `pending` at most", false)
+            .await
+            .map(|_| ())
+    }
+
+    /// Ensure until it is ready, or CONFLICT; whether it is ready.
+    pub(super) async fn contended(&mut self, set: Option<pb::TargetSet>) -> Verdict<bool> {
+        let expected = "`ready` or CONFLICT, after `pending` at most";
+        self.contest(set, "LB-21", expected, true).await
+    }
+
+    async fn contest(
+        &mut self,
+        set: Option<pb::TargetSet>,
+        rule: &str,
+        expected: &str,
+        may_win: bool,
+    ) -> Verdict<bool> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let asked = self.ensure(set.clone(), false).await?;
+            let answer = asked.answer()?;
+            let failed = answer.failed();
+            if failed.is_some_and(|failure| failure.code() == FailureCode::Conflict) {
+                return Ok(false);
+            }
+            if may_win && matches!(answer.outcome, Some(Ensured::Ready(_))) {
+                return Ok(true);
+            }
+            wait(&asked, until, rule, expected).await?;
         }
     }
 

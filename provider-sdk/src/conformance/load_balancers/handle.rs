@@ -133,19 +133,42 @@ async fn stable(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// A ready load balancer, what Get says of it, and another Service that was given its handle.
-async fn edited(run: &Run) -> Verdict<(Stage<'_>, Balancer, pb::LoadBalancer, Balancer)> {
+/// What a handle names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// The load balancer, or the part, of one Service.
+    Own,
+    /// A load balancer that all Services share: with it nothing is said yet of parts.
+    Whole,
+}
+
+impl Names {
+    /// What Update and Delete may answer who has no part of what the handle names.
+    fn no_part(self) -> &'static [FailureCode] {
+        match self {
+            Self::Own => &[FailureCode::Conflict],
+            Self::Whole => &[FailureCode::Conflict, FailureCode::NotFound],
+        }
+    }
+}
+
+/// A ready load balancer, what Get says of it, and another Service that was given its handle and asks for its port.
+async fn edited(run: &Run) -> Verdict<(Stage<'_>, Balancer, pb::LoadBalancer, Balancer, Names)> {
     let stage = Stage::new(run).await?;
     let mut victim = stage.ready("victim").await?;
     let before = victim.present(Some(stage.targets())).await?;
     let handle = handle_of(&victim)?;
-    if stage.ready("neighbour").await?.handle.as_ref() == Some(&handle) {
-        return Err(Stop::not_offered(
-            "the load balancers of two Services have the same handle: they share one",
-        ));
-    }
+    // Where all share one the port of another is CONFLICT.
+    let mut neighbour = stage.balancer("neighbour");
+    neighbour.service.ports[0].port = 8_081;
+    neighbour.ensured(Some(stage.targets())).await?;
+    let names = if neighbour.handle.as_ref() == Some(&handle) {
+        Names::Whole
+    } else {
+        Names::Own
+    };
     let thief = stage.balancer("thief").with_handle(handle);
-    Ok((stage, victim, before, thief))
+    Ok((stage, victim, before, thief, names))
 }
 
 async fn unharmed(
@@ -167,9 +190,13 @@ async fn unharmed(
 }
 
 async fn other_service_ensure(run: &Run) -> Verdict {
-    let (stage, mut victim, before, mut thief) = edited(run).await?;
+    let (stage, mut victim, before, mut thief, names) = edited(run).await?;
     let written = stage.writes().await?;
-    thief.service.ports[0].port = 8_080;
+    match names {
+        Names::Own => thief.service.ports[0].port = 8_080,
+        // With another port it would have a part of its own, as it may.
+        Names::Whole => thief.service.ports.clone_from(&victim.service.ports),
+    }
     let asked = thief.ensure(Some(stage.targets()), false).await?;
     asked.failure("LB-4", &[FailureCode::Conflict])?;
     let what = "Ensure with another Service's handle";
@@ -177,19 +204,22 @@ async fn other_service_ensure(run: &Run) -> Verdict {
 }
 
 async fn other_service_update(run: &Run) -> Verdict {
-    let (stage, mut victim, before, mut thief) = edited(run).await?;
+    let (stage, mut victim, before, mut thief, names) = edited(run).await?;
     let written = stage.writes().await?;
     let asked = thief.update(stage.first(0)).await?;
-    asked.failure("LB-4", &[FailureCode::Conflict])?;
+    asked.failure("LB-4", names.no_part())?;
     let what = "Update with another Service's handle";
     unharmed(&stage, &mut victim, &before, written, what).await
 }
 
 async fn other_service_delete(run: &Run) -> Verdict {
-    let (stage, mut victim, before, mut thief) = edited(run).await?;
+    let (stage, mut victim, before, mut thief, names) = edited(run).await?;
     let written = stage.writes().await?;
     let asked = thief.delete().await?;
-    asked.failure("LB-4", &[FailureCode::Conflict])?;
+    // Of a load balancer that is shared nothing is this Service's: that is `done`.
+    if names == Names::Own || asked.answer()?.failed().is_some() {
+        asked.failure("LB-4", &[FailureCode::Conflict])?;
+    }
     let what = "Delete with another Service's handle";
     unharmed(&stage, &mut victim, &before, written, what).await
 }
@@ -224,7 +254,12 @@ async fn other_cluster(run: &Run) -> Verdict {
 }
 
 async fn put_right(run: &Run) -> Verdict {
-    let (stage, mut victim, before, _) = edited(run).await?;
+    let (stage, mut victim, before, _, names) = edited(run).await?;
+    if names == Names::Whole {
+        return Err(Stop::not_offered(
+            "all Services have the same handle: there is none to edit it to",
+        ));
+    }
     let own = stage.ready("own").await?;
     let mut edited = own.with_handle(handle_of(&victim)?);
     let written = stage.writes().await?;

@@ -265,7 +265,12 @@ async fn two_uids(run: &Run) -> Verdict<(Stage<'_>, Balancer, Balancer)> {
     let stage = Stage::new(run).await?;
     let old = stage.ready("same-name").await?;
     let uid = run.uid();
-    let mut new = old.forgetful().changed(|service| service.uid = uid);
+    // The same port, but where all Services share one load balancer.
+    let ports = run.service("ports").ports;
+    let mut new = old.forgetful().changed(|service| {
+        service.uid = uid;
+        service.ports = ports;
+    });
     let asked = new.get(None).await?;
     asked.must(
         found(&asked)?.ownership() != Ownership::Ours,

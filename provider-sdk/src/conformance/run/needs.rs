@@ -75,6 +75,11 @@ impl Run {
                 Need::Clusters => (offered.clusters.is_some(), "clusters"),
                 Need::Volumes => (offered.volumes.is_some(), "volumes"),
                 Need::Changes => (offered.changes.is_some(), "changes"),
+                Need::SharedLoadBalancer if self.config().shared_load_balancer.is_none() => {
+                    return skipped(Stop::not_offered(
+                        "suite.yaml has no `shared_load_balancer`: where Services of this cloud can share one, write there the annotations by which they do",
+                    ));
+                }
                 Need::Hook(hook) if !self.has_hook(*hook) => {
                     return skipped(Stop::not_set_up(format!(
                         "suite.yaml has no hook `{}`",
@@ -86,7 +91,7 @@ impl Run {
                         "the provider is not started by the suite (--command)",
                     ));
                 }
-                Need::Hook(_) | Need::Command => return None,
+                Need::Hook(_) | Need::Command | Need::SharedLoadBalancer => return None,
             };
             if there {
                 return None;

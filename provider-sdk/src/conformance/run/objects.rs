@@ -74,6 +74,15 @@ impl Run {
         }
     }
 
+    /// 80, but where all Services share one load balancer: there each needs a port that no other has.
+    fn port(&self) -> i32 {
+        let shares = self.config().shared_load_balancer.as_ref();
+        if shares.is_none_or(|annotations| !annotations.is_empty()) {
+            return 80;
+        }
+        10_000 + i32::try_from(self.fresh() % 20_000).unwrap_or_default()
+    }
+
     /// A Service of this check with one TCP port.
     pub(crate) fn service(&self, word: &str) -> pb::ServiceView {
         let offered = self.capabilities().load_balancers.unwrap_or_default();
@@ -91,7 +100,7 @@ impl Run {
             ports: vec![pb::ServicePort {
                 name: "http".into(),
                 protocol: "TCP".into(),
-                port: 80,
+                port: self.port(),
                 target_port: "8080".into(),
                 node_port: Some(30_080),
                 ..Default::default()

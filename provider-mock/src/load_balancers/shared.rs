@@ -1,0 +1,186 @@
+//! A load balancer that several Services share: each has a part, which is an entry of the state file with the address of the others, their annotation, and a mark of its own. So who does not
+//! know of sharing serves each part as a load balancer and loses none. What the provider tells is the whole: one handle, one name, one entry of a list.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use provider_sdk::{Failure, Service};
+
+use super::{Asker, LoadBalancer, LoadBalancerConfig, LoadBalancers};
+use crate::fixture::Addressing;
+
+/// The annotation whose value names the load balancer that a Service shares with others of its cluster.
+pub(crate) const SHARED: &str = "mock.grpc-ccm.io/shared-load-balancer";
+
+/// What the handle and the name of a shared load balancer begin with; those of others begin with `lb-` and `a`.
+const WHOLE: &str = "shared-";
+const NAME_BYTES: usize = 63;
+
+impl LoadBalancerConfig {
+    /// The name of the load balancer that it is a part of.
+    pub(crate) fn shared(&self) -> Option<&str> {
+        self.annotations.get(SHARED).map(String::as_str)
+    }
+
+    /// Protocols and ports that it listens on.
+    fn listeners(&self) -> BTreeSet<(&str, &str)> {
+        self.ports
+            .iter()
+            .filter_map(|port| listener(port))
+            .collect()
+    }
+}
+
+impl LoadBalancer {
+    /// The handle that the provider gives: of a part that of the whole.
+    pub(crate) fn told_handle(&self) -> String {
+        self.whole().unwrap_or_else(|| self.handle.clone())
+    }
+
+    /// The name that the provider tells: of a part that of the whole.
+    pub(crate) fn told_name(&self) -> String {
+        self.whole().unwrap_or_else(|| self.name.clone())
+    }
+
+    fn whole(&self) -> Option<String> {
+        self.config.shared().map(|name| format!("{WHOLE}{name}"))
+    }
+
+    /// Older parts come first; one that is not there yet is the youngest.
+    fn age(&self) -> (bool, usize, &str) {
+        (self.handle.is_empty(), self.handle.len(), &self.handle)
+    }
+}
+
+/// What is wrong with the name of the load balancer that a Service wants to share.
+pub(super) fn wrong(service: &Service) -> Option<String> {
+    let name = service.annotations.get(SHARED)?;
+    let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = (1..=NAME_BYTES).contains(&name.len())
+        && name.bytes().all(letter)
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    (!is_label).then(|| {
+        format!(
+            "metadata.annotations[{SHARED}] {name:?} names no load balancer; write up to {NAME_BYTES} lower-case letters, digits and dashes, such as front-1"
+        )
+    })
+}
+
+impl LoadBalancers {
+    /// What the asker's handle names. Of a shared load balancer that is what the asker has (it may have left it since); nothing for who is to have a part, and has none yet; another's part for
+    /// who shares nothing.
+    pub(super) fn named(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
+        let handle = asker.handle?;
+        if let Some(one) = self.by_handle.get(handle) {
+            return Some(one);
+        }
+        let name = handle.strip_prefix(WHOLE)?;
+        let all = || self.by_handle.values();
+        let of_cluster = |one: &&LoadBalancer| {
+            let mark = one.owner.as_ref();
+            one.config.shared() == Some(name) && mark.is_some_and(|it| asker.of_cluster(it))
+        };
+        let own = |one: &&LoadBalancer| one.owner.as_ref().is_some_and(|it| asker.owns(it));
+        let wants = asker.service.annotations.get(SHARED).map(String::as_str) == Some(name);
+        let theirs = || all().find(|one| !wants && of_cluster(one));
+        let part = all().filter(of_cluster).find(own);
+        part.or_else(|| all().find(own)).or_else(theirs)
+    }
+
+    /// The parts of others of the load balancer that this one is a part of, the oldest first.
+    pub(crate) fn peers(&self, asker: &Asker<'_>, part: &LoadBalancer) -> Vec<&LoadBalancer> {
+        let Some(name) = part.config.shared() else {
+            return Vec::new();
+        };
+        let peer = |one: &&LoadBalancer| {
+            one.config.shared() == Some(name)
+                && one.handle != part.handle
+                && one.owner.as_ref().is_some_and(|it| asker.of_cluster(it))
+        };
+        let mut peers: Vec<_> = self.by_handle.values().filter(peer).collect();
+        peers.sort_by(|one, other| one.age().cmp(&other.age()));
+        peers
+    }
+
+    /// The addresses that it may keep, in the order in which they count: of a part those of the oldest part; nothing that is the address of a load balancer which others share.
+    pub(super) fn kept(&self, lb: &LoadBalancer, peers: &[&LoadBalancer]) -> Vec<IpAddr> {
+        let is_peer = |one: &LoadBalancer| peers.iter().any(|peer| peer.handle == one.handle);
+        let others: BTreeSet<_> = self
+            .by_handle
+            .values()
+            .filter(|one| one.config.shared().is_some())
+            .filter(|one| one.handle != lb.handle && !is_peer(one))
+            .flat_map(|one| &one.addresses)
+            .collect();
+        let mut parts: Vec<_> = peers.iter().copied().chain([lb]).collect();
+        parts.sort_by(|one, other| one.age().cmp(&other.age()));
+        let all = parts.iter().flat_map(|part| &part.addresses).copied();
+        all.filter(|address| !others.contains(address)).collect()
+    }
+}
+
+/// CONFLICT where it would listen on what another part listens on; BUSY while that one is being deleted.
+pub(super) fn collision(lb: &LoadBalancer, peers: &[&LoadBalancer]) -> Result<(), Failure> {
+    let listeners = lb.config.listeners();
+    let at_same_address = |peer: &&&LoadBalancer| {
+        let mut addresses = peer.addresses.iter();
+        addresses.any(|address| lb.addresses.contains(address))
+    };
+    for peer in peers.iter().filter(at_same_address) {
+        let theirs = peer.config.listeners();
+        let Some((protocol, port)) = listeners.intersection(&theirs).next() else {
+            continue;
+        };
+        let whose = peer.owner.clone().unwrap_or_default();
+        let taken = format!(
+            "{protocol} {port} of load balancer {} is that of Service {}/{}",
+            peer.told_name(),
+            whose.namespace,
+            whose.name
+        );
+        return Err(if peer.gone_at_ms.is_some() {
+            Failure::busy(format!("{taken}, which is being deleted"))
+        } else {
+            Failure::conflict(format!("{taken}; take another port")).with_reason("PortTaken")
+        });
+    }
+    Ok(())
+}
+
+/// CONFLICT where an address is asked for that is not the one which the others have.
+pub(super) fn moves(asked: IpAddr, peers: &[&LoadBalancer]) -> Result<(), Failure> {
+    let mut theirs = peers.iter().flat_map(|peer| &peer.addresses);
+    let Some(theirs) = theirs.find(|one| one.is_ipv6() == asked.is_ipv6()) else {
+        return Ok(());
+    };
+    if *theirs == asked {
+        return Ok(());
+    }
+    Err(Failure::conflict(format!(
+        "spec.loadBalancerIP {asked} is not the address of the load balancer that is shared, {theirs}"
+    ))
+    .with_reason("AddressShared"))
+}
+
+/// The host name of a load balancer that has none yet.
+pub(super) fn hostname(lb: &LoadBalancer, addressing: &Addressing) -> String {
+    format!("{}.{}", lb.told_name(), addressing.hostname_domain)
+}
+
+/// The ports of `from` that collide with those of a part are its own no more.
+pub(crate) fn yield_ports(from: &mut LoadBalancer, to: &LoadBalancer) {
+    let taken = to.config.listeners();
+    from.config
+        .ports
+        .retain(|port| !listener(port).is_some_and(|it| taken.contains(&it)));
+}
+
+/// Of `name:protocol:port:nodePort:appProtocol` what a load balancer listens on.
+fn listener(port: &str) -> Option<(&str, &str)> {
+    let mut parts = port.split(':').skip(1);
+    Some((parts.next()?, parts.next()?))
+}
+
+#[cfg(test)]
+mod tests;
