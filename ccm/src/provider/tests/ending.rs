@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -161,4 +161,49 @@ async fn m10_a_provider_that_writes_behind_its_end_of_a_call_does_not_cost_the_c
     fake.set(|script| script.hang.clear());
     lookup(&session).await.unwrap();
     assert_eq!(fake.called("GetProviderInfo"), 1, "{:?}", fake.log());
+}
+
+/// A provider whose HTTP/2 breaks the rules as soon as it is asked to.
+struct Breaks {
+    process: InMemory,
+    now: Arc<Notify>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+#[async_trait::async_trait]
+impl Connector for Breaks {
+    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
+        let mut provider = self.process.connect().await?;
+        let (ours, mut theirs) = tokio::io::duplex(256 * 1024);
+        let now = Arc::clone(&self.now);
+        self.tasks.lock().unwrap().spawn(async move {
+            tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut provider, &mut theirs) => return,
+                () = now.notified() => {}
+            }
+            // DATA of no stream.
+            let _ = theirs.write_all(&[0; 9]).await;
+            std::future::pending::<()>().await;
+        });
+        Ok(Box::new(ours))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_broke_says_how() {
+    let now = Arc::new(Notify::new());
+    let running = maintained(Breaks {
+        process: InMemory::running(Fake::new("1").service()),
+        now: Arc::clone(&now),
+        tasks: Mutex::default(),
+    });
+    running.lead();
+    running.session().await;
+    now.notify_one();
+    let broke = running.until("no session", |s| s.session.is_none()).await;
+    let begins = "the connection to the provider broke: ";
+    let how = broke.message.strip_prefix(begins);
+    let how = how.unwrap_or_else(|| panic!("{}", broke.message));
+    assert!(how.contains("protocol error"), "{how}");
+    running.session().await;
 }
