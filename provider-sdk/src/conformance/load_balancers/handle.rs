@@ -1,6 +1,7 @@
 //! The handle: kept, lost, edited.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
+use pb::delete_load_balancer_response::Outcome as Deleted;
 
 use crate::conformance::call::Answer;
 use crate::conformance::check::{Check, Need, Stop, Verdict, check, must, must_equal, should};
@@ -143,7 +144,7 @@ enum Names {
 }
 
 impl Names {
-    /// What Update and Delete may answer who has no part of what the handle names.
+    /// What Update may answer who has no part of what the handle names.
     fn no_part(self) -> &'static [FailureCode] {
         match self {
             Self::Own => &[FailureCode::Conflict],
@@ -216,9 +217,14 @@ async fn other_service_delete(run: &Run) -> Verdict {
     let (stage, mut victim, before, mut thief, names) = edited(run).await?;
     let written = stage.writes().await?;
     let asked = thief.delete().await?;
-    // Of a load balancer that is shared nothing is this Service's: that is `done`.
-    if names == Names::Own || asked.answer()?.failed().is_some() {
-        asked.failure("LB-4", &[FailureCode::Conflict])?;
+    match names {
+        Names::Own => {
+            asked.failure("LB-4", &[FailureCode::Conflict])?;
+        }
+        Names::Whole => {
+            let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
+            asked.must(done, "LB-20", "`done`: it has no part of what all share")?;
+        }
     }
     let what = "Delete with another Service's handle";
     unharmed(&stage, &mut victim, &before, written, what).await

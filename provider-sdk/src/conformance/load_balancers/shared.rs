@@ -37,7 +37,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/shared-port-at-once",
             ["LB-21"],
-            "Of two Services that ask for the same port at the same time one is served, and the other gets CONFLICT",
+            "Of two Services that ask for the same port at the same time one is served, where both got CONFLICT once they ask in turn, and the other gets CONFLICT",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             at_once
         ),
@@ -83,7 +83,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/shared-handle",
             ["LB-20", "LB-4"],
-            "With its neighbour's handle a Service that has no part yet is told of none, and can neither change nor delete the neighbour's",
+            "With its neighbour's handle a Service that has no part yet is told of none, and can neither change nor delete the neighbour's; where all have the same handle it is served with it at a free port",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             handle
         ),
@@ -257,8 +257,13 @@ async fn at_once(run: &Run) -> Verdict {
     let mut one = sharing(&stage, "at-once", port);
     let mut other = sharing(&stage, "at-once", port);
     let set = Some(stage.targets());
-    let (came, also) = futures::join!(one.contended(set.clone()), other.contended(set));
-    let (came, also) = (came?, also?);
+    let (came, also) = futures::join!(one.contended(set.clone()), other.contended(set.clone()));
+    let (mut came, mut also) = (came?, also?);
+    if !came && !also {
+        // Each may have met what the other had begun: the port must be free again.
+        came = one.contended(set.clone()).await?;
+        also = other.contended(set).await?;
+    }
     must(
         came != also,
         "LB-21",
@@ -267,7 +272,7 @@ async fn at_once(run: &Run) -> Verdict {
         if came {
             "both are ready"
         } else {
-            "CONFLICT for both"
+            "CONFLICT for both, also when they were asked again in turn"
         },
     )?;
     let mut winner = if came { one } else { other };
@@ -380,34 +385,50 @@ async fn handle(run: &Run) -> Verdict {
     let Some(given) = both[0].balancer.handle.clone() else {
         return Err(Stop::not_offered("the provider gives no handles"));
     };
+    // The handle of the whole is everybody's: with it there is nothing foreign, and no conflict without a part (LB-20).
+    let whole = both[1].balancer.handle.as_ref() == Some(&given);
     // What is sent is what was edited, whatever an answer says.
     let edited = || sharing(&stage, "edited", FIRST_PORT).with_handle(given.clone());
     let before = stage.writes().await?;
     let asked = edited().get(Some(stage.targets())).await?;
-    if asked.answer()?.failed().is_some() {
+    if !whole && asked.answer()?.failed().is_some() {
         asked.failure("LB-4", &[FailureCode::Conflict])?;
     } else {
         let told = found(&asked)?;
         let is_none = told.presence() == LoadBalancerPresence::Absent
-            || (told.ownership() == Ownership::Foreign && told.in_sync != Some(true));
-        asked.must(
-            is_none,
-            "LB-20",
-            "ABSENT, FOREIGN or CONFLICT: it has no part",
-        )?;
+            || (!whole && told.ownership() == Ownership::Foreign && told.in_sync != Some(true));
+        let expected = if whole {
+            "ABSENT: it has no part, and all have the same handle"
+        } else {
+            "ABSENT, FOREIGN or CONFLICT: it has no part"
+        };
+        asked.must(is_none, "LB-20", expected)?;
     }
     let asked = edited().update(stage.first(0)).await?;
-    asked.failure("LB-20", &[FailureCode::NotFound, FailureCode::Conflict])?;
+    let codes = [FailureCode::NotFound, FailureCode::Conflict];
+    asked.failure("LB-20", if whole { &codes[..1] } else { &codes })?;
     let asked = edited().delete().await?;
-    if asked.answer()?.failed().is_some() {
+    if !whole && asked.answer()?.failed().is_some() {
         asked.failure("LB-4", &[FailureCode::Conflict])?;
     } else {
         let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
-        asked.must(done, "LB-20", "`done` or CONFLICT: it has no part")?;
+        let expected = if whole {
+            "`done`: it has no part, and all have the same handle"
+        } else {
+            "`done` or CONFLICT: it has no part"
+        };
+        asked.must(done, "LB-20", expected)?;
     }
     edited().conflicted(Some(stage.targets()), "LB-21").await?;
     let what = "Get, Update, Delete and Ensure of its port with the handle of a neighbour";
     stage.wrote_by(before, Writes::None, "LB-20", what).await?;
+    stand(&stage, &mut both, "LB-20", what).await?;
+    if !whole {
+        return Ok(());
+    }
+    let mut third = sharing(&stage, "third", FIRST_PORT + 2).with_handle(given);
+    third.ensured(Some(stage.targets())).await?;
+    let what = "Ensure of a port that is free, with the handle that all have";
     stand(&stage, &mut both, "LB-20", what).await
 }
 
