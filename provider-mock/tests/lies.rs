@@ -104,6 +104,7 @@ async fn what_goes_on_behind_its_deadline_and_an_open_door_are_found_by_each_che
             &[
                 "core/an-ensure-left-alone-writes-nothing-past-its-deadline",
                 "core/a-create-routes-left-alone-writes-nothing-past-its-deadline",
+                "core/a-delete-left-alone-writes-nothing-past-its-deadline",
             ][..],
         ),
         (

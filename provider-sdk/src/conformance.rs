@@ -9,7 +9,7 @@
 //! target    the provider: an endpoint, or a command that is started, killed and started again
 //! hooks     shell commands that change the cloud behind the provider's back
 //! config    suite.yaml
-//! idle      a connection that nobody uses, throughout the run
+//! idle      a connection that nobody uses, as long as each process of the provider lives
 //! plain     messages as people read them
 //! rules     what the rules say
 //! breaker   a provider that does not answer is not asked for ever

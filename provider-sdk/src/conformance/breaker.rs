@@ -24,7 +24,7 @@ enum Scope {
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     silent: BTreeMap<Scope, (usize, &'static str)>,
-    /// Services of which a check did not end.
+    /// Services of which a check did not end since a call did not.
     endless: BTreeSet<&'static str>,
 }
 
@@ -41,9 +41,11 @@ impl Breaker {
         *last = rpc;
     }
 
-    /// The check with this ID did not end in its time.
-    pub(super) fn note_endless(&mut self, id: &'static str) {
-        self.endless.insert(service(id));
+    /// The check with this ID did not end in its time; its oldest call that was not answered yet was open for so long. Where each was answered the cloud is slow, which nobody must be hurried for.
+    pub(super) fn note_endless(&mut self, id: &'static str, open: Option<Duration>) {
+        if open.is_some_and(|open| open >= HURRIED) {
+            self.endless.insert(service(id));
+        }
     }
 
     /// How long the check with this ID may take, of as much as it may usually.
@@ -79,11 +81,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_check_that_did_not_end_the_next_ones_of_its_service_have_less_time() {
+    fn after_a_call_that_did_not_end_the_next_checks_of_its_service_have_less_time() {
         let mut breaker = Breaker::default();
         let usual = Duration::from_mins(3);
         assert_eq!(breaker.patience("routes/b", usual), usual);
-        breaker.note_endless("routes/a");
+        // A slow cloud: all was answered, or is asked just now.
+        breaker.note_endless("routes/a", None);
+        breaker.note_endless("routes/a", Some(Duration::from_secs(20)));
+        assert_eq!(breaker.patience("routes/b", usual), usual);
+        breaker.note_endless("routes/a", Some(usual));
         assert_eq!(breaker.patience("routes/b", usual), HURRIED);
         assert_eq!(breaker.patience("zones/b", usual), usual);
         // Never more than usual.

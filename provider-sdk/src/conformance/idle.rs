@@ -1,4 +1,4 @@
-//! A connection that nobody uses, from the beginning of the run to its end: what it is told meanwhile (CORE-1).
+//! A connection that nobody uses, for as long as each process of the provider lives: what it is told meanwhile (CORE-1).
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +13,9 @@ use super::wire::{ACK, GOAWAY, PING, SETTINGS, Said, frame, hear, opening};
 
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
+
+/// So many are enough to tell what a provider does that says more.
+const NOTED: usize = 16;
 
 /// What an idle connection must not be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +53,9 @@ impl Line {
         let task = tokio::spawn(async move {
             let note = |told| {
                 let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-                notes.push((told, began.elapsed()));
+                if notes.len() < NOTED {
+                    notes.push((told, began.elapsed()));
+                }
             };
             // Where it is closed already this is heard below.
             let _ = stream.write_all(&opening()).await;
@@ -161,9 +166,14 @@ mod tests {
             far.read_exact(&mut all).await.unwrap();
             assert_eq!(all[all.len() - 9..][3..5], [SETTINGS, ACK]);
         }
-        while idle.heard().0.len() < count {
-            tokio::task::yield_now().await;
-        }
+        let heard = async {
+            while idle.heard().0.len() < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), heard)
+            .await
+            .expect("all that was said is heard");
         idle
     }
 
@@ -178,6 +188,12 @@ mod tests {
         let line = hears(&[(PING, ACK)], true, 1).await;
         assert_eq!(told(&line), [Told::Closed]);
         assert_eq!(told(&hears(&[(SETTINGS, ACK)], false, 0).await), []);
+    }
+
+    #[tokio::test]
+    async fn of_a_flood_only_the_beginning_is_kept() {
+        let flood = [(PING, 0); 3 * NOTED];
+        assert_eq!(told(&hears(&flood, false, NOTED).await).len(), NOTED);
     }
 
     #[tokio::test]

@@ -4,8 +4,10 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
+use tokio::time::Instant;
 
 use super::call::Rpc;
 use super::hooks::Hook;
@@ -16,6 +18,21 @@ pub(crate) struct Ledger {
     /// What every owner ID of this run begins with.
     run_id: String,
     state: Mutex<State>,
+    /// When each call began that is not answered yet.
+    open: Mutex<BTreeMap<u64, Instant>>,
+}
+
+/// A call, until it is answered or given up.
+#[derive(Debug)]
+pub(crate) struct Open<'a> {
+    ledger: &'a Ledger,
+    number: u64,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.ledger.calls().remove(&self.number);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -181,7 +198,28 @@ impl Ledger {
         Self {
             run_id,
             state: Mutex::default(),
+            open: Mutex::default(),
         }
+    }
+
+    /// A call begins; it is over when this is dropped.
+    pub(crate) fn opens(&self) -> Open<'_> {
+        let mut calls = self.calls();
+        let number = calls.last_key_value().map_or(0, |(last, _)| last + 1);
+        calls.insert(number, Instant::now());
+        Open {
+            ledger: self,
+            number,
+        }
+    }
+
+    /// For how long the oldest call that is not answered yet is open.
+    pub(crate) fn open_for(&self) -> Option<Duration> {
+        self.calls().values().map(Instant::elapsed).max()
+    }
+
+    fn calls(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn run_id(&self) -> &str {

@@ -129,6 +129,7 @@ impl Session {
     }
 
     async fn unary<R: Rpc>(&self, request: R, deadline: Duration) -> Result<R::Response, Status> {
+        let _open = self.ledger.opens();
         let mut grpc = self.grpc().await?;
         let codec = ProstCodec::<R, R::Response>::default();
         let call = grpc.unary(timed(request, deadline), path(R::PATH), codec);
@@ -202,7 +203,9 @@ impl Session {
                 }
             }
         };
+        let open = self.ledger.opens();
         let came = bounded(deadline, read).await;
+        drop(open);
         Exchange {
             rpc: R::NAME,
             sent: Arc::new(request),
@@ -244,6 +247,7 @@ impl Session {
         metadata: &[(&'static str, &'static str)],
     ) -> Result<Response<Bytes>, Status> {
         let path = path_of(rpc_path)?;
+        let _open = self.ledger.opens();
         let mut request = timed(message, deadline);
         for (key, value) in metadata {
             let value = MetadataValue::from_static(value);

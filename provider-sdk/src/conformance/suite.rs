@@ -1,6 +1,7 @@
 //! All checks; which of them run, in which order; the clean-up.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -204,11 +205,13 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
     } else {
         let patience = breaker.patience(check.id, CHECK) + shared.soak;
         let verdict = AssertUnwindSafe((check.run)(&run)).catch_unwind();
-        let verdict = match tokio::time::timeout(patience, verdict).await {
+        // Its calls are open for as long as it is not dropped.
+        let mut verdict = pin!(verdict);
+        let verdict = match tokio::time::timeout(patience, verdict.as_mut()).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(panic)) => Err(broken(&crate::wrap::run::panic_text(&*panic))),
             Err(_) => {
-                breaker.note_endless(check.id);
+                breaker.note_endless(check.id, shared.ledger.open_for());
                 Err(endless(check, patience))
             }
         };

@@ -174,7 +174,7 @@ impl Target {
         Ok(())
     }
 
-    /// What a connection that nobody uses was told since the run began, and how long the longest was listened to: at least this long.
+    /// What connections that nobody uses were told since the run began, and how long the longest was listened to: at least this long.
     pub(crate) async fn idle(&self, at_least: Duration) -> (Vec<Heard>, Duration) {
         let since = self.idle.lock().await.since();
         if let Some(since) = since {

@@ -130,13 +130,16 @@ async fn another_user(run: &Run) -> Verdict {
         owners.extend([of.uid(), of.gid()]);
     }
     let stranger = stranger(&owners);
+    let directory = directory(run)?;
+    let above = directory.parent().unwrap_or(directory);
     // Whoever may write to a socket's file may connect to it.
     let may = tokio::process::Command::new("sh")
         .args([
             "-c",
-            "cd / && if [ -w \"$0\" ]; then echo may; else echo may not; fi",
+            "cd / && if ! [ -x \"$1\" ]; then echo not so far; elif [ -w \"$0\" ]; then echo may; else echo may not; fi",
         ])
         .arg(path)
+        .arg(above)
         .uid(stranger)
         .gid(stranger)
         .current_dir("/")
@@ -146,6 +149,13 @@ async fn another_user(run: &Run) -> Verdict {
         Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         Err(error) => error.to_string(),
     };
+    // What refuses it there is not the provider, which may serve elsewhere tomorrow.
+    if said == "not so far" {
+        return Err(Stop::not_offered(format!(
+            "another user does not come as far as {}: a directory above is closed to all (TMPDIR, where the suite starts the provider), so what the provider refuses is not seen",
+            directory.display()
+        )));
+    }
     if said != "may" && said != "may not" {
         return Err(Stop::not_offered(format!(
             "no process of another user can be started here: {said:?}"

@@ -104,7 +104,7 @@ pub(super) fn at_the_end() -> Vec<Check> {
     vec![check!(
         "core/idle-connection-is-left-alone",
         ["CORE-1"],
-        "a connection that is idle from the beginning of the run gets no ping and no GOAWAY, and is not closed",
+        "a connection that is idle as long as each process of the provider lives gets no ping and no GOAWAY, and is not closed",
         idle_connection
     )]
 }
@@ -179,7 +179,18 @@ async fn idle_connection(run: &Run) -> Verdict {
         ),
         "no PING (type 6), no GOAWAY (type 7), not closed",
         format_args!("so long after the opening of one: {heard:?}"),
-    )
+    )?;
+    listened_to(longest)
+}
+
+/// Who was listened to for less says nothing.
+fn listened_to(longest: Duration) -> Verdict {
+    if longest < IDLE {
+        return Err(Stop::not_set_up(format!(
+            "no idle connection lasted for {IDLE:?} (the longest: {longest:?}): connections could not be opened, or the provider ended before"
+        )));
+    }
+    Ok(())
 }
 
 async fn settings_first(run: &Run) -> Verdict {
@@ -347,4 +358,21 @@ async fn unknown_method(run: &Run) -> Verdict {
         .await
         .answer()
         .map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::check::Lack;
+    use super::*;
+
+    #[test]
+    fn who_was_not_listened_to_has_not_passed() {
+        assert!(listened_to(IDLE).is_ok());
+        for short in [Duration::ZERO, IDLE / 2] {
+            let Err(Stop::Skipped(skipped)) = listened_to(short) else {
+                panic!("{short:?}");
+            };
+            assert_eq!(skipped.lack, Lack::Setup);
+        }
+    }
 }

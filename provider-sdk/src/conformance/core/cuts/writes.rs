@@ -1,11 +1,12 @@
 //! Calls that are cut write nothing to the cloud afterwards (CORE-8, CORE-19).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::super::super::call::Rpc;
 use super::super::super::check::{Check, Need, Verdict, check, must};
@@ -13,10 +14,13 @@ use super::super::super::run::Run;
 use super::super::super::session::Session;
 use super::super::super::wire::{call, opening};
 use super::super::tour::ensure;
-use super::{EARLY, SLOW, WRITES, ensure_of, routes_of};
+use super::overdue::left_open;
+use super::{EARLY, ENDING, SLOW, WRITES, ensure_of, routes_of};
 
 /// How long each operation of the cloud takes where calls are cut.
 const EACH: Duration = Duration::from_millis(400);
+/// The same where only the provider's own timer cuts a call, which may be late in a busy process.
+const EACH_ALONE: Duration = Duration::from_millis(1_500);
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -53,7 +57,14 @@ pub(super) fn checks() -> Vec<Check> {
             ["CORE-8"],
             "DeleteLoadBalancer that is cancelled before the cloud did anything writes nothing afterwards",
             [Need::LoadBalancers, SLOW, WRITES],
-            delete_cut
+            |run| delete_cut(run, Cut::Cancel)
+        ),
+        check!(
+            "core/a-delete-left-alone-writes-nothing-past-its-deadline",
+            ["CORE-19", "CORE-8"],
+            "DeleteLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards, also where its caller does not hang up",
+            [Need::LoadBalancers, SLOW, WRITES],
+            |run| delete_cut(run, Cut::LeftAlone)
         ),
         check!(
             "core/a-cancelled-create-routes-writes-nothing",
@@ -96,6 +107,14 @@ impl Cut {
             Self::Cancel | Self::Deadline | Self::Connection => "CORE-8",
         }
     }
+
+    /// How long each operation of the cloud takes meanwhile.
+    fn each(self) -> Duration {
+        match self {
+            Self::LeftAlone => EACH_ALONE,
+            Self::Cancel | Self::Deadline | Self::Connection => EACH,
+        }
+    }
 }
 
 /// Sends a call and cuts it; answers what was done, in words, and the connection that must stay.
@@ -111,6 +130,7 @@ async fn cut<R: Rpc>(
             let mut line = run.raw_connection().await?;
             let mut sends = opening();
             call(&mut sends, 1, &session.noted(request)?, EARLY);
+            // A line that is closed already is heard below.
             let _ = line.write_all(&sends).await;
             stays = Some(line);
             format!(
@@ -142,17 +162,33 @@ async fn cut<R: Rpc>(
 /// Cuts a call while the cloud takes its time, waits until what goes on in spite of that must have written, and counts.
 async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cut) -> Verdict {
     let before = run.cloud_writes().await?;
-    run.cloud_slow(EACH).await?;
-    let (sent, _stays) = cut(run, session, request, how).await?;
-    tokio::time::sleep(EACH * 4).await;
+    let each = how.each();
+    run.cloud_slow(each).await?;
+    let (sent, mut stays) = cut(run, session, request, how).await?;
+    let over = Instant::now() + each * 4;
+    let left = match &mut stays {
+        Some(line) => left_open(line, BTreeMap::from([(1, R::NAME)]), each * 4).await,
+        None => Vec::new(),
+    };
+    sleep_until(over).await;
     run.cloud_slow(Duration::ZERO).await?;
     let after = run.cloud_writes().await?;
     must(
         after == before,
         how.rule(),
-        format_args!("{sent}, while each operation of the cloud takes {EACH:?}"),
+        format_args!("{sent}, while each operation of the cloud takes {each:?}"),
         "no write to the cloud: it stops before its next one",
         format_args!("{} writes", after - before),
+    )?;
+    // Who never heard of the call writes nothing either.
+    must(
+        left.is_empty(),
+        how.rule(),
+        format_args!("{sent}, while each operation of the cloud takes {each:?}"),
+        format_args!(
+            "that its connection stays, and the call ends at most {ENDING:?} after its deadline"
+        ),
+        "the connection was ended before the call, or the call is open still",
     )
 }
 
@@ -165,7 +201,7 @@ async fn ensure_cut(run: &Run, how: Cut) -> Verdict {
     ensure(&session, &service, Vec::new()).await.map(|_| ())
 }
 
-async fn delete_cut(run: &Run) -> Verdict {
+async fn delete_cut(run: &Run, how: Cut) -> Verdict {
     let session = run.session().await?;
     let service = run.service("cut");
     let made = ensure(&session, &service, Vec::new()).await?;
@@ -175,7 +211,7 @@ async fn delete_cut(run: &Run) -> Verdict {
         service: Some(service),
         handle,
     };
-    writes_nothing(run, session, request, Cut::Cancel).await
+    writes_nothing(run, session, request, how).await
 }
 
 async fn routes_cut(run: &Run, how: Cut) -> Verdict {
