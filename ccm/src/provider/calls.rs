@@ -257,7 +257,7 @@ impl Session {
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The request with what the provider is told of its deadline.
-fn timed<T>(message: T, deadline: Duration) -> tonic::Request<T> {
+pub(super) fn timed<T>(message: T, deadline: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(deadline.saturating_add(GRACE));
     request

@@ -17,6 +17,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::calls::timed;
 use super::connect::{Connection, Connector, Link};
 use super::handshake::{CONTROLLER_VERSION, check_info};
 use super::limits::{self, MAX_ANSWER_BYTES};
@@ -192,7 +193,9 @@ impl Keeper {
         let mut client = client(&connection.link);
         let mut unserved = false;
         let call = async {
-            let answer = client.get_provider_info(request).await;
+            let answer = client
+                .get_provider_info(timed(request, INFO_DEADLINE))
+                .await;
             unserved =
                 matches!(&answer, Err(status) if status.code() == tonic::Code::Unimplemented);
             answer
@@ -265,7 +268,7 @@ impl Keeper {
                     "Probe",
                     PROBE_DEADLINE,
                     link,
-                    client.probe(api::ProbeRequest {}),
+                    client.probe(timed(api::ProbeRequest {}, PROBE_DEADLINE)),
                     |answer| answer.boot_id == info.boot_id,
                 )
                 .await;

@@ -7,6 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use cloud_provider_api::v1alpha1::watch_changes_response::Change;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::super::calls::timed;
 use super::super::connect::Link;
 use super::super::handshake::{Deadlines, check_initialized};
 use super::super::limits::{self, TEXT_LIMIT};
@@ -141,7 +142,7 @@ impl Keeper {
     ) -> Result<api::Initialized, Trouble> {
         use api::initialize_response::Outcome;
         let mut client = client(link);
-        let call = client.initialize(request.clone());
+        let call = client.initialize(timed(request.clone(), INITIALIZE_DEADLINE));
         let answer = self
             .own_call(
                 "Initialize",

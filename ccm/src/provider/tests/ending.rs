@@ -76,7 +76,9 @@ impl Connector for Late {
                         let began = Instant::now();
                         // The provider has read the call by then.
                         sleep(Duration::from_millis(1)).await;
-                        let Some(told) = fake.told() else { return };
+                        let Some(told) = fake.told("LookupInstances") else {
+                            return;
+                        };
                         tokio::time::sleep_until(began + told).await;
                         if !ended.lock().unwrap().contains(&stream) {
                             let _ = answers.send(reset_and_trailers(stream));
@@ -155,7 +157,15 @@ async fn m10_a_provider_that_writes_behind_its_end_of_a_call_does_not_cost_the_c
     let trouble = lookup(&session).await.unwrap_err();
     assert_eq!(trouble.code, TroubleCode::Deadline, "{trouble}");
     assert_eq!(began.elapsed().as_secs(), 60);
-    assert_eq!(fake.told(), Some(Duration::from_secs(61)));
+    for (rpc, seconds) in [
+        ("LookupInstances", 61),
+        ("GetProviderInfo", 11),
+        ("Initialize", 61),
+        ("Probe", 6),
+    ] {
+        let told = fake.told(rpc);
+        assert_eq!(told, Some(Duration::from_secs(seconds)), "{rpc}");
+    }
     sleep(Duration::from_secs(5)).await;
     assert!(!session.is_over());
     fake.set(|script| script.hang.clear());

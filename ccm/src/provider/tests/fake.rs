@@ -1,6 +1,6 @@
 //! A provider whose every answer a test scripts.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub(super) struct Script {
     pub(super) log: Vec<String>,
     /// How many LookupInstances ran at once, and at most.
     pub(super) running: (usize, usize),
-    /// The `grpc-timeout` of the last LookupInstances.
-    pub(super) told: Option<Duration>,
+    /// The `grpc-timeout` of each RPC's last call.
+    pub(super) told: BTreeMap<&'static str, Duration>,
 }
 
 /// A process with its script.
@@ -116,7 +116,7 @@ impl Fake {
             changes: Vec::new(),
             log: Vec::new(),
             running: (0, 0),
-            told: None,
+            told: BTreeMap::new(),
         })))
     }
 
@@ -142,9 +142,16 @@ impl Fake {
         script.log.iter().filter(|entry| *entry == rpc).count()
     }
 
-    /// How long the last LookupInstances may take, as the provider is told.
-    pub(super) fn told(&self) -> Option<Duration> {
-        self.0.lock().unwrap().told
+    /// How long the RPC's last call may take, as the provider is told.
+    pub(super) fn told(&self, rpc: &str) -> Option<Duration> {
+        self.0.lock().unwrap().told.get(rpc).copied()
+    }
+
+    fn note_told<T>(&self, rpc: &'static str, request: &Request<T>) {
+        if let Some(told) = request.metadata().get("grpc-timeout") {
+            let told = timeout(told.to_str().unwrap());
+            self.0.lock().unwrap().told.insert(rpc, told);
+        }
     }
 
     pub(super) fn service(&self) -> GrpcService {
@@ -184,6 +191,7 @@ impl ProviderService for Fake {
         &self,
         request: Request<api::GetProviderInfoRequest>,
     ) -> Answer<api::GetProviderInfoResponse> {
+        self.note_told("GetProviderInfo", &request);
         self.enter("GetProviderInfo").await;
         assert_eq!(request.into_inner().contract_minor, api::CONTRACT_MINOR);
         Ok(Response::new(self.0.lock().unwrap().info.clone()))
@@ -191,9 +199,10 @@ impl ProviderService for Fake {
 
     async fn initialize(
         &self,
-        _request: Request<api::InitializeRequest>,
+        request: Request<api::InitializeRequest>,
     ) -> Answer<api::InitializeResponse> {
         use api::initialize_response::Outcome;
+        self.note_told("Initialize", &request);
         self.enter("Initialize").await;
         let mut script = self.0.lock().unwrap();
         let outcome = match script.initialize.pop_front() {
@@ -208,7 +217,8 @@ impl ProviderService for Fake {
         }))
     }
 
-    async fn probe(&self, _request: Request<api::ProbeRequest>) -> Answer<api::ProbeResponse> {
+    async fn probe(&self, request: Request<api::ProbeRequest>) -> Answer<api::ProbeResponse> {
+        self.note_told("Probe", &request);
         self.enter("Probe").await;
         let script = self.0.lock().unwrap();
         let boot_id = script.probed_boot_id.as_ref();
@@ -240,10 +250,9 @@ impl InstanceService for Fake {
         &self,
         request: Request<api::LookupInstancesRequest>,
     ) -> Answer<api::LookupInstancesResponse> {
+        self.note_told("LookupInstances", &request);
         {
             let mut script = self.0.lock().unwrap();
-            let told = request.metadata().get("grpc-timeout");
-            script.told = told.map(|told| timeout(told.to_str().unwrap()));
             script.running.0 += 1;
             script.running.1 = script.running.1.max(script.running.0);
         }
