@@ -192,7 +192,9 @@ impl Elector {
     /// For people: who leads in this process's place, and when this one would.
     pub(crate) fn stands_behind(&self) -> Option<String> {
         let other = lock(&self.shared.other);
-        let Other { holder, expiry } = other.as_ref()?;
+        // What is past says nothing of now: the API server does not answer.
+        let other = other.as_ref().filter(|other| other.expiry > Instant::now());
+        let Other { holder, expiry } = other?;
         let until = self.shared.by_the_wall_clock(*expiry);
         Some(format!(
             "{holder} leads; if it is not heard of again, this process may from {until:.0} on"

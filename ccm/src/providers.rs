@@ -166,7 +166,7 @@ impl Ownership {
         }
     }
 
-    /// Of whose cloud these Nodes are. Those that nobody has claimed yet are left out.
+    /// Of whose cloud these Nodes are.
     pub(crate) fn clouds<'a>(
         &self,
         provider: &str,
@@ -189,7 +189,8 @@ impl Ownership {
                         clouds.another = Some((name, id.unwrap_or_default()));
                     }
                 }
-                NodeOwner::Provider(_) | NodeOwner::AskAll => {}
+                NodeOwner::AskAll => clouds.new += 1,
+                NodeOwner::Provider(_) => {}
             }
         }
         clouds
@@ -213,9 +214,11 @@ impl Ownership {
 pub(crate) struct Clouds {
     /// So many are the provider's.
     pub(crate) ours: usize,
+    /// So many say nothing yet: they are new.
+    pub(crate) new: usize,
     /// So many are of a cloud that nobody here speaks for: they are left alone (▲L4).
     pub(crate) others: usize,
-    /// The first of those by name, and its provider ID.
+    /// The first of those by name, and its provider ID; empty where its label says it.
     pub(crate) another: Option<(String, String)>,
 }
 

@@ -47,8 +47,11 @@ struct Right<'a> {
 #[derive(Debug, PartialEq, Eq)]
 enum What<'a> {
     Resource {
-        name: &'a str,
+        /// With its subresource.
+        resource: &'a str,
         group: &'a str,
+        /// `None`: any of them, or one that is not named.
+        name: Option<&'a str>,
         /// `None`: of the whole cluster.
         namespace: Option<&'a str>,
     },
@@ -56,21 +59,24 @@ enum What<'a> {
 }
 
 impl<'a> Right<'a> {
-    /// `… User "U" cannot V resource "R" in API group "G" in the namespace "N"`, `… at the cluster scope`, or `… cannot V path "P"`: as all authorisers of the API server say it.
+    /// `R.G "NAME" is forbidden: User "U" cannot V resource "R" in API group "G" in the namespace "N"`, `… at the cluster scope`, or `… cannot V path "P"`: as all authorisers of the API server
+    /// say it.
     fn in_the_words_of(message: &'a str) -> Option<Self> {
-        let (_, rest) = message.split_once("User \"")?;
+        let (object, rest) = message.split_once("User \"")?;
         let (user, rest) = rest.split_once("\" cannot ")?;
         let (verb, rest) = rest.split_once(' ')?;
         let what = if let Some(rest) = rest.strip_prefix("path \"") {
             What::Path(rest.split_once('"')?.0)
         } else {
-            let (name, rest) = rest.strip_prefix("resource \"")?.split_once('"')?;
+            let (resource, rest) = rest.strip_prefix("resource \"")?.split_once('"')?;
             let rest = rest.strip_prefix(" in API group \"")?;
             let (group, rest) = rest.split_once('"')?;
             let within = rest.strip_prefix(" in the namespace \"");
+            let object = object.strip_suffix("\" is forbidden: ");
             What::Resource {
-                name,
+                resource,
                 group,
+                name: object.and_then(|object| Some(object.split_once('"')?.1)),
                 namespace: within.and_then(|rest| Some(rest.split_once('"')?.0)),
             }
         };
@@ -85,39 +91,44 @@ impl<'a> Right<'a> {
             Some((namespace, name)) => format!("service account {name} of namespace {namespace}"),
             None => format!("user {user:?}"),
         };
-        let (object, scope, flag) = match what {
-            What::Path(path) => ((*path).to_owned(), String::new(), String::new()),
+        let (object, asked) = match what {
+            What::Path(path) => ((*path).to_owned(), (*path).to_owned()),
             What::Resource {
-                name,
+                resource,
                 group,
+                name,
                 namespace,
             } => {
-                // As kubectl takes it: the subresource behind the group.
-                let (kind, sub) = name
-                    .split_once('/')
-                    .map_or((*name, ""), |(kind, sub)| (kind, sub));
-                let group = if group.is_empty() {
-                    String::new()
-                } else {
-                    format!(".{group}")
+                let (kind, sub) = match resource.split_once('/') {
+                    Some((kind, sub)) => (kind, Some(sub)),
+                    None => (*resource, None),
                 };
-                let sub = if sub.is_empty() {
-                    String::new()
-                } else {
-                    format!("/{sub}")
-                };
-                let (scope, flag) = match namespace {
+                let mut object = kind.to_owned();
+                if !group.is_empty() {
+                    object = format!("{object}.{group}");
+                }
+                if let Some(name) = name {
+                    object = format!("{object}/{name}");
+                }
+                let mut asked = object.clone();
+                if let Some(sub) = sub {
+                    object = format!("{sub} of {object}");
+                    asked = format!("{asked} --subresource={sub}");
+                }
+                match namespace {
                     Some(namespace) => (
-                        format!(" in namespace {namespace}"),
-                        format!(" -n {namespace}"),
+                        format!("{object} in namespace {namespace}"),
+                        format!("{asked} -n {namespace}"),
                     ),
-                    None => (" in the whole cluster".to_owned(), " -A".to_owned()),
-                };
-                (format!("{kind}{group}{sub}"), scope, flag)
+                    None => (
+                        format!("{object} in the whole cluster"),
+                        format!("{asked} -A"),
+                    ),
+                }
             }
         };
         format!(
-            "{who} lacks the right to {verb} {object}{scope} (kubectl auth can-i {verb} {object}{flag} --as={user})"
+            "{who} lacks the right to {verb} {object} (kubectl auth can-i {verb} {asked} --as={user})"
         )
     }
 }
@@ -141,7 +152,7 @@ mod tests {
             (
                 format!("namespaces \"kube-system\" is forbidden: User \"{ccm}\" cannot get resource \"namespaces\" in API group \"\" in the namespace \"kube-system\""),
                 format!(
-                    "service account cloud-controller-manager of namespace kube-system lacks the right to get namespaces in namespace kube-system (kubectl auth can-i get namespaces -n kube-system --as={ccm})"
+                    "service account cloud-controller-manager of namespace kube-system lacks the right to get namespaces/kube-system in namespace kube-system (kubectl auth can-i get namespaces/kube-system -n kube-system --as={ccm})"
                 ),
             ),
             (
@@ -151,9 +162,15 @@ mod tests {
                 ),
             ),
             (
-                format!("leases.coordination.k8s.io \"a\" is forbidden: User \"{ccm}\" cannot get resource \"leases/x\" in API group \"coordination.k8s.io\" in the namespace \"n\""),
+                format!("leases.coordination.k8s.io \"a\" is forbidden: User \"{ccm}\" cannot get resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"n\""),
                 format!(
-                    "service account cloud-controller-manager of namespace kube-system lacks the right to get leases.coordination.k8s.io/x in namespace n (kubectl auth can-i get leases.coordination.k8s.io/x -n n --as={ccm})"
+                    "service account cloud-controller-manager of namespace kube-system lacks the right to get leases.coordination.k8s.io/a in namespace n (kubectl auth can-i get leases.coordination.k8s.io/a -n n --as={ccm})"
+                ),
+            ),
+            (
+                format!("nodes \"n\" is forbidden: User \"{ccm}\" cannot patch resource \"nodes/status\" in API group \"\" at the cluster scope"),
+                format!(
+                    "service account cloud-controller-manager of namespace kube-system lacks the right to patch status of nodes/n in the whole cluster (kubectl auth can-i patch nodes/n --subresource=status -A --as={ccm})"
                 ),
             ),
             (

@@ -154,6 +154,7 @@ fn l4_the_nodes_of_another_cloud_are_counted_and_one_is_named() {
     let clouds = two().clouds("one", nodes.iter());
     let expected = Clouds {
         ours: 1,
+        new: 1,
         others: 2,
         another: Some(("m".to_owned(), "aws://1".to_owned())),
     };

@@ -64,12 +64,18 @@ pub(super) async fn tell(
     }
 }
 
-/// What is told where not one Node is of the provider's cloud, though they are of some.
+/// What is told where each Node is of a cloud, and none of the provider's. One that is new may be.
 fn warning(provider: &str, session: &Session, clouds: &Clouds) -> Option<String> {
-    let (name, id) = clouds.another.as_ref().filter(|_| clouds.ours == 0)?;
+    let none = clouds.ours == 0 && clouds.new == 0;
+    let (name, id) = clouds.another.as_ref().filter(|_| none)?;
+    let with = if id.is_empty() {
+        String::new()
+    } else {
+        format!(" with {id:?}")
+    };
     let prefixes: Vec<_> = session.info.provider_id_prefixes.iter().collect();
     Some(format!(
-        "not one Node is of the cloud of provider {provider} ({}), whose provider IDs begin with {prefixes:?}: {} are of another, such as Node {name} with {id:?}. They are left alone, \
+        "not one Node is of the cloud of provider {provider} ({}), whose provider IDs begin with {prefixes:?}: {} are of another, such as Node {name}{with}. They are left alone, \
          neither refreshed, tainted nor deleted. Is it the right provider?",
         session.info.provider_name, clouds.others
     ))
@@ -150,6 +156,12 @@ mod tests {
         assert_eq!(told().len(), 0, "it was told");
         minutes(3).await;
         assert_eq!(told(), texts, "events are forgotten");
+
+        // One that is new may be ours.
+        store.apply(Event::Apply(node("new", "")));
+        minutes(60).await;
+        assert_eq!(told().len(), 0);
+        store.apply(Event::Delete(node("new", "")));
 
         // One of ours: the others may well be somebody else's.
         store.apply(Event::Apply(node("ours", "mock://1")));

@@ -59,6 +59,8 @@ pub(super) struct Work {
     search_due: Instant,
     orphans: Orphans,
     standing: Standing,
+    /// A list of this session was seen: one alone says nothing, and what was counted before stands.
+    listed_before: bool,
     /// What each job works on, and what was known before.
     ids: HashMap<Id, (Task, Option<Applied>)>,
     in_flight: BTreeMap<Task, Arc<UnderWay>>,
@@ -126,6 +128,7 @@ impl Work {
             search_due,
             orphans: Orphans::default(),
             standing: Standing::default(),
+            listed_before: false,
             ids: HashMap::new(),
             in_flight: BTreeMap::new(),
             waiting: Waiting::default(),
@@ -206,10 +209,11 @@ impl Work {
             if !again {
                 self.orphans.start_over();
                 self.standing.start_over();
-                self.metrics.unsaid(&provider);
+                self.listed_before = false;
             }
             let first = self.session.replace(session).is_none();
             if !same {
+                self.metrics.unsaid(&provider);
                 self.rebuild();
                 if !first {
                     for task in self.ledger.known() {

@@ -141,6 +141,12 @@ async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
     assert_eq!(gauges(&world), (0, 3, 12));
     lists(&world, 1).await;
     assert_eq!(gauges(&world), (0, 3, 12), "told once, counted on");
+    world.provider.start(world.cloud.service());
+    for more in [0, 1, 1] {
+        lists(&world, more).await;
+        let counted = "a process of the same provider, and its first list, say nothing else";
+        assert_eq!(gauges(&world), (0, 3, 12), "{counted}");
+    }
     let events = world.events.recorded();
     let of = |reason: &str| {
         let told = events.iter().filter(|event| event.contains(reason));

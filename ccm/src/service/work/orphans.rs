@@ -65,6 +65,7 @@ impl Work {
                     Ok(listed) => {
                         self.listed(&session, &listed);
                         self.stand(&session, &listed);
+                        self.listed_before = true;
                     }
                     Err(trouble) => {
                         let again_in = self.search_due.saturating_duration_since(Instant::now());
@@ -93,7 +94,9 @@ impl Work {
         known.extend(in_flight);
         let found = self.orphans.pass(listed, |uid| known.contains(uid));
         let provider = &self.context.provider;
-        self.metrics.orphans(provider, found.all.len());
+        if self.listed_before {
+            self.metrics.orphans(provider, found.all.len());
+        }
         let delete = self.context.config.service.orphans == OrphanPolicy::Delete;
         for orphan in found.news.iter().take(TOLD_AT) {
             let Orphan {
@@ -154,7 +157,9 @@ impl Work {
             several,
             unlisted,
         } = self.standing.pass(listed, &known);
-        self.metrics.standing(&provider, several, unlisted);
+        if self.listed_before {
+            self.metrics.standing(&provider, several, unlisted);
+        }
         for (index, odd) in news.iter().take(TOLD_AT) {
             let Some((service, _)) = services.get(*index) else {
                 continue;

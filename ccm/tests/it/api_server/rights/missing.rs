@@ -31,13 +31,17 @@ async fn b_m5_a_right_that_is_missing_at_the_start_is_named_and_the_ccm_goes_on_
     let again = |right: &str| format!("(kubectl auth can-i {right} --as={})", User::Ccm.name());
     let of_core = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
 
-    let line = said(&ccm, &lacks("get namespaces in namespace kube-system")).await;
+    let line = said(
+        &ccm,
+        &lacks("get namespaces/kube-system in namespace kube-system"),
+    )
+    .await;
     assert!(
         line.contains("the API server answers, but refuses"),
         "{line}"
     );
     assert!(
-        line.contains(&again("get namespaces -n kube-system")),
+        line.contains(&again("get namespaces/kube-system -n kube-system")),
         "{line}"
     );
     world.grant(&role("ccm-owner", &of_core(&["namespaces"], &["get"])));
@@ -51,7 +55,7 @@ async fn b_m5_a_right_that_is_missing_at_the_start_is_named_and_the_ccm_goes_on_
     let watched = of_core(&["nodes", "services"], &["list", "watch"]);
     world.grant(&role("ccm-watch", &watched));
 
-    let lease = "get leases.coordination.k8s.io in namespace kube-system";
+    let lease = "get leases.coordination.k8s.io/cloud-controller-manager in namespace kube-system";
     let line = said(&ccm, &lacks(lease)).await;
     assert!(
         line.contains("refuses the Lease: this process cannot lead"),
@@ -61,6 +65,16 @@ async fn b_m5_a_right_that_is_missing_at_the_start_is_named_and_the_ccm_goes_on_
     assert!(!log.contains("waiting for the API server"), "{log}");
     world.apply("kustomize/base/rbac.yaml");
     world.led_by(&ccm).await;
+    // The command in the message finds what was granted, also where that is for one name alone.
+    let command = line.split("(kubectl ").nth(1).unwrap();
+    let command = command.split_once(')').unwrap().0;
+    let asked = world.plane.kubectl().args(command.split(' ')).output();
+    let asked = asked.unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&asked.stdout).trim(),
+        "yes",
+        "{command}: {asked:?}"
+    );
     // It was said once, not at each look.
     let times = ccm.log().matches(&lacks(lease)).count();
     assert_eq!(times, 1, "{}", ccm.log());
