@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long the others are good.
 const GOOD: Duration = Duration::from_secs(3);
 /// How long nothing came before a PING goes out.
-const QUIET: Duration = Duration::from_secs(1);
+const QUIET: Duration = Duration::from_millis(200);
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;

@@ -33,7 +33,8 @@ async fn b_m4_b_v1_a_leader_that_labels_volumes_is_ready_when_it_has_seen_them()
     };
     world.led_by(&ccm).await;
     let text = readyz(500, "[-]persistentvolumes failed: ").await;
-    assert!(text.contains("forbidden"), "{text}");
+    let lacks = "lacks the right to list persistentvolumes in the whole cluster";
+    assert!(text.contains(lacks), "{text}");
     assert!(text.contains("[+]nodes ok"), "{text}");
 
     world.grant_volumes();
