@@ -213,9 +213,9 @@ impl Work {
             }
             let first = self.session.replace(session).is_none();
             if !same {
-                self.metrics.unsaid(&provider);
                 self.rebuild();
                 if !first {
+                    self.metrics.unsaid(&provider);
                     for task in self.ledger.known() {
                         self.queue.add(task);
                     }
