@@ -266,13 +266,22 @@ impl Side {
     }
 
     /// A merge patch of a Service, as a user does it.
+    ///
+    /// It says what it was made of. The API server tries a patch first on the Service that its cache has, and takes the node ports asked for before it writes; where the cache is
+    /// behind, it tries again, and finds them taken: by itself (`registry.Store.Update` of Kubernetes 1.36). With a version it notices before it takes any.
     pub async fn edit_service(&self, namespace: &str, patch: Value) {
-        let patch = Patch::Merge(patch);
         let services = self.services(namespace);
-        services
-            .patch("web", &PatchParams::default(), &patch)
-            .await
-            .unwrap();
+        eventually("the Service is edited", SOON, async || {
+            let mut patch = patch.clone();
+            let read = services.get_metadata("web").await.unwrap();
+            patch["metadata"]["resourceVersion"] = read.resource_version().into();
+            let patch = Patch::Merge(patch);
+            match services.patch("web", &PatchParams::default(), &patch).await {
+                Err(kube::Error::Api(refused)) if refused.code == 409 => Err(refused.message),
+                edited => Ok(edited.unwrap()),
+            }
+        })
+        .await;
     }
 
     pub async fn edit_node(&self, name: &str, patch: Value) {
