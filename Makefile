@@ -98,6 +98,7 @@ check: ## formatting, lints, documentation
 docs: ## write what is made of docs/ anew, from the tests, flags, metrics and events
 	UPDATE_DOCS=1 $(CARGO) test --quiet -p testenv --test docs
 	UPDATE_DOCS=1 $(CARGO) test --quiet -p ccm --lib docs_
+	UPDATE_DOCS=1 $(CARGO) test --quiet -p ccm --test it -- is_documented
 
 .PHONY: manifests
 manifests: ## write what is made of the Helm chart anew: deploy/kustomize, and the snapshots of its tests

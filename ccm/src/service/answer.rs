@@ -190,7 +190,13 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
             let ours = found.ownership() == api::Ownership::Ours;
             match found.status.as_ref().map(load_balancer_status).transpose() {
                 Err(trouble) => Verdict::Failed(trouble),
-                Ok(status) if present && ours && found.in_sync == Some(true) => {
+                // With a status that says nowhere Ensure could not answer `ready` (LB-14, LB-19): it is asked.
+                Ok(status)
+                    if present
+                        && ours
+                        && found.in_sync == Some(true)
+                        && !status.as_ref().is_some_and(nowhere) =>
+                {
                     Verdict::InSync(status)
                 }
                 Ok(_) => Verdict::OutOfSync {
@@ -222,6 +228,10 @@ pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerRes
                 "EnsureLoadBalancer answered ready without a status",
             )),
             Some(Err(trouble)) => Verdict::Failed(trouble),
+            // Upstream writes it, and the address that there was is gone; who has none yet is to answer `pending` (LB-19).
+            Some(Ok(status)) if nowhere(&status) => Verdict::Failed(Trouble::fault(
+                "EnsureLoadBalancer answered ready without an address or host name",
+            )),
             Some(Ok(status)) => Verdict::Ready(status, Troubled::of(response.target_errors)),
         },
     };
@@ -282,6 +292,10 @@ pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerRes
     let mut answer = answer(sent, extras, verdict);
     answer.notes.append(&mut more);
     answer
+}
+
+fn nowhere(status: &LoadBalancerStatus) -> bool {
+    status.ingress.is_none()
 }
 
 fn waits(pending: api::Pending) -> Verdict {

@@ -1,6 +1,7 @@
 //! The ccm in front of each provider that breaks the contract in one of the named ways (`provider-mock faults`): no Node that lives is deleted, nothing of another owner is
 //! touched, the process lives, and an event or a metric tells what the contract calls a fault.
 
+mod document;
 mod stage;
 mod table;
 

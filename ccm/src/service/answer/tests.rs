@@ -93,6 +93,7 @@ fn b_s8_outcomes_of_ensure() {
     for outcome in [
         None,
         Some(ready(None)),
+        Some(ready(Some(api::LoadBalancerStatus::default()))),
         Some(ready(Some(ip("not an address")))),
         Some(ready(Some(ip("")))),
     ] {
@@ -195,13 +196,14 @@ fn s18_only_done_and_retained_let_a_service_go() {
 fn s13_only_a_marked_load_balancer_that_is_in_sync_spares_ensure() {
     use api::LoadBalancerPresence as P;
     use api::Ownership as O;
-    let found = |presence: P, ownership: O, in_sync| {
+    let with = |status, presence: P, ownership: O, in_sync| {
         after_get(
             &sent(&service(), None, &[]),
             api::GetLoadBalancerResponse {
                 outcome: Some(Got::Found(api::LoadBalancer {
                     presence: presence.into(),
                     ownership: ownership.into(),
+                    status,
                     in_sync,
                     ..api::LoadBalancer::default()
                 })),
@@ -210,9 +212,19 @@ fn s13_only_a_marked_load_balancer_that_is_in_sync_spares_ensure() {
         )
         .verdict
     };
+    let found = |presence, ownership, in_sync| with(None, presence, ownership, in_sync);
     assert_eq!(
         found(P::Present, O::Ours, Some(true)),
         Verdict::InSync(None)
+    );
+    let nowhere = Some(api::LoadBalancerStatus::default());
+    assert_eq!(
+        with(nowhere, P::Present, O::Ours, Some(true)),
+        Verdict::OutOfSync {
+            exists: true,
+            theirs: None,
+        },
+        "the address that the Service shows is not taken away for it"
     );
     let not_ours = |presence, ownership| {
         (presence == P::Present && ownership != O::Ours).then(|| Theirs {

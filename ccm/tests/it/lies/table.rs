@@ -8,7 +8,7 @@ use super::Met::{Answered, ByWhatIsTold, Lied, Never, Wrote};
 use super::Tells::{Alike, Told, Untold};
 use super::Work::{Calls, Restarted, RestartedAfter, Served, Throttled, ThrottledRestarted};
 use super::stage::Stage::*;
-use super::{Row, is_not_told_of_the_honest, stands};
+use super::{Row, document, is_not_told_of_the_honest, stands};
 
 macro_rules! lies {
     ($($test:ident: $lie:literal, $work:expr, $stage:expr, $met:expr, $tells:expr;)*) => {
@@ -34,6 +34,11 @@ macro_rules! lies {
             let rows = BTreeSet::from([$($lie),*]);
             let lies: BTreeSet<_> = Lie::all().map(|lie| lie.name).collect();
             assert_eq!(rows, lies);
+        }
+
+        #[test]
+        fn what_tells_of_each_lie_is_documented() {
+            document::is(&[$(($lie, $tells)),*]);
         }
     };
 }
@@ -105,6 +110,7 @@ lies! {
     goes_on_after_cancel: "goes-on-after-cancel", Calls("EnsureLoadBalancer", 1), Cancelled, Answered("EnsureLoadBalancer", "default/web", "cancelled"), Untold("who cancelled it is gone; the next one finds what was made");
     handle_missing: "handle-missing", Served("GetLoadBalancer", 2), Plain, Lied, Untold("LB-3: no handle means that it is as it was");
     too_long_handle: "too-long-handle", Calls("EnsureLoadBalancer", 2), Plain, Lied, Told(&["rpc=\"EnsureLoadBalancer\",outcome=\"fault\""]);
+    ready_without_address: "ready-without-address", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["Service/web Warning SyncLoadBalancerFailed", "ready without an address"]);
     needs_the_handle: "needs-the-handle", Served("GetLoadBalancer", 2), HandleLost, Wrote("create load balancer"), Told(&["Service/web Warning DuplicateLoadBalancer"]);
     forgets_the_mark: "forgets-the-mark", Calls("LookupInstances", 8), Plain, Wrote("create load balancer"), Told(&["rpc=\"UpdateLoadBalancer\",outcome=\"conflict\""]);
     forgets_previous_owners: "forgets-previous-owners", Served("GetLoadBalancer", 2), PreviousOwner, ByWhatIsTold, Told(&["Service/web Warning SyncLoadBalancerFailed", "is marked for Service"]);

@@ -49,6 +49,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
         ("unset", FaultKind::UnsetOutcome),
         ("empty", FaultKind::EmptyAnswer),
         ("no-address", FaultKind::IngressAddress),
+        ("nowhere", FaultKind::IngressAddress),
         ("long-text", FaultKind::LongText),
         ("long-handle", FaultKind::Handle),
     ];
@@ -66,6 +67,11 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
         Fault::new(ENSURE, FaultKind::IngressAddress)
             .value("not an address")
             .subject(subject("no-address"))
+            .times(1),
+    );
+    world.fault(
+        Fault::new(ENSURE, FaultKind::IngressAddress)
+            .subject(subject("nowhere"))
             .times(1),
     );
     world.fault(

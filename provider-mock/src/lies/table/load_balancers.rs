@@ -44,6 +44,13 @@ pub(super) const LIES: &[Lie] = &[
             vec![long.value("x".repeat(2_000))]
         },
     ),
+    script(
+        "ready-without-address",
+        "a load balancer is ready, and its status is empty",
+        &["LB-19"],
+        "load-balancers/ensure-ready",
+        || of(&["EnsureLoadBalancer"], FaultKind::IngressAddress),
+    ),
     twist(
         "needs-the-handle",
         "a load balancer is found by its handle only: without one it is lost",
