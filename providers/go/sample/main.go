@@ -24,6 +24,7 @@ import (
 
 	"example.invalid/providers/go/contract"
 	"example.invalid/providers/go/contract/probe"
+	"example.invalid/providers/go/contract/socket"
 )
 
 // How long calls in flight may take after SIGTERM.
@@ -39,11 +40,11 @@ func NewProvider(cloud *Cloud, settings Settings) *Provider {
 
 // Serve serves until ctx ends, then drains: hints end, calls in flight may finish, whatever then still runs is cancelled.
 func Serve(ctx context.Context, p *Provider, endpoint string, peerUID int) error {
-	socket, err := Listen(endpoint, peerUID)
+	listener, err := socket.Listen(endpoint, peerUID)
 	if err != nil {
 		return err
 	}
-	defer socket.Remove()
+	defer listener.Remove()
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxSendMsgSize(maxMessageBytes),
@@ -71,7 +72,7 @@ func Serve(ctx context.Context, p *Provider, endpoint string, peerUID int) error
 	contract.RegisterClusterServiceServer(server, p)
 	contract.RegisterVolumeServiceServer(server, p)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(socket) }()
+	go func() { served <- server.Serve(listener) }()
 	log.Printf("serving at %s", endpoint)
 	select {
 	case err := <-served:
@@ -80,7 +81,7 @@ func Serve(ctx context.Context, p *Provider, endpoint string, peerUID int) error
 	}
 	log.Print("shutting down")
 	close(p.changes.closing)
-	socket.Remove()
+	listener.Remove()
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
@@ -104,11 +105,11 @@ func panicked(method string, err *error) {
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "probe" {
-		os.Exit(probe.Run(os.Args[2:], defaultEndpoint, os.Stdout, os.Stderr))
+		os.Exit(probe.Run(os.Args[2:], socket.DefaultEndpoint, os.Stdout, os.Stderr))
 	}
 	log.SetFlags(log.LstdFlags | log.Lmicroseconds)
 	state := flag.String("state", "", "the cloud: a state file (see providers/README.md); made where there is none")
-	endpoint := flag.String("endpoint", defaultEndpoint, "where to serve")
+	endpoint := flag.String("endpoint", socket.DefaultEndpoint, "where to serve")
 	name := flag.String("name", "mock", "the provider's name")
 	prefix := flag.String("prefix", "mock://", "what provider IDs begin with")
 	scope := flag.String("cloud-scope", "mock account, mock region", "account, project and region")

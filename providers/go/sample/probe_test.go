@@ -9,11 +9,12 @@ import (
 
 	"example.invalid/providers/go/contract"
 	"example.invalid/providers/go/contract/probe"
+	"example.invalid/providers/go/contract/socket"
 )
 
 func probed(arguments ...string) (int, string) {
 	var output, errorOutput strings.Builder
-	code := probe.Run(arguments, defaultEndpoint, &output, &errorOutput)
+	code := probe.Run(arguments, socket.DefaultEndpoint, &output, &errorOutput)
 	return code, output.String() + errorOutput.String()
 }
 

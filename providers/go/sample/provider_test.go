@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"example.invalid/providers/go/contract"
+	"example.invalid/providers/go/contract/socket"
 )
 
 func TestClustersAndDisksAreTold(t *testing.T) {
@@ -94,7 +95,7 @@ func TestTheSocketIsGuardedAndALivingOneIsLeftAlone(t *testing.T) {
 	}
 	refused := func(endpoint, why string) {
 		t.Helper()
-		if _, err := Listen(endpoint, -1); err == nil || !strings.Contains(err.Error(), why) {
+		if _, err := socket.Listen(endpoint, -1); err == nil || !strings.Contains(err.Error(), why) {
 			t.Fatal(err)
 		}
 	}
@@ -113,10 +114,10 @@ func TestTheSocketIsGuardedAndALivingOneIsLeftAlone(t *testing.T) {
 	h.check(err)
 	stale.SetUnlinkOnClose(false)
 	stale.Close()
-	socket, err := Listen("unix://"+directory+"/stale", os.Geteuid())
+	taken, err := socket.Listen("unix://"+directory+"/stale", os.Geteuid())
 	h.check(err)
-	socket.Close()
-	socket.Remove()
+	taken.Close()
+	taken.Remove()
 	names, err := filepath.Glob(directory + "/.*")
 	h.check(err)
 	h.equal(slices.Compact(names), []string{})

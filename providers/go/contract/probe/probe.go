@@ -1,7 +1,7 @@
 // Package probe answers the argument `probe`: whether the provider on a socket answers. It is for the kubelet's exec probes, since its gRPC probe takes no Unix socket.
 //
 //	if len(os.Args) > 1 && os.Args[1] == "probe" {
-//		os.Exit(probe.Run(os.Args[2:], defaultEndpoint, os.Stdout, os.Stderr))
+//		os.Exit(probe.Run(os.Args[2:], socket.DefaultEndpoint, os.Stdout, os.Stderr))
 //	}
 package probe
 

@@ -1,4 +1,5 @@
-package main
+// Package socket is a provider's Unix socket: where it may lie, how it gets its name, whom it accepts (CORE-2, CORE-3).
+package socket
 
 import (
 	"crypto/rand"
@@ -13,10 +14,9 @@ import (
 	"syscall"
 )
 
-// The Unix socket: where it may lie, how it gets its name, whom it accepts (CORE-2, CORE-3).
-
 const (
-	defaultEndpoint = "unix:///run/cloud-provider/socket/provider.sock"
+	// DefaultEndpoint is where a provider serves unless told.
+	DefaultEndpoint = "unix:///run/cloud-provider/socket/provider.sock"
 	// The longest path that fits into sockaddr_un on Linux.
 	maxPathBytes = 107
 )
@@ -33,7 +33,7 @@ type Socket struct {
 func Listen(endpoint string, peerUID int) (*Socket, error) {
 	path, found := strings.CutPrefix(endpoint, "unix://")
 	if !found || !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
-		return nil, fmt.Errorf("the endpoint %q is not unix:// and the absolute path of a file; right would be %s", endpoint, defaultEndpoint)
+		return nil, fmt.Errorf("the endpoint %q is not unix:// and the absolute path of a file; right would be %s", endpoint, DefaultEndpoint)
 	}
 	if len(path) > maxPathBytes {
 		return nil, fmt.Errorf("%s has %d bytes; a Unix socket's path has at most %d", path, len(path), maxPathBytes)
