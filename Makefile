@@ -40,7 +40,7 @@ compat: ## side by side with an upstream Go CCM, through the same scenarios: equ
 	UPDATE_DOCS="$(UPDATE_DOCS)" $(CARGO) test -p ccm --test compat -- --nocapture
 
 .PHONY: conformance
-conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first")
+conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first go-first")
 	@.ci/prerequisites cargo go npm cc python3 mvn
 	@$(MAKE) --no-print-directory control-plane
 	$(CARGO) build --quiet -p ccm -p provider-mock -p provider-sdk --features provider-sdk/conformance --bins

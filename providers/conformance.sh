@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|python-first|rust-first|go|typescript|java …]`, all of them unless named. What follows `--` goes
+# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|python-first|rust-first|go|go-first|typescript|java …]`, all of them unless named. What follows `--` goes
 # to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. Several run side by side, JOBS of them (2), each in a cloud of its own; of these only what did not pass is printed.
 # SIGINT and SIGTERM end it when each suite has removed what it made; a second one leaves that.
 set -euo pipefail
@@ -10,7 +10,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
   shift
 done
 [ "${1:-}" != -- ] || shift
-[ ${#names[@]} -gt 0 ] || names=(java typescript python go python-first rust-first)
+[ ${#names[@]} -gt 0 ] || names=(java typescript python go python-first rust-first go-first)
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
 # The binaries may be there already: a test has built them.
@@ -63,8 +63,12 @@ suite() {
   }
   echo "== $name"
   if [[ "$name" = *-first ]]; then
-    local config=providers/python/first.suite.yaml
-    [ "$name" = python-first ] || config=provider-sdk/examples/minimal.suite.yaml
+    local config
+    case $name in
+      python-first) config=providers/python/first.suite.yaml ;;
+      rust-first) config=provider-sdk/examples/minimal.suite.yaml ;;
+      go-first) config=providers/go/first/suite.yaml ;;
+    esac
     printf 'node-%s,10.1.0.%s,8-cores,rack-a\n' 1 1 2 2 3 3 >"$STATE"
     run "$config" "'$STATE' {endpoint}" --allow-skipped "$@"
   else

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a provider ready to run (python, go, typescript or java; python-first and rust-first are those of the guide) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it, and behind python-first and rust-first `FILE unix:///…`.
+# Makes a provider ready to run (python, go, typescript or java; python-first, rust-first and go-first are those of the guide) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it, and behind a first one `FILE unix:///…`.
 # What it needs is installed or built under target/, in the versions that are pinned; a second time that takes a moment.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -45,12 +45,14 @@ case ${1:-} in
     (cd .. && cargo build --quiet -p provider-sdk --example minimal) || fail "the provider of provider-sdk/examples/minimal.rs could not be built"
     echo "${work%/providers}/debug/examples/minimal" >&9
     ;;
-  go)
+  go | go-first)
     command -v go >/dev/null || fail "missing: Go 1.26 or newer (go): install it from https://go.dev/dl"
     version=$(go env GOVERSION | sed 's/^go//')
     [ "$(printf '%s\n' 1.26 "$version" | sort -V | head -n 1)" = 1.26 ] || fail "too old: Go $version: the provider in Go needs 1.26 or newer, from https://go.dev/dl"
-    (cd go && GOWORK=off go build -trimpath -buildvcs=false -o "$work/go-provider" ./sample) || fail "the provider in Go could not be built: is the Go module proxy reachable?"
-    echo "$work/go-provider" >&9
+    binary=$work/go-provider package=./sample
+    [ "$1" = go ] || binary=$work/go-first package=./first
+    (cd go && GOWORK=off go build -trimpath -buildvcs=false -o "$binary" "$package") || fail "the provider in Go could not be built: is the Go module proxy reachable?"
+    echo "$binary" >&9
     ;;
   typescript)
     command -v npm >/dev/null || fail "missing: Node.js 20 or newer with npm (npm): install it from https://nodejs.org or your distribution"
@@ -97,5 +99,5 @@ case ${1:-} in
     fi
     echo "$java -Xlog:disable -XX:SharedArchiveFile=$work/java.jsa -jar $PWD/java/target/provider.jar" >&9
     ;;
-  *) fail "give python, python-first, rust-first, go, typescript or java" ;;
+  *) fail "give python, python-first, rust-first, go, go-first, typescript or java" ;;
 esac

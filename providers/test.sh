@@ -10,9 +10,9 @@ for name in "$@"; do
     python) (cd python && "${command%% *}" -m pytest --quiet -p no:cacheprovider) ;;
     java) (cd java && mvn --batch-mode --quiet surefire:test) ;;
     typescript) (cd typescript && npm test --silent) ;;
-    python-first | rust-first) ;; # Their tests are python's, the SDK's, and the suite.
+    python-first | rust-first | go-first) ;; # Their tests are python's, the SDK's, go's, and the suite.
     go)
-      packages="./sample example.invalid/providers/go/contract/probe"
+      packages="./sample ./first example.invalid/providers/go/contract/probe"
       (cd go && GOWORK=off go vet $packages && GOWORK=off go test $packages)
       ;;
   esac

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	"example.invalid/providers/go/contract"
+)
+
+// What the program answers is shown by the suite (`providers/conformance.sh go-first`).
+
+// With FIRST set the test's program is the provider's.
+func TestMain(m *testing.M) {
+	if os.Getenv("FIRST") != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func first(t *testing.T, arguments ...string) (command *exec.Cmd, said *bytes.Buffer) {
+	said = &bytes.Buffer{}
+	command = exec.CommandContext(t.Context(), os.Args[0], arguments...)
+	command.Env, command.Stderr = append(os.Environ(), "FIRST=1"), said
+	return command, said
+}
+
+func TestAProviderIDWithoutOurPrefixIsUnmanagedAlsoWhereItReadsLikeAMachine(t *testing.T) {
+	known := map[string][]string{"a": {"a", "10.0.0.1", "8-cores", "rack-a"}}
+	unmanaged, present := contract.InstanceState_INSTANCE_STATE_UNMANAGED, contract.InstanceState_INSTANCE_STATE_PRESENT
+	for _, at := range []struct {
+		name       string
+		providerID *string
+		state      contract.InstanceState
+	}{
+		{"a", nil, present},
+		{"b", nil, unmanaged},
+		{"renamed", proto.String("machines://a"), present},
+		{"a", proto.String("machines://b"), unmanaged},
+		{"a", proto.String("a"), unmanaged},
+		{"a", proto.String("other://a"), unmanaged},
+		{"a", proto.String("machines://machines://a"), unmanaged},
+		{"a", proto.String(""), unmanaged},
+	} {
+		node := &contract.NodeView{Name: at.name, ProviderId: at.providerID}
+		if state := found(node, known).State; state != at.state {
+			t.Errorf("%v is %v; right would be %v", node, state, at.state)
+		}
+	}
+}
+
+func TestSignalsEndItQuietlyAndRemoveItsSocket(t *testing.T) {
+	for _, number := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(number.String(), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "socket", "p.sock")
+			command, said := first(t, filepath.Join(t.TempDir(), "machines.csv"), "unix://"+path)
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			connection, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer connection.Close()
+			if _, err := contract.NewProviderServiceClient(connection).Probe(t.Context(), &contract.ProbeRequest{}, grpc.WaitForReady(true)); err != nil {
+				t.Fatal(err)
+			}
+			if err := command.Process.Signal(number); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			if err := command.Wait(); err != nil || said.String() != "" {
+				t.Errorf("%v: %s", err, said)
+			}
+			if took := time.Since(begun); took > 10*time.Second {
+				t.Errorf("a connection without a call kept it for %v", took)
+			}
+			if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v %v", left, err)
+			}
+		})
+	}
+}
+
+func TestAPanicFailsOneCall(t *testing.T) {
+	_, err := survive(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "X"}, func(context.Context, any) (any, error) { panic("x") })
+	if err == nil {
+		t.Error("a panic was answered as if it were none")
+	}
+}
+
+func TestAWrongCommandLineIsToldInOneLine(t *testing.T) {
+	for words, arguments := range map[string][]string{"usage": nil, "right would be unix:///": {"machines.csv", "p.sock"}} {
+		command, said := first(t, arguments...)
+		if err := command.Run(); err == nil || !strings.Contains(said.String(), words) || strings.Count(said.String(), "\n") != 1 {
+			t.Errorf("%v: %v: %s", arguments, err, said)
+		}
+	}
+}
