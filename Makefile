@@ -47,6 +47,7 @@ conformance: ## providers in other languages and bridged Go clouds: their own te
 	providers/test.sh $(LANGUAGES)
 	providers/interrupted.sh
 	providers/conformance.sh $(LANGUAGES)
+	$(if $(LANGUAGES),,providers/guide.sh)
 	$(CARGO) test -p ccm --test swap --test bridge -- --nocapture --test-threads=2
 
 .PHONY: e2e

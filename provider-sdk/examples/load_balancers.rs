@@ -3,6 +3,7 @@
 //!     cargo run --example load_balancers -- unix:///tmp/balancers/provider.sock
 
 use std::net::Ipv4Addr;
+use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use provider_sdk::prelude::*;
@@ -245,7 +246,10 @@ impl LoadBalancers for MyCloud {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), ServeError> {
+async fn main() -> Result<ExitCode, ServeError> {
+    if let Some(code) = provider_sdk::probe_command(DEFAULT_ENDPOINT).await {
+        return Ok(code);
+    }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .init();
@@ -255,5 +259,6 @@ async fn main() -> Result<(), ServeError> {
         api: Api::default(),
     };
     let server = Server::new(cloud).endpoint(endpoint);
-    server.serve_until_signal().await
+    server.serve_until_signal().await?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -62,9 +62,6 @@ fn what_the_suite_is_told_about_the_first_providers_is_the_same() {
         minimal,
         include_str!("../../providers/python/first.suite.yaml")
     );
-    assert_eq!(
-        minimal,
-        include_str!("../../providers/go/first/suite.yaml")
-    );
+    assert_eq!(minimal, include_str!("../../providers/go/first/suite.yaml"));
     Config::parse(minimal, "minimal.suite.yaml").unwrap();
 }

@@ -12,39 +12,64 @@ fn the_readme_shows_the_minimal_example_that_is_compiled_here() {
     assert!(example.lines().count() < 60, "the minimal example grew");
 }
 
+const GUIDE: &str = include_str!("../../docs/provider-guide.md");
+
+/// The fenced blocks of the guide in this language.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let begin = format!("```{language}\n");
+    let shown = GUIDE.split(&begin).skip(1);
+    shown
+        .map(|rest| rest.split_once("```\n").expect("the block ends").0)
+        .collect()
+}
+
 #[test]
-fn the_guide_shows_the_load_balancers_that_are_compiled_here() {
-    let guide = include_str!("../../docs/provider-guide.md");
+fn the_guide_shows_the_load_balancers_and_the_main_that_are_compiled_here() {
     let example = include_str!("../examples/load_balancers.rs");
-    let shown = guide.split("```rust\n").skip(1).map(|rest| {
-        let end = rest.find("```\n").expect("the block ends");
-        &rest[..end]
-    });
-    for block in shown {
+    let shown = blocks("rust");
+    for block in &shown {
         assert!(
             example.contains(block),
             "docs/provider-guide.md shows what does not stand in examples/load_balancers.rs:\n{block}"
         );
     }
-    assert_eq!(guide.matches("```rust\n").count(), 1);
+    assert_eq!(shown.len(), 2);
 }
 
 #[test]
 fn the_guide_shows_the_python_provider_that_the_suite_is_run_against() {
-    let guide = include_str!("../../docs/provider-guide.md");
     let first = include_str!("../../providers/python/first.py");
-    assert!(
-        guide.contains(&format!("```python\n{}\n```", first.trim_end())),
+    assert_eq!(
+        blocks("python"),
+        [first],
         "copy providers/python/first.py into docs/provider-guide.md"
     );
 }
 
 #[test]
-fn the_guide_shows_the_main_of_a_bridged_cloud_that_is_built() {
-    let guide = include_str!("../../docs/provider-guide.md");
+fn the_guide_shows_the_main_of_a_bridged_cloud_and_the_probe_that_are_built() {
     let main = include_str!("../../providers/go/bridge/template/main.go");
-    assert!(
-        guide.contains(&format!("```go\n{}\n```", main.trim_end())),
+    let first = include_str!("../../providers/go/first/main.go");
+    let [template, probe] = blocks("go")[..] else {
+        panic!("docs/provider-guide.md has other blocks of Go than two");
+    };
+    assert_eq!(
+        template, main,
         "copy providers/go/bridge/template/main.go into docs/provider-guide.md"
     );
+    assert!(
+        first.contains(probe),
+        "docs/provider-guide.md shows what does not stand in providers/go/first/main.go:\n{probe}"
+    );
+}
+
+#[test]
+fn every_fenced_block_of_the_guide_is_held_to_a_file() {
+    // The one of YAML is parsed by tests/guide.rs; the indented ones are run by providers/guide.sh.
+    let held: usize = ["rust", "python", "go", "yaml"]
+        .map(|language| blocks(language).len())
+        .iter()
+        .sum();
+    assert_eq!(GUIDE.matches("```").count(), 2 * held);
+    assert_eq!(blocks("yaml").len(), 1);
 }

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Runs the commands of docs/provider-guide.md (its indented blocks; what is fenced is held to files by provider-sdk/tests/readme.rs), each as printed and in their order, in one shell, in a copy of
+# the tracked files. Three things are other than for a reader: /tmp is a directory of our own, cargo works in this checkout, whose target directory it reuses, and installs for debugging.
+# With CONFORMANCE_BIN cargo is not called: what it would build is there. `providers/guide.sh list` prints the commands.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD guide=docs/provider-guide.md
+commands() {
+  awk '/^```/ { fenced = !fenced } !fenced && /^    / { print FNR "\t" substr($0, 5) }' "$root/$guide"
+}
+if [ "${1:-}" = list ]; then
+  commands
+  exit
+fi
+directory=$(realpath "$(mktemp -d)")
+trap 'rm -rf "$directory"' EXIT
+mkdir -p "$directory/tmp" "$directory/bin" "$directory/checkout"
+git ls-files --cached -z | xargs -0 cp --parents --preserve=mode,timestamps --target-directory "$directory/checkout"
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+if [ -n "${CONFORMANCE_BIN:-}" ]; then
+  target=$(dirname "$(realpath "$CONFORMANCE_BIN")")
+  ln -s "$target/debug/provider-conformance" "$directory/bin/"
+fi
+ln -s "$target" "$directory/checkout/target"
+export PATH=$directory/bin:$PATH GOWORK=off
+cargo() {
+  local verb=$1
+  shift
+  [ -z "${CONFORMANCE_BIN:-}" ] || { echo "skipped: CONFORMANCE_BIN has what \`cargo $verb\` makes"; return 0; }
+  [ "$verb" != install ] || set -- --debug --root "$directory" "$@"
+  (cd "$root" && CARGO_TARGET_DIR=$target command cargo "$verb" --quiet "$@")
+}
+# The suite ends with this code, and with a line that begins so.
+verdict() {
+  local code=0
+  eval "$3" >"$directory/said" 2>&1 || code=$?
+  if [ "$code" = "$1" ] && grep -E "^$2" "$directory/said"; then
+    return 0
+  fi
+  cat "$directory/said"
+  return 1
+}
+run() {
+  case $1 in
+    *"--command './my-provider "*) echo "skipped: ./my-provider is the reader's own" ;;
+    *"--command './my-cloud-provider "*) verdict 1 'fake 1\.0\.0: [1-9][0-9]* passed' "$1" ;; # The fake is no cloud, says the guide.
+    "provider-conformance "*) verdict 0 'machines 1\.0\.0: [1-9][0-9]* passed, 0 failed' "$1" ;;
+    *) eval "$1" ;;
+  esac
+}
+cd "$directory/checkout"
+ran=0
+while IFS=$'\t' read -r line command <&3; do
+  echo "$guide:$line: $command"
+  # Not in a subshell: a reader's `cd` and `export` hold for what follows. Behind `||` no `set -e` works: each line is one command, and its code counts.
+  run "${command//\/tmp\//$directory/tmp/}" || { echo "$guide:$line failed: $command" >&2; exit 1; }
+  ran=$((ran + 1))
+done 3< <(commands)
+[ "$ran" -gt 20 ] || { echo "$guide: only $ran commands were found" >&2; exit 1; }
+[ "$PWD" = "$directory/checkout" ] || { echo "$guide leaves its reader in $PWD" >&2; exit 1; }
+echo "the $ran commands of the guide work"
