@@ -36,7 +36,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/handle-of-other-service-update",
             ["LB-4", "LB-2"],
-            "Update with another Service's handle, same cluster, is CONFLICT; that one is untouched",
+            "Update with another Service's handle, same cluster, is CONFLICT (NOT_FOUND where all have the same handle); that one is untouched",
             [Need::LoadBalancers],
             other_service_update
         ),
@@ -144,11 +144,11 @@ enum Names {
 }
 
 impl Names {
-    /// What Update may answer who has no part of what the handle names.
-    fn no_part(self) -> &'static [FailureCode] {
+    /// What Update answers who has no part of what the handle names, and by which rule.
+    fn no_part(self) -> (&'static str, FailureCode) {
         match self {
-            Self::Own => &[FailureCode::Conflict],
-            Self::Whole => &[FailureCode::Conflict, FailureCode::NotFound],
+            Self::Own => ("LB-4", FailureCode::Conflict),
+            Self::Whole => ("LB-20", FailureCode::NotFound),
         }
     }
 }
@@ -208,7 +208,8 @@ async fn other_service_update(run: &Run) -> Verdict {
     let (stage, mut victim, before, mut thief, names) = edited(run).await?;
     let written = stage.writes().await?;
     let asked = thief.update(stage.first(0)).await?;
-    asked.failure("LB-4", names.no_part())?;
+    let (rule, code) = names.no_part();
+    asked.failure(rule, &[code])?;
     let what = "Update with another Service's handle";
     unharmed(&stage, &mut victim, &before, written, what).await
 }
