@@ -30,16 +30,16 @@ impl Instances for Machines {
         let read = tokio::fs::read_to_string(&self.file).await;
         let lines = read.map_err(|e| Failure::unavailable(format!("{}: {e}", self.file)))?;
         // The provider ID says who it is, where the Node has one.
-        let known = node.provider_id.as_deref().unwrap_or(&node.name);
+        let by_name = format!("machines://{}", node.name);
+        let known = node.provider_id.as_ref().unwrap_or(&by_name);
         for line in lines.lines() {
             let fields: Vec<&str> = line.split(',').map(str::trim).collect();
             if let [name, address, machine, zone] = fields[..]
-                && name == known.trim_start_matches("machines://")
+                && *known == format!("machines://{name}")
             {
-                return Ok(Instance::present(format!("machines://{name}"))
-                    .instance_type(machine)
-                    .zone(zone)
-                    .address(NodeAddress::internal_ip(address)));
+                let found = Instance::present(known).instance_type(machine);
+                let address = NodeAddress::internal_ip(address);
+                return Ok(found.zone(zone).address(address));
             }
         }
         // No line does not prove a machine gone: its Node is left alone, never deleted.

@@ -51,21 +51,21 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
             lines = [line.split(",") for line in self.file.read_text().splitlines()]
         except OSError as error:  # Never a gRPC status, never ABSENT (CORE-4, INST-1).
             return instance.LookupInstancesResponse(failed=failure("UNAVAILABLE", f"{self.file} cannot be read: {error.strerror}"))
-        machines = {line[0]: line for line in lines if len(line) == 4}
+        machines = {f"machines://{line[0]}": line for line in lines if len(line) == 4}
         results = [self.result(node, machines) for node in request.nodes]
         return instance.LookupInstancesResponse(results=results)
 
     def result(self, node, machines):
         result = instance.LookupInstanceResult(node_name=node.name, node_uid=node.uid)  # INST-2
         # The provider ID says who it is, where the Node has one (INST-3).
-        name = node.provider_id.removeprefix("machines://") if node.HasField("provider_id") else node.name
-        if name not in machines:
+        known = node.provider_id if node.HasField("provider_id") else f"machines://{node.name}"
+        if known not in machines:
             # A missing line does not prove that a machine is gone: the Node is left alone, never deleted.
             result.found.state = instance.INSTANCE_STATE_UNMANAGED
             return result
-        _, address, machine, zone = machines[name]
+        _, address, machine, zone = machines[known]
         result.found.state = instance.INSTANCE_STATE_PRESENT
-        result.found.provider_id = f"machines://{name}"
+        result.found.provider_id = known
         result.found.instance_type, result.found.zone = machine, zone
         result.found.addresses.add(type=types.NODE_ADDRESS_TYPE_INTERNAL_IP, address=address)
         return result

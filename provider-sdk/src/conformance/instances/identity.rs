@@ -61,7 +61,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/foreign-id-is-unmanaged",
             ["INST-9", "INST-1"],
-            "a provider ID with a prefix of nobody here is UNMANAGED, never ABSENT",
+            "a provider ID with a prefix of nobody here, or with none, is UNMANAGED, never ABSENT",
             [Need::Instances],
             foreign
         ),
@@ -219,17 +219,30 @@ async fn malformed(run: &Run) -> Verdict {
 async fn foreign(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = Known::one(run, &session).await?;
-    for id in [
+    let mut ids = vec![
         "conformance-elsewhere:///zone/i-0123456789abcdef0".to_owned(),
         // The same instance in another cloud's words.
         format!("conformance-{}", known.provider_id),
         "no-scheme-at-all".to_owned(),
-    ] {
+    ];
+    ids.extend(bare(&known.provider_id, &run.info().provider_id_prefixes));
+    for id in ids {
         let nodes = vec![node(&run.name("foreign"), Some(&id))];
         let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;
         looked_up.must_be(0, InstanceState::Unmanaged, "INST-9")?;
     }
     Ok(())
+}
+
+/// What follows a prefix in a provider ID, where it is no provider ID of this provider: a name, or the ID that another cloud gave.
+fn bare(provider_id: &str, prefixes: &[String]) -> Vec<String> {
+    let ours = |id: &str| prefixes.iter().any(|prefix| id.starts_with(prefix));
+    prefixes
+        .iter()
+        .filter_map(|prefix| provider_id.strip_prefix(prefix.as_str()))
+        .filter(|rest| !rest.is_empty() && !ours(rest))
+        .map(str::to_owned)
+        .collect()
 }
 
 async fn stable(run: &Run) -> Verdict {
@@ -345,4 +358,21 @@ async fn full_node(run: &Run) -> Verdict {
         same_id(&looked_up, &known)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_id_without_its_prefix_is_nobodys_here() {
+        let prefixes = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let mock = prefixes(&["mock://"]);
+        assert_eq!(bare("mock://zone-a/i-1", &mock), ["zone-a/i-1"]);
+        let nothing = "nothing is left, or what is left has a prefix of ours";
+        assert!(bare("mock://", &mock).is_empty(), "{nothing}");
+        let both = prefixes(&["mock://", "zone-"]);
+        assert!(bare("mock://zone-a/i-1", &both).is_empty(), "{nothing}");
+        assert_eq!(bare("zone-a/i-1", &both), ["a/i-1"]);
+    }
 }
