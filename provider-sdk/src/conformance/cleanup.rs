@@ -291,13 +291,30 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
     Ok(left)
 }
 
+/// How Delete ended of what had this handle when it was made: whether nothing is left; `None` where it has not ended.
+fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>> {
+    match outcome {
+        Outcome::Done(_) => Some(Ok(())),
+        Outcome::Retained(retained) => Some(Err(cut(&format_args!(
+            "DeleteLoadBalancer keeps it on purpose (`retained`): {}",
+            retained.reason
+        )))),
+        // Who never had a handle made nothing.
+        Outcome::HandledElsewhere(_) if made.is_none() => Some(Ok(())),
+        Outcome::HandledElsewhere(_) => Some(Err(
+            "DeleteLoadBalancer leaves it to somebody else (`handled_elsewhere`), though it was made here".into(),
+        )),
+        Outcome::Failed(_) | Outcome::Pending(_) => None,
+    }
+}
+
 async fn load_balancer(
     session: &Session,
     service: &pb::ServiceView,
-    handle: Option<&str>,
+    made: Option<&str>,
     until: Instant,
 ) -> Result<(), String> {
-    let mut handle = handle.map(str::to_owned);
+    let mut handle = made.map(str::to_owned);
     loop {
         let request = pb::DeleteLoadBalancerRequest {
             cluster: None,
@@ -306,9 +323,7 @@ async fn load_balancer(
         };
         let asked = session.call_within(request, CALL).await;
         let wait = match asked.came.as_ref().map(|answer| &answer.outcome) {
-            Ok(Some(Outcome::Done(_) | Outcome::Retained(_) | Outcome::HandledElsewhere(_))) => {
-                return Ok(());
-            }
+            Ok(Some(outcome)) if let Some(ended) = deletion(outcome, made) => return ended,
             Ok(Some(Outcome::Pending(pending))) => pending.retry_after,
             // Nothing can have been made.
             Err(status) if status.code() == Code::Unimplemented => return Ok(()),
@@ -378,5 +393,31 @@ async fn route(session: &Session, cidr: &str, until: Instant) -> Result<(), Stri
             return Err(error);
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_or_left_to_others_is_not_gone() {
+        let kept = Outcome::Retained(pb::Retained {
+            reason: "its annotation asks for it".into(),
+        });
+        for made in [Some("h-1"), None] {
+            let why = deletion(&kept, made).unwrap().unwrap_err();
+            assert!(why.contains("its annotation asks for it"), "{why}");
+        }
+        let elsewhere = Outcome::HandledElsewhere(pb::HandledElsewhere {});
+        let why = deletion(&elsewhere, Some("h-1")).unwrap().unwrap_err();
+        assert!(why.contains("handled_elsewhere"), "{why}");
+        assert_eq!(deletion(&elsewhere, None), Some(Ok(())));
+        assert_eq!(
+            deletion(&Outcome::Done(pb::Done {}), Some("h-1")),
+            Some(Ok(()))
+        );
+        let asked_again = Outcome::Pending(pb::Pending::default());
+        assert_eq!(deletion(&asked_again, Some("h-1")), None);
     }
 }
