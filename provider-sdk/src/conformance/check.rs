@@ -153,6 +153,15 @@ impl Stop {
         }
     }
 
+    /// What was done before this was sent: without it nobody could do it again.
+    #[must_use]
+    pub(super) fn after(mut self, what: impl fmt::Display) -> Self {
+        if let Self::Failed(failed) | Self::Warned(failed) = &mut self {
+            failed.sent = format!("{what}; then {}", failed.sent);
+        }
+        self
+    }
+
     /// What was a failure, of a rule that is a SHOULD.
     #[must_use]
     pub fn softened(self) -> Self {

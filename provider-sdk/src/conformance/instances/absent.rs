@@ -345,7 +345,9 @@ async fn cut_off(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = Known::one(run, &session).await?;
     let nodes = || vec![known.node(), run.node("nobody")];
-    for microseconds in (0..30_u64).map(|step| step * step * 20) {
+    let fixed = (0..30_u64).map(|step| step * step * 20);
+    let moments = run.and_drawn(fixed, 8, &(1..=20_000));
+    for &microseconds in &moments {
         let deadline = Duration::from_micros(microseconds.max(1));
         let exchange = session.call_within(lookup(nodes(), &ALL), deadline).await;
         if let Ok(answer) = &exchange.came {
@@ -355,13 +357,19 @@ async fn cut_off(run: &Run) -> Verdict {
                 }
                 _ => false,
             });
-            exchange.must(!wrong, "INST-1", "no answer, or that the instance exists")?;
+            let expected = "no answer, or that the instance exists";
+            exchange
+                .must(!wrong, "INST-1", expected)
+                .map_err(|stop| stop.after(format_args!("a deadline of {deadline:?}")))?;
         }
     }
-    look_up(run, &session, lookup(vec![known.node()], &ALL))
-        .await?
-        .existing(0, "CORE-6")?;
-    Ok(())
+    let whole = look_up(run, &session, lookup(vec![known.node()], &ALL)).await;
+    let found = whole.and_then(|whole| whole.existing(0, "CORE-6").map(|_| ()));
+    found.map_err(|stop| {
+        stop.after(format_args!(
+            "lookups with deadlines of {moments:?} microseconds"
+        ))
+    })
 }
 
 async fn killed(run: &Run) -> Verdict {

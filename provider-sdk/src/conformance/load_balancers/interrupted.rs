@@ -92,8 +92,9 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// From too short for anything to long enough for a fast provider.
+/// From too short for anything to long enough for a fast provider; some are drawn besides.
 const DEADLINES_MS: [u64; 10] = [1, 2, 3, 5, 8, 13, 21, 34, 55, 89];
+const DRAWN: usize = 3;
 /// Each cloud operation, where there is a hook, so that a deadline falls between two of them.
 const SLOWED: Duration = Duration::from_millis(20);
 /// How long an operation takes that is to be cancelled meanwhile.
@@ -115,18 +116,33 @@ async fn no_longer_slowed(run: &Run) -> Verdict {
     Ok(())
 }
 
+fn deadlines(run: &Run) -> Vec<u64> {
+    run.and_drawn(DEADLINES_MS, DRAWN, &(1..=100))
+}
+
 async fn ensure_by_deadline(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
+    let deadlines = deadlines(run);
     slowed(run).await?;
     let balancer = stage.balancer("cut");
-    for ms in DEADLINES_MS {
+    for &ms in &deadlines {
         let request = balancer.ensure_request(Some(stage.targets()), false);
         // Whatever came of it: nobody knows.
         let deadline = Duration::from_millis(ms);
         let _ = stage.session.call_within(request, deadline).await;
     }
     no_longer_slowed(run).await?;
-    resumed(&stage, balancer).await
+    let came = resumed(&stage, balancer).await;
+    cut_after("Ensure", &deadlines, came)
+}
+
+/// What is found after calls of this RPC with these deadlines.
+fn cut_after<T>(rpc: &str, deadlines: &[u64], came: Verdict<T>) -> Verdict<T> {
+    came.map_err(|stop| {
+        stop.after(format_args!(
+            "{rpc} again and again, with deadlines of {deadlines:?} ms"
+        ))
+    })
 }
 
 /// Ensure, as after a cut: one load balancer, as asked.
@@ -138,14 +154,16 @@ pub(super) async fn resumed(stage: &Stage<'_>, mut balancer: Balancer) -> Verdic
 
 async fn ensure_by_kill(run: &Run) -> Verdict {
     let mut stage = Stage::new(run).await?;
-    for ms in [0, 5, 20, 60] {
+    // Before and after the end of what the cloud does first: a start of the provider is dear.
+    for ms in [0, run.draw(1..=19), 20, run.draw(21..=100)] {
         let balancer = stage.balancer("killed");
         slowed(run).await?;
         let request = balancer.ensure_request(Some(stage.targets()), false);
         killed_during(run, stage.session.call(request), ms).await?;
         stage.session = stage.back().await?;
         no_longer_slowed(run).await?;
-        resumed(&stage, balancer.through(&stage.session)).await?;
+        let came = resumed(&stage, balancer.through(&stage.session)).await;
+        killed_after("Ensure", ms, came)?;
     }
     Ok(())
 }
@@ -158,13 +176,22 @@ async fn killed_during<T>(run: &Run, call: impl Future<Output = Exchange<T>>, ms
     };
     let (_, killed) = tokio::join!(call, kill);
     killed?;
-    run.target().revive().await
+    killed_after("a call", ms, run.target().revive().await)
+}
+
+/// What is found after the provider was killed so long after a call of this RPC began.
+fn killed_after<T>(rpc: &str, ms: u64, came: Verdict<T>) -> Verdict<T> {
+    came.map_err(|stop| {
+        stop.after(format_args!(
+            "{rpc}, the provider killed {ms} ms after it began"
+        ))
+    })
 }
 
 async fn change_by_deadline(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let balancer = stage.ready("change").await?;
-    let mut changed = balancer.changed(|service| {
+    let changed = balancer.changed(|service| {
         service.ports[0].port = 8_080;
         let more = (1..4).map(|number| pb::ServicePort {
             name: format!("port-{number}"),
@@ -175,29 +202,30 @@ async fn change_by_deadline(run: &Run) -> Verdict {
         let more: Vec<_> = more.collect();
         service.ports.extend(more);
     });
+    let deadlines = deadlines(run);
     slowed(run).await?;
-    for ms in DEADLINES_MS {
+    for &ms in &deadlines {
         let request = changed.ensure_request(Some(targets(Vec::new())), false);
         let deadline = Duration::from_millis(ms);
         let _ = stage.session.call_within(request, deadline).await;
     }
     no_longer_slowed(run).await?;
-    changed.ensured(Some(stage.targets())).await?;
-    stage.converged(&mut changed, Some(stage.targets())).await?;
-    stage.listed_times(&balancer, 1, "CORE-6").await
+    let came = resumed(&stage, changed).await;
+    cut_after("Ensure of the change", &deadlines, came)
 }
 
 async fn delete_by_deadline(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let balancer = stage.ready("cut").await?;
+    let deadlines = deadlines(run);
     slowed(run).await?;
-    for ms in DEADLINES_MS {
+    for &ms in &deadlines {
         let request = balancer.delete_request();
         let deadline = Duration::from_millis(ms);
         let _ = stage.session.call_within(request, deadline).await;
     }
     no_longer_slowed(run).await?;
-    gone(&stage, balancer).await
+    cut_after("Delete", &deadlines, gone(&stage, balancer).await)
 }
 
 pub(super) async fn gone(stage: &Stage<'_>, mut balancer: Balancer) -> Verdict {
@@ -209,7 +237,11 @@ pub(super) async fn gone(stage: &Stage<'_>, mut balancer: Balancer) -> Verdict {
 
 async fn delete_by_kill(run: &Run) -> Verdict {
     let mut stage = Stage::new(run).await?;
-    for (ms, keeps_handle) in [(0, true), (10, false), (40, true)] {
+    for (ms, keeps_handle) in [
+        (0, true),
+        (run.draw(1..=19), false),
+        (run.draw(20..=80), true),
+    ] {
         let mut balancer = stage.ready("killed").await?;
         slowed(run).await?;
         let request = balancer.delete_request();
@@ -219,7 +251,8 @@ async fn delete_by_kill(run: &Run) -> Verdict {
         if !keeps_handle {
             balancer = balancer.forgetful();
         }
-        gone(&stage, balancer.through(&stage.session)).await?;
+        let came = gone(&stage, balancer.through(&stage.session)).await;
+        killed_after("Delete", ms, came)?;
     }
     Ok(())
 }

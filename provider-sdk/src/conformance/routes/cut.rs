@@ -111,14 +111,21 @@ async fn remove_all(session: &Session, routes: &[pb::Route]) -> Verdict {
         .all_done("ROUTE-4")
 }
 
-/// Deadlines that cut a call off at moments all over it.
-fn deadlines() -> impl Iterator<Item = Duration> {
-    (0..12_u64).map(|step| Duration::from_micros(100 + step * step * 100))
+/// Deadlines that cut a call off at moments all over it; two are drawn.
+fn deadlines(run: &Run) -> impl Iterator<Item = Duration> {
+    let fixed = (0..12_u64).map(|step| 100 + step * step * 100);
+    let moments = run.and_drawn(fixed, 2, &(1..=15_000));
+    moments.into_iter().map(Duration::from_micros)
+}
+
+/// What is found after this was done to a call.
+fn after<T>(what: impl std::fmt::Display, came: Verdict<T>) -> Verdict<T> {
+    came.map_err(|stop| stop.after(what))
 }
 
 async fn making(run: &Run) -> Verdict {
     let session = run.session().await?;
-    for deadline in deadlines() {
+    for deadline in deadlines(run) {
         let routes = batch(run, &session).await?;
         let request = pb::CreateRoutesRequest {
             cluster: None,
@@ -126,11 +133,17 @@ async fn making(run: &Run) -> Verdict {
         };
         // Whatever came of it, if anything.
         session.call_within(request, deadline).await;
-        done_in_the_end(&session, &routes).await?;
-        let listed = each_once(&session, &routes).await?;
-        remove_all(&session, &listed).await?;
+        let what = format!("CreateRoutes with a deadline of {deadline:?}");
+        after(what, done_once(&session, &routes).await)?;
     }
     Ok(())
+}
+
+/// Makes the routes that a call which was cut off may have made, looks whether each is there once, and removes them.
+async fn done_once(session: &Session, routes: &[pb::Route]) -> Verdict {
+    done_in_the_end(session, routes).await?;
+    let listed = each_once(session, routes).await?;
+    remove_all(session, &listed).await
 }
 
 /// Makes the routes; the call that was cut off may still hold one of them for a moment (BUSY).
@@ -150,7 +163,7 @@ async fn done_in_the_end(session: &Session, routes: &[pb::Route]) -> Verdict {
 
 async fn removing(run: &Run) -> Verdict {
     let session = run.session().await?;
-    for deadline in deadlines() {
+    for deadline in deadlines(run) {
         let routes = batch(run, &session).await?;
         create(&session, routes.clone())
             .await?
@@ -165,24 +178,31 @@ async fn removing(run: &Run) -> Verdict {
             routes: listed.clone(),
         };
         session.call_within(request, deadline).await;
-        for _ in 0..40 {
-            let written = delete(&session, listed.clone()).await?;
-            if written.all_done("CORE-6").is_ok() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(250)).await;
+        let what = format!("DeleteRoutes with a deadline of {deadline:?}");
+        after(what, gone_in_the_end(&session, &listed).await)?;
+    }
+    Ok(())
+}
+
+/// Removes the routes; the call that was cut off may still hold one of them for a moment (BUSY).
+async fn gone_in_the_end(session: &Session, listed: &[pb::Route]) -> Verdict {
+    for _ in 0..40 {
+        let written = delete(session, listed.to_vec()).await?;
+        if written.all_done("CORE-6").is_ok() {
+            break;
         }
-        delete(&session, listed).await?.all_done("CORE-6")?;
-        for route in &routes {
-            none(&session, &route.destination_cidr, "CORE-6").await?;
-        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    delete(session, listed.to_vec()).await?.all_done("CORE-6")?;
+    for route in listed {
+        none(session, &route.destination_cidr, "CORE-6").await?;
     }
     Ok(())
 }
 
 async fn killed(run: &Run) -> Verdict {
     let session = run.session().await?;
-    for wait in [0, 2, 10, 40] {
+    for wait in [0, run.draw(1..=9), 10, run.draw(11..=60)] {
         let routes = batch(run, &session).await?;
         let session = run.session().await?;
         let request = pb::CreateRoutesRequest {
@@ -196,9 +216,8 @@ async fn killed(run: &Run) -> Verdict {
         dead?;
         run.target().revive().await?;
         let session = run.session().await?;
-        done_in_the_end(&session, &routes).await?;
-        let listed = each_once(&session, &routes).await?;
-        remove_all(&session, &listed).await?;
+        let what = format!("CreateRoutes, the provider killed {wait} ms after it began");
+        after(what, done_once(&session, &routes).await)?;
     }
     Ok(())
 }

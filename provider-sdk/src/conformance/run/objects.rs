@@ -1,5 +1,6 @@
 //! What checks are about: names of their own, Nodes, Services and routes, and what hooks make.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 
 use cloud_provider_api::v1alpha1 as pb;
@@ -49,6 +50,24 @@ impl Run {
                 return cidr;
             }
         }
+    }
+
+    /// A moment that no other run has, by which calls are cut off elsewhere in each. Who draws one tells it in `sent`: the next run cannot.
+    pub(crate) fn draw(&self, from: RangeInclusive<u64>) -> u64 {
+        drawn(self.shared.ledger.run_id(), self.fresh(), &from)
+    }
+
+    /// These moments, and so many that are drawn, in order.
+    pub(crate) fn and_drawn(
+        &self,
+        fixed: impl IntoIterator<Item = u64>,
+        more: usize,
+        from: &RangeInclusive<u64>,
+    ) -> Vec<u64> {
+        let mut all: Vec<u64> = fixed.into_iter().collect();
+        all.extend((0..more).map(|_| self.draw(from.clone())));
+        all.sort_unstable();
+        all
     }
 
     fn fresh(&self) -> u64 {
@@ -215,6 +234,12 @@ impl Run {
     }
 }
 
+/// The number stands in front: what follows spreads it over the whole hash.
+fn drawn(run_id: &str, number: u64, from: &RangeInclusive<u64>) -> u64 {
+    let (first, last) = (*from.start(), *from.end());
+    first + u64::from(crc(&format!("{number} {run_id}"))) % (last.saturating_sub(first) + 1)
+}
+
 /// A number that differs between runs; which one does not matter.
 fn crc(text: &str) -> u32 {
     text.bytes().fold(2_166_136_261, |hash: u32, byte| {
@@ -226,5 +251,23 @@ fn crc(text: &str) -> u32 {
 pub(crate) fn targets(nodes: Vec<pb::NodeView>) -> pb::TargetSet {
     pb::TargetSet {
         set: Some(pb::target_set::Set::Inline(pb::TargetList { nodes })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn what_a_run_draws_is_all_over_the_range_and_another_runs_is_other() {
+        let of = |run_id| (0..200).map(move |number| drawn(run_id, number, &(10..=19)));
+        let one: Vec<_> = of("conformance-0a1b2c3d").collect();
+        let all: BTreeSet<_> = one.iter().copied().collect();
+        assert_eq!(all, (10..=19).collect());
+        assert!(one.iter().copied().eq(of("conformance-0a1b2c3d")));
+        assert!(!one.iter().copied().eq(of("conformance-0a1b2c3e")));
+        assert_eq!(drawn("conformance-0a1b2c3d", 7, &(5..=5)), 5);
     }
 }

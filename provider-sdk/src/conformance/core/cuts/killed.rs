@@ -7,6 +7,7 @@ use futures::future::join_all;
 use pb::ensure_load_balancer_response::Outcome;
 
 use super::super::super::check::{Check, Need, Verdict, check};
+use super::super::super::config::KnownInstance;
 use super::super::super::run::Run;
 use super::super::tour::{self, ensure};
 use super::{EARLY, SLOW, ensure_of, must_be_one, routes_of};
@@ -55,79 +56,95 @@ async fn kill_during<F: Future>(run: &Run, later: Duration, call: F) -> Verdict 
     run.cloud_slow(Duration::ZERO).await
 }
 
-/// When the process is killed: while the cloud's first operation runs, about at its end, and after it.
-const MOMENTS: [u64; 6] = [10, 60, 95, 105, 130, 210];
-
 const OPERATION: Duration = Duration::from_millis(100);
+
+/// When the process is killed: while the cloud's first operation runs, about at its end, and after it. Two are drawn, and no more: a start of the provider is dear.
+fn moments(run: &Run) -> [u64; 6] {
+    [10, run.draw(11..=94), 95, 105, run.draw(106..=180), 210]
+}
+
+/// What is found after kill -9 so long after the call began.
+fn killed_after(ms: u64, came: Verdict) -> Verdict {
+    came.map_err(|stop| stop.after(format_args!("kill -9 {ms} ms after the first call began")))
+}
 
 async fn ensure_killed(run: &Run) -> Verdict {
     let service = run.service("killed");
-    for moment in MOMENTS {
-        let session = run.session().await?;
-        run.cloud_slow(OPERATION).await?;
-        let call = session.call_within(ensure_of(&service, Vec::new()), Duration::from_secs(5));
-        kill_during(run, Duration::from_millis(moment), call).await?;
-        let session = run.session().await?;
-        // The handle may be lost with the answer: it is found by its mark (LB-5).
-        let made = ensure(&session, &service, Vec::new()).await?;
-        let ready = matches!(made.answer()?.outcome, Some(Outcome::Ready(_)));
-        made.must(
-            ready,
-            "CORE-6",
-            "`ready`, after kill -9 during the same call",
-        )?;
-        must_be_one(
-            run,
-            &session,
-            &service,
-            "an Ensure that was cut by kill -9 and repeated",
-        )
-        .await?;
+    for moment in moments(run) {
+        killed_after(moment, ensure_killed_at(run, &service, moment).await)?;
     }
     Ok(())
 }
 
+async fn ensure_killed_at(run: &Run, service: &pb::ServiceView, moment: u64) -> Verdict {
+    let session = run.session().await?;
+    run.cloud_slow(OPERATION).await?;
+    let call = session.call_within(ensure_of(service, Vec::new()), Duration::from_secs(5));
+    kill_during(run, Duration::from_millis(moment), call).await?;
+    let session = run.session().await?;
+    // The handle may be lost with the answer: it is found by its mark (LB-5).
+    let made = ensure(&session, service, Vec::new()).await?;
+    let ready = matches!(made.answer()?.outcome, Some(Outcome::Ready(_)));
+    made.must(
+        ready,
+        "CORE-6",
+        "`ready`, after kill -9 during the same call",
+    )?;
+    must_be_one(
+        run,
+        &session,
+        service,
+        "an Ensure that was cut by kill -9 and repeated",
+    )
+    .await
+}
+
 async fn routes_killed(run: &Run) -> Verdict {
     let known = run.instances(1).await?;
-    for moment in MOMENTS {
-        let mut routes = routes_of(run, 3);
-        for route in &mut routes {
-            route.node_name = Some(known[0].name.clone());
-            route.provider_id.clone_from(&known[0].provider_id);
-            route.next_hop = None;
-        }
-        let request = pb::CreateRoutesRequest {
-            cluster: None,
-            routes: routes.clone(),
-        };
-        let session = run.session().await?;
-        run.cloud_slow(OPERATION).await?;
-        let call = session.call_within(request.clone(), Duration::from_secs(5));
-        kill_during(run, Duration::from_millis(moment), call).await?;
-        let session = run.session().await?;
-        let asked = session.call(request).await;
-        let answer = asked.success("CORE-6")?;
-        let done = answer
-            .results
+    for moment in moments(run) {
+        killed_after(moment, routes_killed_at(run, &known[0], moment).await)?;
+    }
+    Ok(())
+}
+
+async fn routes_killed_at(run: &Run, known: &KnownInstance, moment: u64) -> Verdict {
+    let mut routes = routes_of(run, 3);
+    for route in &mut routes {
+        route.node_name = Some(known.name.clone());
+        route.provider_id.clone_from(&known.provider_id);
+        route.next_hop = None;
+    }
+    let request = pb::CreateRoutesRequest {
+        cluster: None,
+        routes: routes.clone(),
+    };
+    let session = run.session().await?;
+    run.cloud_slow(OPERATION).await?;
+    let call = session.call_within(request.clone(), Duration::from_secs(5));
+    kill_during(run, Duration::from_millis(moment), call).await?;
+    let session = run.session().await?;
+    let asked = session.call(request).await;
+    let answer = asked.success("CORE-6")?;
+    let done = answer
+        .results
+        .iter()
+        .filter(|result| matches!(result.outcome, Some(pb::route_result::Outcome::Done(_))));
+    asked.must(
+        done.count() == routes.len(),
+        "CORE-6",
+        "each route is `done`, after kill -9 during the same call",
+    )?;
+    let listing = session.list(pb::ListRoutesRequest::default()).await;
+    let all = listing.items()?;
+    for route in &routes {
+        let same = all
             .iter()
-            .filter(|result| matches!(result.outcome, Some(pb::route_result::Outcome::Done(_))));
-        asked.must(
-            done.count() == routes.len(),
+            .filter(|of| of.destination_cidr == route.destination_cidr);
+        listing.must(
+            same.count() == 1,
             "CORE-6",
-            "each route is `done`, after kill -9 during the same call",
+            format_args!("one route to {}", route.destination_cidr),
         )?;
-        let listing = session.list(pb::ListRoutesRequest::default()).await;
-        let all = listing.items()?;
-        for route in &routes {
-            let same = all
-                .iter()
-                .filter(|of| of.destination_cidr == route.destination_cidr);
-            listing.must(
-                same.count() == 1,
-                "CORE-6",
-                format_args!("one route to {}", route.destination_cidr),
-            )?;
-        }
     }
     Ok(())
 }
