@@ -23,6 +23,7 @@ pub(crate) enum Twist {
     AbsentOnFailure,
     ReadyAbsent,
     StoppedAbsent,
+    RunsWithoutMetadata,
     ForeignAbsent,
     Stale,
     WholeBatchFails,

@@ -58,6 +58,7 @@ lies! {
     absent_on_throttle: "absent-on-throttle", Throttled("LookupInstances", 6), Plain, Lied, Alike(&["void_passes"], "a pass that brings no answers is as void as one that calls every Ready Node gone; the log says why");
     absent_when_ready: "absent-when-ready", Calls("LookupInstances", 8), Plain, Lied, Told(&["void_passes"]);
     absent_when_stopped: "absent-when-stopped", Calls("ListInstances", 1), Stopped, Lied, Told(&["Node/off Warning NodeDeletionHeld"]);
+    runs_without_metadata: "runs-without-metadata", Calls("LookupInstances", 8), Stopped, Lied, Untold("that it runs is an answer like any other; the Node is NotReady and gets no taint for a machine that is shut down");
     absent_when_foreign: "absent-when-foreign", Calls("LookupInstances", 8), Unmanaged, Lied, Told(&["Node/unmanaged Warning NodeNotInitialized"]);
     state_unspecified: "state-unspecified", Calls("LookupInstances", 8), Plain, Lied, Told(&["state 0 is not known", "void_passes"]);
     state_unknown: "state-unknown", Calls("LookupInstances", 8), Plain, Lied, Told(&["state 99 is not known", "void_passes"]);

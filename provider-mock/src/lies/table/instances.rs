@@ -108,6 +108,13 @@ pub(super) const LIES: &[Lie] = &[
         Twist::StoppedAbsent,
     ),
     twist(
+        "runs-without-metadata",
+        "an instance that is shut down is RUNNING where its metadata is not asked for",
+        &["INST-10"],
+        "instances/power-alone",
+        Twist::RunsWithoutMetadata,
+    ),
+    twist(
         "absent-when-foreign",
         "a provider ID of another cloud is ABSENT",
         &["INST-9", "INST-1"],

@@ -1,9 +1,10 @@
 //! What is asked (facets), what is asked again, and what a minor to come may add (CORE-13).
 
 use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
-use cloud_provider_api::v1alpha1::{self as pb, InstanceFacet};
+use cloud_provider_api::v1alpha1::{self as pb, InstanceFacet, InstanceState};
 
 use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
+use super::super::config::KnownInstance;
 use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::unknown::call_with_unknown_fields;
@@ -104,7 +105,41 @@ async fn power(run: &Run) -> Verdict {
     look_up(run, &session, request)
         .await?
         .existing(0, "INST-10")?;
+    // Without it RUNNING and STOPPED are not told apart.
+    if !run.sees(&[Need::PowerState]) {
+        return Ok(());
+    }
+    let mut stated = 0;
+    for instance in &run.config().instances {
+        let Some(runs) = runs(instance) else { continue };
+        stated += 1;
+        let request = lookup(vec![Run::node_of(instance)], &[InstanceFacet::Power]);
+        let looked_up = look_up(run, &session, request).await?;
+        let stopped = looked_up.existing(0, "INST-10")?.state() == InstanceState::Stopped;
+        if stopped == runs {
+            let expected = if runs {
+                "RUNNING, or PRESENT where the cloud does not tell: suite.yaml says that it runs"
+            } else {
+                "STOPPED, as suite.yaml says"
+            };
+            return Err(looked_up.broke(0, "INST-10", expected));
+        }
+    }
+    if stated == 0 {
+        run.unseen(Stop::not_set_up(
+            "suite.yaml names no instance with the state RUNNING or STOPPED",
+        ));
+    }
     Ok(())
+}
+
+/// Whether it runs, where suite.yaml says so.
+fn runs(instance: &KnownInstance) -> Option<bool> {
+    match instance.state.as_deref() {
+        Some("RUNNING") => Some(true),
+        Some("STOPPED") => Some(false),
+        _ => None,
+    }
 }
 
 async fn metadata(run: &Run) -> Verdict {
