@@ -420,6 +420,67 @@ async fn what_cannot_be_removed_is_named() {
     assert_eq!(report.left.len(), 2, "{left}");
 }
 
+/// What is kept on purpose is there all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_retained_is_named_with_its_handle() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config();
+    let retain = format!("{}retain", provider_mock::ANNOTATION_PREFIX);
+    config.service_annotations = [(retain, "true".to_owned())].into();
+    let only = ["load-balancers/ensure-several-ports"];
+    let report = report_of(mock(directory.path(), BLIND), config, &only).await;
+    let left = report.left.join("\n");
+    for word in [
+        "the load balancer of the Service default/",
+        ", handle ",
+        "`retained`",
+        "asks for it",
+    ] {
+        assert!(left.contains(word), "{word:?} is not in: {left}");
+    }
+    assert_eq!(report.left.len(), 1, "{left}");
+}
+
+/// Some moments are this run's alone: who is to mend the provider has to know them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_cuts_calls_off_tells_when_it_did() {
+    let deadlines = "Ensure again and again, with deadlines of [";
+    for (fault, id, words) in [
+        (
+            "presence-unspecified",
+            "load-balancers/cut-ensure-by-deadline",
+            deadlines,
+        ),
+        (
+            "crash-before-effect",
+            "load-balancers/cut-ensure-by-kill",
+            "Ensure, the provider killed 0 ms after it began; then ",
+        ),
+        (
+            "crash-before-effect",
+            "core/an-ensure-cut-by-kill-9-is-resumed",
+            "kill -9 10 ms after the first call began; then ",
+        ),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let Provider::Command(line) = mock(directory.path(), CLOUD) else {
+            unreachable!("it is started")
+        };
+        let liar = Provider::Command(format!("{line} --fault {fault}"));
+        let report = report_of(liar, config(), &[id]).await;
+        let Outcome::Failed(failed) = &report.entries[0].outcome else {
+            panic!("{id}: {:?}", report.entries[0].outcome);
+        };
+        let sent = &failed.sent;
+        let (_, rest) = sent.split_once(words).expect(sent);
+        if words == deadlines {
+            let (list, _) = rest.split_once(']').unwrap();
+            let moments: Vec<u64> = list.split(", ").map(|ms| ms.parse().unwrap()).collect();
+            assert!(moments.is_sorted() && moments.len() > 10, "{sent}");
+        }
+    }
+}
+
 /// What the check itself removed, or what is gone in whatever way, is not named: only the hook complains.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_gone_already_is_not_named() {
