@@ -53,10 +53,12 @@ fn kustomizations(directory: &Path, address: &str) -> [String; 3] {
         }],
     });
     std::fs::write(mock.join("cloud.yaml"), machine.to_string()).unwrap();
-    // All providers of this repository take it; and no other flag, so that the image alone changes.
+    // All providers of this repository take it; and no other flag, so that the image alone changes. The command of a probe is each image's own: there is none.
     let provider = json!({
         "name": "provider",
         "args": [format!("--state={STATE}")],
+        "startupProbe": null,
+        "livenessProbe": null,
         "volumeMounts": [{ "name": "cloud", "mountPath": "/cloud" }],
     });
     let make = |name: &str, components: &[&str], containers: Value| {

@@ -263,12 +263,12 @@ fn a_patch_of_ones_own_finds_the_provider_with_the_native_sidecar_and_without() 
 }
 
 #[test]
-fn the_mock_overlay_has_one_replica_and_a_cloud_that_its_provider_reads() {
+fn the_mock_overlay_has_one_replica_a_cloud_that_its_provider_reads_and_a_probe_of_it() {
     let made = objects(&kustomize("overlays/mock").unwrap());
     let deployment = find(&made, "Deployment", "cloud-controller-manager");
     assert_eq!(deployment["spec"]["replicas"], 1);
-    let pod = pod(&made);
-    let map = pod["volumes"]
+    let made_pod = pod(&made);
+    let map = made_pod["volumes"]
         .as_array()
         .unwrap()
         .iter()
@@ -278,9 +278,24 @@ fn the_mock_overlay_has_one_replica_and_a_cloud_that_its_provider_reads() {
     // Its name has the hash of what is in it, so that a change of the file is a new Pod.
     let map = find(&made, "ConfigMap", map);
     assert!(map["data"]["cloud.yaml"].is_string(), "{map}");
-    let provider = crate::container(pod, "provider");
-    assert_eq!(
-        provider["args"],
-        json!(["--cloud=/etc/cloud-provider/config/cloud.yaml"])
+    let helm = objects(
+        &render(
+            &json!({"provider": {
+                "args": ["--cloud=/etc/cloud-provider/config/cloud.yaml"],
+                "config": {"files": map["data"]},
+                "probe": {"command": ["/provider-mock", "probe", "--timeout", "4s"]},
+            }}),
+            &[],
+        )
+        .unwrap(),
     );
 }
+    let mut provider = container(made_pod, "provider").clone();
+    let mut wanted = container(pod(&helm), "provider").clone();
+    assert!(provider["livenessProbe"].is_object(), "{provider}");
+    // Their order says nothing.
+    for container in [&mut provider, &mut wanted] {
+        let mounts = container["volumeMounts"].as_array_mut().unwrap();
+        mounts.sort_by_key(|mount| mount["name"].to_string());
+    }
+    assert_eq!(provider, wanted);
