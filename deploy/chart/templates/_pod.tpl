@@ -4,6 +4,7 @@
 {{- $flags := list }}
 {{- $flags = append $flags (printf "--controllers=%s" (join "," $v.controllers)) }}
 {{- $flags = append $flags (printf "--provider=%s=unix:///run/cloud-provider/socket/provider.sock" $v.provider.name) }}
+{{- if eq (int64 $v.provider.runAsUser) (int64 $v.ccm.runAsUser) }}{{ fail "provider.runAsUser: the ccm runs as this user too (ccm.runAsUser): by its user it knows the provider, so it must be another one" }}{{ end }}
 {{- $flags = append $flags (printf "--provider-peer-uid=%d" (int $v.provider.runAsUser)) }}
 {{- $flags = append $flags (printf "--cluster-name=%s" $v.cluster.name) }}
 {{- with $v.cluster.ownerID }}{{ $flags = append $flags (printf "--cluster-owner-id=%s" .) }}{{ end }}

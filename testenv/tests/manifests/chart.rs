@@ -129,6 +129,14 @@ fn a_wrong_value_is_refused_by_its_name() {
             &["ccm.extraArgs.leader-elect", "always on"],
         ),
         (
+            json!({"provider": {"runAsUser": 65532}}),
+            &["provider.runAsUser", "ccm.runAsUser", "another"],
+        ),
+        (
+            json!({"ccm": {"runAsUser": 65533}}),
+            &["provider.runAsUser", "ccm.runAsUser", "another"],
+        ),
+        (
             json!({"controllers": everything()}),
             &["cluster.cidrs", "10.244.0.0/16"],
         ),
