@@ -81,14 +81,6 @@ pub(super) async fn write(
                 return true;
             }
             Err(WriteError::Gone | WriteError::Fenced(_)) => return true,
-            Err(WriteError::Refused(text)) => {
-                tracing::warn!(
-                    node = name,
-                    error = text,
-                    "condition NetworkUnavailable not set"
-                );
-                return false;
-            }
             // Somebody wrote in between: as it is now.
             Err(WriteError::Conflict) => match writes.read_node(&name).await {
                 Ok(Some(fresh)) if fresh.metadata.uid == node.metadata.uid => {
@@ -98,8 +90,17 @@ pub(super) async fn write(
                 Ok(_) => return true,
                 Err(error) => error,
             },
-            Err(error @ WriteError::Unavailable(_)) => error,
+            Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => error,
         };
+        // To read it may be refused as well.
+        if let WriteError::Refused(text) = error {
+            tracing::warn!(
+                node = name,
+                error = text,
+                "condition NetworkUnavailable not set"
+            );
+            return false;
+        }
         tracing::debug!(node = name, %error, again_in = ?wait, "condition NetworkUnavailable not set yet");
         if stop
             .run_until_cancelled(tokio::time::sleep(wait))
