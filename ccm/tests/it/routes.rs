@@ -55,6 +55,12 @@ pub async fn condition(world: &World, name: &str, wanted: [&str; 3]) -> Node {
 
 /// The condition of a Node that has its routes.
 pub const CREATED: [&str; 3] = ["False", "RouteCreated", "RouteController created a route"];
+/// The condition of one whose routes could not be made.
+pub const FAILED: [&str; 3] = [
+    "True",
+    "NoRouteCreated",
+    "RouteController failed to create a route",
+];
 
 /// Waits until the cloud has these routes, as `destination node`.
 pub async fn cloud_has(world: &World, wanted: &[&str]) {

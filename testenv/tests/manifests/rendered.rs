@@ -40,6 +40,11 @@ fn files() -> Vec<(&'static str, &'static str, Value)> {
         (
             "components/service-account-credentials/rbac.yaml",
             "rbac-service-account-credentials.yaml",
+            json!({"serviceAccountCredentials": {"enabled": true}}),
+        ),
+        (
+            "components/routes-account/rbac.yaml",
+            "rbac-routes-account.yaml",
             json!({
                 "controllers": everything(),
                 "cluster": {"cidrs": ["10.244.0.0/16"]},
@@ -122,31 +127,64 @@ fn kustomize_makes_of_each_component_and_overlay_what_helm_makes_of_the_value_fo
         "service-lb-controller",
         "persistent-volume-label-controller"
     ]);
-    for (component, values) in [
-        ("single-node", json!({"replicas": 1})),
-        ("native-sidecar", json!({"provider": {"sidecar": true}})),
-        ("volumes", json!({"controllers": volumes})),
+    for (components, values) in [
+        (&["single-node"][..], json!({"replicas": 1})),
+        (&["native-sidecar"], json!({"provider": {"sidecar": true}})),
+        (&["volumes"], json!({"controllers": volumes})),
         (
-            "monitoring",
+            &["volume-webhook"],
+            json!({"volumeWebhook": {"enabled": true, "certificateSecret": "cloud-controller-manager-webhook"}}),
+        ),
+        (
+            &["monitoring"],
             json!({"monitoring": {"reader": {"serviceAccount": "prometheus-k8s"}, "serviceMonitor": {"enabled": true}}}),
         ),
         (
-            "leader-migration",
+            &["leader-migration"],
             json!({"leaderMigration": {"enabled": true}}),
         ),
+        (
+            &["service-account-credentials"],
+            json!({"serviceAccountCredentials": {"enabled": true}}),
+        ),
+        (
+            &["volumes", "service-account-credentials", "volumes-account"],
+            json!({"controllers": volumes, "serviceAccountCredentials": {"enabled": true}}),
+        ),
     ] {
-        let made = with_components("base", &[component]);
+        let mut made = with_components("base", components);
         let mut helm = objects(&render(&values, &[]).unwrap());
         // Flags have no order.
-        let mut made = made;
         for objects in [&mut helm, &mut made] {
             sort_flags(objects);
         }
-        assert_eq!(sorted(made), sorted(helm), "component {component}");
+        assert_eq!(sorted(made), sorted(helm), "components {components:?}");
     }
     let helm = objects(&render(&json!({"kind": "DaemonSet"}), &[]).unwrap());
     let made = objects(&kustomize("overlays/daemonset").unwrap());
     assert_eq!(sorted(made), sorted(helm), "overlay daemonset");
+}
+
+/// The node-route-controller, with the cluster's CIDRs, is turned on by a patch of one's own: all else is what helm makes.
+#[test]
+fn kustomize_grants_the_account_of_the_route_controller_what_helm_grants_it() {
+    let components = [
+        "volumes",
+        "service-account-credentials",
+        "routes-account",
+        "volumes-account",
+    ];
+    let values = json!({
+        "controllers": everything(),
+        "cluster": {"cidrs": ["10.244.0.0/16"]},
+        "serviceAccountCredentials": {"enabled": true},
+    });
+    let mut made = with_components("base", &components);
+    let mut helm = objects(&render(&values, &[]).unwrap());
+    for objects in [&mut made, &mut helm] {
+        objects.retain(|object| object["kind"] != "Deployment");
+    }
+    assert_eq!(sorted(made), sorted(helm));
 }
 
 fn sort_flags(objects: &mut [Value]) {
@@ -203,6 +241,7 @@ fn components_can_be_put_together_upon_deployment_and_daemonset() {
         "volume-webhook",
         "leader-migration",
         "service-account-credentials",
+        "routes-account",
         "volumes-account",
         "monitoring",
     ];
@@ -289,7 +328,6 @@ fn the_mock_overlay_has_one_replica_a_cloud_that_its_provider_reads_and_a_probe_
         )
         .unwrap(),
     );
-}
     let mut provider = container(made_pod, "provider").clone();
     let mut wanted = container(pod(&helm), "provider").clone();
     assert!(provider["livenessProbe"].is_object(), "{provider}");
@@ -299,3 +337,4 @@ fn the_mock_overlay_has_one_replica_a_cloud_that_its_provider_reads_and_a_probe_
         mounts.sort_by_key(|mount| mount["name"].to_string());
     }
     assert_eq!(provider, wanted);
+}

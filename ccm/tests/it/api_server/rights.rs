@@ -9,6 +9,7 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams, PostParams};
 use provider_mock::Fixture;
 use serde_json::{Value, json};
+use testenv::manifests::{objects, render};
 use testenv::objects::{LoadBalancerBuilder, set_ready};
 use testenv::{User, eventually};
 
@@ -24,25 +25,62 @@ fn file(name: &str) -> String {
 pub fn granted(text: &str) -> BTreeSet<String> {
     let mut granted = BTreeSet::new();
     for document in text.split("\n---\n") {
-        let object: Value = serde_yaml::from_str(document).unwrap();
-        let words = |value: &Value| -> Vec<String> {
-            let words = value.as_array().cloned().unwrap_or_default();
-            words
-                .iter()
-                .filter_map(|word| Some(word.as_str()?.to_owned()))
-                .collect()
-        };
-        for rule in object["rules"].as_array().into_iter().flatten() {
-            for group in words(&rule["apiGroups"]) {
-                for resource in words(&rule["resources"]) {
-                    for verb in words(&rule["verbs"]) {
-                        granted.insert(format!("{group}/{resource} {verb}"));
-                    }
+        granted.extend(granted_by(&serde_yaml::from_str(document).unwrap()));
+    }
+    granted
+}
+
+/// The same of one role.
+fn granted_by(role: &Value) -> BTreeSet<String> {
+    let mut granted = BTreeSet::new();
+    let words = |value: &Value| -> Vec<String> {
+        let words = value.as_array().cloned().unwrap_or_default();
+        words
+            .iter()
+            .filter_map(|word| Some(word.as_str()?.to_owned()))
+            .collect()
+    };
+    for rule in role["rules"].as_array().into_iter().flatten() {
+        for group in words(&rule["apiGroups"]) {
+            for resource in words(&rule["resources"]) {
+                for verb in words(&rule["verbs"]) {
+                    granted.insert(format!("{group}/{resource} {verb}"));
                 }
             }
         }
     }
     granted
+}
+
+/// The same for each service account that a role of this text is bound to.
+fn granted_to(text: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let objects = objects(text);
+    let mut granted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for binding in &objects {
+        let to = &binding["roleRef"];
+        let role = objects.iter().find(|object| {
+            object["kind"] == to["kind"] && object["metadata"]["name"] == to["name"]
+        });
+        let Some(role) = role else { continue };
+        for subject in binding["subjects"].as_array().unwrap() {
+            let (namespace, name) = (&subject["namespace"], &subject["name"]);
+            let (namespace, name) = (namespace.as_str().unwrap(), name.as_str().unwrap());
+            let account = format!("system:serviceaccount:{namespace}:{name}");
+            granted.entry(account).or_default().extend(granted_by(role));
+        }
+    }
+    granted
+}
+
+/// What the chart grants with these values (YAML): to the ccm, and to the accounts of its controllers.
+pub fn of_chart(values: &Value) -> String {
+    let mut objects = objects(&render(values, &[]).unwrap());
+    objects.retain(|object| {
+        let kind = object["kind"].as_str().unwrap();
+        kind.contains("Role") || kind == "ServiceAccount"
+    });
+    let documents: Vec<_> = objects.iter().map(Value::to_string).collect();
+    documents.join("\n---\n")
 }
 
 /// The same of what was asked, with the codes of the answers; what has no resource by its path.
@@ -110,9 +148,14 @@ fn all_used(granted: &BTreeSet<String>, asked: &Asked, whose: &str) {
     assert!(unused.is_empty(), "in {whose} and not used: {unused:?}");
 }
 
-/// Nothing was refused to the ccm and the service accounts of its controllers, and of what this file of `deploy/` grants besides `rbac.yaml` all `of` this kind
-/// was made use of.
+/// Nothing was refused to the ccm and the service accounts of its controllers, and of what this file of `deploy/` grants besides `rbac.yaml` each of them made
+/// use of all that is its own and `of` this kind.
 pub fn hold(world: &World, name: &str, of: impl Fn(&str) -> bool) {
+    all_hold(world, &file(name), &format!("deploy/{name}"), of);
+}
+
+/// The same of this text.
+pub fn all_hold(world: &World, text: &str, whose: &str, of: impl Fn(&str) -> bool) {
     let log = world.audit_log();
     let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
     let accounts = [
@@ -124,11 +167,14 @@ pub fn hold(world: &World, name: &str, of: impl Fn(&str) -> bool) {
     .map(account);
     let mut users = vec![User::Ccm.name()];
     users.extend(accounts.iter().map(String::as_str));
-    let asked = asked_by(&log, &users);
-    nothing_refused(&asked);
-    let mut granted = granted(&file(name));
-    granted.retain(|what| of(what));
-    all_used(&granted, &asked, &format!("deploy/{name}"));
+    nothing_refused(&asked_by(&log, &users));
+    let granted = granted_to(text);
+    assert!(!granted.is_empty(), "{whose} grants nobody anything");
+    for (account, mut granted) in granted {
+        granted.retain(|what| of(what));
+        let asked = asked_by(&log, &[&account]);
+        all_used(&granted, &asked, &format!("{whose} for {account}"));
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use provider_mock::{Fault, FaultKind, Fixture, Route};
 use provider_sdk::FailureCode;
 use testenv::eventually;
 
-use super::{CREATED, ccm, cloud_has, condition, join, register};
+use super::{CREATED, FAILED, ccm, cloud_has, condition, join, register};
 use crate::input::get;
 use crate::world::{SOON, World, free_port, said};
 
@@ -83,12 +83,7 @@ async fn b_r5_b_r4_a_create_that_fails_is_an_event_and_a_condition_until_it_succ
     join(&world, "node-1", &["10.244.1.0/24"]).await;
     join(&world, "node-2", &["10.244.2.0/24"]).await;
     condition(&world, "node-2", CREATED).await;
-    let failed = [
-        "True",
-        "NoRouteCreated",
-        "RouteController failed to create a route",
-    ];
-    condition(&world, "node-1", failed).await;
+    condition(&world, "node-1", FAILED).await;
     let event = world
         .event(
             "node-1",

@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
+use provider_sdk::FailureCode;
 
 use super::*;
-use crate::accounts::RIGHTS as ACCOUNTS;
-use crate::api_server::rights::{asked, granted, hold};
+use crate::api_server::rights::{asked, granted, hold, of_chart};
 use crate::input::get;
 use crate::proxy::{Proxy, Rule};
 use crate::world::free_port;
 
 const VOLUMES: &str = "kustomize/components/volumes-account/rbac.yaml";
+const ROUTES: &str = "kustomize/components/routes-account/rbac.yaml";
 const ON: &str = "--controllers=*,persistent-volume-label-controller";
 
 #[tokio::test]
@@ -95,12 +96,22 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
     assert_eq!(volumes(&world), granted(text));
 }
 
+/// With the rights that the chart makes for it and no others: also to read again what somebody wrote in between.
 #[tokio::test]
 async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
-    let mut world = World::audited(disks()).await;
-    world.apply(ACCOUNTS);
-    world.apply(VOLUMES);
-    world.grant_volumes();
+    let controllers = [
+        "cloud-node-controller",
+        "cloud-node-lifecycle-controller",
+        "service-lb-controller",
+        "node-route-controller",
+        "persistent-volume-label-controller",
+    ];
+    let rights = of_chart(&json!({
+        "controllers": controllers,
+        "cluster": {"cidrs": ["10.244.0.0/16", "fd00:244::/48"]},
+        "serviceAccountCredentials": {"enabled": true},
+    }));
+    let mut world = World::with_rights(disks(), &rights).await;
     let proxy = Proxy::start(&world.plane).await;
     proxy.answer(Rule::new("PATCH", "/persistentvolumes/disk-1", 1, 409));
     let proxied = proxy.flag();
@@ -108,7 +119,14 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     flags.extend(crate::routes::FLAGS);
     let mut ccm = world.ccm(&flags);
     world.led_by(&ccm).await;
+    let fault = provider_mock::Fault::failure("CreateRoutes", FailureCode::Precondition);
+    world.cloud().set_fault(fault).unwrap();
     crate::routes::join(&world, "node-1", &["10.244.1.0/24"]).await;
+    crate::routes::condition(&world, "node-1", crate::routes::FAILED).await;
+    world.initialised("node-1").await;
+    // The node controller is done with this Node's status: the next who writes it is the route controller.
+    proxy.answer(Rule::new("PATCH", "/nodes/node-1/status", 1, 409));
+    world.cloud().clear_faults();
     crate::routes::condition(&world, "node-1", crate::routes::CREATED).await;
     world.create_volume(&volume("disk-1", "d-1", &[])).await;
     world.labelled("disk-1").await;
@@ -117,7 +135,7 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
         .await;
     world.event("fixed", "Warning VolumeAffinityNotSet").await;
     // An event that is told a second time is a patch of the first, at the latest when the ccm ends.
-    let invalid = provider_mock::Fault::failure(GET, provider_sdk::FailureCode::Invalid);
+    let invalid = provider_mock::Fault::failure(GET, FailureCode::Invalid);
     world.cloud().set_fault(invalid).unwrap();
     world.create_volume(&volume("wrong", "d-3", &[])).await;
     world.event("wrong", "Warning VolumeLabelsFailed").await;
@@ -142,5 +160,7 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     // The condition NetworkUnavailable, beside what the node controller writes.
     assert_eq!(found("nodes"), by(&["node-controller", "route-controller"]));
     assert!(writers["events"].contains("pvl-controller"), "{writers:?}");
-    hold(&world, VOLUMES, |_| true);
+    for file in [VOLUMES, ROUTES] {
+        hold(&world, file, |_| true);
+    }
 }

@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::Api;
 use provider_sdk::FailureCode;
 use testenv::Process;
-use testenv::manifests::render;
 use testenv::objects::NodeBuilder;
 
 use super::*;
