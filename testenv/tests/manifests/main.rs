@@ -6,6 +6,7 @@ mod install;
 mod monitors;
 mod release;
 mod rendered;
+mod rights;
 mod secure;
 
 use serde_json::{Value, json};

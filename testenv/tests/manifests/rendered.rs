@@ -199,7 +199,7 @@ fn sort_flags(objects: &mut [Value]) {
 }
 
 /// What a kustomization of one's own, that names these, makes.
-fn with_components(base: &str, components: &[&str]) -> Vec<Value> {
+pub(crate) fn with_components(base: &str, components: &[&str]) -> Vec<Value> {
     with_components_and_patch(base, components, None)
 }
 
