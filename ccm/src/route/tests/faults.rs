@@ -339,12 +339,13 @@ async fn fault_route_results_that_break_the_contract_are_no_results() {
     }
 }
 
-/// Fault: the API server answers 409, 422, 429 or 500 to the condition | it is read again or repeated with backoff until it is written; the routes do not wait for it
+/// Fault: the API server answers 409, 422, 429 or 500 to the condition, or to a 409 that the Node may not be read (403) | it is read again or repeated with backoff until it is written; the routes do not wait for it
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_api_server_refuses_the_condition() {
     for codes in [
         vec![409],
         vec![409, 500],
+        vec![409, 403, 403],
         vec![422],
         vec![429; 3],
         vec![500; 5],
