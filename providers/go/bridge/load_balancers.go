@@ -217,7 +217,7 @@ func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadB
 	return answer, nil
 }
 
-// look is what the cloud finds, whose it is, and, where it can tell, whether it is in sync.
+// look is what the cloud finds, whose it is, and, where it can tell, whether it is in sync. What exists is PRESENT, also where no status says where.
 func (a *aboutService) look(ctx context.Context, targets bool) (*contract.LoadBalancer, error) {
 	status, exists, err := a.b.parts.balancer.GetLoadBalancer(ctx, a.owner.ClusterName, a.service.DeepCopy())
 	if err != nil {
@@ -246,6 +246,8 @@ func (a *aboutService) look(ctx context.Context, targets bool) (*contract.LoadBa
 		if err != nil {
 			return nil, err
 		}
+		// Without an address Ensure would be pending, not ready (LB-14).
+		same = same && len(view.GetIngress()) > 0
 		found.InSync = &same
 	}
 	return found, nil
@@ -298,6 +300,15 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 		view, err := statusView(status)
 		if err != nil {
 			return failed(fault("%v", err))
+		}
+		switch {
+		case status == nil:
+			// As upstream, for which it is an error.
+			return failed(fault("EnsureLoadBalancer answered neither a status nor an error for Service %s", serviceKey(about.service)))
+		case len(view.GetIngress()) == 0:
+			// Upstream would take it and never look again; the controller would refuse it as ready (LB-19).
+			answer.Outcome = &contract.EnsureLoadBalancerResponse_Pending{Pending: &contract.Pending{Message: "the cloud has named no address of the load balancer yet"}}
+			return answer, nil
 		}
 		answer.Outcome = &contract.EnsureLoadBalancerResponse_Ready{Ready: &contract.LoadBalancerReady{Status: view}}
 	}

@@ -51,6 +51,51 @@ func TestEnsureAnswersWhatGoMeans(t *testing.T) {
 	code(t, bridge.ensure(patience, service("a")).GetFailed(), contract.FailureCode_FAILURE_CODE_INTERNAL)
 }
 
+func TestALoadBalancerWithoutAnAddressIsNotReady(t *testing.T) {
+	var answer *v1.LoadBalancerStatus
+	cloud := &marked{ownership: contract.Ownership_OWNERSHIP_OURS, same: true}
+	cloud.tagged = true
+	cloud.ensure = func(context.Context, *v1.Service, []*v1.Node) (*v1.LoadBalancerStatus, error) { return answer, nil }
+	cloud.get = func(context.Context, *v1.Service) (*v1.LoadBalancerStatus, bool, error) { return answer, true, nil }
+	bridge := serve(t, cloud, Options{})
+	bridge.initialise()
+	for name, row := range map[string]struct {
+		status  *v1.LoadBalancerStatus
+		failed  bool
+		pending bool
+	}{
+		"nil":                {nil, true, false},
+		"empty":              {&v1.LoadBalancerStatus{}, false, true},
+		"a point of nothing": {&v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Ports: []v1.PortStatus{{Port: 80}}}}}, false, true},
+		"an address":         {&v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{}, {IP: "203.0.113.1"}}}, false, false},
+	} {
+		answer = row.status
+		made := bridge.ensure(patience, service("a"))
+		switch {
+		case row.failed:
+			code(t, made.GetFailed(), contract.FailureCode_FAILURE_CODE_INTERNAL)
+			if !strings.Contains(made.GetFailed().GetMessage(), "neither a status nor an error for Service default/a") {
+				t.Errorf("%s: %v", name, made)
+			}
+		case row.pending:
+			if made.GetPending().GetMessage() == "" || made.GetHandle() == "" {
+				t.Errorf("%s: %v", name, made)
+			}
+		default:
+			if len(made.GetReady().GetStatus().GetIngress()) != 1 {
+				t.Errorf("%s: %v", name, made)
+			}
+		}
+		// It is there all the same, and in sync only if Ensure would call it ready (LB-14).
+		looked, err := bridge.balancers.GetLoadBalancer(bridge.context(patience), &contract.GetLoadBalancerRequest{Cluster: cluster(), Service: service("a"), Targets: targets()})
+		must(t, err)
+		found, ready := looked.GetFound(), !row.failed && !row.pending
+		if found.GetPresence() != contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT || found.InSync == nil || found.GetInSync() != ready || (len(found.GetStatus().GetIngress()) == 1) != ready || looked.GetHandle() == "" {
+			t.Errorf("%s: Get answers %v", name, looked)
+		}
+	}
+}
+
 func TestAnnotationsThatTheCloudWritesComeBackAlsoWhenItFails(t *testing.T) {
 	cloud := &scripted{ensure: func(_ context.Context, service *v1.Service, _ []*v1.Node) (*v1.LoadBalancerStatus, error) {
 		service.Annotations["cloud/id"] = "lb-1"

@@ -168,13 +168,18 @@ func statusOf(view *contract.LoadBalancerStatus) v1.LoadBalancerStatus {
 	return status
 }
 
-// statusView is what the cloud says of where a load balancer is. What the API server would not take, or the contract has no word for, is an error.
+// statusView is what the cloud says of where a load balancer is; nil, and a point without address and host name, say nothing. What the API server would not take, or the
+// contract has no word for, is an error.
 func statusView(status *v1.LoadBalancerStatus) (*contract.LoadBalancerStatus, error) {
 	view := &contract.LoadBalancerStatus{}
 	if status == nil {
 		return view, nil
 	}
 	for _, point := range status.Ingress {
+		if point.IP == "" && point.Hostname == "" {
+			// Clouds fill it before they know the address; told it would be a fault (LB-19).
+			continue
+		}
 		ingress := &contract.LoadBalancerIngress{Ip: filled(point.IP), Hostname: filled(point.Hostname)}
 		if point.IP != "" && net.ParseIP(point.IP) == nil {
 			return nil, fmt.Errorf("the address %q of the load balancer is no IP address", point.IP)
