@@ -24,7 +24,8 @@ func askedOf(facets []contract.InstanceFacet, powerState bool) asked {
 		power:     powerState && slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_POWER),
 		metadata:  slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_METADATA),
 	}
-	if !wanted.power && !wanted.metadata {
+	if !wanted.metadata {
+		// Power alone does not tell it (INST-10): clouds answer "not shut down" of what is gone.
 		wanted.existence = true
 	}
 	return wanted

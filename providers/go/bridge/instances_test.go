@@ -100,6 +100,50 @@ func TestOneNodesTroubleIsNotTheOthers(t *testing.T) {
 	}
 }
 
+func TestPowerAloneTellsThatAnInstanceIsGone(t *testing.T) {
+	there := func(name string) bool { return name != "gone" }
+	newer := &scripted{
+		exists: func(_ context.Context, node *v1.Node) (bool, error) { return there(node.Name), nil },
+		// As AWS's: what does not exist is not shut down.
+		shutdown: func(context.Context, *v1.Node) (bool, error) { return false, nil },
+	}
+	older := &olderInstances{scripted: &scripted{}, exists: func(id string) bool { return there(strings.TrimPrefix(id, "scripted://")) }}
+	newer.tagged, older.tagged = true, true
+	for name, cloud := range map[string]cloudprovider.Interface{"InstancesV2": newer, "Instances": older} {
+		bridge := serve(t, cloud, Options{})
+		bridge.initialise()
+		answer, err := bridge.instances.LookupInstances(bridge.context(patience), &contract.LookupInstancesRequest{
+			Cluster: cluster(), Nodes: []*contract.NodeView{node("gone"), node("runs")}, Facets: []contract.InstanceFacet{contract.InstanceFacet_INSTANCE_FACET_POWER},
+		})
+		must(t, err)
+		gone, runs := answer.GetResults()[0].GetFound().GetState(), answer.GetResults()[1].GetFound().GetState()
+		if gone != contract.InstanceState_INSTANCE_STATE_ABSENT || runs != contract.InstanceState_INSTANCE_STATE_RUNNING {
+			t.Errorf("%s: %v", name, answer)
+		}
+	}
+}
+
+// olderInstances is a cloud without InstancesV2 that tells of provider IDs whether they exist, and that nothing is shut down.
+type olderInstances struct {
+	*scripted
+	unasked
+	exists func(id string) bool
+}
+
+// unasked are the methods that no test calls.
+type unasked interface{ cloudprovider.Instances }
+
+func (o *olderInstances) InstancesV2() (cloudprovider.InstancesV2, bool) { return nil, false }
+func (o *olderInstances) Instances() (cloudprovider.Instances, bool)     { return o, true }
+
+func (o *olderInstances) InstanceExistsByProviderID(_ context.Context, id string) (bool, error) {
+	return o.exists(id), nil
+}
+
+func (o *olderInstances) InstanceShutdownByProviderID(context.Context, string) (bool, error) {
+	return false, nil
+}
+
 func TestABatchFansOutIntoABoundedNumberOfCalls(t *testing.T) {
 	var now, most, calls atomic.Int64
 	cloud := &scripted{
