@@ -2,9 +2,12 @@ package bridge
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
@@ -29,8 +32,9 @@ func (b *Bridge) ListRoutes(request *contract.ListRoutesRequest, stream contract
 		return failed(b.failure(err))
 	}
 	views := make([]*contract.Route, 0, len(listed))
-	for _, route := range listed {
-		view, err := b.routeView(route)
+	names := routeNames(listed)
+	for index, route := range listed {
+		view, err := b.routeView(route, names[index])
 		if err != nil {
 			return failed(fault("%v", err))
 		}
@@ -44,7 +48,92 @@ func (b *Bridge) ListRoutes(request *contract.ListRoutesRequest, stream contract
 	return stream.Send(&contract.ListRoutesResponse{Part: &contract.ListRoutesResponse_End{End: &contract.ListEnd{Total: uint64(len(views))}}})
 }
 
-func (b *Bridge) routeView(route *cloudprovider.Route) (*contract.Route, error) {
+// routeNames are what the routes are called in a listing: each has a name (ROUTE-5), and no two the same. Clouds call each by its destination, or all of them nothing.
+func routeNames(routes []*cloudprovider.Route) []string {
+	many := map[string]int{}
+	for _, route := range routes {
+		if route != nil {
+			many[route.Name]++
+		}
+	}
+	names := make([]string, len(routes))
+	taken := map[string]bool{}
+	for index, route := range routes {
+		if route != nil && route.Name != "" && many[route.Name] == 1 {
+			names[index] = route.Name
+			taken[route.Name] = true
+		}
+	}
+	for index, route := range routes {
+		if route == nil || names[index] != "" {
+			continue
+		}
+		name := nameWithTarget(route)
+		for number := 2; taken[name]; number++ {
+			name = fmt.Sprintf("%s (%d)", nameWithTarget(route), number)
+		}
+		names[index] = name
+		taken[name] = true
+	}
+	return names
+}
+
+// nameWithTarget is made of the route alone, so that it stays as it is whatever else is listed.
+func nameWithTarget(route *cloudprovider.Route) string {
+	name := route.DestinationCIDR
+	if route.Name != "" && route.Name != name {
+		name = route.Name + " " + name
+	}
+	if route.TargetNode == "" {
+		name += " to nowhere"
+	} else {
+		name += " to " + string(route.TargetNode)
+	}
+	// Some is left for a number.
+	if most := nameBytes - 16; len(name) > most {
+		sum := fmt.Sprintf("~%x", sha256.Sum256([]byte(name)))[:17]
+		name = strings.ToValidUTF8(name[:most-len(sum)], "") + sum
+	}
+	return name
+}
+
+// listedRoute is the route that a request names as it was listed; nil where it is not there. Clouds tell the routes to one destination apart by their targets only: one that
+// is asked for decides. An answer that could mean routes of several Nodes is none.
+func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprovider.Route, error) {
+	names := routeNames(there)
+	var found []int
+	for index, route := range there {
+		switch {
+		case route == nil || route.DestinationCIDR != view.GetDestinationCidr():
+		case view.GetNodeName() != "" && view.GetNodeName() != string(route.TargetNode):
+		case view.GetBlackhole() && !route.Blackhole:
+			// Its Node is back.
+		case view.GetName() == "" || view.GetName() == names[index] || view.GetName() == route.Name || view.GetName() == nameWithTarget(route):
+			// What is listed beside it may have changed since, and with that the name.
+			found = append(found, index)
+		}
+	}
+	for _, better := range []func(int) bool{
+		func(index int) bool { return names[index] == view.GetName() },
+		func(index int) bool { return there[index].Blackhole == view.GetBlackhole() },
+	} {
+		if slices.ContainsFunc(found, better) {
+			found = slices.DeleteFunc(found, func(index int) bool { return !better(index) })
+		}
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	first := there[found[0]]
+	for _, index := range found[1:] {
+		if there[index].TargetNode != first.TargetNode {
+			return nil, &refusal{invalid("the cloud has several routes to %s: name the Node of the one that is to go", view.GetDestinationCidr())}
+		}
+	}
+	return first, nil
+}
+
+func (b *Bridge) routeView(route *cloudprovider.Route, name string) (*contract.Route, error) {
 	if route == nil {
 		return nil, errors.New("ListRoutes gave a route that is nil")
 	}
@@ -54,7 +143,7 @@ func (b *Bridge) routeView(route *cloudprovider.Route) (*contract.Route, error) 
 			"; clouds that know Nodes by their informer learn them from the controller's calls, within minutes, or by --kubeconfig")
 	}
 	view := &contract.Route{
-		Name:            route.Name,
+		Name:            name,
 		DestinationCidr: route.DestinationCIDR,
 		NodeName:        filled(string(route.TargetNode)),
 		Blackhole:       route.Blackhole,
@@ -67,7 +156,7 @@ func (b *Bridge) routeView(route *cloudprovider.Route) (*contract.Route, error) 
 		}
 		view.NodeAddresses = addresses
 	}
-	return view, errors.Join(fits("the route's name", route.Name, nameBytes), fits("the route's destination", route.DestinationCIDR, nameBytes))
+	return view, errors.Join(fits("the route's name", name, nameBytes), fits("the route's destination", route.DestinationCIDR, nameBytes))
 }
 
 // routeOf is a route of a request as Go knows it.
@@ -107,13 +196,11 @@ func (b *Bridge) sameRoute(route, wanted *cloudprovider.Route) bool {
 // DeleteRoutes removes each route by one call, as the cloud lists it now; one that it does not list is gone (ROUTE-4).
 func (b *Bridge) DeleteRoutes(ctx context.Context, request *contract.DeleteRoutesRequest) (*contract.DeleteRoutesResponse, error) {
 	results, failed := b.eachRoute(ctx, request.GetCluster(), request.GetRoutes(), "DeleteRoute", func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error {
-		index := slices.IndexFunc(there, func(route *cloudprovider.Route) bool {
-			return route.DestinationCIDR == view.GetDestinationCidr() && (view.GetName() == "" || route.Name == view.GetName())
-		})
-		if index < 0 {
-			return nil
+		route, err := listedRoute(there, view)
+		if err != nil || route == nil {
+			return err
 		}
-		return b.parts.routes.DeleteRoute(ctx, owner.ClusterName, there[index])
+		return b.parts.routes.DeleteRoute(ctx, owner.ClusterName, route)
 	})
 	return &contract.DeleteRoutesResponse{Failed: failed, Results: results}, nil
 }

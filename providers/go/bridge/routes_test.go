@@ -1,0 +1,135 @@
+package bridge
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"example.invalid/providers/go/contract"
+)
+
+// router is a cloud with these routes, of which it deletes the one that it is given.
+func router(routes ...*cloudprovider.Route) *scripted {
+	there := routes
+	return &scripted{
+		list: func(context.Context) ([]*cloudprovider.Route, error) { return slices.Clone(there), nil },
+		unmake: func(_ context.Context, route *cloudprovider.Route) error {
+			there = slices.DeleteFunc(slices.Clone(there), func(one *cloudprovider.Route) bool { return one == route })
+			return nil
+		},
+	}
+}
+
+func to(cidr, node, name string) *cloudprovider.Route {
+	return &cloudprovider.Route{Name: name, TargetNode: types.NodeName(node), DestinationCIDR: cidr}
+}
+
+func (s *served) listed() []*contract.Route {
+	s.t.Helper()
+	stream, err := s.routes.ListRoutes(s.context(patience), &contract.ListRoutesRequest{Cluster: cluster()})
+	must(s.t, err)
+	var routes []*contract.Route
+	for {
+		part, err := stream.Recv()
+		must(s.t, err)
+		if part.GetFailed() != nil {
+			s.t.Fatalf("%v", part)
+		}
+		if part.GetEnd() != nil {
+			return routes
+		}
+		routes = append(routes, part.GetRoutes().GetRoutes()...)
+	}
+}
+
+func (s *served) deleteRoute(route *contract.Route) *contract.RouteResult {
+	s.t.Helper()
+	route.RouteKey = "key"
+	answer, err := s.routes.DeleteRoutes(s.context(patience), &contract.DeleteRoutesRequest{Cluster: cluster(), Routes: []*contract.Route{route}})
+	must(s.t, err)
+	return answer.GetResults()[0]
+}
+
+func TestOfTwoRoutesToOneDestinationTheOneThatWasListedGoes(t *testing.T) {
+	const cidr = "10.1.0.0/24"
+	for what, name := range map[string]string{"named by their destination": cidr, "named nothing": "", "named alike": "pods"} {
+		for _, goes := range []string{"former", "live"} {
+			bridge := initialised(t, router(to(cidr, "live", name), to(cidr, "former", name), to("10.2.0.0/24", "live", name)), Options{})
+			listed := bridge.listed()
+			names := map[string]bool{}
+			for _, route := range listed {
+				names[route.GetName()] = true
+			}
+			if len(names) != 3 || names[""] {
+				t.Errorf("%s: the names are %v", what, names)
+			}
+			asked := listed[slices.IndexFunc(listed, func(route *contract.Route) bool {
+				return route.GetNodeName() == goes && route.GetDestinationCidr() == cidr
+			})]
+			// Asked again it is gone already: the other one, which may have another name now, stays.
+			for range 2 {
+				if result := bridge.deleteRoute(asked); result.GetDone() == nil {
+					t.Errorf("%s: %v", what, result)
+				}
+			}
+			left := bridge.listed()
+			if len(left) != 2 || slices.ContainsFunc(left, func(route *contract.Route) bool {
+				return route.GetNodeName() == goes && route.GetDestinationCidr() == cidr
+			}) {
+				t.Errorf("%s: without %q there is left %v", what, goes, left)
+			}
+		}
+	}
+}
+
+func TestARouteThatLeadsSomewhereAgainIsNotDeletedAsABlackhole(t *testing.T) {
+	route := to("10.1.0.0/24", "one", "r-1")
+	route.Blackhole = true
+	bridge := initialised(t, router(route), Options{})
+	asked := bridge.listed()[0]
+	route.Blackhole = false
+	if result := bridge.deleteRoute(asked); result.GetDone() == nil || len(bridge.listed()) != 1 {
+		t.Errorf("%v", result)
+	}
+	route.Blackhole = true
+	if result := bridge.deleteRoute(asked); result.GetDone() == nil || len(bridge.listed()) != 0 {
+		t.Errorf("%v", result)
+	}
+}
+
+func TestARequestThatCouldMeanRoutesOfTwoNodesDeletesNone(t *testing.T) {
+	bridge := initialised(t, router(to("10.1.0.0/24", "one", ""), to("10.1.0.0/24", "two", "")), Options{})
+	failed := bridge.deleteRoute(&contract.Route{DestinationCidr: "10.1.0.0/24"}).GetFailed()
+	code(t, failed, contract.FailureCode_FAILURE_CODE_INVALID)
+	if !strings.Contains(failed.GetMessage(), "name the Node") || len(bridge.listed()) != 2 {
+		t.Errorf("%v", failed)
+	}
+}
+
+func TestEachRouteHasANameOfItsOwn(t *testing.T) {
+	long := strings.Repeat("é", 126)
+	for _, row := range []struct {
+		routes []*cloudprovider.Route
+		names  []string
+	}{
+		// A name that is the cloud's and no other's stays.
+		{[]*cloudprovider.Route{to("10.1.0.0/24", "one", "r-1"), to("10.2.0.0/24", "two", "10.2.0.0/24")}, []string{"r-1", "10.2.0.0/24"}},
+		{[]*cloudprovider.Route{to("10.1.0.0/24", "one", ""), to("10.2.0.0/24", "", "")}, []string{"10.1.0.0/24 to one", "10.2.0.0/24 to nowhere"}},
+		{[]*cloudprovider.Route{to("10.1.0.0/24", "one", "r"), nil, to("10.1.0.0/24", "one", "r")}, []string{"r 10.1.0.0/24 to one", "", "r 10.1.0.0/24 to one (2)"}},
+		{[]*cloudprovider.Route{to("10.1.0.0/24", "one", ""), to("10.3.0.0/24", "two", "10.1.0.0/24 to one")}, []string{"10.1.0.0/24 to one (2)", "10.1.0.0/24 to one"}},
+	} {
+		if names := routeNames(row.routes); !slices.Equal(names, row.names) {
+			t.Errorf("%q, not %q", names, row.names)
+		}
+	}
+	names := routeNames([]*cloudprovider.Route{to("10.1.0.0/24", "one", long), to("10.1.0.0/24", "two", long), to("10.1.0.0/24", "two", long)})
+	for index, name := range names {
+		if err := fits("the name", name, nameBytes); err != nil || slices.Index(names, name) != index {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
