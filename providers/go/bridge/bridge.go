@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -39,7 +40,10 @@ type Bridge struct {
 	options Options
 	name    string
 	bootID  string
-	parts   parts
+	// What is offered, from the first to the last.
+	offers partSet
+	// What the calls go to; none before Initialize.
+	taken atomic.Pointer[parts]
 
 	contact  contact
 	holds    holds
@@ -54,26 +58,9 @@ type Bridge struct {
 	owner *Owner
 }
 
-// parts are the cloud's interfaces: nil is not offered. They are asked for once, as upstream does.
-type parts struct {
-	instancesV2 cloudprovider.InstancesV2
-	instances   cloudprovider.Instances
-	zones       cloudprovider.Zones
-	balancer    cloudprovider.LoadBalancer
-	routes      cloudprovider.Routes
-	clusters    cloudprovider.Clusters
-	volumes     cloudprovider.PVLabeler
-
-	lister    InstanceLister
-	balancers LoadBalancerLister
-	sync      SyncChecker
-	owners    OwnerChecker
-	scope     ScopeTeller
-}
-
 var providerName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
-// New makes a bridge to the cloud. It calls nothing of the cloud but what names it and what it offers.
+// New makes a bridge to the cloud. It calls nothing of the cloud but what names it and, unless the options say it, what it offers.
 func New(cloud cloudprovider.Interface, options Options) (*Bridge, error) {
 	name, err := guarded("ProviderName", cloud.ProviderName)
 	if err != nil {
@@ -85,12 +72,12 @@ func New(cloud cloudprovider.Interface, options Options) (*Bridge, error) {
 	if err := options.complete(name); err != nil {
 		return nil, err
 	}
-	offered, err := guarded("of what it offers", func() parts { return partsOf(cloud) })
+	offers, err := guarded("of what it offers", func() partSet { return offersOf(cloud, options.Offers) })
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: with --offer it is asked after its Initialize only", err)
 	}
 	return &Bridge{
-		cloud: cloud, options: options, name: name, bootID: rand.Text(), parts: offered,
+		cloud: cloud, options: options, name: name, bootID: rand.Text(), offers: offers,
 		standIn:   newStandIn(),
 		general:   newPlaces(options.ConcurrentCalls),
 		instances: newPlaces(options.ConcurrentCalls),
@@ -99,63 +86,27 @@ func New(cloud cloudprovider.Interface, options Options) (*Bridge, error) {
 	}, nil
 }
 
-func partsOf(cloud cloudprovider.Interface) parts {
-	var offered parts
-	if instances, ok := cloud.InstancesV2(); ok {
-		offered.instancesV2 = instances
-		offered.lister, _ = optional[InstanceLister](instances, cloud)
-	} else {
-		// As upstream: the older interfaces are asked only where there is no InstancesV2.
-		if instances, ok := cloud.Instances(); ok {
-			offered.instances = instances
-			offered.lister, _ = optional[InstanceLister](instances, cloud)
-		}
-		if zones, ok := cloud.Zones(); ok {
-			offered.zones = zones
-		}
-	}
-	if balancer, ok := cloud.LoadBalancer(); ok {
-		offered.balancer = balancer
-		offered.balancers, _ = optional[LoadBalancerLister](balancer, cloud)
-		offered.sync, _ = optional[SyncChecker](balancer, cloud)
-		offered.owners, _ = optional[OwnerChecker](balancer, cloud)
-	}
-	if routes, ok := cloud.Routes(); ok {
-		offered.routes = routes
-	}
-	if clusters, ok := cloud.Clusters(); ok {
-		offered.clusters = clusters
-	}
-	offered.volumes, _ = cloud.(cloudprovider.PVLabeler)
-	offered.scope, _ = cloud.(ScopeTeller)
-	return offered
-}
-
 // Register adds the services that the cloud offers to a gRPC server.
 func (b *Bridge) Register(server grpc.ServiceRegistrar) {
 	contract.RegisterProviderServiceServer(server, b)
-	if b.offersInstances() {
+	if b.offers[partInstances] {
 		contract.RegisterInstanceServiceServer(server, b)
 	}
-	if b.parts.zones != nil {
+	if b.offers[partZones] {
 		contract.RegisterZoneServiceServer(server, b)
 	}
-	if b.parts.balancer != nil {
+	if b.offers[partBalancers] {
 		contract.RegisterLoadBalancerServiceServer(server, b)
 	}
-	if b.parts.routes != nil {
+	if b.offers[partRoutes] {
 		contract.RegisterRouteServiceServer(server, b)
 	}
-	if b.parts.clusters != nil {
+	if b.offers[partClusters] {
 		contract.RegisterClusterServiceServer(server, b)
 	}
-	if b.parts.volumes != nil {
+	if b.offers[partVolumes] {
 		contract.RegisterVolumeServiceServer(server, b)
 	}
-}
-
-func (b *Bridge) offersInstances() bool {
-	return b.parts.instancesV2 != nil || b.parts.instances != nil
 }
 
 // GetProviderInfo says who the cloud is and what it can do, from memory (PROV-1).
@@ -188,18 +139,18 @@ func (b *Bridge) GetProviderInfo(_ context.Context, request *contract.GetProvide
 func (b *Bridge) capabilities() *contract.Capabilities {
 	options := &b.options
 	offered := &contract.Capabilities{}
-	if b.offersInstances() {
+	if b.offers[partInstances] {
 		offered.Instances = &contract.InstanceCapability{
 			MaxBatch:    new(options.MaxBatch),
-			Listing:     b.parts.lister != nil,
+			Listing:     b.offers[partInstanceListing],
 			PowerState:  !options.NoPowerState,
 			MaxInFlight: new(uint32(4)),
 		}
 	}
-	if b.parts.zones != nil {
+	if b.offers[partZones] {
 		offered.Zones = &contract.ZoneCapability{}
 	}
-	if b.parts.balancer != nil {
+	if b.offers[partBalancers] {
 		scope := contract.TargetScope_TARGET_SCOPE_OWNED
 		if options.AllTargets {
 			scope = contract.TargetScope_TARGET_SCOPE_ALL
@@ -207,8 +158,8 @@ func (b *Bridge) capabilities() *contract.Capabilities {
 		offered.LoadBalancers = &contract.LoadBalancerCapability{
 			Classes:      options.Classes,
 			DefaultClass: !options.OnlyClasses,
-			Listing:      b.parts.balancers != nil,
-			InSync:       b.parts.sync != nil,
+			Listing:      b.offers[partBalancerListing],
+			InSync:       b.offers[partInSync],
 			IgnoresNodes: options.IgnoresNodes,
 			TargetScope:  scope,
 			MaxTargets:   new(options.MaxTargets),
@@ -216,15 +167,15 @@ func (b *Bridge) capabilities() *contract.Capabilities {
 			MaxInFlight:  new(uint32(options.ConcurrentServices)),
 		}
 	}
-	if b.parts.routes != nil {
+	if b.offers[partRoutes] {
 		offered.Routes = &contract.RouteCapability{
 			MaxBatch: new(options.MaxBatch), TracksNodeAddresses: options.RoutesTrackAddresses, MaxInFlight: new(uint32(4)),
 		}
 	}
-	if b.parts.clusters != nil {
+	if b.offers[partClusters] {
 		offered.Clusters = &contract.ClusterCapability{}
 	}
-	if b.parts.volumes != nil {
+	if b.offers[partVolumes] {
 		offered.Volumes = &contract.VolumeCapability{SourceTypes: options.VolumeSources, MaxInFlight: new(uint32(options.ConcurrentCalls))}
 	}
 	return offered
@@ -267,9 +218,9 @@ func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeReq
 		return failed(failure)
 	}
 	scope := b.options.CloudScope
-	if b.parts.scope != nil {
+	if teller := b.parts().scope; teller != nil {
 		var err error
-		scope, err = ask(withOwner(ctx, owner), b, b.general, "CloudScope", within, nil, b.parts.scope.CloudScope)
+		scope, err = ask(withOwner(ctx, owner), b, b.general, "CloudScope", within, nil, teller.CloudScope)
 		if err != nil {
 			return failed(b.failure(err))
 		}

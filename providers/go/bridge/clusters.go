@@ -20,7 +20,7 @@ func (b *Bridge) ListClusters(request *contract.ListClustersRequest, stream cont
 		return failed(failure)
 	}
 	ctx := withOwner(stream.Context(), owner)
-	names, err := ask(ctx, b, b.general, "ListClusters", budgetOf(ctx), nil, b.parts.clusters.ListClusters)
+	names, err := ask(ctx, b, b.general, "ListClusters", budgetOf(ctx), nil, b.parts().clusters.ListClusters)
 	if err != nil {
 		return failed(b.failure(err))
 	}
@@ -51,14 +51,14 @@ func (b *Bridge) GetControlPlaneAddress(ctx context.Context, request *contract.G
 		return failed(invalid("the request names no cluster"))
 	}
 	address, err := ask(withOwner(ctx, owner), b, b.general, "Master", budgetOf(ctx), nil, func(ctx context.Context) (string, error) {
-		names, err := b.parts.clusters.ListClusters(ctx)
+		names, err := b.parts().clusters.ListClusters(ctx)
 		switch {
 		case err != nil:
 			return "", err
 		case !slices.Contains(names, name):
 			return "", &refusal{fail(contract.FailureCode_FAILURE_CODE_NOT_FOUND, "NoCluster", "the cloud knows no cluster %q", name)}
 		}
-		return b.parts.clusters.Master(ctx, name)
+		return b.parts().clusters.Master(ctx, name)
 	})
 	var own *refusal
 	switch {
@@ -95,7 +95,7 @@ func (b *Bridge) GetVolumeLabels(ctx context.Context, request *contract.GetVolum
 		return failed(invalid("%v", err))
 	}
 	labels, err := ask(withOwner(ctx, owner), b, b.general, "GetLabelsForVolume", budgetOf(ctx), nil, func(ctx context.Context) (map[string]string, error) {
-		return b.parts.volumes.GetLabelsForVolume(ctx, volume)
+		return b.parts().volumes.GetLabelsForVolume(ctx, volume)
 	})
 	switch {
 	case errors.Is(err, cloudprovider.DiskNotFound):

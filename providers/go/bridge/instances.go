@@ -106,7 +106,7 @@ func (b *Bridge) lookup(ctx context.Context, within budget, node *v1.Node, wante
 	}
 	var found *contract.Instance
 	var err error
-	if b.parts.instancesV2 != nil {
+	if b.parts().instancesV2 != nil {
 		found, err = ask("InstancesV2", func(ctx context.Context) (*contract.Instance, error) { return b.askV2(ctx, node, wanted) })
 	} else {
 		found, err = ask("Instances", func(ctx context.Context) (*contract.Instance, error) { return b.askV1(ctx, node, wanted) })
@@ -133,7 +133,7 @@ func wrong(text string) error { return &wrongAnswer{text} }
 
 // askV2 asks as few methods as will answer what is asked.
 func (b *Bridge) askV2(ctx context.Context, node *v1.Node, wanted asked) (*contract.Instance, error) {
-	instances := b.parts.instancesV2
+	instances := b.parts().instancesV2
 	found := &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_PRESENT}
 	if wanted.existence {
 		exists, err := instances.InstanceExists(ctx, node.DeepCopy())
@@ -243,11 +243,11 @@ func (b *Bridge) ListInstances(request *contract.ListInstancesRequest, stream co
 	if failure != nil {
 		return failed(failure)
 	}
-	if b.parts.lister == nil {
+	if b.parts().lister == nil {
 		return failed(notOffered("ListInstances"))
 	}
 	ctx := withOwner(stream.Context(), owner)
-	listed, err := ask(ctx, b, b.instances, "ListInstances", budgetOf(ctx), nil, b.parts.lister.ListInstances)
+	listed, err := ask(ctx, b, b.instances, "ListInstances", budgetOf(ctx), nil, b.parts().lister.ListInstances)
 	if err != nil {
 		return failed(b.failure(err))
 	}

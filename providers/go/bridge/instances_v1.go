@@ -41,7 +41,7 @@ func (b *Bridge) askV1(ctx context.Context, node *v1.Node, wanted asked) (*contr
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		return found, b.power(found, known, func() (bool, error) { return b.parts.instances.InstanceShutdownByProviderID(ctx, id) })
+		return found, b.power(found, known, func() (bool, error) { return b.parts().instances.InstanceShutdownByProviderID(ctx, id) })
 	}
 	return found, nil
 }
@@ -52,10 +52,10 @@ func (b *Bridge) identityV1(ctx context.Context, node *v1.Node, existence bool) 
 		if !existence {
 			return id, true, nil
 		}
-		exists, err := b.parts.instances.InstanceExistsByProviderID(ctx, id)
+		exists, err := b.parts().instances.InstanceExistsByProviderID(ctx, id)
 		return id, exists, err
 	}
-	id, err = b.parts.instances.InstanceID(ctx, types.NodeName(node.Name))
+	id, err = b.parts().instances.InstanceID(ctx, types.NodeName(node.Name))
 	if err != nil {
 		return "", false, err
 	}
@@ -72,7 +72,7 @@ func (b *Bridge) identityV1(ctx context.Context, node *v1.Node, existence bool) 
 // metadataV1 puts together what the older interface tells one by one. What it does not implement by provider ID is asked by name; nothing else is: another instance may
 // have this name.
 func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string) (*cloudprovider.InstanceMetadata, error) {
-	instances, name := b.parts.instances, types.NodeName(node.Name)
+	instances, name := b.parts().instances, types.NodeName(node.Name)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -102,10 +102,10 @@ func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string) (*clo
 
 func (b *Bridge) askZone(ctx context.Context, node *v1.Node) (cloudprovider.Zone, error) {
 	if node.Spec.ProviderID != "" {
-		zone, err := b.parts.zones.GetZoneByProviderID(ctx, node.Spec.ProviderID)
+		zone, err := b.parts().zones.GetZoneByProviderID(ctx, node.Spec.ProviderID)
 		if !errors.Is(err, cloudprovider.NotImplemented) {
 			return zone, err
 		}
 	}
-	return b.parts.zones.GetZoneByNodeName(ctx, types.NodeName(node.Name))
+	return b.parts().zones.GetZoneByNodeName(ctx, types.NodeName(node.Name))
 }

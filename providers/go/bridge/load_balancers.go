@@ -85,7 +85,7 @@ func change[Answer any](ctx context.Context, a *aboutService, method string, wor
 		}
 		// A panic does not lose what was written before it.
 		done, err := guarded(method, func() outcome {
-			answer, err := work(ctx, a.b.parts.balancer, given)
+			answer, err := work(ctx, a.b.parts().balancer, given)
 			return outcome{answer, err}
 		})
 		written := annotationChanges(asSent, given.Annotations)
@@ -133,10 +133,10 @@ func (r *refusal) Error() string { return r.failure.GetMessage() }
 
 // mayTouch asks a cloud that can tell whose the load balancer is (LB-2).
 func (a *aboutService) mayTouch(ctx context.Context) *contract.Failure {
-	if a.b.parts.owners == nil {
+	if a.b.parts().owners == nil {
 		return nil
 	}
-	ownership, err := a.b.parts.owners.LoadBalancerOwnership(ctx, a.owner.ClusterName, a.service.DeepCopy())
+	ownership, err := a.b.parts().owners.LoadBalancerOwnership(ctx, a.owner.ClusterName, a.service.DeepCopy())
 	if err != nil {
 		return a.b.failure(err)
 	}
@@ -154,7 +154,7 @@ func (a *aboutService) mayTouch(ctx context.Context) *contract.Failure {
 // name is the cloud's name of the load balancer; empty where it fails to name it.
 func (a *aboutService) name(ctx context.Context) string {
 	name, err := guarded("GetLoadBalancerName", func() string {
-		return a.b.parts.balancer.GetLoadBalancerName(ctx, a.owner.ClusterName, a.service.DeepCopy())
+		return a.b.parts().balancer.GetLoadBalancerName(ctx, a.owner.ClusterName, a.service.DeepCopy())
 	})
 	if err != nil || fits("", name, nameBytes) != nil {
 		return ""
@@ -219,7 +219,7 @@ func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadB
 
 // look is what the cloud finds, whose it is, and, where it can tell, whether it is in sync. What exists is PRESENT, also where no status says where.
 func (a *aboutService) look(ctx context.Context, targets bool) (*contract.LoadBalancer, error) {
-	status, exists, err := a.b.parts.balancer.GetLoadBalancer(ctx, a.owner.ClusterName, a.service.DeepCopy())
+	status, exists, err := a.b.parts().balancer.GetLoadBalancer(ctx, a.owner.ClusterName, a.service.DeepCopy())
 	if err != nil {
 		return nil, err
 	}
@@ -231,8 +231,8 @@ func (a *aboutService) look(ctx context.Context, targets bool) (*contract.LoadBa
 	found.LoadBalancerName = a.name(ctx)
 	// What the cloud finds for this Service is this Service's, unless it can tell better.
 	found.Ownership = contract.Ownership_OWNERSHIP_OURS
-	if a.b.parts.owners != nil {
-		if found.Ownership, err = a.b.parts.owners.LoadBalancerOwnership(ctx, a.owner.ClusterName, a.service.DeepCopy()); err != nil {
+	if a.b.parts().owners != nil {
+		if found.Ownership, err = a.b.parts().owners.LoadBalancerOwnership(ctx, a.owner.ClusterName, a.service.DeepCopy()); err != nil {
 			return nil, err
 		}
 	}
@@ -241,8 +241,8 @@ func (a *aboutService) look(ctx context.Context, targets bool) (*contract.LoadBa
 		return nil, &refusal{fault("%v", err)}
 	}
 	found.Status = view
-	if a.b.parts.sync != nil && targets && found.Ownership == contract.Ownership_OWNERSHIP_OURS {
-		same, err := a.b.parts.sync.LoadBalancerInSync(ctx, a.owner.ClusterName, a.service.DeepCopy(), a.nodes)
+	if a.b.parts().sync != nil && targets && found.Ownership == contract.Ownership_OWNERSHIP_OURS {
+		same, err := a.b.parts().sync.LoadBalancerInSync(ctx, a.owner.ClusterName, a.service.DeepCopy(), a.nodes)
 		if err != nil {
 			return nil, err
 		}
@@ -400,12 +400,12 @@ func (b *Bridge) ListLoadBalancers(request *contract.ListLoadBalancersRequest, s
 	if failure != nil {
 		return failed(failure)
 	}
-	if b.parts.balancers == nil {
+	if b.parts().balancers == nil {
 		return failed(notOffered("ListLoadBalancers"))
 	}
 	ctx := withOwner(stream.Context(), owner)
 	listed, err := ask(ctx, b, b.balancers, "ListLoadBalancers", budgetOf(ctx), nil, func(ctx context.Context) ([]*contract.ListedLoadBalancer, error) {
-		return b.parts.balancers.ListLoadBalancers(ctx, owner.ClusterName)
+		return b.parts().balancers.ListLoadBalancers(ctx, owner.ClusterName)
 	})
 	if err != nil {
 		return failed(b.failure(err))

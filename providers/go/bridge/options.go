@@ -15,6 +15,9 @@ import (
 type Options struct {
 	// Version is the provider's own version.
 	Version string
+	// Offers are the parts that are offered, exactly, for a cloud that cannot tell before its Initialize: instances, load-balancers and the like, as --offer names them.
+	// Unset the cloud is asked before its Initialize.
+	Offers []string
 	// ProviderIDPrefixes are what the provider IDs begin with; NAME:// unless set.
 	ProviderIDPrefixes []string
 	// CloudScope names the account, project and region (see ScopeTeller).
@@ -58,6 +61,7 @@ type Options struct {
 
 // AddFlags adds a flag for each option that has one.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&o.Offers, "offer", o.Offers, "What is offered, exactly, for a cloud that cannot tell before its Initialize: "+strings.Join(partNames(), ", ")+". Unset the cloud is asked before its Initialize.")
 	flags.StringSliceVar(&o.ProviderIDPrefixes, "provider-id-prefix", o.ProviderIDPrefixes, "What the provider IDs begin with; PROVIDER_NAME:// unless set.")
 	flags.StringVar(&o.CloudScope, "cloud-scope", o.CloudScope, "Names the account, project and region that the credentials reach, where the cloud does not say it itself; the same for every replica.")
 	flags.StringSliceVar(&o.Classes, "load-balancer-class", o.Classes, "Values of spec.loadBalancerClass that are served.")
@@ -112,6 +116,7 @@ func (o *Options) complete(providerName string) error {
 			wrong = append(wrong, fmt.Errorf("provider-id-prefix: %q has %d bytes; write 1 to %d, such as aws://", prefix, len(prefix), nameBytes))
 		}
 	}
+	wrong = append(wrong, checkOffers(o.Offers))
 	wrong = append(wrong, fits("cloud-scope", o.CloudScope, nameBytes))
 	if o.OnlyClasses && len(o.Classes) == 0 {
 		wrong = append(wrong, errors.New("only-load-balancer-classes: no class is named; name one with --load-balancer-class"))

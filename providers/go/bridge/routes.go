@@ -26,7 +26,7 @@ func (b *Bridge) ListRoutes(request *contract.ListRoutesRequest, stream contract
 	}
 	ctx := withOwner(stream.Context(), owner)
 	listed, err := ask(ctx, b, b.routes, "ListRoutes", budgetOf(ctx), nil, func(ctx context.Context) ([]*cloudprovider.Route, error) {
-		return b.parts.routes.ListRoutes(ctx, owner.ClusterName)
+		return b.parts().routes.ListRoutes(ctx, owner.ClusterName)
 	})
 	if err != nil {
 		return failed(b.failure(err))
@@ -182,7 +182,7 @@ func (b *Bridge) CreateRoutes(ctx context.Context, request *contract.CreateRoute
 		if slices.ContainsFunc(there, func(route *cloudprovider.Route) bool { return b.sameRoute(route, wanted) }) {
 			return nil
 		}
-		return b.parts.routes.CreateRoute(ctx, owner.ClusterName, view.GetNameHint(), wanted)
+		return b.parts().routes.CreateRoute(ctx, owner.ClusterName, view.GetNameHint(), wanted)
 	})
 	return &contract.CreateRoutesResponse{Failed: failed, Results: results}, nil
 }
@@ -200,7 +200,7 @@ func (b *Bridge) DeleteRoutes(ctx context.Context, request *contract.DeleteRoute
 		if err != nil || route == nil {
 			return err
 		}
-		return b.parts.routes.DeleteRoute(ctx, owner.ClusterName, route)
+		return b.parts().routes.DeleteRoute(ctx, owner.ClusterName, route)
 	})
 	return &contract.DeleteRoutesResponse{Failed: failed, Results: results}, nil
 }
@@ -240,7 +240,7 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 		}
 	}
 	there, err := ask(ctx, b, b.routes, "ListRoutes", within, nil, func(ctx context.Context) ([]*cloudprovider.Route, error) {
-		return b.parts.routes.ListRoutes(ctx, owner.ClusterName)
+		return b.parts().routes.ListRoutes(ctx, owner.ClusterName)
 	})
 	fanOut(len(routes), func(index int) {
 		switch {

@@ -22,6 +22,8 @@ import (
 type starting struct {
 	mu  sync.Mutex
 	run *startRun
+	// Initialize and SetInformers have run to their end: they are not run again.
+	initialised bool
 	// Closed when the process ends: the stop channel of Go's Initialize.
 	stop chan struct{}
 	// The informers that the cloud got, where it wanted any and they are fed by the stand-in.
@@ -61,9 +63,12 @@ func (b *Bridge) start(ctx context.Context, within budget) *contract.Failure {
 		defer b.starting.mu.Unlock()
 		return fail(contract.FailureCode_FAILURE_CODE_UNAVAILABLE, "StillStarting", "the cloud is still at %s; the next Initialize waits for the same", run.at)
 	}
+	var own *refusal
 	switch {
 	case run.err == nil:
 		return nil
+	case errors.As(run.err, &own):
+		return own.failure
 	case errors.Is(run.err, errUntagged):
 		return fail(contract.FailureCode_FAILURE_CODE_PRECONDITION, "NoClusterID", "%v", run.err)
 	default:
@@ -90,13 +95,29 @@ func (b *Bridge) runStart(run *startRun) {
 	}
 }
 
-// startCloud does in order what upstream's cloud-controller-manager does before its controllers start.
+// startCloud does in order what upstream's cloud-controller-manager does before its controllers start, and when they do: they ask the cloud for its parts.
 func (b *Bridge) startCloud(run *startRun) error {
 	at := func(what string) {
 		b.starting.mu.Lock()
 		defer b.starting.mu.Unlock()
 		run.at = what
 	}
+	b.starting.mu.Lock()
+	initialised := b.starting.initialised
+	b.starting.mu.Unlock()
+	if !initialised {
+		if err := b.initialiseCloud(at); err != nil {
+			return err
+		}
+		b.starting.mu.Lock()
+		b.starting.initialised = true
+		b.starting.mu.Unlock()
+	}
+	at("what it offers")
+	return b.take()
+}
+
+func (b *Bridge) initialiseCloud(at func(what string)) error {
 	at("HasClusterID")
 	if !b.cloud.HasClusterID() {
 		if !b.options.AllowUntagged {

@@ -1,0 +1,238 @@
+package bridge
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+
+	"example.invalid/providers/go/contract"
+)
+
+// parts are the cloud's interfaces: nil is not there. Upstream's controllers ask for them once the cloud's Initialize has run, and so many clouds make them there. What is
+// offered must be known before (PROV-1), and stays (PROV-10).
+type parts struct {
+	instancesV2 cloudprovider.InstancesV2
+	instances   cloudprovider.Instances
+	zones       cloudprovider.Zones
+	balancer    cloudprovider.LoadBalancer
+	routes      cloudprovider.Routes
+	clusters    cloudprovider.Clusters
+	volumes     cloudprovider.PVLabeler
+
+	lister    InstanceLister
+	balancers LoadBalancerLister
+	sync      SyncChecker
+	owners    OwnerChecker
+	scope     ScopeTeller
+}
+
+// The parts by the names that --offer takes.
+const (
+	partInstances       = "instances"
+	partInstanceListing = "instance-listing"
+	partZones           = "zones"
+	partBalancers       = "load-balancers"
+	partBalancerListing = "load-balancer-listing"
+	partInSync          = "in-sync"
+	partRoutes          = "routes"
+	partClusters        = "clusters"
+	partVolumes         = "volumes"
+)
+
+// whence is where in Go's interface, or in optional.go, each part comes from.
+var whence = map[string]string{
+	partInstances:       "InstancesV2() or Instances()",
+	partInstanceListing: "InstanceLister",
+	partZones:           "Zones()",
+	partBalancers:       "LoadBalancer()",
+	partBalancerListing: "LoadBalancerLister",
+	partInSync:          "SyncChecker",
+	partRoutes:          "Routes()",
+	partClusters:        "Clusters()",
+	partVolumes:         "PVLabeler",
+}
+
+// within are the parts that are nothing without another one.
+var within = map[string]string{partInstanceListing: partInstances, partBalancerListing: partBalancers, partInSync: partBalancers}
+
+// partSet are parts by their names.
+type partSet map[string]bool
+
+func (s partSet) names() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s)), func(name string) bool { return !s[name] })
+}
+
+func partNames() []string { return slices.Sorted(maps.Keys(whence)) }
+
+// checkOffers says what is wrong with names of parts.
+func checkOffers(names []string) error {
+	for _, name := range names {
+		if _, known := whence[name]; !known {
+			return fmt.Errorf("offer: %q is no part of a cloud; write some of %s", name, strings.Join(partNames(), ", "))
+		}
+		if whole, ok := within[name]; ok && !slices.Contains(names, whole) {
+			return fmt.Errorf("offer: %s is nothing without %s; name that too", name, whole)
+		}
+	}
+	return nil
+}
+
+// offersOf is what the operator or vendor says, or else what the cloud itself tells before its Initialize.
+func offersOf(cloud cloudprovider.Interface, said []string) partSet {
+	if len(said) == 0 {
+		_, told := partsOf(cloud, nil)
+		return told
+	}
+	offers := partSet{}
+	for _, name := range said {
+		offers[name] = true
+	}
+	return offers
+}
+
+// partsOf asks the cloud what it has. told also has those of which there is only a nil pointer: before Initialize that is a promise.
+func partsOf(cloud cloudprovider.Interface, offers partSet) (found parts, told partSet) {
+	told = partSet{}
+	instances, newer := cloud.InstancesV2()
+	if newer {
+		lister, lists := optional[InstanceLister](instances, cloud)
+		found.instancesV2, found.lister = solid(instances), solid(lister)
+		told[partInstances], told[partInstanceListing] = true, lists
+	} else if instances, ok := cloud.Instances(); ok {
+		// As upstream: the older interfaces are asked only where there is no InstancesV2.
+		lister, lists := optional[InstanceLister](instances, cloud)
+		found.instances, found.lister = solid(instances), solid(lister)
+		told[partInstances], told[partInstanceListing] = true, lists
+	}
+	if !newer || offers[partZones] {
+		if zones, ok := cloud.Zones(); ok {
+			found.zones, told[partZones] = solid(zones), true
+		}
+	}
+	if balancer, ok := cloud.LoadBalancer(); ok {
+		lister, lists := optional[LoadBalancerLister](balancer, cloud)
+		sync, syncs := optional[SyncChecker](balancer, cloud)
+		owners, _ := optional[OwnerChecker](balancer, cloud)
+		found.balancer, found.balancers, found.sync, found.owners = solid(balancer), solid(lister), solid(sync), solid(owners)
+		told[partBalancers], told[partBalancerListing], told[partInSync] = true, lists, syncs
+	}
+	if routes, ok := cloud.Routes(); ok {
+		found.routes, told[partRoutes] = solid(routes), true
+	}
+	if clusters, ok := cloud.Clusters(); ok {
+		found.clusters, told[partClusters] = solid(clusters), true
+	}
+	found.volumes, told[partVolumes] = cloud.(cloudprovider.PVLabeler)
+	found.scope, _ = cloud.(ScopeTeller)
+	return found, told
+}
+
+// solid is nil for a pointer that is nil, whatever its type: called it would panic.
+func solid[Part any](part Part) Part {
+	if value := reflect.ValueOf(part); value.Kind() == reflect.Pointer && value.IsNil() {
+		var none Part
+		return none
+	}
+	return part
+}
+
+// has are the parts that can be called.
+func (p *parts) has() partSet {
+	return partSet{
+		partInstances:       p.instancesV2 != nil || p.instances != nil,
+		partInstanceListing: p.lister != nil,
+		partZones:           p.zones != nil,
+		partBalancers:       p.balancer != nil,
+		partBalancerListing: p.balancers != nil,
+		partInSync:          p.sync != nil,
+		partRoutes:          p.routes != nil,
+		partClusters:        p.clusters != nil,
+		partVolumes:         p.volumes != nil,
+	}
+}
+
+// only leaves out what is not offered, and nobody therefore expects in an answer.
+func (p parts) only(offers partSet) *parts {
+	if !offers[partInstanceListing] {
+		p.lister = nil
+	}
+	if !offers[partBalancerListing] {
+		p.balancers = nil
+	}
+	if !offers[partInSync] {
+		p.sync = nil
+	}
+	return &p
+}
+
+// broken says which of the parts that were offered are not there after the cloud's Initialize, and what to do; empty where all are.
+func broken(offers, has, told partSet, said bool) string {
+	var missing []string
+	for _, name := range offers.names() {
+		switch {
+		case has[name]:
+		case told[name]:
+			missing = append(missing, fmt.Sprintf("%s (%s gives a nil pointer)", name, whence[name]))
+		default:
+			missing = append(missing, fmt.Sprintf("%s (no %s)", name, whence[name]))
+		}
+	}
+	if len(missing) == 0 {
+		return ""
+	}
+	promise := "it said before that it has them"
+	if said {
+		promise = "--offer names them"
+	}
+	advice := "mend the cloud's configuration and restart the provider"
+	if left := has.names(); len(left) > 0 {
+		advice += ", or start it with --offer=" + strings.Join(left, ",") + ", which is what there is"
+	}
+	return fmt.Sprintf("after its own Initialize the cloud lacks %s, although %s: %s", strings.Join(missing, ", "), promise, advice)
+}
+
+// beyond are the parts that are there and not offered, and the flag that would offer them too.
+func beyond(offers, has partSet) (more []string, flag string) {
+	more = slices.DeleteFunc(has.names(), func(name string) bool { return offers[name] })
+	all := append(offers.names(), more...)
+	slices.Sort(all)
+	return more, "--offer=" + strings.Join(all, ",")
+}
+
+// take goes on with what the cloud has after its own Initialize, if that is all that was offered.
+func (b *Bridge) take() error {
+	type outcome struct {
+		found parts
+		told  partSet
+	}
+	answer, err := guarded("of what it offers", func() outcome {
+		found, told := partsOf(b.cloud, b.offers)
+		return outcome{found, told}
+	})
+	if err != nil {
+		return err
+	}
+	has := answer.found.has()
+	if text := broken(b.offers, has, answer.told, len(b.options.Offers) > 0); text != "" {
+		return &refusal{fail(contract.FailureCode_FAILURE_CODE_PRECONDITION, "PartMissing", "%s", text)}
+	}
+	if more, flag := beyond(b.offers, has); len(more) > 0 {
+		klog.InfoS("After its own Initialize the cloud has more than is offered; to offer it too, set the flag (or Options.Offers)",
+			"notOffered", strings.Join(more, ","), "flag", flag)
+	}
+	b.taken.Store(answer.found.only(b.offers))
+	return nil
+}
+
+// parts are those that the cloud has after its own Initialize; none before.
+func (b *Bridge) parts() *parts {
+	if taken := b.taken.Load(); taken != nil {
+		return taken
+	}
+	return &parts{}
+}
