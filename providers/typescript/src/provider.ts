@@ -99,7 +99,8 @@ function providerService(provider: Provider): ProviderServiceHandlers {
       };
       initialize().then(
         (response) => callback(null, response),
-        (error) => callback(null, { failed: failureOf('Initialize', error) }),
+        // Whoever hung up hears nothing, and it is no fault of ours.
+        (error) => (cancelled.signal.aborted ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf('Initialize', error) })),
       );
     },
 
