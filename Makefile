@@ -41,7 +41,7 @@ compat: ## side by side with an upstream Go CCM, through the same scenarios: equ
 
 .PHONY: conformance
 conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first go-first")
-	@.ci/prerequisites cargo go npm cc python3 mvn
+	@.ci/prerequisites cargo go npm cc python3 $(if $(filter-out python% go% rust% typescript,$(or $(LANGUAGES),java)),mvn)
 	@$(MAKE) --no-print-directory control-plane
 	$(CARGO) build --quiet -p ccm -p provider-mock -p provider-sdk --features provider-sdk/conformance --bins
 	providers/test.sh $(LANGUAGES)
