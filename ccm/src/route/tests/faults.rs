@@ -364,6 +364,17 @@ async fn fault_route_the_api_server_refuses_the_condition() {
     }
 }
 
+/// It is told as the refusal that it is, and not tried again with the Node as it was.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_may_not_be_read_after_a_conflict_waits_for_the_next_look() {
+    let mut world = World::new(1, |_| {}).await;
+    world.api.refuse([409, 403, 403]);
+    world.lead().await;
+    let took = world.until("condition", |world| world.all_created(1)).await;
+    assert!(took > Duration::from_secs(30), "{took:?}");
+    assert!(took < Duration::from_mins(2), "{took:?}");
+}
+
 /// Fault: the watch is cut (410 Gone), and Nodes are gone when it is back | the relist shows what is gone, and its routes go
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_watch_is_cut_and_nodes_are_gone_when_it_is_back() {
