@@ -5,7 +5,9 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
@@ -306,14 +308,19 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 			// As upstream, for which it is an error.
 			return failed(fault("EnsureLoadBalancer answered neither a status nor an error for Service %s", serviceKey(about.service)))
 		case len(view.GetIngress()) == 0:
-			// Upstream would take it and never look again; the controller would refuse it as ready (LB-19).
-			answer.Outcome = &contract.EnsureLoadBalancerResponse_Pending{Pending: &contract.Pending{Message: "the cloud has named no address of the load balancer yet"}}
+			// Upstream would take it and never look again; the controller would refuse it as ready (LB-19). Each look is a whole Ensure, also of a cloud that never names one.
+			answer.Outcome = &contract.EnsureLoadBalancerResponse_Pending{Pending: &contract.Pending{
+				RetryAfter: durationpb.New(addressAgain), Message: "the cloud has named no address of the load balancer yet",
+			}}
 			return answer, nil
 		}
 		answer.Outcome = &contract.EnsureLoadBalancerResponse_Ready{Ready: &contract.LoadBalancerReady{Status: view}}
 	}
 	return answer, nil
 }
+
+// addressAgain is how long after an Ensure that named no address the next one may come.
+const addressAgain = 30 * time.Second
 
 // UpdateLoadBalancer makes the targets those that are given. Go's method need not say that there is no load balancer, so the cloud is asked first (LB-11).
 func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {

@@ -78,7 +78,7 @@ func TestALoadBalancerWithoutAnAddressIsNotReady(t *testing.T) {
 				t.Errorf("%s: %v", name, made)
 			}
 		case row.pending:
-			if made.GetPending().GetMessage() == "" || made.GetHandle() == "" {
+			if made.GetPending().GetMessage() == "" || made.GetPending().GetRetryAfter().AsDuration() != addressAgain || made.GetHandle() == "" {
 				t.Errorf("%s: %v", name, made)
 			}
 		default:

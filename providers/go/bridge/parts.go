@@ -95,38 +95,57 @@ func offersOf(cloud cloudprovider.Interface, said []string) partSet {
 	return offers
 }
 
-// partsOf asks the cloud what it has. told also has those of which there is only a nil pointer: before Initialize that is a promise.
+// partsOf asks the cloud what it has. told also has those of which there is only a nil pointer: before Initialize that is a promise. A part that panics and is not among the
+// offers is not there; nil offers are all.
 func partsOf(cloud cloudprovider.Interface, offers partSet) (found parts, told partSet) {
 	told = partSet{}
-	instances, newer := cloud.InstancesV2()
-	if newer {
-		lister, lists := optional[InstanceLister](instances, cloud)
-		found.instancesV2, found.lister = solid(instances), solid(lister)
-		told[partInstances], told[partInstanceListing] = true, lists
-	} else if instances, ok := cloud.Instances(); ok {
-		// As upstream: the older interfaces are asked only where there is no InstancesV2.
-		lister, lists := optional[InstanceLister](instances, cloud)
-		found.instances, found.lister = solid(instances), solid(lister)
-		told[partInstances], told[partInstanceListing] = true, lists
-	}
-	if !newer || offers[partZones] {
-		if zones, ok := cloud.Zones(); ok {
-			found.zones, told[partZones] = solid(zones), true
+	ask := func(part string, work func()) {
+		if offers != nil && !offers[part] {
+			_, _ = guarded(part, func() struct{} { work(); return struct{}{} })
+		} else {
+			work()
 		}
 	}
-	if balancer, ok := cloud.LoadBalancer(); ok {
-		lister, lists := optional[LoadBalancerLister](balancer, cloud)
-		sync, syncs := optional[SyncChecker](balancer, cloud)
-		owners, _ := optional[OwnerChecker](balancer, cloud)
-		found.balancer, found.balancers, found.sync, found.owners = solid(balancer), solid(lister), solid(sync), solid(owners)
-		told[partBalancers], told[partBalancerListing], told[partInSync] = true, lists, syncs
+	var newer bool
+	ask(partInstances, func() {
+		var instances cloudprovider.InstancesV2
+		if instances, newer = cloud.InstancesV2(); newer {
+			lister, lists := optional[InstanceLister](instances, cloud)
+			found.instancesV2, found.lister = solid(instances), solid(lister)
+			told[partInstances], told[partInstanceListing] = true, lists
+		} else if instances, ok := cloud.Instances(); ok {
+			// As upstream: the older interfaces are asked only where there is no InstancesV2.
+			lister, lists := optional[InstanceLister](instances, cloud)
+			found.instances, found.lister = solid(instances), solid(lister)
+			told[partInstances], told[partInstanceListing] = true, lists
+		}
+	})
+	if !newer || offers[partZones] {
+		ask(partZones, func() {
+			if zones, ok := cloud.Zones(); ok {
+				found.zones, told[partZones] = solid(zones), true
+			}
+		})
 	}
-	if routes, ok := cloud.Routes(); ok {
-		found.routes, told[partRoutes] = solid(routes), true
-	}
-	if clusters, ok := cloud.Clusters(); ok {
-		found.clusters, told[partClusters] = solid(clusters), true
-	}
+	ask(partBalancers, func() {
+		if balancer, ok := cloud.LoadBalancer(); ok {
+			lister, lists := optional[LoadBalancerLister](balancer, cloud)
+			sync, syncs := optional[SyncChecker](balancer, cloud)
+			owners, _ := optional[OwnerChecker](balancer, cloud)
+			found.balancer, found.balancers, found.sync, found.owners = solid(balancer), solid(lister), solid(sync), solid(owners)
+			told[partBalancers], told[partBalancerListing], told[partInSync] = true, lists, syncs
+		}
+	})
+	ask(partRoutes, func() {
+		if routes, ok := cloud.Routes(); ok {
+			found.routes, told[partRoutes] = solid(routes), true
+		}
+	})
+	ask(partClusters, func() {
+		if clusters, ok := cloud.Clusters(); ok {
+			found.clusters, told[partClusters] = solid(clusters), true
+		}
+	})
 	found.volumes, told[partVolumes] = cloud.(cloudprovider.PVLabeler)
 	found.scope, _ = cloud.(ScopeTeller)
 	return found, told
@@ -189,7 +208,7 @@ func broken(offers, has, told partSet, said bool) string {
 	if said {
 		promise = "--offer names them"
 	}
-	advice := "mend the cloud's configuration and restart the provider"
+	advice := "it is asked again with the next Initialize; if it was no passing error of its API, mend the cloud's configuration and restart the provider"
 	if left := has.names(); len(left) > 0 {
 		advice += ", or start it with --offer=" + strings.Join(left, ",") + ", which is what there is"
 	}

@@ -181,17 +181,19 @@ func TestInitializeFailsNamingThePartThatWasOfferedAndIsGoneUntilItIsThere(t *te
 	bridge.initialise()
 }
 
-func TestACloudThatPanicsBeforeItsInitializeIsNotAskedWhereTheOptionsSayWhatItOffers(t *testing.T) {
-	cloud := &unready{scripted: &scripted{exists: func(context.Context, *v1.Node) (bool, error) { return true, nil }}}
-	cloud.tagged = true
-	cloud.initialize = func(cloudprovider.ControllerClientBuilder, <-chan struct{}) { cloud.ready.Store(true) }
-	if _, err := New(cloud, Options{}); err == nil || !strings.Contains(err.Error(), "--offer") {
-		t.Errorf("%v", err)
-	}
-	bridge := serve(t, cloud, Options{Offers: []string{"instances"}})
-	bridge.initialise()
-	if state := bridge.exists("one"); state != contract.InstanceState_INSTANCE_STATE_PRESENT {
-		t.Errorf("the instance is %s", state)
+func TestACloudThatPanicsBeforeItsInitializeOrForEverIsAskedForWhatItOffersOnly(t *testing.T) {
+	for _, ever := range []bool{true, false} {
+		cloud := &unready{scripted: &scripted{exists: func(context.Context, *v1.Node) (bool, error) { return true, nil }}}
+		cloud.tagged = true
+		cloud.initialize = func(cloudprovider.ControllerClientBuilder, <-chan struct{}) { cloud.ready.Store(ever) }
+		if _, err := New(cloud, Options{}); err == nil || !strings.Contains(err.Error(), "--offer") {
+			t.Errorf("%v", err)
+		}
+		bridge := serve(t, cloud, Options{Offers: []string{"instances"}})
+		bridge.initialise()
+		if state := bridge.exists("one"); state != contract.InstanceState_INSTANCE_STATE_PRESENT {
+			t.Errorf("the instance is %s", state)
+		}
 	}
 }
 

@@ -106,6 +106,9 @@ func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprov
 		switch {
 		case route == nil || route.DestinationCIDR != view.GetDestinationCidr():
 		case view.GetNodeName() != "" && view.GetNodeName() != string(route.TargetNode):
+			if died(route, view) {
+				found = append(found, index)
+			}
 		case view.GetBlackhole() && !route.Blackhole:
 			// Its Node is back.
 		case view.GetName() == "" || view.GetName() == names[index] || view.GetName() == route.Name || view.GetName() == nameWithTarget(route):
@@ -131,6 +134,16 @@ func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprov
 		}
 	}
 	return first, nil
+}
+
+// died says whether the route was the one that is named, when it still led to that Node: a cloud cannot say any more whose it was, or says only the address.
+func died(route *cloudprovider.Route, view *contract.Route) bool {
+	if !route.Blackhole || route.TargetNode != "" && net.ParseIP(string(route.TargetNode)) == nil {
+		return false
+	}
+	alive := *route
+	alive.TargetNode = types.NodeName(view.GetNodeName())
+	return view.GetName() == "" || view.GetName() == route.Name || view.GetName() == nameWithTarget(&alive)
 }
 
 func (b *Bridge) routeView(route *cloudprovider.Route, name string) (*contract.Route, error) {

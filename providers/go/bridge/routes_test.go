@@ -86,6 +86,24 @@ func TestOfTwoRoutesToOneDestinationTheOneThatWasListedGoes(t *testing.T) {
 	}
 }
 
+func TestARouteWhoseNodeDiedSinceItWasListedGoes(t *testing.T) {
+	for _, name := range []string{"r-1", "", "10.1.0.0/24"} {
+		for _, target := range []types.NodeName{"", "192.0.2.7"} {
+			route := to("10.1.0.0/24", "one", name)
+			other := to("10.1.0.0/24", "two", name)
+			bridge := initialised(t, router(route, other), Options{})
+			asked := bridge.listed()[0]
+			route.Blackhole, route.TargetNode = true, target
+			if result := bridge.deleteRoute(asked); result.GetDone() == nil {
+				t.Errorf("%q, %q: %v", name, target, result)
+			}
+			if left := bridge.listed(); len(left) != 1 || left[0].GetNodeName() != "two" {
+				t.Errorf("%q, %q: there is left %v", name, target, left)
+			}
+		}
+	}
+}
+
 func TestARouteThatLeadsSomewhereAgainIsNotDeletedAsABlackhole(t *testing.T) {
 	route := to("10.1.0.0/24", "one", "r-1")
 	route.Blackhole = true
