@@ -87,8 +87,13 @@ pub(super) async fn cut_off_anywhere<R: Listing>(run: &Run, request: R) -> Verdi
     )
 }
 
+/// It was not cut off, and nobody said that the time would not do.
 fn ended_well<P: ListingPart>(exchange: &Exchange<Listed<P>>) -> bool {
-    matches!(&exchange.came, Ok(listed) if listed.status.is_none())
+    let Ok(listed) = &exchange.came else {
+        return false;
+    };
+    let last = listed.parts.last().cloned().map(ListingPart::part);
+    listed.status.is_none() && !matches!(last, Some(Part::Failed(_)))
 }
 
 /// So many at once, on connections of their own.
