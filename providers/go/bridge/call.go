@@ -107,8 +107,13 @@ func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method strin
 	select {
 	case taken.free <- struct{}{}:
 	case <-stopping.Done():
+		over := stopping.Err()
 		stop()
 		ended()
+		if len(taken.free) < cap(taken.free) {
+			// Its time was over as soon as it came: that is nobody's place.
+			return none, fmt.Errorf("%s: %w", method, over)
+		}
 		return none, fmt.Errorf("%s: %w", method, errNoPlace)
 	}
 	type outcome struct {
