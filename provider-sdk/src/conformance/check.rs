@@ -153,15 +153,6 @@ impl Stop {
         }
     }
 
-    /// What was done before this was sent: without it nobody could do it again.
-    #[must_use]
-    pub(super) fn after(mut self, what: impl fmt::Display) -> Self {
-        if let Self::Failed(failed) | Self::Warned(failed) = &mut self {
-            failed.sent = format!("{what}; then {}", failed.sent);
-        }
-        self
-    }
-
     /// What was a failure, of a rule that is a SHOULD.
     #[must_use]
     pub fn softened(self) -> Self {
@@ -186,6 +177,16 @@ impl Stop {
             lack: Lack::Setup,
         })
     }
+}
+
+/// What is found after this was done: without it nobody could do it again.
+pub(super) fn after<T>(what: impl fmt::Display, came: Verdict<T>) -> Verdict<T> {
+    came.map_err(|mut stop| {
+        if let Stop::Failed(failed) | Stop::Warned(failed) = &mut stop {
+            failed.sent = format!("{what}; then {}", failed.sent);
+        }
+        stop
+    })
 }
 
 /// Fails with this rule unless it holds. For what is seen of more than one call, or of no call; a single one has `Exchange::must`.

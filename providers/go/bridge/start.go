@@ -22,7 +22,7 @@ import (
 type starting struct {
 	mu  sync.Mutex
 	run *startRun
-	// Initialize and SetInformers have run to their end: they are not run again.
+	// Initialize and SetInformers have run to their end: they are not run again. Of the run that is under way alone, of which there is never a second.
 	initialised bool
 	// Closed when the process ends: the stop channel of Go's Initialize.
 	stop chan struct{}
@@ -102,16 +102,11 @@ func (b *Bridge) startCloud(run *startRun) error {
 		defer b.starting.mu.Unlock()
 		run.at = what
 	}
-	b.starting.mu.Lock()
-	initialised := b.starting.initialised
-	b.starting.mu.Unlock()
-	if !initialised {
+	if !b.starting.initialised {
 		if err := b.initialiseCloud(at); err != nil {
 			return err
 		}
-		b.starting.mu.Lock()
 		b.starting.initialised = true
-		b.starting.mu.Unlock()
 	}
 	at("what it offers")
 	return b.take()

@@ -233,20 +233,22 @@ fn with_components_and_patch(base: &str, components: &[&str], spec: Option<Value
     objects(&testenv::manifests::kustomize(&own.path().display().to_string()).unwrap())
 }
 
+/// Those that go together.
+pub(crate) const COMPONENTS: [&str; 8] = [
+    "native-sidecar",
+    "volumes",
+    "volume-webhook",
+    "leader-migration",
+    "service-account-credentials",
+    "routes-account",
+    "volumes-account",
+    "monitoring",
+];
+
 #[test]
 fn components_can_be_put_together_upon_deployment_and_daemonset() {
-    let all = [
-        "native-sidecar",
-        "volumes",
-        "volume-webhook",
-        "leader-migration",
-        "service-account-credentials",
-        "routes-account",
-        "volumes-account",
-        "monitoring",
-    ];
     for base in ["base", "overlays/daemonset", "overlays/mock"] {
-        let made = with_components(base, &all);
+        let made = with_components(base, &COMPONENTS);
         let pod = pod(&made);
         let flags = pod["containers"][0]["args"].to_string();
         for flag in [

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testenv::manifests::{kustomize, objects};
 
 use crate::chart::value_sets;
-use crate::rendered::with_components;
+use crate::rendered::{COMPONENTS, with_components};
 use crate::{everything, rendered};
 
 /// All that the chart and kustomize make: what it is made of, and the objects.
@@ -32,16 +32,7 @@ fn made() -> Vec<(String, Vec<Value>)> {
     for folder in ["base", "overlays/mock", "overlays/daemonset"] {
         made.push((folder.to_owned(), objects(&kustomize(folder).unwrap())));
     }
-    let components = [
-        "volumes",
-        "volume-webhook",
-        "leader-migration",
-        "service-account-credentials",
-        "routes-account",
-        "volumes-account",
-        "monitoring",
-    ];
-    made.push((components.join(", "), with_components("base", &components)));
+    made.push((COMPONENTS.join(", "), with_components("base", &COMPONENTS)));
     made
 }
 

@@ -23,11 +23,7 @@ fn file(name: &str) -> String {
 
 /// `group/resource verb` of what the file grants.
 pub fn granted(text: &str) -> BTreeSet<String> {
-    let mut granted = BTreeSet::new();
-    for document in text.split("\n---\n") {
-        granted.extend(granted_by(&serde_yaml::from_str(document).unwrap()));
-    }
-    granted
+    objects(text).iter().flat_map(granted_by).collect()
 }
 
 /// The same of one role.

@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, InstanceFacet, InstanceState};
 use tokio::time::Instant;
 
-use super::super::check::{Check, Need, Verdict, check};
+use super::super::check::{Check, Need, Verdict, after, check};
 use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::session::Session;
@@ -358,18 +358,16 @@ async fn cut_off(run: &Run) -> Verdict {
                 _ => false,
             });
             let expected = "no answer, or that the instance exists";
-            exchange
-                .must(!wrong, "INST-1", expected)
-                .map_err(|stop| stop.after(format_args!("a deadline of {deadline:?}")))?;
+            let came = exchange.must(!wrong, "INST-1", expected);
+            after(format_args!("a deadline of {deadline:?}"), came)?;
         }
     }
     let whole = look_up(run, &session, lookup(vec![known.node()], &ALL)).await;
     let found = whole.and_then(|whole| whole.existing(0, "CORE-6").map(|_| ()));
-    found.map_err(|stop| {
-        stop.after(format_args!(
-            "lookups with deadlines of {moments:?} microseconds"
-        ))
-    })
+    after(
+        format_args!("lookups with deadlines of {moments:?} microseconds"),
+        found,
+    )
 }
 
 async fn killed(run: &Run) -> Verdict {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as pb;
 
 use crate::conformance::call::Exchange;
-use crate::conformance::check::{Check, Need, Stop, Verdict, check, must, should};
+use crate::conformance::check::{Check, Need, Stop, Verdict, after, check, must, should};
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::{Run, targets};
 
@@ -138,11 +138,10 @@ async fn ensure_by_deadline(run: &Run) -> Verdict {
 
 /// What is found after calls of this RPC with these deadlines.
 fn cut_after<T>(rpc: &str, deadlines: &[u64], came: Verdict<T>) -> Verdict<T> {
-    came.map_err(|stop| {
-        stop.after(format_args!(
-            "{rpc} again and again, with deadlines of {deadlines:?} ms"
-        ))
-    })
+    after(
+        format_args!("{rpc} again and again, with deadlines of {deadlines:?} ms"),
+        came,
+    )
 }
 
 /// Ensure, as after a cut: one load balancer, as asked.
@@ -181,11 +180,10 @@ async fn killed_during<T>(run: &Run, call: impl Future<Output = Exchange<T>>, ms
 
 /// What is found after the provider was killed so long after a call of this RPC began.
 fn killed_after<T>(rpc: &str, ms: u64, came: Verdict<T>) -> Verdict<T> {
-    came.map_err(|stop| {
-        stop.after(format_args!(
-            "{rpc}, the provider killed {ms} ms after it began"
-        ))
-    })
+    after(
+        format_args!("{rpc}, the provider killed {ms} ms after it began"),
+        came,
+    )
 }
 
 async fn change_by_deadline(run: &Run) -> Verdict {

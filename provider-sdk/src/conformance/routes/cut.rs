@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1::route_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 
-use super::super::check::{Check, Need, Stop, Verdict, check, must};
+use super::super::check::{Check, Need, Stop, Verdict, after, check, must};
 use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::session::Session;
@@ -116,11 +116,6 @@ fn deadlines(run: &Run) -> impl Iterator<Item = Duration> {
     let fixed = (0..12_u64).map(|step| 100 + step * step * 100);
     let moments = run.and_drawn(fixed, 2, &(1..=15_000));
     moments.into_iter().map(Duration::from_micros)
-}
-
-/// What is found after this was done to a call.
-fn after<T>(what: impl std::fmt::Display, came: Verdict<T>) -> Verdict<T> {
-    came.map_err(|stop| stop.after(what))
 }
 
 async fn making(run: &Run) -> Verdict {

@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1 as pb;
 use futures::future::join_all;
 use pb::ensure_load_balancer_response::Outcome;
 
-use super::super::super::check::{Check, Need, Verdict, check};
+use super::super::super::check::{Check, Need, Verdict, after, check};
 use super::super::super::config::KnownInstance;
 use super::super::super::run::Run;
 use super::super::tour::{self, ensure};
@@ -65,7 +65,10 @@ fn moments(run: &Run) -> [u64; 6] {
 
 /// What is found after kill -9 so long after the call began.
 fn killed_after(ms: u64, came: Verdict) -> Verdict {
-    came.map_err(|stop| stop.after(format_args!("kill -9 {ms} ms after the first call began")))
+    after(
+        format_args!("kill -9 {ms} ms after the first call began"),
+        came,
+    )
 }
 
 async fn ensure_killed(run: &Run) -> Verdict {
