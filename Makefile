@@ -107,7 +107,7 @@ manifests: ## write what is made of the Helm chart anew: deploy/kustomize, and t
 	UPDATE_MANIFESTS=1 $(CARGO) test --quiet -p testenv --test manifests -- kustomize_has_what each_set_of_values
 
 .PHONY: lint-proto
-lint-proto: ## buf lint STANDARD over the contract
+lint-proto: ## buf lint STANDARD over the contract, buf breaking against the committed image of it
 	@.ci/lint-proto
 
 .PHONY: control-plane

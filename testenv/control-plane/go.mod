@@ -3,7 +3,7 @@ module example.invalid/testenv/control-plane
 go 1.26.0
 
 require (
-	example.invalid/providers/go/contract v0.0.0
+	github.com/grpc-ccm/grpc-ccm/providers/go/contract v0.1.0
 	github.com/vishvananda/netlink v1.3.1
 	go.etcd.io/etcd/server/v3 v3.6.8
 	google.golang.org/grpc v1.79.3
@@ -192,4 +192,4 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 )
 
-replace example.invalid/providers/go/contract => ../../providers/go/contract
+replace github.com/grpc-ccm/grpc-ccm/providers/go/contract => ../../providers/go/contract

@@ -7,7 +7,7 @@ import (
 
 	cloudprovider "k8s.io/cloud-provider"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // ListClusters lists the names of the clusters that the cloud knows.

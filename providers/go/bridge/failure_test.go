@@ -13,7 +13,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/api"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 func TestOnlyAnErrorThatSaysNothingElseMeansAbsent(t *testing.T) {

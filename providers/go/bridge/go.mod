@@ -1,9 +1,9 @@
-module example.invalid/providers/go/bridge
+module github.com/grpc-ccm/grpc-ccm/providers/go/bridge
 
 go 1.26.0
 
 require (
-	example.invalid/providers/go/contract v0.0.0
+	github.com/grpc-ccm/grpc-ccm/providers/go/contract v0.1.0
 	github.com/spf13/pflag v1.0.9
 	google.golang.org/grpc v1.79.3
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
@@ -52,4 +52,4 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 )
 
-replace example.invalid/providers/go/contract => ../contract
+replace github.com/grpc-ccm/grpc-ccm/providers/go/contract => ../contract

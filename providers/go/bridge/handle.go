@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // handle is what the bridge gives the controller to keep on the Service: for whom the load balancer was made. The cloud finds its load balancer without it, by the native

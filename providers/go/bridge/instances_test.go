@@ -14,7 +14,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/api"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 func TestOneNodesTroubleIsNotTheOthers(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // askV1 asks the older interface: by the provider ID where the Node has one (INST-3), else by the Node's name.

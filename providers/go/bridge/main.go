@@ -15,7 +15,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
-	"example.invalid/providers/go/contract/probe"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract/probe"
 )
 
 // Serving is where and how the contract is served.

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // What a vendor can add, because the contract asks for more than Go's interface gives. Each interface is looked for on the cloud itself and, where it is about load

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // Options are what the contract asks of a provider and Go's interface does not say. A vendor sets defaults in its main; each has a flag.

@@ -10,7 +10,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // parts are the cloud's interfaces: nil is not there. Upstream's controllers ask for them once the cloud's Initialize has run, and so many clouds make them there. What is

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // late is a cloud that makes its parts in Initialize, as cloud-provider-equinix-metal does: before it InstancesV2 is a nil pointer of a type, and there is no load balancer.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // ListRoutes lists what the cloud gives for the cluster's name: by Go's interface those are the managed routes that belong to it, so they are OURS. It shows no others.

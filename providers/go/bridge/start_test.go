@@ -15,7 +15,7 @@ import (
 	listersv1 "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 func (s *served) startWithin(within time.Duration) *contract.InitializeResponse {

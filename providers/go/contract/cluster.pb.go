@@ -382,8 +382,8 @@ const file_cloudprovider_v1alpha1_cluster_proto_rawDesc = "" +
 	"\aoutcome2\x87\x02\n" +
 	"\x0eClusterService\x12k\n" +
 	"\fListClusters\x12+.cloudprovider.v1alpha1.ListClustersRequest\x1a,.cloudprovider.v1alpha1.ListClustersResponse0\x01\x12\x87\x01\n" +
-	"\x16GetControlPlaneAddress\x125.cloudprovider.v1alpha1.GetControlPlaneAddressRequest\x1a6.cloudprovider.v1alpha1.GetControlPlaneAddressResponseB\xd3\x01\n" +
-	"\x1acom.cloudprovider.v1alpha1B\fClusterProtoP\x01Z.example.invalid/providers/go/contract;contract\xa2\x02\x03CXX\xaa\x02\x16Cloudprovider.V1alpha1\xca\x02\x16Cloudprovider\\V1alpha1\xe2\x02\"Cloudprovider\\V1alpha1\\GPBMetadata\xea\x02\x17Cloudprovider::V1alpha1b\x06proto3"
+	"\x16GetControlPlaneAddress\x125.cloudprovider.v1alpha1.GetControlPlaneAddressRequest\x1a6.cloudprovider.v1alpha1.GetControlPlaneAddressResponseBW\n" +
+	"\x16cloudprovider.v1alpha1P\x01Z;github.com/grpc-ccm/grpc-ccm/providers/go/contract;contractb\x06proto3"
 
 var (
 	file_cloudprovider_v1alpha1_cluster_proto_rawDescOnce sync.Once

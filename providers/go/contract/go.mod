@@ -1,4 +1,4 @@
-module example.invalid/providers/go/contract
+module github.com/grpc-ccm/grpc-ccm/providers/go/contract
 
 go 1.26.0
 

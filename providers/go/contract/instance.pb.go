@@ -766,8 +766,8 @@ const file_cloudprovider_v1alpha1_instance_proto_rawDesc = "" +
 	"\x18INSTANCE_STATE_UNMANAGED\x10\x062\xf5\x01\n" +
 	"\x0fInstanceService\x12r\n" +
 	"\x0fLookupInstances\x12..cloudprovider.v1alpha1.LookupInstancesRequest\x1a/.cloudprovider.v1alpha1.LookupInstancesResponse\x12n\n" +
-	"\rListInstances\x12,.cloudprovider.v1alpha1.ListInstancesRequest\x1a-.cloudprovider.v1alpha1.ListInstancesResponse0\x01B\xd4\x01\n" +
-	"\x1acom.cloudprovider.v1alpha1B\rInstanceProtoP\x01Z.example.invalid/providers/go/contract;contract\xa2\x02\x03CXX\xaa\x02\x16Cloudprovider.V1alpha1\xca\x02\x16Cloudprovider\\V1alpha1\xe2\x02\"Cloudprovider\\V1alpha1\\GPBMetadata\xea\x02\x17Cloudprovider::V1alpha1b\x06proto3"
+	"\rListInstances\x12,.cloudprovider.v1alpha1.ListInstancesRequest\x1a-.cloudprovider.v1alpha1.ListInstancesResponse0\x01BW\n" +
+	"\x16cloudprovider.v1alpha1P\x01Z;github.com/grpc-ccm/grpc-ccm/providers/go/contract;contractb\x06proto3"
 
 var (
 	file_cloudprovider_v1alpha1_instance_proto_rawDescOnce sync.Once

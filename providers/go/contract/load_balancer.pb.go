@@ -2619,8 +2619,8 @@ const file_cloudprovider_v1alpha1_load_balancer_proto_rawDesc = "" +
 	"\x12EnsureLoadBalancer\x121.cloudprovider.v1alpha1.EnsureLoadBalancerRequest\x1a2.cloudprovider.v1alpha1.EnsureLoadBalancerResponse\x12{\n" +
 	"\x12UpdateLoadBalancer\x121.cloudprovider.v1alpha1.UpdateLoadBalancerRequest\x1a2.cloudprovider.v1alpha1.UpdateLoadBalancerResponse\x12{\n" +
 	"\x12DeleteLoadBalancer\x121.cloudprovider.v1alpha1.DeleteLoadBalancerRequest\x1a2.cloudprovider.v1alpha1.DeleteLoadBalancerResponse\x12z\n" +
-	"\x11ListLoadBalancers\x120.cloudprovider.v1alpha1.ListLoadBalancersRequest\x1a1.cloudprovider.v1alpha1.ListLoadBalancersResponse0\x01B\xd8\x01\n" +
-	"\x1acom.cloudprovider.v1alpha1B\x11LoadBalancerProtoP\x01Z.example.invalid/providers/go/contract;contract\xa2\x02\x03CXX\xaa\x02\x16Cloudprovider.V1alpha1\xca\x02\x16Cloudprovider\\V1alpha1\xe2\x02\"Cloudprovider\\V1alpha1\\GPBMetadata\xea\x02\x17Cloudprovider::V1alpha1b\x06proto3"
+	"\x11ListLoadBalancers\x120.cloudprovider.v1alpha1.ListLoadBalancersRequest\x1a1.cloudprovider.v1alpha1.ListLoadBalancersResponse0\x01BW\n" +
+	"\x16cloudprovider.v1alpha1P\x01Z;github.com/grpc-ccm/grpc-ccm/providers/go/contract;contractb\x06proto3"
 
 var (
 	file_cloudprovider_v1alpha1_load_balancer_proto_rawDescOnce sync.Once

@@ -1861,8 +1861,8 @@ const file_cloudprovider_v1alpha1_provider_proto_rawDesc = "" +
 	"\n" +
 	"Initialize\x12).cloudprovider.v1alpha1.InitializeRequest\x1a*.cloudprovider.v1alpha1.InitializeResponse\x12T\n" +
 	"\x05Probe\x12$.cloudprovider.v1alpha1.ProbeRequest\x1a%.cloudprovider.v1alpha1.ProbeResponse\x12k\n" +
-	"\fWatchChanges\x12+.cloudprovider.v1alpha1.WatchChangesRequest\x1a,.cloudprovider.v1alpha1.WatchChangesResponse0\x01B\xd4\x01\n" +
-	"\x1acom.cloudprovider.v1alpha1B\rProviderProtoP\x01Z.example.invalid/providers/go/contract;contract\xa2\x02\x03CXX\xaa\x02\x16Cloudprovider.V1alpha1\xca\x02\x16Cloudprovider\\V1alpha1\xe2\x02\"Cloudprovider\\V1alpha1\\GPBMetadata\xea\x02\x17Cloudprovider::V1alpha1b\x06proto3"
+	"\fWatchChanges\x12+.cloudprovider.v1alpha1.WatchChangesRequest\x1a,.cloudprovider.v1alpha1.WatchChangesResponse0\x01BW\n" +
+	"\x16cloudprovider.v1alpha1P\x01Z;github.com/grpc-ccm/grpc-ccm/providers/go/contract;contractb\x06proto3"
 
 var (
 	file_cloudprovider_v1alpha1_provider_proto_rawDescOnce sync.Once

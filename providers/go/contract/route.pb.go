@@ -716,9 +716,8 @@ const file_cloudprovider_v1alpha1_route_proto_rawDesc = "" +
 	"\n" +
 	"ListRoutes\x12).cloudprovider.v1alpha1.ListRoutesRequest\x1a*.cloudprovider.v1alpha1.ListRoutesResponse0\x01\x12i\n" +
 	"\fCreateRoutes\x12+.cloudprovider.v1alpha1.CreateRoutesRequest\x1a,.cloudprovider.v1alpha1.CreateRoutesResponse\x12i\n" +
-	"\fDeleteRoutes\x12+.cloudprovider.v1alpha1.DeleteRoutesRequest\x1a,.cloudprovider.v1alpha1.DeleteRoutesResponseB\xd1\x01\n" +
-	"\x1acom.cloudprovider.v1alpha1B\n" +
-	"RouteProtoP\x01Z.example.invalid/providers/go/contract;contract\xa2\x02\x03CXX\xaa\x02\x16Cloudprovider.V1alpha1\xca\x02\x16Cloudprovider\\V1alpha1\xe2\x02\"Cloudprovider\\V1alpha1\\GPBMetadata\xea\x02\x17Cloudprovider::V1alpha1b\x06proto3"
+	"\fDeleteRoutes\x12+.cloudprovider.v1alpha1.DeleteRoutesRequest\x1a,.cloudprovider.v1alpha1.DeleteRoutesResponseBW\n" +
+	"\x16cloudprovider.v1alpha1P\x01Z;github.com/grpc-ccm/grpc-ccm/providers/go/contract;contractb\x06proto3"
 
 var (
 	file_cloudprovider_v1alpha1_route_proto_rawDescOnce sync.Once

@@ -1208,9 +1208,8 @@ const file_cloudprovider_v1alpha1_types_proto_rawDesc = "" +
 	"\x15OWNERSHIP_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eOWNERSHIP_OURS\x10\x01\x12\x15\n" +
 	"\x11OWNERSHIP_FOREIGN\x10\x02\x12\x16\n" +
-	"\x12OWNERSHIP_UNMARKED\x10\x03B\xd1\x01\n" +
-	"\x1acom.cloudprovider.v1alpha1B\n" +
-	"TypesProtoP\x01Z.example.invalid/providers/go/contract;contract\xa2\x02\x03CXX\xaa\x02\x16Cloudprovider.V1alpha1\xca\x02\x16Cloudprovider\\V1alpha1\xe2\x02\"Cloudprovider\\V1alpha1\\GPBMetadata\xea\x02\x17Cloudprovider::V1alpha1b\x06proto3"
+	"\x12OWNERSHIP_UNMARKED\x10\x03BW\n" +
+	"\x16cloudprovider.v1alpha1P\x01Z;github.com/grpc-ccm/grpc-ccm/providers/go/contract;contractb\x06proto3"
 
 var (
 	file_cloudprovider_v1alpha1_types_proto_rawDescOnce sync.Once

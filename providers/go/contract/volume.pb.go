@@ -337,8 +337,8 @@ const file_cloudprovider_v1alpha1_volume_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\x83\x01\n" +
 	"\rVolumeService\x12r\n" +
-	"\x0fGetVolumeLabels\x12..cloudprovider.v1alpha1.GetVolumeLabelsRequest\x1a/.cloudprovider.v1alpha1.GetVolumeLabelsResponseB\xd2\x01\n" +
-	"\x1acom.cloudprovider.v1alpha1B\vVolumeProtoP\x01Z.example.invalid/providers/go/contract;contract\xa2\x02\x03CXX\xaa\x02\x16Cloudprovider.V1alpha1\xca\x02\x16Cloudprovider\\V1alpha1\xe2\x02\"Cloudprovider\\V1alpha1\\GPBMetadata\xea\x02\x17Cloudprovider::V1alpha1b\x06proto3"
+	"\x0fGetVolumeLabels\x12..cloudprovider.v1alpha1.GetVolumeLabelsRequest\x1a/.cloudprovider.v1alpha1.GetVolumeLabelsResponseBW\n" +
+	"\x16cloudprovider.v1alpha1P\x01Z;github.com/grpc-ccm/grpc-ccm/providers/go/contract;contractb\x06proto3"
 
 var (
 	file_cloudprovider_v1alpha1_volume_proto_rawDescOnce sync.Once

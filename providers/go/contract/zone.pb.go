@@ -316,8 +316,8 @@ const file_cloudprovider_v1alpha1_zone_proto_rawDesc = "" +
 	"\x05_zoneB\t\n" +
 	"\a_region2u\n" +
 	"\vZoneService\x12f\n" +
-	"\vLookupZones\x12*.cloudprovider.v1alpha1.LookupZonesRequest\x1a+.cloudprovider.v1alpha1.LookupZonesResponseB\xd0\x01\n" +
-	"\x1acom.cloudprovider.v1alpha1B\tZoneProtoP\x01Z.example.invalid/providers/go/contract;contract\xa2\x02\x03CXX\xaa\x02\x16Cloudprovider.V1alpha1\xca\x02\x16Cloudprovider\\V1alpha1\xe2\x02\"Cloudprovider\\V1alpha1\\GPBMetadata\xea\x02\x17Cloudprovider::V1alpha1b\x06proto3"
+	"\vLookupZones\x12*.cloudprovider.v1alpha1.LookupZonesRequest\x1a+.cloudprovider.v1alpha1.LookupZonesResponseBW\n" +
+	"\x16cloudprovider.v1alpha1P\x01Z;github.com/grpc-ccm/grpc-ccm/providers/go/contract;contractb\x06proto3"
 
 var (
 	file_cloudprovider_v1alpha1_zone_proto_rawDescOnce sync.Once

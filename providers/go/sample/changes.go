@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // The hints of WatchChanges: what others changed in the cloud, numbered, the last ones kept for a controller that comes back.

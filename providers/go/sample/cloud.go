@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // The cloud: a state file that several providers, in whatever language, can use in turn (../../README.md describes it). In a provider of your own this file is the client

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // InstanceService and ZoneService.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // What a Service asks of its load balancer, checked and as this cloud says it.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // Which load balancer is a Service's, and what there should be: plain functions of the cloud's state, the Service and who asks.

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // LoadBalancerService: the RPCs carry out what load_balancer_plan.go decides.

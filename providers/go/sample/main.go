@@ -22,9 +22,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
-	"example.invalid/providers/go/contract"
-	"example.invalid/providers/go/contract/probe"
-	"example.invalid/providers/go/contract/socket"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract/probe"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract/socket"
 )
 
 // How long calls in flight may take after SIGTERM.

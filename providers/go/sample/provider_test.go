@@ -15,8 +15,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"example.invalid/providers/go/contract"
-	"example.invalid/providers/go/contract/socket"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract/socket"
 )
 
 func TestClustersAndDisksAreTold(t *testing.T) {

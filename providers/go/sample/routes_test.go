@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 func route(cidr, node string) *contract.Route {

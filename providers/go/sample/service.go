@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // What all services share: for whom the provider works, how a failure is said, who works on what.

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 var _ cloudprovider.Clusters = (*Cloud)(nil)

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/cloud-provider/api"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // What the framework makes of a failure of the provider: its text is that of an event, its delay that of the next try.

@@ -12,7 +12,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/fake"
 
-	"example.invalid/providers/go/bridge/shapes/store"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
 // What the fake's one volume is in.

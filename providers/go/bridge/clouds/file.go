@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"example.invalid/providers/go/bridge/shapes/store"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
 const fileUsage = "usage: clouds file STATE SCHEME instance-add|instance-remove|instance-stop|instance-start NAME | cloud-writes | cloud-fail CODE | cloud-slow MS | pending-for TIMES | " +

@@ -1,10 +1,10 @@
-module example.invalid/providers/go/bridge/clouds
+module github.com/grpc-ccm/grpc-ccm/providers/go/bridge/clouds
 
 go 1.26.0
 
 require (
-	example.invalid/providers/go/bridge v0.0.0
-	example.invalid/providers/go/contract v0.0.0
+	github.com/grpc-ccm/grpc-ccm/providers/go/bridge v0.1.0
+	github.com/grpc-ccm/grpc-ccm/providers/go/contract v0.1.0
 	github.com/aws/smithy-go v1.23.0
 	k8s.io/api v0.36.3
 	k8s.io/apimachinery v0.36.3
@@ -91,6 +91,6 @@ require (
 )
 
 replace (
-	example.invalid/providers/go/bridge => ..
-	example.invalid/providers/go/contract => ../../contract
+	github.com/grpc-ccm/grpc-ccm/providers/go/bridge => ..
+	github.com/grpc-ccm/grpc-ccm/providers/go/contract => ../../contract
 )

@@ -9,14 +9,14 @@ import (
 
 	"github.com/aws/smithy-go"
 
-	"example.invalid/providers/go/bridge"
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 
 	aws "k8s.io/cloud-provider-aws/pkg/providers/v1"
 
-	"example.invalid/providers/go/bridge/shapes/annotated"
-	"example.invalid/providers/go/bridge/shapes/instancesv1"
-	"example.invalid/providers/go/bridge/shapes/store"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/annotated"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/instancesv1"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
 func main() {

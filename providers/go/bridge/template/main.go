@@ -8,7 +8,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/fake"
 
-	"example.invalid/providers/go/bridge"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge"
 )
 
 // Your package registers its cloud in its own init, and only has to be imported; the fake does not.

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 // Run reads the arguments behind `probe`, asks, prints one line, and returns the exit code: 0 where the provider answers, else 1; 2 where the arguments are wrong. Without

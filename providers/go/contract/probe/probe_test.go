@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"example.invalid/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
 const somewhere = "unix:///nowhere/provider.sock"

@@ -14,7 +14,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"sigs.k8s.io/yaml"
 
-	"example.invalid/providers/go/bridge/shapes/store"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
 // Name is what --cloud-provider takes.
