@@ -124,7 +124,7 @@ impl Session {
         self.info.capabilities.as_ref().is_some_and(what)
     }
 
-    /// Returns when the session is over: its connection is gone, or we do not lead any more.
+    /// Returns when the session is over for calls in flight too: its connection is gone, or we do not lead any more.
     pub(crate) async fn ended(&self) {
         tokio::select! {
             () = self.over.cancelled() => {}
@@ -132,8 +132,16 @@ impl Session {
         }
     }
 
-    /// Whether the session is over.
+    /// Returns when the session takes no new calls: it is over, or its provider is shutting down.
+    pub(super) async fn closing(&self) {
+        tokio::select! {
+            () = self.over.cancelled() => {}
+            () = self.link.closing() => {}
+        }
+    }
+
+    /// Whether the session takes no new calls.
     pub(crate) fn is_over(&self) -> bool {
-        self.over.is_cancelled() || self.link.is_over()
+        self.over.is_cancelled() || self.link.is_closing()
     }
 }

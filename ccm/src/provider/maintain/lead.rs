@@ -36,8 +36,8 @@ struct Published<'a> {
 
 impl Drop for Published<'_> {
     fn drop(&mut self) {
-        // What is in flight goes on to its end where only a new Initialize was asked for.
-        if !self.session.uninitialized.is_cancelled() {
+        // What is in flight goes on to its end where only a new Initialize was asked for, and where the provider drains it.
+        if !self.session.uninitialized.is_cancelled() && !self.session.link.is_closing() {
             self.session.over.cancel();
         }
         self.keeper.with.metrics.scope(&self.keeper.name, None);
