@@ -39,6 +39,8 @@ pub(super) enum Fault {
     DiesBefore,
     /// The provider's process dies when it is done.
     DiesAfter,
+    /// The provider's process shuts down when the call has begun, and does what it was asked for as long as that takes.
+    Drains(std::time::Duration),
     /// The ccm dies when the call has begun.
     CcmDiesBefore,
     /// The ccm dies when the call is done.
@@ -66,6 +68,12 @@ pub(super) struct State {
     pub(super) made: usize,
     /// The provider's process died.
     pub(super) dead: bool,
+    /// The provider's process is to shut down.
+    pub(super) terminated: bool,
+    /// Services that a call runs for.
+    under_way: BTreeSet<String>,
+    /// How often two calls ran at once for one Service.
+    pub(super) overlaps: usize,
     /// The ccm is to die.
     pub(super) kill_ccm: bool,
     /// By the Service's UID.
@@ -153,14 +161,22 @@ impl Cloud {
             });
             state.running.0 += 1;
             state.running.1 = state.running.1.max(state.running.0);
+            if !state.under_way.insert(service.name.clone()) {
+                state.overlaps += 1;
+            }
             fault
         };
-        let _running = Leaving(self);
+        let _running = Leaving(self, &service.name);
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         match &fault {
             Some(Fault::Status(code)) => Err(Status::new(*code, "on purpose")),
             Some(Fault::Hangs) => std::future::pending().await,
             Some(Fault::DiesBefore) => self.never(|state| state.dead = true).await,
+            Some(Fault::Drains(wait)) => {
+                self.state().terminated = true;
+                tokio::time::sleep(*wait).await;
+                Ok(fault)
+            }
             Some(Fault::CcmDiesBefore) => self.never(|state| state.kill_ccm = true).await,
             _ => Ok(fault),
         }
@@ -183,11 +199,13 @@ impl Cloud {
 }
 
 /// A call that is over, or dropped.
-struct Leaving<'a>(&'a Cloud);
+struct Leaving<'a>(&'a Cloud, &'a str);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.0.state().running.0 -= 1;
+        let mut state = self.0.state();
+        state.running.0 -= 1;
+        state.under_way.remove(self.1);
     }
 }
 

@@ -252,6 +252,23 @@ async fn fault_service_provider_dies_after_the_effect() {
     in_each_rpc(&Fault::DiesAfter, RECONNECT).await;
 }
 
+/// Fault: the provider shuts down in Get, Ensure, Update or Delete, and the next process is there at once | the call ends with its own answer; there is no other call for the Service meanwhile
+#[tokio::test(start_paused = true)]
+async fn fault_service_provider_shuts_down_gracefully() {
+    for rpc in RPCS {
+        let mut world = World::new(1).await;
+        let drains = Fault::Drains(Duration::from_secs(8));
+        world.cloud.state().faults.insert(rpc, [drains].into());
+        let pace = (rpc == "Ensure").then_some(Duration::from_secs(4));
+        world.lives(End::Deleted, pace).await;
+        let state = world.cloud.state();
+        assert_eq!(state.overlaps, 0, "{:?}", state.calls);
+        let of_web = state.log.iter().filter(|call| call.name == "web");
+        let calls: Vec<&str> = of_web.map(|call| call.rpc).collect();
+        assert_eq!(calls, ["Ensure", "Get", "Update", "Delete"], "{rpc} drains");
+    }
+}
+
 /// Fault: the provider fails again and again | asked ever less often, with at most 5 min between two tries, until it works
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_fails_for_an_hour() {
