@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use crate::provider::{Retry, Trouble, TroubleCode};
+use crate::queue::{PROBE, Refused};
 
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LONGEST_RETRY: Duration = Duration::from_mins(5);
@@ -100,6 +101,8 @@ pub(super) struct Ledger {
     nodes: BTreeMap<String, (String, Vec<IpNet>)>,
     /// Blackholes that the last list showed where a Node wants a route.
     doubted: BTreeSet<(IpNet, String)>,
+    /// What waits for other credentials of the provider.
+    refused: Refused<IpNet>,
     random: ChaCha8Rng,
     look_again: bool,
 }
@@ -110,6 +113,7 @@ impl Ledger {
             entries: BTreeMap::new(),
             nodes: BTreeMap::new(),
             doubted: BTreeSet::new(),
+            refused: Refused::default(),
             random: ChaCha8Rng::seed_from_u64(seed),
             look_again: false,
         }
@@ -184,6 +188,24 @@ impl Ledger {
                     entry.state = State::Unknown;
                 }
                 Some(Known::Missing | Known::Making | Known::Old | Known::Doubtful) | None => {}
+            }
+        }
+        let waits = |destination: &IpNet| {
+            let entry = self.entries.get(destination);
+            entry.is_some_and(|entry| entry.due.is_some())
+        };
+        let gone: Vec<IpNet> = self
+            .refused
+            .keys()
+            .filter(|it| !waits(it))
+            .copied()
+            .collect();
+        for destination in gone {
+            // The next one has its turn in this pass.
+            if let Some(next) = self.refused.remove(&destination)
+                && let Some(entry) = self.entries.get_mut(&next)
+            {
+                entry.due = None;
             }
         }
     }
@@ -266,6 +288,7 @@ impl Ledger {
                 entry.due = None;
                 entry.alone = false;
                 entry.transport = false;
+                self.accepted(&destination, now);
                 return None;
             }
             Ended::Unsent => return None,
@@ -277,15 +300,39 @@ impl Ledger {
         let reaction = trouble.reaction_jittered(entry.failures, jitter);
         let again_in = match reaction.retry {
             Retry::WhenChangedElse(wait) | Retry::After(wait) => wait,
+            Retry::Refused { each, .. } => each,
             Retry::Backoff | Retry::TransportBackoff => backoff(entry.failures, jitter),
         };
         entry.failures = entry.failures.saturating_add(1);
         entry.due = Some(now + again_in);
         entry.transport = reaction.retry == Retry::TransportBackoff;
+        let (next, probe) = match reaction.retry {
+            Retry::Refused { probe, .. } => (self.refused.add(&destination), probe),
+            _ => (self.refused.remove(&destination), PROBE),
+        };
+        let mut again_in = again_in;
+        if let Some(next) = next {
+            self.hasten(&next, now + probe);
+            again_in = again_in.min(probe);
+        }
         Some(Failed {
             again_in,
             event: reaction.event,
         })
+    }
+
+    /// The cloud took the provider's credentials for this destination: what they were refused for is due.
+    fn accepted(&mut self, destination: &IpNet, now: Instant) {
+        for released in self.refused.accept(destination) {
+            self.hasten(&released, now);
+            self.look_again = true;
+        }
+    }
+
+    fn hasten(&mut self, destination: &IpNet, at: Instant) {
+        if let Some(entry) = self.entries.get_mut(destination) {
+            entry.due = entry.due.map(|due| due.min(at));
+        }
     }
 
     /// Whether a Node waits for it, and it was tried in vain.
@@ -306,6 +353,10 @@ impl Ledger {
 
     /// A provider that is back: what the transport failed is due now (▲M9).
     pub(super) fn reset_transport_backoffs(&mut self, now: Instant) {
+        // It may have other credentials.
+        if let Some(probe) = self.refused.probe().copied() {
+            self.hasten(&probe, now);
+        }
         for entry in self.entries.values_mut().filter(|entry| entry.transport) {
             entry.transport = false;
             entry.due = entry.due.map(|due| due.min(now));

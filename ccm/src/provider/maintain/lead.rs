@@ -368,7 +368,9 @@ fn hint(change: Change) -> Option<Hint> {
 /// When Initialize is tried again.
 fn pause(trouble: &Trouble, failures: u32) -> Duration {
     match trouble.reaction(failures).retry {
-        Retry::After(pause) | Retry::WhenChangedElse(pause) => pause.min(LONGEST_PAUSE),
+        Retry::After(pause)
+        | Retry::WhenChangedElse(pause)
+        | Retry::Refused { probe: pause, .. } => pause.min(LONGEST_PAUSE),
         Retry::Backoff | Retry::TransportBackoff => backoff(failures),
     }
 }
