@@ -256,7 +256,7 @@ async fn b_s9_m10_mended_credentials_are_found_with_one_call_and_then_all_are_se
         }
         sleep(Duration::from_secs(5)).await;
         assert_eq!(world.cloud.called("Ensure"), 20);
-        sleep(Duration::from_secs(120)).await;
+        sleep(Duration::from_mins(2)).await;
         assert_eq!(world.cloud.called("Ensure"), 20 + 6);
 
         world.cloud.state().instead.clear();
