@@ -14,15 +14,24 @@ import (
 
 	aws "k8s.io/cloud-provider-aws/pkg/providers/v1"
 
+	"example.invalid/testenv/control-plane/adapter"
+	"example.invalid/testenv/control-plane/lifeline"
+
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/annotated"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/instancesv1"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
 func main() {
+	lifeline.DieWithStdin()
 	if len(os.Args) > 1 && os.Args[1] == "file" {
 		os.Exit(file(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == "go-ccm" {
+		os.Args = os.Args[1:]
+		os.Exit(goCCM())
+	}
+	adapter.Register()
 	os.Exit(bridge.Main(cloud(), optionsOf(cloud())))
 }
 
