@@ -145,6 +145,9 @@ impl Side {
             .arg(config)
             .arg(format!("--endpoint={}", self.bridge_endpoint()))
             .arg(format!("--service-feature={}", features.join(",")))
+            // It resolves the targets of routes among all Nodes, which the bridge's stand-in for the API server does not show.
+            .arg("--kubeconfig")
+            .arg(self.0.plane.kubeconfig(User::Admin))
             .arg("--concurrent-services=8")
             .arg(format!(
                 "--routes-track-addresses={}",

@@ -1,4 +1,4 @@
-// Command clouds serves, over the bridge, the clouds by which it is proven: k8s.io/cloud-provider/fake, k8s.io/cloud-provider-aws as it is, and two of the shapes that
+// Command clouds serves, over the bridge, the clouds by which it is proven: k8s.io/cloud-provider/fake, k8s.io/cloud-provider-aws as it is, and the shapes that
 // are in use. One binary for all: a build of AWS's SDK is large. `clouds file` changes the cloud of the shapes from outside.
 package main
 
@@ -18,6 +18,8 @@ import (
 	"example.invalid/testenv/control-plane/lifeline"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/annotated"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/byid"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/careless"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/instancesv1"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
@@ -27,11 +29,13 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "file" {
 		os.Exit(file(os.Args[2:]))
 	}
+	byid.Register()
+	careless.Register()
+	adapter.Register()
 	if len(os.Args) > 1 && os.Args[1] == "go-ccm" {
 		os.Args = os.Args[1:]
 		os.Exit(goCCM())
 	}
-	adapter.Register()
 	os.Exit(bridge.Main(cloud(), optionsOf(cloud())))
 }
 
@@ -59,12 +63,12 @@ func optionsOf(cloud string) bridge.Options {
 	case "fake":
 		options.VolumeSources = []string{"csi/" + fakeDriver}
 		options.Classify = classifyShapes
-	case instancesv1.Name, annotated.Name:
+	case instancesv1.Name, annotated.Name, byid.Name, careless.Name:
 		options.Features = []contract.ServiceFeature{contract.ServiceFeature_SERVICE_FEATURE_SOURCE_RANGES}
 		options.ConcurrentServices = 8
 		options.Classify = classifyShapes
 	}
-	if cloud == annotated.Name {
+	if cloud == annotated.Name || cloud == byid.Name {
 		// As DigitalOcean's, it never says that it has a cluster ID.
 		options.AllowUntagged = true
 	}
@@ -99,6 +103,8 @@ func classifyShapes(err error) contract.FailureCode {
 		return contract.FailureCode_FAILURE_CODE_UNAVAILABLE
 	case errors.Is(err, store.ErrQuota):
 		return contract.FailureCode_FAILURE_CODE_PRECONDITION
+	case errors.Is(err, store.ErrInvalid):
+		return contract.FailureCode_FAILURE_CODE_INVALID
 	default:
 		return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
 	}
