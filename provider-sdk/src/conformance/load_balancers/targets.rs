@@ -207,10 +207,12 @@ async fn unknown_node(run: &Run) -> Verdict {
     let mut node = run.node("nobody");
     let known = stage.nodes()[0].clone();
     // One of this provider's, by its ID, and gone.
-    node.provider_id = known
-        .provider_id
-        .as_ref()
-        .map(|id| format!("{id}-never-there"));
+    node.provider_id = Some(
+        match (&run.config().provider_id_pattern, &known.provider_id) {
+            (None, Some(id)) => format!("{id}-never-there"),
+            _ => run.provider_id_of_none("never-there"),
+        },
+    );
     one_is_odd(&stage, node).await
 }
 
@@ -293,17 +295,18 @@ async fn five_thousand(run: &Run) -> Verdict {
 
 /// One of many Nodes, as large as Nodes are.
 fn crowd(run: &Run, number: usize) -> pb::NodeView {
-    let prefix = run
-        .info()
-        .provider_id_prefixes
-        .first()
-        .cloned()
-        .unwrap_or_default();
+    let provider_id = if run.config().provider_id_pattern.is_some() {
+        run.provider_id_of_none("crowd")
+    } else {
+        let prefixes = &run.info().provider_id_prefixes;
+        let prefix = prefixes.first().map_or("", String::as_str);
+        format!("{prefix}region-zone/crowd-{number:05}")
+    };
     let (high, low) = (number >> 8, number & 255);
     pb::NodeView {
         name: format!("crowd-{number:05}.region.example.internal"),
         uid: format!("00000000-0000-4000-8000-{number:012}"),
-        provider_id: Some(format!("{prefix}region-zone/crowd-{number:05}")),
+        provider_id: Some(provider_id),
         addresses: vec![pb::NodeAddress {
             r#type: pb::NodeAddressType::InternalIp.into(),
             address: format!("10.200.{high}.{low}"),
