@@ -8,7 +8,7 @@ use crate::conformance::hooks::Hook;
 use crate::conformance::run::{Run, targets};
 
 use super::balancer::Balancer;
-use super::stage::{Stage, Writes, offered};
+use super::stage::{Stage, Writes, offered, takes_empty_sets};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -21,8 +21,8 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/targets-empty-is-none",
-            ["LB-10", "LB-7", "LB-14"],
-            "Ensure with an empty target set removes the targets",
+            ["LB-10", "LB-7", "LB-14", "LB-31"],
+            "Ensure with an empty target set removes the targets; where suite.yaml says `empty_target_sets: refused`, Ensure and Update are PRECONDITION and change nothing",
             [Need::LoadBalancers],
             empty_is_none
         ),
@@ -148,6 +148,9 @@ async fn empty_is_none(run: &Run) -> Verdict {
     need_eyes(run)?;
     let stage = Stage::with_targets(run, 2).await?;
     let mut balancer = stage.ready("empty").await?;
+    if !takes_empty_sets(run) {
+        return empty_is_refused(&stage, balancer).await;
+    }
     becomes(
         &stage,
         &mut balancer,
@@ -162,6 +165,28 @@ async fn empty_is_none(run: &Run) -> Verdict {
         "the two targets again",
     )
     .await
+}
+
+/// Of a cloud that has no load balancer without targets.
+async fn empty_is_refused(stage: &Stage<'_>, mut balancer: Balancer) -> Verdict {
+    let none = || targets(Vec::new());
+    let codes = [pb::FailureCode::Precondition];
+    let before = stage.writes().await?;
+    let asked = balancer.ensure(Some(none()), false).await?;
+    asked.failure("LB-31", &codes)?;
+    balancer.update(none()).await?.failure("LB-31", &codes)?;
+    let mut new = stage.balancer("new");
+    let asked = new.ensure(Some(none()), false).await?;
+    asked.failure("LB-31", &codes)?;
+    new.absent("LB-31", "Ensure has answered PRECONDITION")
+        .await?;
+    let sent = "Ensure and Update with an empty target set";
+    stage.wrote_by(before, Writes::None, "LB-31", sent).await?;
+    let why = "Ensure with an empty target set would be PRECONDITION";
+    stage
+        .told_in_sync(&mut balancer, Some(none()), false, why)
+        .await?;
+    stage.converged(&mut balancer, Some(stage.targets())).await
 }
 
 async fn grow_and_shrink(run: &Run) -> Verdict {
@@ -189,6 +214,11 @@ async fn grow_and_shrink(run: &Run) -> Verdict {
 
 async fn set_later(run: &Run) -> Verdict {
     need_eyes(run)?;
+    if !takes_empty_sets(run) {
+        return Err(Stop::not_offered(
+            "this cloud has no load balancer without targets (`empty_target_sets: refused` in suite.yaml)",
+        ));
+    }
     let stage = Stage::with_targets(run, 2).await?;
     let mut balancer = stage.balancer("later");
     balancer.ensured(None).await?;
@@ -254,7 +284,13 @@ async fn all_unknown(run: &Run) -> Verdict {
     let mut nodes = vec![run.node("nobody"), run.node("nobody-else")];
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
     let mut balancer = stage.balancer("unknown");
-    balancer.ensured(Some(targets(nodes))).await?;
+    let asked = balancer.ensure(Some(targets(nodes.clone())), false).await?;
+    if asked.answer()?.failed().is_some() && !takes_empty_sets(run) {
+        // None of them can be attached: that is an empty set.
+        asked.failure("LB-31", &[pb::FailureCode::Precondition])?;
+    } else {
+        balancer.ensured(Some(targets(nodes))).await?;
+    }
     balancer.ensured(Some(stage.targets())).await?;
     stage.converged(&mut balancer, Some(stage.targets())).await
 }

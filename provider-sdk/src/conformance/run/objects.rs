@@ -228,6 +228,17 @@ impl Run {
         Ok(())
     }
 
+    /// Makes a route to what is no Node, marked for nobody, by the hook; it goes with the check.
+    pub(crate) async fn gateway_route(&self, name: &str, cidr: &str) -> Verdict {
+        let variables = [("NAME", name), ("CIDR", cidr)];
+        self.hook(Hook::RouteGateway, &variables).await?;
+        self.shared.ledger.note(Thing::UnmarkedRoute {
+            name: name.to_owned(),
+            cidr: cidr.to_owned(),
+        });
+        Ok(())
+    }
+
     /// Makes a route of this check's cluster whose target is gone, by the hook; it goes with the check.
     pub(crate) async fn blackhole_route(&self, name: &str, cidr: &str) -> Verdict {
         let cluster = self.cluster();
