@@ -208,4 +208,7 @@ pub struct DeleteLoadBalancer {
     pub service: Service,
     /// The handle of an earlier answer.
     pub handle: Option<String>,
+    /// The operator grants that an unmarked load balancer with the native name or a tag of this
+    /// Service is removed (LB-26); without it that one is CONFLICT, never done.
+    pub adopt_unmarked: bool,
 }

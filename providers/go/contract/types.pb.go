@@ -322,7 +322,8 @@ func (NodeFieldGroup) EnumDescriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_types_proto_rawDescGZIP(), []int{2}
 }
 
-// Whose a cloud object is, by the mark that it carries.
+// Whose a cloud object is, by the mark that it carries (LB-27, ROUTE-12 say what counts as one). What
+// follows from it: the tables of LB-24 for load balancers, of ROUTE-9 for routes.
 type Ownership int32
 
 const (
@@ -332,7 +333,7 @@ const (
 	Ownership_OWNERSHIP_OURS Ownership = 1
 	// Marked for somebody else.
 	Ownership_OWNERSHIP_FOREIGN Ownership = 2
-	// Carries no mark: made by hand or by another program.
+	// Carries no mark: made by hand or by another program, or on a cloud that can keep none.
 	Ownership_OWNERSHIP_UNMARKED Ownership = 3
 )
 

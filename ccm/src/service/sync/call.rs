@@ -189,6 +189,7 @@ impl Run<'_> {
                     cluster: None,
                     service,
                     handle,
+                    adopt_unmarked: self.tools.config.service.adopt_unmarked,
                 };
                 let response = self.session.delete_load_balancer(fence, request).await?;
                 answer::after_delete(sent, response)
