@@ -41,6 +41,8 @@ struct Entry {
     state: State,
     /// In a row.
     failures: u32,
+    /// It was tried in vain since it was there last.
+    vain: bool,
     /// Not before.
     due: Option<Instant>,
     /// The last failure was the transport's.
@@ -88,8 +90,8 @@ pub(super) enum Ended<'a> {
     Done,
     /// The provider's answer for this route.
     Failed(&'a Trouble),
-    /// The call failed as a whole: nothing is known of this route.
-    Unknown(&'a Trouble),
+    /// The call failed as a whole.
+    Whole(&'a Trouble),
     /// It was never sent.
     Unsent,
 }
@@ -176,14 +178,15 @@ impl Ledger {
                 Some(Known::There) => {
                     entry.state = State::There;
                     entry.failures = 0;
+                    entry.vain = false;
                     entry.due = None;
                     entry.refused = None;
                 }
                 Some(Known::Crowded) => entry.state = State::There,
-                // It was tried, and the cloud's own list shows that it did not come to be. Where it is just tried again, the first time is forgiven:
-                // nobody knew, and a condition is not to flap.
-                Some(Known::Missing) if entry.failures > 0 => entry.state = State::Failed,
-                Some(Known::Making) if entry.failures > 1 => entry.state = State::Failed,
+                // It was tried, and the cloud's own list shows that it did not come to be.
+                Some(Known::Missing | Known::Making) if entry.vain => {
+                    entry.state = State::Failed;
+                }
                 Some(Known::Missing | Known::Making) if entry.state == State::There => {
                     entry.state = State::Unknown;
                 }
@@ -247,14 +250,15 @@ impl Ledger {
             Ended::Done => {
                 entry.state = State::There;
                 entry.failures = 0;
+                entry.vain = false;
             }
-            Ended::Failed(trouble) if says_something(trouble.code) => {
+            Ended::Failed(trouble) | Ended::Whole(trouble) if says_something(trouble.code) => {
                 entry.state = State::Failed;
                 if trouble.code == TroubleCode::Invalid {
                     entry.refused = Some(sent.clone());
                 }
             }
-            Ended::Failed(_) | Ended::Unknown(_) | Ended::Unsent => entry.state = State::Unknown,
+            Ended::Failed(_) | Ended::Whole(_) | Ended::Unsent => entry.state = State::Unknown,
         }
         failed
     }
@@ -269,7 +273,7 @@ impl Ledger {
     ) -> Option<Failed> {
         let failed = self.ended(destination, ended, now);
         let entry = self.entries.entry(destination).or_default();
-        if let Ended::Failed(trouble) = ended
+        if let Ended::Failed(trouble) | Ended::Whole(trouble) = ended
             && in_the_way
             && says_something(trouble.code)
         {
@@ -292,7 +296,7 @@ impl Ledger {
                 return None;
             }
             Ended::Unsent => return None,
-            Ended::Failed(trouble) | Ended::Unknown(trouble) => trouble,
+            Ended::Failed(trouble) | Ended::Whole(trouble) => trouble,
         };
         if let Ended::Failed(_) = ended {
             entry.alone = false;
@@ -303,6 +307,7 @@ impl Ledger {
             Retry::Refused { each, .. } => each,
             Retry::Backoff | Retry::TransportBackoff => backoff(entry.failures, jitter),
         };
+        entry.vain |= in_vain(trouble.code, entry.failures);
         entry.failures = entry.failures.saturating_add(1);
         entry.due = Some(now + again_in);
         entry.transport = reaction.retry == Retry::TransportBackoff;
@@ -435,7 +440,17 @@ pub(super) enum Known {
     Doubtful,
 }
 
-/// Whether a failure in the body says that the route was not made. What concerns the provider itself says nothing of a route.
+/// Whether it was tried. A provider that went away with the call is back in a moment, and a condition is not to flap for that; one that goes away with it again is not forgiven.
+fn in_vain(code: TroubleCode, failures: u32) -> bool {
+    match code {
+        TroubleCode::Fenced => false,
+        TroubleCode::Disconnected | TroubleCode::NotInitialized => failures > 0,
+        _ => true,
+    }
+}
+
+/// Whether a failure in the body says that the route was not made. What concerns the provider itself says nothing of a route, and nothing is known without an answer: the next
+/// list tells.
 fn says_something(code: TroubleCode) -> bool {
     match code {
         TroubleCode::Invalid

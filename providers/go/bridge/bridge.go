@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	cloudprovider "k8s.io/cloud-provider"
-	"k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
@@ -36,6 +35,7 @@ type Bridge struct {
 	contract.UnimplementedClusterServiceServer
 	contract.UnimplementedVolumeServiceServer
 
+	// nil until Options.New has made it.
 	cloud   cloudprovider.Interface
 	options Options
 	name    string
@@ -60,10 +60,15 @@ type Bridge struct {
 
 var providerName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
-// New makes a bridge to the cloud. It calls nothing of the cloud but what names it and, unless the options say it, what it offers.
+// New makes a bridge to the cloud; nil where Options.New makes it later. It calls nothing of the cloud but what names it and, unless the options say it, what it offers.
 func New(cloud cloudprovider.Interface, options Options) (*Bridge, error) {
-	name, err := guarded("ProviderName", cloud.ProviderName)
-	if err != nil {
+	name := options.Name
+	if cloud != nil {
+		var err error
+		if name, err = guarded("ProviderName", cloud.ProviderName); err != nil {
+			return nil, err
+		}
+	} else if err := options.checkNew(); err != nil {
 		return nil, err
 	}
 	if !providerName.MatchString(name) {
@@ -214,7 +219,7 @@ func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeReq
 	within := budgetOf(ctx)
 	owner := &Owner{ID: cluster.GetOwnerId(), Previous: request.GetPreviousOwnerIds(), ClusterName: cluster.GetName()}
 	b.standIn.setVersion(request.GetKubernetesVersion())
-	if failure := b.start(ctx, within); failure != nil {
+	if failure := b.start(ctx, within, request); failure != nil {
 		return failed(failure)
 	}
 	scope := b.options.CloudScope
@@ -252,6 +257,10 @@ func (b *Bridge) Probe(context.Context, *contract.ProbeRequest) (*contract.Probe
 				many, cap(taken.free), method, since.Format(time.RFC3339)))
 		}
 	}
+	if lacking := b.standIn.lacks.now(); lacking != "" {
+		answer.State = contract.ProbeState_PROBE_STATE_DEGRADED
+		answer.Message = shorten(lacking)
+	}
 	return answer, nil
 }
 
@@ -266,20 +275,32 @@ type contact struct {
 	last     string
 }
 
-func (c *contact) note(err error) {
-	var retry *api.RetryError
-	answered := err == nil || errors.Is(err, cloudprovider.InstanceNotFound) || errors.Is(err, cloudprovider.DiskNotFound) || errors.As(err, &retry)
+// noteContact notes how a call to the cloud went. What the caller gave up, and what the cloud refused of one object, says nothing about the cloud.
+func (b *Bridge) noteContact(ctx context.Context, err error) {
+	if err == nil || errors.Is(err, cloudprovider.InstanceNotFound) || errors.Is(err, cloudprovider.DiskNotFound) || retryOf(err) != nil {
+		b.contact.note(nil)
+		return
+	}
 	var own *refusal
-	neutral := errors.As(err, &own) || errors.Is(err, context.Canceled) || errors.Is(err, cloudprovider.NotImplemented) || errors.Is(err, cloudprovider.ImplementedElsewhere)
+	if ctx.Err() != nil || errors.As(err, &own) || errors.Is(err, context.Canceled) || errors.Is(err, cloudprovider.NotImplemented) || errors.Is(err, cloudprovider.ImplementedElsewhere) {
+		return
+	}
+	switch b.failure(err).GetCode() {
+	case contract.FailureCode_FAILURE_CODE_INVALID, contract.FailureCode_FAILURE_CODE_NOT_FOUND, contract.FailureCode_FAILURE_CODE_CONFLICT, contract.FailureCode_FAILURE_CODE_PRECONDITION:
+	default:
+		b.contact.note(err)
+	}
+}
+
+func (c *contact) note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case answered:
+	if err == nil {
 		c.success, c.failures, c.last = time.Now(), 0, ""
-	case !neutral:
-		c.failures++
-		c.last = err.Error()
+		return
 	}
+	c.failures++
+	c.last = err.Error()
 }
 
 func (c *contact) now() (success time.Time, failures int, last string) {

@@ -60,7 +60,6 @@ func (b *Bridge) failure(err error) *contract.Failure {
 	failed := &contract.Failure{Code: contract.FailureCode_FAILURE_CODE_INTERNAL, Reason: "CloudError", Message: shorten(err.Error())}
 	var ran *overran
 	var panic *panicked
-	var retry *api.RetryError
 	classified := false
 	switch {
 	case errors.As(err, &panic):
@@ -73,12 +72,14 @@ func (b *Bridge) failure(err error) *contract.Failure {
 		failed.Code, failed.Reason = contract.FailureCode_FAILURE_CODE_UNAVAILABLE, "NoPlace"
 		return failed
 	case b.options.Classify != nil:
-		if code := b.options.Classify(err); code != contract.FailureCode_FAILURE_CODE_UNSPECIFIED {
+		// Where it panics it has said nothing.
+		if code, _ := guarded("Classify", func() contract.FailureCode { return b.options.Classify(err) }); code != contract.FailureCode_FAILURE_CODE_UNSPECIFIED {
 			failed.Code, classified = code, true
 		}
 	}
+	retry := retryOf(err)
 	switch {
-	case errors.As(err, &retry):
+	case retry != nil:
 		failed.RetryAfter = durationpb.New(retry.RetryAfter())
 	case classified:
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -95,8 +96,7 @@ func absent(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return false
 	}
-	var retry *api.RetryError
-	return !errors.As(err, &retry) && only(err, cloudprovider.InstanceNotFound)
+	return retryOf(err) == nil && only(err, cloudprovider.InstanceNotFound)
 }
 
 // only tells whether every branch of an error ends in what is looked for.
@@ -130,10 +130,35 @@ func every(branches []error, wanted error) bool {
 	return len(branches) > 0
 }
 
+// retryOf is the retry error that an error is or wraps; nil where it is another. utilerrors.Aggregate, which errors.As does not look into, is one if all that is in it are.
+func retryOf(err error) *api.RetryError {
+	var retry *api.RetryError
+	if errors.As(err, &retry) {
+		return retry
+	}
+	var several interface {
+		error
+		Errors() []error
+	}
+	if !errors.As(err, &several) {
+		return nil
+	}
+	for _, one := range several.Errors() {
+		found := retryOf(one)
+		if found == nil {
+			return nil
+		}
+		if retry == nil || found.RetryAfter() > retry.RetryAfter() {
+			retry = found
+		}
+	}
+	return retry
+}
+
 // pendingOf is what Go calls a retry error: not finished yet, and no failure. nil for any other error.
 func pendingOf(err error) *contract.Pending {
-	var retry *api.RetryError
-	if !errors.As(err, &retry) {
+	retry := retryOf(err)
+	if retry == nil {
 		return nil
 	}
 	return &contract.Pending{RetryAfter: durationpb.New(retry.RetryAfter()), Message: shorten(err.Error())}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
@@ -261,6 +264,39 @@ func metadataOf(node *v1.Node) *cloudprovider.InstanceMetadata {
 		ProviderID: "scripted://" + node.Name, InstanceType: "big", Zone: "a", Region: "b",
 		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.1"}},
 	}
+}
+
+// logged is what klog says from now on.
+func logged(t *testing.T) func() string {
+	t.Helper()
+	said := &logKeeper{}
+	klog.LogToStderr(false)
+	klog.SetOutput(said)
+	t.Cleanup(func() {
+		klog.LogToStderr(true)
+	})
+	return func() string {
+		klog.Flush()
+		return said.String()
+	}
+}
+
+// logKeeper keeps what is written.
+type logKeeper struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *logKeeper) Write(text []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(text)
+}
+
+func (r *logKeeper) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
 }
 
 func numbered(number int) string { return fmt.Sprintf("node-%03d", number) }

@@ -13,22 +13,16 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// asked is what a lookup asks of each instance.
+// asked is what a lookup asks of each instance, beside whether it exists (INST-10).
 type asked struct {
-	existence, power, metadata bool
+	power, metadata bool
 }
 
 func askedOf(facets []contract.InstanceFacet, powerState bool) asked {
-	wanted := asked{
-		existence: slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_EXISTENCE),
-		power:     powerState && slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_POWER),
-		metadata:  slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_METADATA),
+	return asked{
+		power:    powerState && slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_POWER),
+		metadata: slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_METADATA),
 	}
-	if !wanted.metadata {
-		// Power alone does not tell it (INST-10): clouds answer "not shut down" of what is gone.
-		wanted.existence = true
-	}
-	return wanted
 }
 
 // LookupInstances asks the cloud about each Node: Go's interface has no batches, so the Nodes fan out into as many calls at once as there are places. Nothing is
@@ -131,55 +125,89 @@ func (w *wrongAnswer) Error() string { return w.text }
 
 func wrong(text string) error { return &wrongAnswer{text} }
 
-// askV2 asks as few methods as will answer what is asked.
+// askV2 asks as few methods as will answer what is asked. InstanceMetadata also says that the instance exists; a Node without provider ID is known to it alone, as upstream
+// has it: many clouds' other methods go by the ID.
 func (b *Bridge) askV2(ctx context.Context, node *v1.Node, wanted asked) (*contract.Instance, error) {
 	instances := b.parts().instancesV2
 	found := &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_PRESENT}
-	if wanted.existence {
-		exists, err := instances.InstanceExists(ctx, node.DeepCopy())
-		if err != nil {
-			return nil, err
-		}
-		if !exists {
-			found.State = contract.InstanceState_INSTANCE_STATE_ABSENT
-			return found, nil
-		}
-	}
-	if wanted.metadata {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
+	exists := func() (bool, error) { return instances.InstanceExists(ctx, node.DeepCopy()) }
+	if wanted.metadata || node.Spec.ProviderID == "" {
 		metadata, err := instances.InstanceMetadata(ctx, node.DeepCopy())
 		switch {
-		case err != nil && wanted.existence && absent(err):
-			return nil, wrong("InstanceExists says that the instance exists, InstanceMetadata that it does not: " + err.Error())
+		case err != nil && node.Spec.ProviderID != "":
+			return b.goneOr(ctx, err, exists)
 		case err != nil:
 			return nil, err
 		case metadata == nil:
 			found.State = contract.InstanceState_INSTANCE_STATE_UNMANAGED
 			return found, nil
 		}
-		if err := b.describe(found, metadata); err != nil {
-			return nil, err
+		described := *metadata
+		if described.ProviderID == "" {
+			described.ProviderID = node.Spec.ProviderID
 		}
+		if wanted.metadata {
+			if err := b.describe(found, &described); err != nil {
+				return nil, err
+			}
+		}
+		node = node.DeepCopy()
+		node.Spec.ProviderID = described.ProviderID
+	} else if there, err := exists(); err != nil {
+		return nil, err
+	} else if !there {
+		found.State = contract.InstanceState_INSTANCE_STATE_ABSENT
+		return found, nil
 	}
 	if wanted.power {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		return found, b.power(found, wanted.existence || wanted.metadata, func() (bool, error) { return instances.InstanceShutdown(ctx, node.DeepCopy()) })
+		return found, b.power(found, func() (bool, error) { return instances.InstanceShutdown(ctx, node.DeepCopy()) })
 	}
 	return found, nil
 }
 
-// power says whether the instance runs. known: it was seen to exist a moment ago.
-func (b *Bridge) power(found *contract.Instance, known bool, shutdown func() (bool, error)) error {
+// goneOr is the answer where the cloud could not describe an instance: ABSENT only where the method says so by which upstream removes Nodes. It is not asked where the cloud
+// answers nobody just now.
+func (b *Bridge) goneOr(ctx context.Context, err error, exists func() (bool, error)) (*contract.Instance, error) {
+	doubt := "could not be asked"
+	if b.answers(ctx, err) {
+		there, failed := exists()
+		switch {
+		case failed == nil && !there, absent(failed):
+			return &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_ABSENT}, nil
+		case failed == nil:
+			doubt = "is answered with yes"
+		}
+	}
+	if absent(err) {
+		return nil, wrong("the cloud does not find the instance to describe it, and whether it exists " + doubt + ": " + err.Error())
+	}
+	return nil, err
+}
+
+// answers tells whether the cloud, after this error, may answer another question about the same object.
+func (b *Bridge) answers(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || retryOf(err) != nil {
+		return false
+	}
+	switch b.failure(err).GetCode() {
+	case contract.FailureCode_FAILURE_CODE_THROTTLED, contract.FailureCode_FAILURE_CODE_CREDENTIALS, contract.FailureCode_FAILURE_CODE_UNAVAILABLE:
+		return false
+	default:
+		return true
+	}
+}
+
+// power says whether the instance runs that was seen to exist a moment ago.
+func (b *Bridge) power(found *contract.Instance, shutdown func() (bool, error)) error {
 	off, err := shutdown()
 	switch {
 	case errors.Is(err, cloudprovider.NotImplemented):
 		// It exists; whether it runs is not known.
 		return nil
-	case err != nil && known && absent(err):
+	case err != nil && absent(err):
 		return wrong("the cloud shows the instance, and InstanceShutdown says that it does not exist: " + err.Error())
 	case err != nil:
 		return err

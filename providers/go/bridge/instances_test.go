@@ -25,13 +25,7 @@ func TestOneNodesTroubleIsNotTheOthers(t *testing.T) {
 				return false, nil
 			case "gone-by-error":
 				return false, fmt.Errorf("no instance: %w", cloudprovider.InstanceNotFound)
-			case "panics":
-				panic("nil pointer, or worse")
-			case "later":
-				return false, api.NewRetryError("wait", 9*time.Second)
-			case "fails":
-				return false, errors.New("too many requests")
-			case "fails-and-gone":
+			case "fails", "fails-and-gone", "in-doubt":
 				return false, errors.Join(errors.New("too many requests"), cloudprovider.InstanceNotFound)
 			}
 			return true, nil
@@ -39,13 +33,23 @@ func TestOneNodesTroubleIsNotTheOthers(t *testing.T) {
 		metadata: func(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 			metadata := metadataOf(node)
 			switch node.Name {
+			case "gone":
+				return nil, errors.New("404, as text")
+			case "gone-by-error", "contradicts", "in-doubt":
+				return nil, cloudprovider.InstanceNotFound
+			case "panics":
+				panic("nil pointer, or worse")
+			case "later":
+				return nil, api.NewRetryError("wait", 9*time.Second)
+			case "fails":
+				return nil, errors.New("too many requests")
+			case "fails-and-gone":
+				return nil, errors.Join(errors.New("too many requests"), cloudprovider.InstanceNotFound)
 			case "foreign-by-metadata":
 				return nil, nil
-			case "contradicts":
-				return nil, cloudprovider.InstanceNotFound
 			case "wrong-prefix":
 				metadata.ProviderID = "other://1"
-			case "no-id":
+			case "no-id", "no-id-said":
 				metadata.ProviderID = ""
 			}
 			return metadata, nil
@@ -60,8 +64,11 @@ func TestOneNodesTroubleIsNotTheOthers(t *testing.T) {
 	bridge := initialised(t, cloud, Options{})
 	other := node("others")
 	other.ProviderId = new("other://1")
-	names := []string{"fine", "off", "gone", "gone-by-error", "panics", "later", "fails", "fails-and-gone", "foreign-by-metadata", "contradicts", "wrong-prefix", "no-id", "power-unknown"}
-	nodes := []*contract.NodeView{other}
+	names := []string{"fine", "off", "gone", "gone-by-error", "panics", "later", "fails", "fails-and-gone", "foreign-by-metadata", "contradicts", "in-doubt", "wrong-prefix", "no-id-said",
+		"power-unknown"}
+	nameless := node("no-id")
+	nameless.ProviderId = nil
+	nodes := []*contract.NodeView{other, nameless}
 	for _, name := range names {
 		nodes = append(nodes, node(name))
 	}
@@ -74,13 +81,15 @@ func TestOneNodesTroubleIsNotTheOthers(t *testing.T) {
 		"foreign-by-metadata": contract.InstanceState_INSTANCE_STATE_UNMANAGED,
 		"others":              contract.InstanceState_INSTANCE_STATE_UNMANAGED,
 		"power-unknown":       contract.InstanceState_INSTANCE_STATE_PRESENT,
+		// As upstream it is the one that the Node has.
+		"no-id-said": contract.InstanceState_INSTANCE_STATE_RUNNING,
 	} {
 		if got := results[name].GetFound().GetState(); got != state {
 			t.Errorf("%s: expected %s, came %v", name, state, results[name])
 		}
 	}
 	for name, text := range map[string]string{
-		"panics": "nil pointer, or worse", "later": "wait", "fails": "too many", "fails-and-gone": "too many", "contradicts": "InstanceMetadata",
+		"panics": "nil pointer, or worse", "later": "wait", "fails": "too many", "fails-and-gone": "too many", "contradicts": "answered with yes", "in-doubt": "could not be asked",
 		"wrong-prefix": "scripted://", "no-id": "INST-7",
 	} {
 		failed := results[name].GetFailed()
@@ -179,13 +188,10 @@ func TestABatchFansOutIntoABoundedNumberOfCalls(t *testing.T) {
 func TestAMethodThatIgnoresItsContextKeepsNobodyWaiting(t *testing.T) {
 	release := make(chan struct{})
 	cloud := &scripted{
-		exists: func(_ context.Context, node *v1.Node) (bool, error) {
+		metadata: func(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 			if strings.HasPrefix(node.Name, "hangs") {
 				<-release
 			}
-			return true, nil
-		},
-		metadata: func(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 			return metadataOf(node), nil
 		},
 		shutdown: func(context.Context, *v1.Node) (bool, error) { return false, nil },
@@ -225,12 +231,16 @@ func TestAMethodThatIgnoresItsContextKeepsNobodyWaiting(t *testing.T) {
 func TestCallsThatAllFailAreSeenInTheProbe(t *testing.T) {
 	var fails atomic.Bool
 	fails.Store(true)
-	cloud := &scripted{exists: func(context.Context, *v1.Node) (bool, error) {
+	cloud := &scripted{metadata: func(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 		if fails.Load() {
-			return false, errors.New("the cloud is on fire")
+			return nil, errors.New("the cloud is on fire")
 		}
-		return false, cloudprovider.InstanceNotFound
+		return nil, cloudprovider.InstanceNotFound
 	}}
+	cloud.exists = func(ctx context.Context, node *v1.Node) (bool, error) {
+		_, err := cloud.metadata(ctx, node)
+		return false, err
+	}
 	bridge := initialised(t, cloud, Options{})
 	probe := func() *contract.ProbeResponse {
 		answer, err := bridge.provider.Probe(bridge.context(patience), &contract.ProbeRequest{})

@@ -15,58 +15,62 @@ import (
 // askV1 asks the older interface: by the provider ID where the Node has one (INST-3), else by the Node's name.
 func (b *Bridge) askV1(ctx context.Context, node *v1.Node, wanted asked) (*contract.Instance, error) {
 	found := &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_PRESENT}
-	id, existed, err := b.identityV1(ctx, node, wanted.existence)
-	if err != nil {
-		return nil, err
+	given := node.Spec.ProviderID != ""
+	exists := func() (bool, error) { return b.parts().instances.InstanceExistsByProviderID(ctx, node.Spec.ProviderID) }
+	id := node.Spec.ProviderID
+	if !given {
+		var err error
+		if id, err = b.identityV1(ctx, node); err != nil {
+			return nil, err
+		}
 	}
-	if !existed {
-		found.State = contract.InstanceState_INSTANCE_STATE_ABSENT
-		return found, nil
-	}
-	known := wanted.existence || node.Spec.ProviderID == ""
-	if wanted.metadata {
+	switch {
+	case wanted.metadata:
 		metadata, err := b.metadataV1(ctx, node, id)
 		switch {
-		case err != nil && known && absent(err):
+		case err != nil && given:
+			return b.goneOr(ctx, err, exists)
+		case absent(err):
 			return nil, wrong("the cloud shows the instance, and then says that it does not exist: " + err.Error())
 		case err != nil:
 			return nil, err
 		}
-		known = true
 		if err := b.describe(found, metadata); err != nil {
 			return nil, err
+		}
+	case given:
+		there, err := exists()
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			found.State = contract.InstanceState_INSTANCE_STATE_ABSENT
+			return found, nil
 		}
 	}
 	if wanted.power {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		return found, b.power(found, known, func() (bool, error) { return b.parts().instances.InstanceShutdownByProviderID(ctx, id) })
+		return found, b.power(found, func() (bool, error) { return b.parts().instances.InstanceShutdownByProviderID(ctx, id) })
 	}
 	return found, nil
 }
 
-// identityV1 is the provider ID of a Node's instance, and whether there is one. Where the Node has an ID the cloud is asked only if existence is wanted.
-func (b *Bridge) identityV1(ctx context.Context, node *v1.Node, existence bool) (id string, exists bool, err error) {
-	if id := node.Spec.ProviderID; id != "" {
-		if !existence {
-			return id, true, nil
-		}
-		exists, err := b.parts().instances.InstanceExistsByProviderID(ctx, id)
-		return id, exists, err
-	}
-	id, err = b.parts().instances.InstanceID(ctx, types.NodeName(node.Name))
+// identityV1 is the provider ID of the instance of a Node that has none yet.
+func (b *Bridge) identityV1(ctx context.Context, node *v1.Node) (string, error) {
+	id, err := b.parts().instances.InstanceID(ctx, types.NodeName(node.Name))
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
 	if id == "" {
-		return "", false, wrong("InstanceID answered an empty ID for node " + node.Name)
+		return "", wrong("InstanceID answered an empty ID for node " + node.Name)
 	}
 	// As upstream makes a provider ID of what InstanceID answers.
 	if !strings.HasPrefix(id, b.name+"://") {
 		id = b.name + "://" + id
 	}
-	return id, true, nil
+	return id, nil
 }
 
 // metadataV1 puts together what the older interface tells one by one. What it does not implement by provider ID is asked by name; nothing else is: another instance may

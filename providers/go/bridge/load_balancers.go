@@ -70,35 +70,38 @@ func change[Answer any](ctx context.Context, a *aboutService, method string, wor
 	if !free {
 		return none, remarks{}, &refusal{busy(what)}
 	}
-	asSent := a.service.Annotations
-	given := a.service.DeepCopy()
+	given, closed := a.open(ctx)
+	answer, err := ask(withOwner(ctx, a.owner), a.b, a.b.balancers, method, a.within, func() { closed(); release() }, func(ctx context.Context) (Answer, error) {
+		if failure := a.mayTouch(ctx); failure != nil {
+			return none, &refusal{failure}
+		}
+		return work(ctx, a.b.parts().balancer, given)
+	})
+	return answer, a.remarks(), err
+}
+
+// open gives the Service as the cloud gets it, whose annotations it may write, there or with a client, until closed: what it wrote then waits for an answer, also where it
+// panicked or nobody waits for the call any longer.
+func (a *aboutService) open(ctx context.Context) (given *v1.Service, closed func()) {
+	given = a.service.DeepCopy()
 	// What a method wrote that nobody waited for any longer: the controller does not know it yet.
 	apply(given.Annotations, a.b.standIn.takeWritten(a.service.UID))
 	taken := a.b.standIn.openFor(given)
 	// Known from here on: a deletion that ended a moment ago made the stand-in forget the Service.
 	a.b.settle(ctx, []object{a.b.standIn.knowService(given)})
-	answer, err := ask(withOwner(ctx, a.owner), a.b, a.b.balancers, method, a.within, func() { taken(); release() }, func(ctx context.Context) (Answer, error) {
-		if failure := a.mayTouch(ctx); failure != nil {
-			return none, &refusal{failure}
-		}
-		type outcome struct {
-			answer Answer
-			err    error
-		}
-		// A panic does not lose what was written before it.
-		done, err := guarded(method, func() outcome {
-			answer, err := work(ctx, a.b.parts().balancer, given)
-			return outcome{answer, err}
-		})
-		written := annotationChanges(asSent, given.Annotations)
+	return given, func() {
+		written := annotationChanges(a.service.Annotations, given.Annotations)
 		maps.Copy(written, taken())
-		a.b.standIn.keepWritten(a.service.UID, written)
-		if err != nil {
-			return none, err
+		if a.b.options.Kubeconfig == "" {
+			// A cloud with a client of its own wrote what it wanted to stay, as in Go's CCM.
+			a.b.standIn.keepWritten(a.service.UID, written)
 		}
-		return done.answer, done.err
-	})
-	return answer, remarks{a.b.standIn.takeEvents(a.service.UID), changesOf(a.b.standIn.takeWritten(a.service.UID))}, err
+	}
+}
+
+// remarks are what an answer about the Service carries now.
+func (a *aboutService) remarks() remarks {
+	return remarks{a.b.standIn.takeEvents(a.service.UID), changesOf(a.b.standIn.takeWritten(a.service.UID))}
 }
 
 // apply makes the changes to annotations.
@@ -188,8 +191,10 @@ func (b *Bridge) outcomeOf(err error) (pending *contract.Pending, elsewhere bool
 
 // GetLoadBalancer says what the cloud finds for the Service.
 func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadBalancerRequest) (*contract.GetLoadBalancerResponse, error) {
+	answer := &contract.GetLoadBalancerResponse{}
 	failed := func(failure *contract.Failure) (*contract.GetLoadBalancerResponse, error) {
-		return &contract.GetLoadBalancerResponse{Outcome: &contract.GetLoadBalancerResponse_Failed{Failed: failure}}, nil
+		answer.Outcome = &contract.GetLoadBalancerResponse_Failed{Failed: failure}
+		return answer, nil
 	}
 	about, failure := b.begin(ctx, request.GetCluster(), request.GetService(), request.Handle)
 	if failure != nil {
@@ -199,10 +204,12 @@ func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadB
 	if failure != nil {
 		return failed(failure)
 	}
-	b.settle(ctx, []object{b.standIn.knowService(about.service)})
-	found, err := ask(withOwner(ctx, about.owner), b, b.balancers, "GetLoadBalancer", about.within, nil, func(ctx context.Context) (*contract.LoadBalancer, error) {
-		return about.look(ctx, targets)
+	given, closed := about.open(ctx)
+	found, err := ask(withOwner(ctx, about.owner), b, b.balancers, "GetLoadBalancer", about.within, closed, func(ctx context.Context) (*contract.LoadBalancer, error) {
+		return about.look(ctx, given, targets)
 	})
+	said := about.remarks()
+	answer.Events, answer.Annotations = said.events, said.annotations
 	var own *refusal
 	switch {
 	case errors.As(err, &own):
@@ -212,7 +219,7 @@ func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadB
 	case err != nil:
 		return failed(b.failure(err))
 	}
-	answer := &contract.GetLoadBalancerResponse{Events: b.standIn.takeEvents(about.service.UID), Outcome: &contract.GetLoadBalancerResponse_Found{Found: found}}
+	answer.Outcome = &contract.GetLoadBalancerResponse_Found{Found: found}
 	if found.GetPresence() == contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT && found.GetOwnership() == contract.Ownership_OWNERSHIP_OURS {
 		answer.Handle = about.owner.handle(about.service, found.GetLoadBalancerName())
 	}
@@ -220,8 +227,8 @@ func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadB
 }
 
 // look is what the cloud finds, whose it is, and, where it can tell, whether it is in sync. What exists is PRESENT, also where no status says where.
-func (a *aboutService) look(ctx context.Context, targets bool) (*contract.LoadBalancer, error) {
-	status, exists, err := a.b.parts().balancer.GetLoadBalancer(ctx, a.owner.ClusterName, a.service.DeepCopy())
+func (a *aboutService) look(ctx context.Context, given *v1.Service, targets bool) (*contract.LoadBalancer, error) {
+	status, exists, err := a.b.parts().balancer.GetLoadBalancer(ctx, a.owner.ClusterName, given)
 	if err != nil {
 		return nil, err
 	}
@@ -322,7 +329,8 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 // addressAgain is how long after an Ensure that named no address the next one may come.
 const addressAgain = 30 * time.Second
 
-// UpdateLoadBalancer makes the targets those that are given. Go's method need not say that there is no load balancer, so the cloud is asked first (LB-11).
+// UpdateLoadBalancer makes the targets those that are given. Go's method has no word for that there is no load balancer, so the cloud is asked for it where the method fails;
+// before it where the method does not even fail then (LB-11).
 func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {
 	answer := &contract.UpdateLoadBalancerResponse{}
 	failed := func(failure *contract.Failure) (*contract.UpdateLoadBalancerResponse, error) {
@@ -341,16 +349,28 @@ func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.Updat
 		return failed(invalid("the request has no targets"))
 	}
 	_, said, err := change(ctx, about, "UpdateLoadBalancer", func(ctx context.Context, balancer cloudprovider.LoadBalancer, service *v1.Service) (struct{}, error) {
-		_, exists, err := balancer.GetLoadBalancer(ctx, about.owner.ClusterName, service.DeepCopy())
-		switch {
-		case err != nil:
-			return struct{}{}, err
-		case !exists:
-			return struct{}{}, &refusal{fail(contract.FailureCode_FAILURE_CODE_NOT_FOUND, "NoLoadBalancer", "the cloud has no load balancer for Service %s", serviceKey(service))}
-		case ctx.Err() != nil:
-			return struct{}{}, ctx.Err()
+		none := func() error {
+			_, exists, err := balancer.GetLoadBalancer(ctx, about.owner.ClusterName, service)
+			if err == nil && !exists {
+				return &refusal{fail(contract.FailureCode_FAILURE_CODE_NOT_FOUND, "NoLoadBalancer", "the cloud has no load balancer for Service %s", serviceKey(service))}
+			}
+			return err
 		}
-		return struct{}{}, balancer.UpdateLoadBalancer(ctx, about.owner.ClusterName, service, about.nodes)
+		if b.options.GetBeforeUpdate {
+			if err := errors.Join(none(), ctx.Err()); err != nil {
+				return struct{}{}, err
+			}
+			return struct{}{}, balancer.UpdateLoadBalancer(ctx, about.owner.ClusterName, service, about.nodes)
+		}
+		err := balancer.UpdateLoadBalancer(ctx, about.owner.ClusterName, service, about.nodes)
+		if err != nil && !errors.Is(err, cloudprovider.ImplementedElsewhere) && b.answers(ctx, err) {
+			// As upstream: it is an error only if the load balancer still exists.
+			var own *refusal
+			if missing := none(); errors.As(missing, &own) {
+				return struct{}{}, missing
+			}
+		}
+		return struct{}{}, err
 	})
 	answer.Events, answer.Annotations = said.events, said.annotations
 	switch pending, elsewhere, failure := b.outcomeOf(err); {

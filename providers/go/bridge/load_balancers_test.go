@@ -316,13 +316,17 @@ func TestAHandleOfSomebodyElseIsAConflict(t *testing.T) {
 
 func TestUpdateOfWhatIsNotThereIsNotFoundAndAbsentTargetsAreRefused(t *testing.T) {
 	exists := false
-	var updates int
+	var updates, gets int
 	cloud := &scripted{
 		get: func(context.Context, *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+			gets++
 			return ready("203.0.113.9"), exists, nil
 		},
 		update: func(_ context.Context, _ *v1.Service, nodes []*v1.Node) error {
 			updates++
+			if !exists {
+				return errors.New("no such load balancer")
+			}
 			if len(nodes) != 2 || nodes[0].Spec.ProviderID != "scripted://one" {
 				return fmt.Errorf("the nodes are %v", nodes)
 			}
@@ -338,8 +342,13 @@ func TestUpdateOfWhatIsNotThereIsNotFoundAndAbsentTargetsAreRefused(t *testing.T
 	code(t, update(targets("one", "two")).GetFailed(), contract.FailureCode_FAILURE_CODE_NOT_FOUND)
 	code(t, update(nil).GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
 	exists = true
-	if answer := update(targets("one", "two")); answer.GetDone() == nil || updates != 1 {
-		t.Errorf("%v after %d updates", answer, updates)
+	// As upstream it is asked whether there is one where the method fails, and not before each.
+	gets, updates = 0, 0
+	if answer := update(targets("one", "two")); answer.GetDone() == nil || updates != 1 || gets != 0 {
+		t.Errorf("%v after %d updates and %d looks", answer, updates, gets)
+	}
+	if failed := update(targets("one")).GetFailed(); failed.GetCode() != contract.FailureCode_FAILURE_CODE_INTERNAL || !strings.Contains(failed.GetMessage(), "the nodes are") || gets != 1 {
+		t.Errorf("what fails and is there: %v after %d looks", failed, gets)
 	}
 	made, err := bridge.balancers.EnsureLoadBalancer(bridge.context(patience), &contract.EnsureLoadBalancerRequest{Cluster: cluster(), Service: service("a")})
 	must(t, err)

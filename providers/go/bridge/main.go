@@ -44,7 +44,8 @@ func DefaultServing() Serving {
 	return serving
 }
 
-// Main is a whole provider: a vendor's main calls it with the name by which its package registers the cloud, as upstream's --cloud-provider. It reads the flags, those
+// Main is a whole provider: a vendor's main calls it with the name by which its package registers the cloud, as upstream's --cloud-provider; or, with Options.New, by which
+// the cloud calls itself. It reads the flags, those
 // that the vendor's packages have registered among them, serves until SIGTERM or SIGINT, and returns the exit code. Where the first argument is `probe` it asks the
 // provider that runs already, for exec probes of the kubelet: `probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]`.
 func Main(cloudName string, options Options) int {
@@ -55,7 +56,6 @@ func Main(cloudName string, options Options) int {
 	serving := DefaultServing()
 	serving.AddFlags(flags)
 	options.AddFlags(flags)
-	cloudConfig := flags.String("cloud-config", "", "The cloud's configuration file; empty for none.")
 	flags.StringVar(&cloudName, "cloud-provider", cloudName, "The cloud, by the name under which it is registered.")
 	addGoFlags(flags)
 	if err := flags.Parse(os.Args[1:]); err != nil {
@@ -72,7 +72,13 @@ func Main(cloudName string, options Options) int {
 	defer klog.Flush()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	cloud, err := makeCloud(cloudName, *cloudConfig)
+	var cloud cloudprovider.Interface
+	var err error
+	if options.New == nil {
+		cloud, err = makeCloud(cloudName, options.CloudConfig)
+	} else if options.Name == "" {
+		options.Name = cloudName
+	}
 	if err == nil {
 		err = Serve(ctx, cloud, options, serving)
 	}
@@ -119,7 +125,7 @@ func makeCloud(name, config string) (cloudprovider.Interface, error) {
 // closing is how long connections may take to close once their calls have been ended.
 const closing = time.Second
 
-// Serve serves the cloud until the context ends, then lets calls in flight finish within the drain, and ends what is left.
+// Serve serves the cloud, nil where Options.New makes it, until the context ends, then lets calls in flight finish within the drain, and ends what is left.
 func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, serving Serving) error {
 	bridge, err := New(cloud, options)
 	if err != nil {

@@ -1,12 +1,14 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
@@ -15,6 +17,13 @@ import (
 type Options struct {
 	// Version is the provider's own version.
 	Version string
+	// New makes the cloud, for clouds that are made by code and not by the registry: at the first Initialize, with what the controller then says of the cluster. Its error fails
+	// Initialize, and the next one tries again. With it Name and Offers must be set.
+	New func(ctx context.Context, deps Deps) (cloudprovider.Interface, error)
+	// Name is what the cloud calls itself that New will make.
+	Name string
+	// CloudConfig is the path of the cloud's configuration file; empty for none.
+	CloudConfig string
 	// Offers are the parts that are offered, exactly, for a cloud that cannot tell before its Initialize: instances, load-balancers and the like, as --offer names them.
 	// Unset the cloud is asked before its Initialize.
 	Offers []string
@@ -34,6 +43,9 @@ type Options struct {
 	MaxTargets uint32
 	// IgnoresNodes: the targets do not matter to this cloud.
 	IgnoresNodes bool
+	// GetBeforeUpdate: UpdateLoadBalancer says nothing where there is no load balancer, so GetLoadBalancer is asked first (LB-11). The suite's check
+	// load-balancers/update-not-found shows whether a cloud needs it.
+	GetBeforeUpdate bool
 	// NoPowerState: running and stopped are not told apart.
 	NoPowerState bool
 	// RoutesTrackAddresses: a route depends on the addresses of its Node.
@@ -51,7 +63,7 @@ type Options struct {
 	ConcurrentServices int
 	// MaxBatch is how many Nodes or routes one call takes.
 	MaxBatch uint32
-	// AllowUntagged: a cloud whose HasClusterID is false is used all the same.
+	// AllowUntagged: nothing is logged about a cloud whose HasClusterID is false.
 	AllowUntagged bool
 	// Kubeconfig gives a cloud that insists on it a real client of the API server.
 	Kubeconfig string
@@ -59,10 +71,24 @@ type Options struct {
 	Classify func(error) contract.FailureCode
 }
 
+// checkNew says what is missing for a cloud that is made later.
+func (o *Options) checkNew() error {
+	switch {
+	case o.New == nil:
+		return errors.New("there is no cloud: give one, or Options.New")
+	case o.Name == "":
+		return errors.New("options: Name is not set; with New write what the cloud's ProviderName will be, such as hcloud")
+	case len(o.Offers) == 0:
+		return fmt.Errorf("offer: nothing is named; what a cloud offers that is made later (Options.New) must be known before: write some of %s", strings.Join(partNames(), ", "))
+	}
+	return nil
+}
+
 // AddFlags adds a flag for each option that has one.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.Offers, "offer", o.Offers, "What is offered, exactly, for a cloud that cannot tell before its Initialize: "+strings.Join(partNames(), ", ")+". Unset the cloud is asked before its Initialize.")
 	flags.StringSliceVar(&o.ProviderIDPrefixes, "provider-id-prefix", o.ProviderIDPrefixes, "What the provider IDs begin with; PROVIDER_NAME:// unless set.")
+	flags.StringVar(&o.CloudConfig, "cloud-config", o.CloudConfig, "The cloud's configuration file; empty for none.")
 	flags.StringVar(&o.CloudScope, "cloud-scope", o.CloudScope, "Names the account, project and region that the credentials reach, where the cloud does not say it itself; the same for every replica.")
 	flags.StringSliceVar(&o.Classes, "load-balancer-class", o.Classes, "Values of spec.loadBalancerClass that are served.")
 	flags.BoolVar(&o.OnlyClasses, "only-load-balancer-classes", o.OnlyClasses, "Services without a class are not served.")
@@ -70,6 +96,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.AllTargets, "all-targets", o.AllTargets, "Nodes of no or of another provider can be targets too: for clouds that balance to plain IP addresses.")
 	flags.Uint32Var(&o.MaxTargets, "max-targets", o.MaxTargets, "How many targets a load balancer takes; 0 is no limit.")
 	flags.BoolVar(&o.IgnoresNodes, "ignores-nodes", o.IgnoresNodes, "The targets do not matter to this cloud.")
+	flags.BoolVar(&o.GetBeforeUpdate, "get-before-update", o.GetBeforeUpdate, "Ask for the load balancer before each UpdateLoadBalancer: for clouds whose method says nothing where there is none.")
 	flags.BoolVar(&o.NoPowerState, "no-power-state", o.NoPowerState, "The cloud does not tell running instances from stopped ones.")
 	flags.BoolVar(&o.RoutesTrackAddresses, "routes-track-addresses", o.RoutesTrackAddresses, "A route depends on the addresses of its Node (EnableNodeAddresses).")
 	flags.StringSliceVar(&o.VolumeSources, "volume-source", o.VolumeSources, "Sources of volumes that are this cloud's, such as awsElasticBlockStore or csi/ebs.csi.aws.com; all unless set.")
@@ -78,7 +105,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.ConcurrentCalls, "concurrent-calls", o.ConcurrentCalls, "How many methods of the cloud may run at once for each other service; 0 is 16.")
 	flags.IntVar(&o.ConcurrentServices, "concurrent-services", o.ConcurrentServices, "How many methods of the cloud's LoadBalancer may run at once; 0 is 1, as upstream's --concurrent-service-syncs.")
 	flags.Uint32Var(&o.MaxBatch, "max-batch", o.MaxBatch, "How many Nodes or routes one call takes; 0 is 100.")
-	flags.BoolVar(&o.AllowUntagged, "allow-untagged-cloud", o.AllowUntagged, "Use a cloud that has no cluster ID (HasClusterID is false).")
+	flags.BoolVar(&o.AllowUntagged, "allow-untagged-cloud", o.AllowUntagged, "Log nothing about a cloud that has no cluster ID (HasClusterID is false).")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "For clouds that insist on a client of the API server: without it they get a read-only stand-in that knows the Nodes and Services of the calls.")
 }
 

@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,14 +24,16 @@ type standIn struct {
 	revision uint64
 	objects  map[string]*kept
 	watches  map[*watch]struct{}
-	// The Services that a changing call is open for.
-	open map[string]*openService
+	// The calls that are open for a Service, by its key.
+	open map[string][]*openService
 	// Events that no answer has carried yet, by the UID of the Service.
 	events map[types.UID][]*contract.Event
 	// Annotations that the cloud wrote and no answer has carried yet, by the UID of the Service.
 	written map[types.UID]map[string]*string
 	swept   time.Time
 	closed  bool
+	// What the cloud wanted and cannot have.
+	lacks *lacks
 }
 
 const (
@@ -88,7 +91,7 @@ type watchEvent struct {
 	Object any    `json:"object"`
 }
 
-// openService is a Service that a call which changes something is open for.
+// openService is one call that is open for a Service.
 type openService struct {
 	// What the cloud wrote by a client: nil takes an annotation away.
 	changes map[string]*string
@@ -96,8 +99,9 @@ type openService struct {
 
 func newStandIn() *standIn {
 	return &standIn{
-		objects: map[string]*kept{}, watches: map[*watch]struct{}{}, open: map[string]*openService{},
+		objects: map[string]*kept{}, watches: map[*watch]struct{}{}, open: map[string][]*openService{},
 		events: map[types.UID][]*contract.Event{}, written: map[types.UID]map[string]*string{},
+		lacks: &lacks{noted: make(chan struct{})},
 	}
 }
 
@@ -117,6 +121,26 @@ func (s *standIn) knowNodes(nodes []*v1.Node) []object {
 		known = append(known, s.put(nodeKind, node.Name, node.DeepCopy()))
 	}
 	return known
+}
+
+// knowNodeIfNew takes in the little that a route says of its Node, where no call has shown more of it.
+func (s *standIn) knowNodeIfNew(node *v1.Node) object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if there := s.objects[nodeKind+"/"+node.Name]; there != nil {
+		return there.object
+	}
+	return s.put(nodeKind, node.Name, node.DeepCopy())
+}
+
+// addressesOf are the addresses of a Node, as far as they are known.
+func (s *standIn) addressesOf(node string) []v1.NodeAddress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if there := s.objects[nodeKind+"/"+node]; there != nil {
+		return there.value.(*v1.Node).Status.Addresses
+	}
+	return nil
 }
 
 func (s *standIn) knowService(service *v1.Service) object {
@@ -141,7 +165,7 @@ func (s *standIn) put(kind, key string, value runtime.Object) object {
 	now := time.Now()
 	meta := metaOf(value)
 	old := s.objects[kind+"/"+key]
-	if old != nil && old.meta.UID != meta.UID {
+	if old != nil && old.meta.UID != meta.UID && old.meta.UID != "" {
 		s.remove(old)
 		old = nil
 	}
@@ -256,11 +280,12 @@ func (s *standIn) openFor(service *v1.Service) (taken func() map[string]*string)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mine := &openService{changes: map[string]*string{}}
-	s.open[key] = mine
+	s.open[key] = append(s.open[key], mine)
 	return func() map[string]*string {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.open[key] == mine {
+		s.open[key] = slices.DeleteFunc(s.open[key], func(one *openService) bool { return one == mine })
+		if len(s.open[key]) == 0 {
 			delete(s.open, key)
 		}
 		return mine.changes
@@ -272,16 +297,18 @@ func (s *standIn) annotate(key string, changes map[string]*string) (*v1.Service,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.objects[serviceKind+"/"+key]
-	call := s.open[key]
-	if old == nil || call == nil {
-		return nil, fmt.Errorf("no call that changes the load balancer of Service %s is open; outside of one nothing can be written to it", key)
+	calls := s.open[key]
+	if old == nil || len(calls) == 0 {
+		return nil, fmt.Errorf("no call about the load balancer of Service %s is open; outside of one nothing can be written to it", key)
 	}
 	next := old.value.DeepCopyObject().(*v1.Service)
 	if next.Annotations == nil {
 		next.Annotations = map[string]string{}
 	}
 	apply(next.Annotations, changes)
-	maps.Copy(call.changes, changes)
+	for _, call := range calls {
+		maps.Copy(call.changes, changes)
+	}
 	s.put(serviceKind, key, next)
 	return next, nil
 }

@@ -31,41 +31,86 @@ const noAccess = "a provider has no access to Kubernetes: this stand-in knows th
 	"a cloud that needs more is started with --kubeconfig"
 
 // config is a configuration by which any client reaches the stand-in: its requests never leave the process.
-func (s *standIn) config() *rest.Config {
-	return &rest.Config{Host: "http://stand-in.invalid", Transport: s, QPS: -1}
+func (s *standIn) config() *rest.Config { return configOf(s) }
+
+// cloudConfig is the one for clients of the cloud: they are refused what the stand-in has a part of only.
+func (s *standIn) cloudConfig() *rest.Config { return configOf(&cloudSide{s}) }
+
+func configOf(transport http.RoundTripper) *rest.Config {
+	return &rest.Config{Host: "http://stand-in.invalid", Transport: transport, QPS: -1}
 }
+
+// cloudSide is the stand-in as the cloud's own clients reach it.
+type cloudSide struct{ *standIn }
+
+func (s *cloudSide) RoundTrip(request *http.Request) (*http.Response, error) {
+	kind, _, name := resourceOf(request.URL.Path)
+	if request.Method == http.MethodGet && kind != "" && name == "" {
+		query := request.URL.Query()
+		byField, err := fields.ParseSelector(query.Get("fieldSelector"))
+		one := false
+		if err == nil {
+			_, one = byField.RequiresExactMatch("metadata.name")
+		}
+		if !one || kind != nodeKind && kind != serviceKind {
+			verb := "lists"
+			if watches(query) {
+				verb = "watches"
+			}
+			err := s.lacks.note("the cloud " + verb + " " + kind + " with a client of its own")
+			return refused(http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
+		}
+	}
+	return s.standIn.RoundTrip(request)
+}
+
+func watches(query url.Values) bool { return query.Get("watch") == "true" || query.Get("watch") == "1" }
 
 // RoundTrip answers one request as an API server would.
 func (s *standIn) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Body != nil {
 		defer func() { _ = request.Body.Close() }()
 	}
-	path := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
 	query := request.URL.Query()
-	switch {
-	case request.Method == http.MethodGet && request.URL.Path == "/version":
+	if request.Method == http.MethodGet && request.URL.Path == "/version" {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return answered(http.StatusOK, serverVersion(s.version))
-	case len(path) >= 3 && path[0] == "api" && path[1] == "v1":
-		kind, namespace, name := resource(path[2:])
-		switch {
-		case (kind == nodeKind || kind == serviceKind) && request.Method == http.MethodGet && name == "":
-			return s.answerList(request.Context(), kind, namespace, query)
-		case (kind == nodeKind || kind == serviceKind) && request.Method == http.MethodGet:
-			return s.answerGet(kind, strings.TrimPrefix(namespace+"/"+name, "/"))
-		case kind == serviceKind && (request.Method == http.MethodPatch || request.Method == http.MethodPut):
-			return s.answerWrite(request, namespace+"/"+name)
-		case kind == "events" && (request.Method == http.MethodPost || request.Method == http.MethodPut):
-			return s.answerEvent(request)
-		case kind == "events" && request.Method == http.MethodPatch:
-			// A repetition of an event that was told.
-			return answered(http.StatusOK, &v1.Event{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}})
-		}
-	case len(path) >= 4 && path[0] == "apis" && path[1] == "events.k8s.io" && request.Method == http.MethodPost:
+	}
+	kind, namespace, name := resourceOf(request.URL.Path)
+	switch {
+	case (kind == nodeKind || kind == serviceKind) && request.Method == http.MethodGet && name == "":
+		return s.answerList(request.Context(), kind, namespace, query)
+	case (kind == nodeKind || kind == serviceKind) && request.Method == http.MethodGet:
+		return s.answerGet(kind, strings.TrimPrefix(namespace+"/"+name, "/"))
+	case kind == serviceKind && (request.Method == http.MethodPatch || request.Method == http.MethodPut):
+		return s.answerWrite(request, namespace+"/"+name)
+	case kind == "events" && (request.Method == http.MethodPost || request.Method == http.MethodPut):
+		return s.answerEvent(request)
+	case kind == "events" && request.Method == http.MethodPatch, kind == eventsKind && request.Method == http.MethodPatch:
+		// A repetition of an event that was told.
+		return answered(http.StatusOK, &v1.Event{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}})
+	case kind == eventsKind && request.Method == http.MethodPost:
 		return s.answerEvent(request)
 	}
 	return refused(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s %s: %s", request.Method, request.URL.Path, noAccess))
+}
+
+// eventsKind are the newer events.
+const eventsKind = "events.events.k8s.io"
+
+// resourceOf is what a path is about: nodes, services, or secrets/status for what is below an object; of a group, endpointslices.discovery.k8s.io. Empty for other paths.
+func resourceOf(path string) (kind, namespace, name string) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case len(parts) >= 3 && parts[0] == "api" && parts[1] == "v1":
+		return resource(parts[2:])
+	case len(parts) >= 4 && parts[0] == "apis":
+		kind, namespace, name = resource(parts[3:])
+		return kind + "." + parts[1], namespace, name
+	default:
+		return "", "", ""
+	}
 }
 
 // resource reads nodes/NAME, services, namespaces/NAMESPACE/services/NAME. A subresource has no name that is known.
@@ -111,7 +156,7 @@ func (s *standIn) answerList(ctx context.Context, kind, namespace string, query 
 		return (namespace == "" || one.meta.Namespace == namespace) && byLabel.Matches(labels.Set(one.meta.Labels)) &&
 			byField.Matches(fields.Set{"metadata.name": one.meta.Name, "metadata.namespace": one.meta.Namespace})
 	}
-	if query.Get("watch") == "true" || query.Get("watch") == "1" {
+	if watches(query) {
 		return s.answerWatch(ctx, kind, wanted, query)
 	}
 	found, revision := s.list(kind, wanted)

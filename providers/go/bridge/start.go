@@ -7,8 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	listersv1 "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
@@ -26,28 +28,30 @@ type starting struct {
 	initialised bool
 	// Closed when the process ends: the stop channel of Go's Initialize.
 	stop chan struct{}
+	// All informers of the cloud; of the run that is under way alone.
+	informers informers.SharedInformerFactory
 	// The informers that the cloud got, where it wanted any and they are fed by the stand-in.
 	nodes, services cache.SharedIndexInformer
 }
 
 type startRun struct {
-	done chan struct{}
-	err  error
+	// What the controller says of the cluster.
+	cluster *contract.InitializeRequest
+	done    chan struct{}
+	err     error
 	// What it is at.
 	at string
 }
 
-var errUntagged = errors.New("no cluster ID found: the cloud requires one (HasClusterID is false); tag the cluster's resources, or start with --allow-untagged-cloud")
-
 // start initialises the cloud unless that was done, and waits for it within the call's time. A cloud whose Initialize hangs keeps one goroutine, however often it is asked.
-func (b *Bridge) start(ctx context.Context, within budget) *contract.Failure {
+func (b *Bridge) start(ctx context.Context, within budget, cluster *contract.InitializeRequest) *contract.Failure {
 	b.starting.mu.Lock()
 	if b.starting.stop == nil {
 		b.starting.stop = make(chan struct{})
 	}
 	run := b.starting.run
 	if run == nil {
-		run = &startRun{done: make(chan struct{})}
+		run = &startRun{cluster: cluster, done: make(chan struct{})}
 		b.starting.run = run
 		go b.runStart(run)
 	}
@@ -56,6 +60,13 @@ func (b *Bridge) start(ctx context.Context, within budget) *contract.Failure {
 	defer timeout.Stop()
 	select {
 	case <-run.done:
+	case <-b.standIn.lacks.noted:
+		select {
+		case <-run.done:
+		default:
+			// It may hang for ever where it waits for a listing.
+			return b.lacking()
+		}
 	case <-ctx.Done():
 		return b.failure(ctx.Err())
 	case <-timeout.C:
@@ -69,11 +80,18 @@ func (b *Bridge) start(ctx context.Context, within budget) *contract.Failure {
 		return nil
 	case errors.As(run.err, &own):
 		return own.failure
-	case errors.Is(run.err, errUntagged):
-		return fail(contract.FailureCode_FAILURE_CODE_PRECONDITION, "NoClusterID", "%v", run.err)
 	default:
 		return b.failure(run.err)
 	}
+}
+
+// lacking is why a cloud is not started that wants more of Kubernetes than there is; nil where it does not.
+func (b *Bridge) lacking() *contract.Failure {
+	what := b.standIn.lacks.now()
+	if what == "" {
+		return nil
+	}
+	return fail(contract.FailureCode_FAILURE_CODE_PRECONDITION, "NeedsKubernetes", "%s", what)
 }
 
 func (b *Bridge) runStart(run *startRun) {
@@ -93,6 +111,9 @@ func (b *Bridge) runStart(run *startRun) {
 	if err == nil {
 		err = result
 	}
+	if failure := b.lacking(); failure != nil {
+		err = &refusal{failure}
+	}
 }
 
 // startCloud does in order what upstream's cloud-controller-manager does before its controllers start, and when they do: they ask the cloud for its parts.
@@ -103,7 +124,7 @@ func (b *Bridge) startCloud(run *startRun) error {
 		run.at = what
 	}
 	if !b.starting.initialised {
-		if err := b.initialiseCloud(at); err != nil {
+		if err := b.initialiseCloud(at, run.cluster); err != nil {
 			return err
 		}
 		b.starting.initialised = true
@@ -112,48 +133,108 @@ func (b *Bridge) startCloud(run *startRun) error {
 	return b.take()
 }
 
-func (b *Bridge) initialiseCloud(at func(what string)) error {
-	at("HasClusterID")
-	if !b.cloud.HasClusterID() {
-		if !b.options.AllowUntagged {
-			return errUntagged
-		}
-		klog.InfoS("The cloud has no cluster ID and is used all the same")
-	}
-	clients := &clientBuilder{config: b.standIn.config()}
+func (b *Bridge) initialiseCloud(at func(what string), cluster *contract.InitializeRequest) error {
+	clients := &clientBuilder{config: b.standIn.cloudConfig()}
+	feed := b.standIn.config()
 	if b.options.Kubeconfig != "" {
 		config, err := clientcmd.BuildConfigFromFlags("", b.options.Kubeconfig)
 		if err != nil {
 			return fmt.Errorf("--kubeconfig: %w", err)
 		}
-		clients.config = config
+		clients.config, feed = config, config
+	}
+	if b.starting.informers == nil {
+		client, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(feed), "informers"))
+		if err != nil {
+			return err
+		}
+		b.starting.informers = informers.NewSharedInformerFactory(client, 0)
+	}
+	factory := b.starting.informers
+	fed := &fedInformers{factory, b.standIn.lacks}
+	shown := informers.SharedInformerFactory(fed)
+	if b.options.Kubeconfig != "" {
+		shown = factory
+	}
+	if b.cloud == nil {
+		at("its constructor (Options.New)")
+		if err := b.construct(clients, shown, cluster); err != nil {
+			return err
+		}
+	}
+	at("HasClusterID")
+	if !b.cloud.HasClusterID() && !b.options.AllowUntagged {
+		// Many clouds never have one, and their own main never looks.
+		klog.Warning("The cloud has no cluster ID (HasClusterID is false): if it tells clusters apart by one, as by a tag, give it one; if not, --allow-untagged-cloud ends this warning")
 	}
 	at("its own Initialize")
 	b.cloud.Initialize(clients, b.starting.stop)
 	user, ok := b.cloud.(cloudprovider.InformerUser)
-	if !ok {
+	if ok {
+		at("SetInformers")
+		user.SetInformers(shown)
+	}
+	if !ok && b.options.New == nil {
 		return nil
 	}
-	at("SetInformers")
-	client, err := clients.Client("informers")
-	if err != nil {
-		return err
-	}
-	factory := informers.NewSharedInformerFactory(client, 0)
-	user.SetInformers(factory)
 	if b.options.Kubeconfig != "" {
 		factory.Start(b.starting.stop)
 		at("the first listing of its informers")
 		factory.WaitForCacheSync(b.starting.stop)
 		return nil
 	}
-	// Only of these two the stand-in knows anything: an informer of something else logs why it gets nothing, and never syncs.
 	nodes, services := factory.Core().V1().Nodes().Informer(), factory.Core().V1().Services().Informer()
 	factory.Start(b.starting.stop)
+	if kind, found := fed.others(); found {
+		_ = b.standIn.lacks.note("the cloud has an informer of " + kind)
+	}
 	cache.WaitForCacheSync(b.starting.stop, nodes.HasSynced, services.HasSynced)
 	b.starting.mu.Lock()
 	defer b.starting.mu.Unlock()
 	b.starting.nodes, b.starting.services = nodes, services
+	return nil
+}
+
+// Deps is what a cloud can be made of (Options.New).
+type Deps struct {
+	// Clients are those that Initialize gets too.
+	Clients cloudprovider.ControllerClientBuilder
+	// Informers are started once the cloud is initialised; those that SetInformers gets too.
+	Informers informers.SharedInformerFactory
+	// Nodes finds a Node by its name.
+	Nodes listersv1.NodeLister
+	// ClusterName is what the controller calls the cluster.
+	ClusterName string
+	// ClusterCIDRs are the ranges of its Pods; none where the controller knows none.
+	ClusterCIDRs []string
+	// KubernetesVersion is the API server's, such as v1.36.3.
+	KubernetesVersion string
+	// CloudConfig is the path of the cloud's configuration file; empty for none.
+	CloudConfig string
+}
+
+// construct makes the cloud by the vendor's constructor.
+func (b *Bridge) construct(clients cloudprovider.ControllerClientBuilder, factory informers.SharedInformerFactory, cluster *contract.InitializeRequest) error {
+	// For as long as the cloud lives.
+	ctx := wait.ContextForChannel(b.starting.stop)
+	cloud, err := b.options.New(ctx, Deps{
+		Clients:           clients,
+		Informers:         factory,
+		Nodes:             factory.Core().V1().Nodes().Lister(),
+		ClusterName:       cluster.GetCluster().GetName(),
+		ClusterCIDRs:      cluster.GetClusterCidrs(),
+		KubernetesVersion: cluster.GetKubernetesVersion(),
+		CloudConfig:       b.options.CloudConfig,
+	})
+	switch {
+	case err != nil:
+		return err
+	case cloud == nil:
+		return &refusal{fault("the constructor (Options.New) gave neither a cloud nor an error")}
+	case cloud.ProviderName() != b.name:
+		return &refusal{fail(contract.FailureCode_FAILURE_CODE_PRECONDITION, "OtherName", "the cloud that was made calls itself %q; Options.Name says %q", cloud.ProviderName(), b.name)}
+	}
+	b.cloud = cloud
 	return nil
 }
 

@@ -47,8 +47,16 @@ func nodeOf(view *contract.NodeView) *v1.Node {
 	if len(view.GetPodCidrs()) > 0 {
 		node.Spec.PodCIDR = view.GetPodCidrs()[0]
 	}
+	for _, table := range []*map[string]string{&node.Labels, &node.Annotations} {
+		if *table == nil {
+			// Clouds write into their copy.
+			*table = map[string]string{}
+		}
+	}
 	for _, taint := range view.GetTaints() {
 		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: taint.GetKey(), Value: taint.GetValue(), Effect: v1.TaintEffect(taint.GetEffect())})
+		// Kubernetes keeps the two alike; clouds read either.
+		node.Spec.Unschedulable = node.Spec.Unschedulable || taint.GetKey() == v1.TaintNodeUnschedulable
 	}
 	for _, address := range view.GetAddresses() {
 		if kind, ok := addressTypes[address.GetType()]; ok {

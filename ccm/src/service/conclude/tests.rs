@@ -18,6 +18,7 @@ fn set() -> TargetSet {
             ..api::NodeView::default()
         }],
         fingerprint: Fingerprint(7),
+        version: 0,
     }
 }
 

@@ -58,6 +58,10 @@ pub(super) struct Call {
 
 #[derive(Default)]
 pub(super) struct State {
+    /// What the provider says of itself, beyond what all tests need.
+    pub(super) says: Option<fn(&mut api::GetProviderInfoResponse)>,
+    /// The targets as they came with the last Ensure or Update, by the Service's name.
+    pub(super) views: BTreeMap<String, Vec<api::NodeView>>,
     /// What goes wrong with the next calls of an RPC for `web`.
     pub(super) faults: BTreeMap<&'static str, VecDeque<Fault>>,
     /// So many Ensures of whatever Service hang.
@@ -260,13 +264,16 @@ from_outcome!(
     api::delete_load_balancer_response::Outcome
 );
 
-fn names(targets: Option<api::TargetSet>) -> Vec<String> {
+fn views(targets: Option<api::TargetSet>) -> Vec<api::NodeView> {
     match targets.and_then(|targets| targets.set) {
-        Some(api::target_set::Set::Inline(list)) => {
-            list.nodes.into_iter().map(|node| node.name).collect()
-        }
+        Some(api::target_set::Set::Inline(list)) => list.nodes,
         _ => Vec::new(),
     }
+}
+
+fn names(targets: Option<api::TargetSet>) -> Vec<String> {
+    let views = views(targets).into_iter();
+    views.map(|node| node.name).collect()
 }
 
 fn wanted(service: &api::ServiceView, targets: Option<api::TargetSet>) -> Balancer {
@@ -339,6 +346,8 @@ impl LoadBalancerService for Cloud {
         );
         let (outcome, annotations) = {
             let mut state = self.state();
+            let sent = views(request.targets.clone());
+            state.views.insert(service.name.clone(), sent);
             let outcome = state.instead.pop_front().unwrap_or_else(|| {
                 let balancer = wanted(&service, request.targets);
                 let sets = state.sets.entry(service.uid.clone()).or_default();
@@ -380,6 +389,8 @@ impl LoadBalancerService for Cloud {
             (state.bad_targets.clone(), state.update_fails.clone())
         };
         let mut target_errors = Vec::new();
+        let sent = views(request.targets.clone());
+        self.state().views.insert(service.name.clone(), sent);
         let wanted = names(request.targets);
         let many = wanted.len();
         self.state()

@@ -66,7 +66,7 @@ func (f *fakeCloud) reads(ctx context.Context) error {
 	if f.file == nil {
 		return nil
 	}
-	return f.file.Read(ctx, func(*store.State) error { return nil })
+	return f.file.Read(ctx, "GET", func(*store.State) error { return nil })
 }
 
 // writes is the same, and counts as a write.
@@ -74,7 +74,7 @@ func (f *fakeCloud) writes(ctx context.Context) error {
 	if f.file == nil {
 		return nil
 	}
-	return f.file.Write(ctx, func(*store.State) (bool, error) { return true, nil })
+	return f.file.Write(ctx, "PUT", func(*store.State) (bool, error) { return true, nil })
 }
 
 // instance is the file's instance of a Node, by its provider ID or else by its name.
@@ -82,7 +82,7 @@ func (f *fakeCloud) instance(ctx context.Context, node *v1.Node) (name string, f
 	if f.file == nil {
 		return node.Name, &store.Instance{}, nil
 	}
-	err = f.file.Read(ctx, func(state *store.State) error {
+	err = f.file.Read(ctx, "GET", func(state *store.State) error {
 		if id := strings.TrimPrefix(node.Spec.ProviderID, "fake://"); id != "" {
 			name, found = id, state.Instances[id]
 		} else {
@@ -169,7 +169,7 @@ func (f *fakeCloud) ListRoutes(ctx context.Context, cluster string) ([]*cloudpro
 	if err != nil || f.file == nil {
 		return routes, err
 	}
-	return routes, f.file.Read(ctx, func(state *store.State) error {
+	return routes, f.file.Read(ctx, "GET", func(state *store.State) error {
 		for _, route := range routes {
 			route.Blackhole = state.Instances[string(route.TargetNode)] == nil
 		}

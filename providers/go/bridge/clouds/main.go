@@ -1,9 +1,11 @@
-// Command clouds serves, over the bridge, the clouds by which it is proven: k8s.io/cloud-provider/fake, k8s.io/cloud-provider-aws as it is, and two of the shapes that
+// Command clouds serves, over the bridge, the clouds by which it is proven: k8s.io/cloud-provider/fake, k8s.io/cloud-provider-aws as it is, and the shapes that
 // are in use. One binary for all: a build of AWS's SDK is large. `clouds file` changes the cloud of the shapes from outside.
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -12,16 +14,31 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 
+	cloudprovider "k8s.io/cloud-provider"
 	aws "k8s.io/cloud-provider-aws/pkg/providers/v1"
 
+	"example.invalid/testenv/control-plane/adapter"
+	"example.invalid/testenv/control-plane/lifeline"
+
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/annotated"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/byid"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/careless"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/instancesv1"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/lister"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
 func main() {
+	lifeline.DieWithStdin()
 	if len(os.Args) > 1 && os.Args[1] == "file" {
 		os.Exit(file(os.Args[2:]))
+	}
+	byid.Register()
+	careless.Register()
+	adapter.Register()
+	if len(os.Args) > 1 && os.Args[1] == "go-ccm" {
+		os.Args = os.Args[1:]
+		os.Exit(goCCM())
 	}
 	os.Exit(bridge.Main(cloud(), optionsOf(cloud())))
 }
@@ -50,16 +67,54 @@ func optionsOf(cloud string) bridge.Options {
 	case "fake":
 		options.VolumeSources = []string{"csi/" + fakeDriver}
 		options.Classify = classifyShapes
-	case instancesv1.Name, annotated.Name:
+	case instancesv1.Name, annotated.Name, byid.Name, careless.Name:
 		options.Features = []contract.ServiceFeature{contract.ServiceFeature_SERVICE_FEATURE_SOURCE_RANGES}
 		options.ConcurrentServices = 8
 		options.Classify = classifyShapes
 	}
-	if cloud == annotated.Name {
+	switch cloud {
+	case annotated.Name:
 		// As DigitalOcean's, it never says that it has a cluster ID.
 		options.AllowUntagged = true
+	case byid.Name:
+		options.Classify = bridge.ClassifyHTTPStatus
+	case careless.Name:
+		options.GetBeforeUpdate = true
+	case lister.Name:
+		options.New = newLister
+		options.Offers = []string{"instances", "load-balancers", "routes"}
+		options.Classify = classifyLister
 	}
 	return options
+}
+
+// newLister makes the cloud that its own main would make.
+func newLister(_ context.Context, deps bridge.Deps) (cloudprovider.Interface, error) {
+	text, err := os.ReadFile(deps.CloudConfig)
+	if err != nil {
+		return nil, err
+	}
+	state, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "state: ")
+	if !ok {
+		return nil, fmt.Errorf("%s does not say state: FILE", deps.CloudConfig)
+	}
+	return lister.NewCloud(state, strings.Join(deps.ClusterCIDRs, ","), deps.Nodes)
+}
+
+// classifyLister reads the code in words that stands at the end of the API's texts.
+func classifyLister(err error) contract.FailureCode {
+	for words, code := range map[string]contract.FailureCode{
+		"(too_many_requests)":    contract.FailureCode_FAILURE_CODE_THROTTLED,
+		"(unauthorized)":         contract.FailureCode_FAILURE_CODE_CREDENTIALS,
+		"(service_unavailable)":  contract.FailureCode_FAILURE_CODE_UNAVAILABLE,
+		"(payment_required)":     contract.FailureCode_FAILURE_CODE_PRECONDITION,
+		"(unprocessable_entity)": contract.FailureCode_FAILURE_CODE_INVALID,
+	} {
+		if strings.HasSuffix(err.Error(), words) {
+			return code
+		}
+	}
+	return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
 }
 
 // classifyAWS reads the codes of AWS's errors.
@@ -90,6 +145,8 @@ func classifyShapes(err error) contract.FailureCode {
 		return contract.FailureCode_FAILURE_CODE_UNAVAILABLE
 	case errors.Is(err, store.ErrQuota):
 		return contract.FailureCode_FAILURE_CODE_PRECONDITION
+	case errors.Is(err, store.ErrInvalid):
+		return contract.FailureCode_FAILURE_CODE_INVALID
 	default:
 		return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
 	}

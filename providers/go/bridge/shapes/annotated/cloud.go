@@ -79,7 +79,7 @@ func (c *Cloud) ProviderName() string                             { return Name 
 func (c *Cloud) HasClusterID() bool                               { return false }
 
 func (c *Cloud) find(ctx context.Context, node *v1.Node) (found *store.Instance, err error) {
-	err = c.store.Read(ctx, func(state *store.State) error {
+	err = c.store.Read(ctx, "GET /instances", func(state *store.State) error {
 		if node.Spec.ProviderID == "" {
 			found = state.Instances[node.Name]
 		} else {
@@ -142,7 +142,7 @@ func status(balancer *store.LoadBalancer) *v1.LoadBalancerStatus {
 }
 
 func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (found *v1.LoadBalancerStatus, exists bool, err error) {
-	err = c.store.Read(ctx, func(state *store.State) error {
+	err = c.store.Read(ctx, "GET /load_balancers", func(state *store.State) error {
 		if balancer := c.of(state, service); balancer != nil {
 			found, exists = status(balancer), true
 		}
@@ -158,7 +158,7 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	}
 	before := service.DeepCopy()
 	defer func() { err = errors.Join(err, c.patch(before, service)) }()
-	err = c.store.Write(ctx, func(state *store.State) (bool, error) {
+	err = c.store.Write(ctx, "PUT /load_balancers", func(state *store.State) (bool, error) {
 		balancer := c.of(state, service)
 		changed := balancer == nil
 		if changed {
@@ -216,7 +216,7 @@ func (c *Cloud) patch(before, after *v1.Service) error {
 }
 
 func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) error {
-	return c.store.Write(ctx, func(state *store.State) (bool, error) {
+	return c.store.Write(ctx, "PUT /load_balancers", func(state *store.State) (bool, error) {
 		balancer := c.of(state, service)
 		if balancer == nil {
 			return false, fmt.Errorf("no load balancer")
@@ -229,7 +229,7 @@ func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Se
 }
 
 func (c *Cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
-	return c.store.Write(ctx, func(state *store.State) (bool, error) {
+	return c.store.Write(ctx, "DELETE /load_balancers", func(state *store.State) (bool, error) {
 		balancer := c.of(state, service)
 		if balancer == nil {
 			return false, nil

@@ -57,7 +57,7 @@ func (c *Cloud) HasClusterID() bool                                             
 // find finds an instance by its provider ID, else by its name. That there is none comes wrapped, as it does from most clouds.
 func (c *Cloud) find(ctx context.Context, providerID string, name types.NodeName) (*store.Instance, error) {
 	var found *store.Instance
-	err := c.store.Read(ctx, func(state *store.State) error {
+	err := c.store.Read(ctx, "GET /hosts", func(state *store.State) error {
 		if providerID == "" {
 			found = state.Instances[string(name)]
 		} else {
@@ -161,7 +161,7 @@ func status(balancer *store.LoadBalancer) *v1.LoadBalancerStatus {
 }
 
 func (c *Cloud) GetLoadBalancer(ctx context.Context, clusterName string, service *v1.Service) (found *v1.LoadBalancerStatus, exists bool, err error) {
-	err = c.store.Read(ctx, func(state *store.State) error {
+	err = c.store.Read(ctx, "GET /load_balancers", func(state *store.State) error {
 		if balancer := state.LoadBalancers[c.GetLoadBalancerName(ctx, clusterName, service)]; balancer != nil {
 			found, exists = status(balancer), true
 		}
@@ -192,7 +192,7 @@ func targets(nodes []*v1.Node) []string {
 
 func (c *Cloud) EnsureLoadBalancer(ctx context.Context, clusterName string, service *v1.Service, nodes []*v1.Node) (made *v1.LoadBalancerStatus, err error) {
 	name := c.GetLoadBalancerName(ctx, clusterName, service)
-	err = c.store.Write(ctx, func(state *store.State) (bool, error) {
+	err = c.store.Write(ctx, "PUT /load_balancers", func(state *store.State) (bool, error) {
 		balancer := state.LoadBalancers[name]
 		changed := balancer == nil
 		if changed {
@@ -213,7 +213,7 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, clusterName string, serv
 }
 
 func (c *Cloud) UpdateLoadBalancer(ctx context.Context, clusterName string, service *v1.Service, nodes []*v1.Node) error {
-	return c.store.Write(ctx, func(state *store.State) (bool, error) {
+	return c.store.Write(ctx, "PUT /load_balancers", func(state *store.State) (bool, error) {
 		balancer := state.LoadBalancers[c.GetLoadBalancerName(ctx, clusterName, service)]
 		if balancer == nil {
 			return false, fmt.Errorf("no load balancer")
@@ -226,7 +226,7 @@ func (c *Cloud) UpdateLoadBalancer(ctx context.Context, clusterName string, serv
 }
 
 func (c *Cloud) EnsureLoadBalancerDeleted(ctx context.Context, clusterName string, service *v1.Service) error {
-	return c.store.Write(ctx, func(state *store.State) (bool, error) {
+	return c.store.Write(ctx, "DELETE /load_balancers", func(state *store.State) (bool, error) {
 		name := c.GetLoadBalancerName(ctx, clusterName, service)
 		_, exists := state.LoadBalancers[name]
 		delete(state.LoadBalancers, name)

@@ -2,10 +2,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -16,11 +18,15 @@ import (
 type State struct {
 	Instances     map[string]*Instance     `json:"instances"`
 	LoadBalancers map[string]*LoadBalancer `json:"loadBalancers"`
+	// Routes are the gateways by destination.
+	Routes map[string]string `json:"routes,omitempty"`
+	// Firewall are the ports that it lets through.
+	Firewall []string `json:"firewall,omitempty"`
 	// Next numbers what is made.
 	Next int `json:"next"`
 	// Writes counts what ever changed the cloud.
 	Writes int `json:"writes"`
-	// Fail is what every operation fails with: throttled, credentials, unavailable or precondition.
+	// Fail is what every operation fails with: throttled, credentials, unavailable, precondition or invalid.
 	Fail string `json:"fail,omitempty"`
 	// SlowMS is how long every operation takes.
 	SlowMS int `json:"slowMS,omitempty"`
@@ -50,30 +56,73 @@ type LoadBalancer struct {
 	PendingFor int `json:"pendingFor,omitempty"`
 }
 
+// Refusal is an answer of the cloud's API with a status that says no.
+type Refusal struct {
+	Status  int
+	Message string
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("%d %s", r.Status, r.Message)
+}
+
 // What an operation fails with.
 var (
-	ErrThrottled   = errors.New("too many requests")
-	ErrCredentials = errors.New("the token is not valid")
-	ErrUnavailable = errors.New("the service is not available")
-	ErrQuota       = errors.New("the account's quota is used up")
+	ErrThrottled   = &Refusal{http.StatusTooManyRequests, "too many requests"}
+	ErrCredentials = &Refusal{http.StatusUnauthorized, "the token is not valid"}
+	ErrUnavailable = &Refusal{http.StatusServiceUnavailable, "the service is not available"}
+	ErrQuota       = &Refusal{http.StatusPaymentRequired, "the account's quota is used up"}
+	ErrInvalid     = &Refusal{http.StatusUnprocessableEntity, "the request cannot be processed"}
+	ErrNotFound    = &Refusal{http.StatusNotFound, "the resource was not found"}
 )
 
-var failures = map[string]error{"throttled": ErrThrottled, "credentials": ErrCredentials, "unavailable": ErrUnavailable, "precondition": ErrQuota}
+var failures = map[string]error{
+	"throttled": ErrThrottled, "credentials": ErrCredentials, "unavailable": ErrUnavailable, "precondition": ErrQuota, "invalid": ErrInvalid,
+}
 
-// Store is a state in a file.
+// Store is a state in a file. Beside it, in FILE.calls, stands a line for each call of the cloud's API.
 type Store struct{ path string }
 
 // At is the store in this file, which is made at the first write.
 func At(path string) *Store { return &Store{path} }
 
-// Read looks at the cloud as one operation of its API does.
-func (s *Store) Read(ctx context.Context, look func(*State) error) error {
-	return s.operate(ctx, func(state *State) (bool, error) { return false, look(state) })
+// Call is one call of the cloud's API.
+type Call struct {
+	At time.Time `json:"at"`
+	// What is method and resource, such as `GET /load_balancers/lb-1`.
+	What string `json:"what"`
+	// Status is what the API answered.
+	Status int `json:"status"`
 }
 
-// Write changes the cloud as one operation of its API does; change tells whether it changed anything.
-func (s *Store) Write(ctx context.Context, change func(*State) (bool, error)) error {
-	return s.operate(ctx, func(state *State) (bool, error) {
+// Calls are the calls of the cloud's API so far, from whatever process.
+func (s *Store) Calls() ([]Call, error) {
+	text, err := os.ReadFile(s.path + ".calls")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var calls []Call
+	for line := range bytes.Lines(text) {
+		var call Call
+		if err := json.Unmarshal(line, &call); err != nil {
+			return nil, fmt.Errorf("%s.calls: %w", s.path, err)
+		}
+		calls = append(calls, call)
+	}
+	return calls, nil
+}
+
+// Read looks at the cloud as one call of its API does.
+func (s *Store) Read(ctx context.Context, what string, look func(*State) error) error {
+	return s.operate(ctx, what, func(state *State) (bool, error) { return false, look(state) })
+}
+
+// Write changes the cloud as one call of its API does; change tells whether it changed anything.
+func (s *Store) Write(ctx context.Context, what string, change func(*State) (bool, error)) error {
+	return s.operate(ctx, what, func(state *State) (bool, error) {
 		changed, err := change(state)
 		if changed {
 			state.Writes++
@@ -82,7 +131,7 @@ func (s *Store) Write(ctx context.Context, change func(*State) (bool, error)) er
 	})
 }
 
-func (s *Store) operate(ctx context.Context, work func(*State) (bool, error)) error {
+func (s *Store) operate(ctx context.Context, what string, work func(*State) (bool, error)) error {
 	slow := 0
 	if err := s.Edit(func(state *State) (bool, error) {
 		slow = state.SlowMS
@@ -100,12 +149,36 @@ func (s *Store) operate(ctx context.Context, work func(*State) (bool, error)) er
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.Edit(func(state *State) (bool, error) {
+	return s.Edit(func(state *State) (changed bool, err error) {
+		defer func() {
+			if failed := s.note(what, err); err == nil {
+				err = failed
+			}
+		}()
 		if err := failures[state.Fail]; err != nil {
 			return false, err
 		}
 		return work(state)
 	})
+}
+
+// note writes a call down. The file of the state is locked.
+func (s *Store) note(what string, err error) error {
+	call := Call{At: time.Now(), What: what, Status: http.StatusOK}
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		call.Status = refusal.Status
+	}
+	line, err := json.Marshal(call)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(s.path+".calls", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(line, '\n'))
+	return errors.Join(err, file.Close())
 }
 
 // Edit changes the file from outside of the cloud's API: neither slow nor failing, and not counted.
@@ -134,6 +207,9 @@ func (s *Store) Edit(work func(*State) (bool, error)) error {
 	}
 	if state.LoadBalancers == nil {
 		state.LoadBalancers = map[string]*LoadBalancer{}
+	}
+	if state.Routes == nil {
+		state.Routes = map[string]string{}
 	}
 	changed, failed := work(state)
 	if !changed {

@@ -1,0 +1,94 @@
+package bridge
+
+import (
+	"errors"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+// ClassifyHTTPStatus is a Classify for clouds behind an HTTP API: it goes by the status of the answer, which it takes from an error that has one (StatusCode or HTTPStatusCode),
+// else from the text, because many clouds wrap errors as text. 401 and 403 are CREDENTIALS, 429 THROTTLED, 400 and 422 INVALID, 408 and from 500 on UNAVAILABLE; of others,
+// and of texts that name statuses which contradict each other, it knows nothing. A vendor that knows its API better asks it first:
+//
+//	Classify: func(err error) contract.FailureCode {
+//		if errors.Is(err, errQuota) {
+//			return contract.FailureCode_FAILURE_CODE_PRECONDITION
+//		}
+//		return bridge.ClassifyHTTPStatus(err)
+//	}
+func ClassifyHTTPStatus(err error) contract.FailureCode {
+	var long interface{ HTTPStatusCode() int }
+	var short interface{ StatusCode() int }
+	switch {
+	case err == nil:
+		return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
+	case errors.As(err, &long):
+		return codeOf(long.HTTPStatusCode())
+	case errors.As(err, &short):
+		return codeOf(short.StatusCode())
+	}
+	found := contract.FailureCode_FAILURE_CODE_UNSPECIFIED
+	for _, status := range statusesIn(err.Error()) {
+		next := codeOf(status)
+		if found != contract.FailureCode_FAILURE_CODE_UNSPECIFIED && next != found {
+			return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
+		}
+		found = next
+	}
+	return found
+}
+
+func codeOf(status int) contract.FailureCode {
+	switch {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return contract.FailureCode_FAILURE_CODE_CREDENTIALS
+	case status == http.StatusTooManyRequests:
+		return contract.FailureCode_FAILURE_CODE_THROTTLED
+	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity:
+		return contract.FailureCode_FAILURE_CODE_INVALID
+	case status == http.StatusRequestTimeout, status >= http.StatusInternalServerError && status < 600:
+		return contract.FailureCode_FAILURE_CODE_UNAVAILABLE
+	default:
+		return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
+	}
+}
+
+// The ways in which SDKs write a status. A number alone is none: it may be a port, a count or an ID.
+var statusTexts = []*regexp.Regexp{
+	// GET https://api.example/v2/things/1: 429 (request "x") slow down
+	regexp.MustCompile(`\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) \S+: ([45]\d\d)\b`),
+	// StatusCode: 503, status code 429, HTTP 429, HTTP status: 503, "status":503, http/1.1 401
+	regexp.MustCompile(`(?i)(?:\bstatus[ _-]?code|\bhttp(?:/\d(?:\.\d)?)?(?: (?:response |error )?(?:status|code|error)(?: code)?)?|\bresponse code|"(?:status|code)")["']?\s*(?:of|was|is|[:=])?\s*["'(\[]*([45]\d\d)\b`),
+	// status 429 Too Many Requests is left to the next one; googleapi: Error 403: quota
+	regexp.MustCompile(`\bError (?:code )?([45]\d\d):`),
+	// Expected HTTP response code [200] when accessing [GET https://x], but got 503 instead
+	regexp.MustCompile(`\bbut got ([45]\d\d) instead\b`),
+}
+
+// reasons are statuses with their own words: 429 Too Many Requests.
+var reasons = regexp.MustCompile(`\b([45]\d\d):? ([A-Z][A-Za-z'-]+(?: [A-Z][A-Za-z'-]+)*)`)
+
+// statusesIn are the statuses of failures that a text names.
+func statusesIn(text string) []int {
+	var found []int
+	add := func(digits string) {
+		if status, err := strconv.Atoi(digits); err == nil {
+			found = append(found, status)
+		}
+	}
+	for _, form := range statusTexts {
+		for _, match := range form.FindAllStringSubmatch(text, -1) {
+			add(match[1])
+		}
+	}
+	for _, match := range reasons.FindAllStringSubmatch(text, -1) {
+		if status, err := strconv.Atoi(match[1]); err == nil && http.StatusText(status) != "" && strings.HasPrefix(match[2], http.StatusText(status)) {
+			add(match[1])
+		}
+	}
+	return found
+}

@@ -1,0 +1,212 @@
+package bridge
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/core"
+	corev1 "k8s.io/client-go/informers/core/v1"
+	listersv1 "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// The stand-in knows the Nodes and Services that calls named. One of them by its name is as good as from the API server; all of them it does not know: after a restart of the
+// provider it knows none, and a cloud that takes those for all closes its firewall, or removes routes. So whatever asks for all of them is refused and remembered, and the
+// cloud does not start without real clients.
+
+// lacks remembers the first thing that a cloud wanted of Kubernetes and a provider cannot give.
+type lacks struct {
+	mu    sync.Mutex
+	what  string
+	noted chan struct{}
+}
+
+// note remembers it, and gives the error that the cloud gets.
+func (l *lacks) note(what string) error {
+	text := what + ": a provider knows only the Nodes and Services that calls named, and taken for all they would be the end of the others; " +
+		"start it with --kubeconfig FILE, whose user may get, list and watch them (and patch them, where the cloud writes to them)"
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.what == "" {
+		l.what = text
+		close(l.noted)
+		klog.ErrorS(nil, "The cloud needs more of Kubernetes than a provider has", "what", text)
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// now is what was noted; empty for nothing.
+func (l *lacks) now() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.what
+}
+
+// fedInformers are informers that the stand-in feeds: they refuse to show all there is.
+type fedInformers struct {
+	informers.SharedInformerFactory
+	lacks *lacks
+}
+
+func (f *fedInformers) Core() core.Interface {
+	return &fedCore{f.SharedInformerFactory.Core(), f.lacks}
+}
+
+// others names an informer of something that the stand-in knows nothing of, if one was made: it would never have anything.
+func (f *fedInformers) others() (kind string, found bool) {
+	ended := make(chan struct{})
+	close(ended)
+	for kind := range f.WaitForCacheSync(ended) {
+		if kind != reflect.TypeFor[*v1.Node]() && kind != reflect.TypeFor[*v1.Service]() {
+			return kind.String(), true
+		}
+	}
+	return "", false
+}
+
+type fedCore struct {
+	core.Interface
+	lacks *lacks
+}
+
+func (c *fedCore) V1() corev1.Interface { return &fedV1{c.Interface.V1(), c.lacks} }
+
+type fedV1 struct {
+	corev1.Interface
+	lacks *lacks
+}
+
+func (v *fedV1) Nodes() corev1.NodeInformer { return &fedNodes{v.Interface.Nodes(), v.lacks} }
+
+func (v *fedV1) Services() corev1.ServiceInformer {
+	return &fedServices{v.Interface.Services(), v.lacks}
+}
+
+type fedNodes struct {
+	corev1.NodeInformer
+	lacks *lacks
+}
+
+func (n *fedNodes) Informer() cache.SharedIndexInformer {
+	return &fedInformer{n.NodeInformer.Informer(), nodeKind, n.lacks}
+}
+
+func (n *fedNodes) Lister() listersv1.NodeLister {
+	return &nodeLister{n.NodeInformer.Lister(), n.lacks}
+}
+
+type nodeLister struct {
+	listersv1.NodeLister
+	lacks *lacks
+}
+
+func (l *nodeLister) List(labels.Selector) ([]*v1.Node, error) {
+	return nil, l.lacks.note("the cloud lists the Nodes of its informer")
+}
+
+type fedServices struct {
+	corev1.ServiceInformer
+	lacks *lacks
+}
+
+func (s *fedServices) Informer() cache.SharedIndexInformer {
+	return &fedInformer{s.ServiceInformer.Informer(), serviceKind, s.lacks}
+}
+
+func (s *fedServices) Lister() listersv1.ServiceLister {
+	return &serviceLister{s.ServiceInformer.Lister(), s.lacks}
+}
+
+type serviceLister struct {
+	listersv1.ServiceLister
+	lacks *lacks
+}
+
+const listsServices = "the cloud lists the Services of its informer"
+
+func (l *serviceLister) List(labels.Selector) ([]*v1.Service, error) {
+	return nil, l.lacks.note(listsServices)
+}
+
+func (l *serviceLister) Services(namespace string) listersv1.ServiceNamespaceLister {
+	return &serviceNamespaceLister{l.ServiceLister.Services(namespace), l.lacks}
+}
+
+type serviceNamespaceLister struct {
+	listersv1.ServiceNamespaceLister
+	lacks *lacks
+}
+
+func (l *serviceNamespaceLister) List(labels.Selector) ([]*v1.Service, error) {
+	return nil, l.lacks.note(listsServices)
+}
+
+// fedInformer is an informer of Nodes or Services. What hears of each Node may be content with those that calls name; what hears of each Service wants them all.
+type fedInformer struct {
+	cache.SharedIndexInformer
+	kind  string
+	lacks *lacks
+}
+
+func (i *fedInformer) handler(add func() (cache.ResourceEventHandlerRegistration, error)) (cache.ResourceEventHandlerRegistration, error) {
+	if i.kind == serviceKind {
+		return nil, i.lacks.note("the cloud wants to hear of every Service (AddEventHandler)")
+	}
+	klog.Info("The cloud hears of Nodes by an informer: of each when the controller first names it, which after a restart takes minutes; with --kubeconfig of all at once")
+	return add()
+}
+
+func (i *fedInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return i.handler(func() (cache.ResourceEventHandlerRegistration, error) {
+		return i.SharedIndexInformer.AddEventHandler(handler)
+	})
+}
+
+func (i *fedInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return i.handler(func() (cache.ResourceEventHandlerRegistration, error) {
+		return i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(handler, period)
+	})
+}
+
+func (i *fedInformer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	return i.handler(func() (cache.ResourceEventHandlerRegistration, error) {
+		return i.SharedIndexInformer.AddEventHandlerWithOptions(handler, options)
+	})
+}
+
+func (i *fedInformer) GetStore() cache.Store { return i.GetIndexer() }
+func (i *fedInformer) GetIndexer() cache.Indexer {
+	return &fedIndexer{i.SharedIndexInformer.GetIndexer(), i.kind, i.lacks}
+}
+
+// fedIndexer finds one object by its key, or those of an index; it lists none. Listing has no error to give: it gives nothing, and the provider says why.
+type fedIndexer struct {
+	cache.Indexer
+	kind  string
+	lacks *lacks
+}
+
+func (i *fedIndexer) note() {
+	_ = i.lacks.note("the cloud lists the " + i.kind + " in the store of its informer")
+}
+
+func (i *fedIndexer) List() []any {
+	i.note()
+	return nil
+}
+
+func (i *fedIndexer) ListKeys() []string {
+	i.note()
+	return nil
+}
+
+func (i *fedIndexer) ListIndexFuncValues(string) []string {
+	i.note()
+	return nil
+}

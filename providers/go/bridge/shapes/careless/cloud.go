@@ -1,0 +1,244 @@
+// Package careless is a cloud that takes for granted what upstream's objects have: a goroutine of its Initialize fills the cache from which instances are answered, no method
+// looks at its context, pointers of a Service are followed unseen, its own argument is written to, a load balancer that is being made is nil without an error, and
+// UpdateLoadBalancer is content where there is none. It is code as a vendor has it: nothing in it knows of the bridge.
+package careless
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
+)
+
+const (
+	// Name is what --cloud-provider takes.
+	Name = "careless"
+	// Period is how often its cache is filled.
+	Period = time.Second
+
+	scheme = Name + "://"
+)
+
+// Cloud is the cloud.
+type Cloud struct {
+	store *store.Store
+
+	mu     sync.Mutex
+	known  map[string]store.Instance
+	filled bool
+}
+
+// New makes the cloud whose state is in the file.
+func New(state string) *Cloud { return &Cloud{store: store.At(state)} }
+
+// Register registers it under its name.
+func Register() {
+	cloudprovider.RegisterCloudProvider(Name, func(config io.Reader) (cloudprovider.Interface, error) {
+		var settings struct {
+			State string `json:"state"`
+		}
+		if config == nil {
+			return nil, fmt.Errorf("%s needs --cloud-config with state: FILE", Name)
+		}
+		text, err := io.ReadAll(config)
+		if err != nil {
+			return nil, err
+		}
+		if err := yaml.UnmarshalStrict(text, &settings); err != nil {
+			return nil, err
+		}
+		return New(settings.State), nil
+	})
+}
+
+// Initialize starts the goroutine that fills the cache.
+func (c *Cloud) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	go func() {
+		for {
+			c.fill()
+			select {
+			case <-stop:
+				return
+			case <-time.After(Period):
+			}
+		}
+	}()
+}
+
+func (c *Cloud) fill() {
+	known := map[string]store.Instance{}
+	err := c.store.Read(context.Background(), "GET /instances", func(state *store.State) error {
+		for name, one := range state.Instances {
+			known[name] = *one
+		}
+		return nil
+	})
+	if err != nil {
+		klog.ErrorS(err, "The cache is not filled")
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known, c.filled = known, true
+}
+
+// LoadBalancer is there.
+func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
+
+// Instances is older than it.
+func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
+
+// InstancesV2 is there.
+func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
+
+// Zones is older than it.
+func (c *Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
+
+// Clusters are unknown to it.
+func (c *Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+
+// Routes it has none.
+func (c *Cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
+
+// ProviderName is its name.
+func (c *Cloud) ProviderName() string { return Name }
+
+// HasClusterID says what its main wants to hear.
+func (c *Cloud) HasClusterID() bool { return true }
+
+func (c *Cloud) find(node *v1.Node) (*store.Instance, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.filled {
+		return nil, fmt.Errorf("the cache of instances is not filled yet")
+	}
+	for name, one := range c.known {
+		if node.Spec.ProviderID == "" && name == node.Name || node.Spec.ProviderID == scheme+one.ID {
+			return &one, nil
+		}
+	}
+	return nil, nil
+}
+
+// InstanceExists asks the cache.
+func (c *Cloud) InstanceExists(_ context.Context, node *v1.Node) (bool, error) {
+	found, err := c.find(node)
+	return found != nil, err
+}
+
+// InstanceShutdown asks the cache; what is not in it is not shut down.
+func (c *Cloud) InstanceShutdown(_ context.Context, node *v1.Node) (bool, error) {
+	found, err := c.find(node)
+	return found != nil && found.Stopped, err
+}
+
+// InstanceMetadata asks the cache; of what is not in it there is nothing to say.
+func (c *Cloud) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	found, err := c.find(node)
+	if err != nil || found == nil {
+		return nil, err
+	}
+	return &cloudprovider.InstanceMetadata{
+		ProviderID: scheme + found.ID, InstanceType: found.Type, Zone: found.Zone, Region: found.Region,
+		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}, {Type: v1.NodeInternalIP, Address: found.Address}},
+	}, nil
+}
+
+// GetLoadBalancerName is the usual name.
+func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
+	return cloudprovider.DefaultLoadBalancerName(service)
+}
+
+func status(balancer *store.LoadBalancer) *v1.LoadBalancerStatus {
+	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: balancer.IP}}}
+}
+
+// GetLoadBalancer has no status for one that is being made.
+func (c *Cloud) GetLoadBalancer(_ context.Context, _ string, service *v1.Service) (found *v1.LoadBalancerStatus, exists bool, err error) {
+	name := cloudprovider.DefaultLoadBalancerName(service)
+	err = c.store.Read(context.Background(), "GET /load_balancers/"+name, func(state *store.State) error {
+		if one := state.LoadBalancers[name]; one != nil {
+			exists = true
+			if one.PendingFor == 0 {
+				found = status(one)
+			}
+		}
+		return nil
+	})
+	return found, exists, err
+}
+
+// EnsureLoadBalancer puts it; while it is being made that is nil without an error.
+func (c *Cloud) EnsureLoadBalancer(_ context.Context, _ string, service *v1.Service, nodes []*v1.Node) (made *v1.LoadBalancerStatus, err error) {
+	// Every Service of the API server has one.
+	rules := []string{"families " + string(*service.Spec.IPFamilyPolicy)}
+	for _, port := range service.Spec.Ports {
+		rules = append(rules, fmt.Sprintf("%s %d to %d", port.Protocol, port.Port, port.NodePort))
+	}
+	service.Spec.Ports = nil
+	name := cloudprovider.DefaultLoadBalancerName(service)
+	err = c.store.Write(context.Background(), "PUT /load_balancers/"+name, func(state *store.State) (bool, error) {
+		one := state.LoadBalancers[name]
+		changed := one == nil
+		if changed {
+			state.Next++
+			one = &store.LoadBalancer{ID: fmt.Sprint(state.Next), Name: name, IP: fmt.Sprintf("192.0.2.%d", state.Next%250+1), PendingFor: state.PendingFor}
+			state.LoadBalancers[name] = one
+		}
+		wanted := targets(nodes)
+		changed = changed || !slices.Equal(one.Rules, rules) || !slices.Equal(one.Targets, wanted)
+		one.Rules, one.Targets = rules, wanted
+		if one.PendingFor > 0 {
+			one.PendingFor--
+			return true, nil
+		}
+		made = status(one)
+		return changed, nil
+	})
+	return made, err
+}
+
+func targets(nodes []*v1.Node) []string {
+	var ids []string
+	for _, node := range nodes {
+		ids = append(ids, strings.TrimPrefix(node.Spec.ProviderID, scheme))
+		node.Labels["careless.example/target"] = "yes"
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// UpdateLoadBalancer sets the targets; where there is no load balancer it is content.
+func (c *Cloud) UpdateLoadBalancer(_ context.Context, _ string, service *v1.Service, nodes []*v1.Node) error {
+	name := cloudprovider.DefaultLoadBalancerName(service)
+	return c.store.Write(context.Background(), "PATCH /load_balancers/"+name, func(state *store.State) (bool, error) {
+		one := state.LoadBalancers[name]
+		if one == nil {
+			return false, nil
+		}
+		wanted := targets(nodes)
+		changed := !slices.Equal(one.Targets, wanted)
+		one.Targets = wanted
+		return changed, nil
+	})
+}
+
+// EnsureLoadBalancerDeleted removes it.
+func (c *Cloud) EnsureLoadBalancerDeleted(_ context.Context, _ string, service *v1.Service) error {
+	name := cloudprovider.DefaultLoadBalancerName(service)
+	return c.store.Write(context.Background(), "DELETE /load_balancers/"+name, func(state *store.State) (bool, error) {
+		_, there := state.LoadBalancers[name]
+		delete(state.LoadBalancers, name)
+		return there, nil
+	})
+}

@@ -1,0 +1,367 @@
+// Package lister is a cloud as Hetzner's CCM shows one: its own main makes it, with the cluster's CIDR and a lister of Nodes; it asks its API for the location before it
+// exists, keeps servers in a cache of its own, makes routes only to an address that the route names, and records events about Nodes. It is code as a vendor has it: nothing
+// in it knows of the bridge.
+package lister
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	listersv1 "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
+)
+
+const (
+	// Name is what it calls itself.
+	Name = "lister"
+
+	prefix = Name + "://"
+	// maxAge is how old a server in the cache may be.
+	maxAge = 2 * time.Second
+)
+
+// Cloud is the cloud.
+type Cloud struct {
+	store    *store.Store
+	cidr     *net.IPNet
+	nodes    listersv1.NodeLister
+	recorder record.EventRecorder
+
+	mu      sync.Mutex
+	servers map[string]store.Instance
+	filled  time.Time
+}
+
+// NewCloud makes the cloud whose state is in the file. The CIDR is that of the cluster's Pods.
+func NewCloud(state, cidr string, nodes listersv1.NodeLister) (*Cloud, error) {
+	_, pods, err := net.ParseCIDR(cidr)
+	if err != nil {
+		return nil, fmt.Errorf("lister/NewCloud: the cluster's CIDR: %w", err)
+	}
+	if nodes == nil {
+		return nil, errors.New("lister/NewCloud: no lister of Nodes")
+	}
+	c := &Cloud{store: store.At(state), cidr: pods, nodes: nodes}
+	// Whether the token is good.
+	if err := c.read(context.Background(), "/locations", func(*store.State) error { return nil }); err != nil {
+		return nil, fmt.Errorf("lister/NewCloud: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Cloud) read(ctx context.Context, path string, look func(*store.State) error) error {
+	return answered(c.store.Read(ctx, http.MethodGet+" "+path, look))
+}
+
+func (c *Cloud) write(ctx context.Context, method, path string, change func(*store.State) (bool, error)) error {
+	return answered(c.store.Write(ctx, method+" "+path, change))
+}
+
+// answered is an error of its SDK: a message and a code in words.
+func answered(err error) error {
+	var refusal *store.Refusal
+	if errors.As(err, &refusal) {
+		return fmt.Errorf("%s (%s)", refusal.Message, strings.ReplaceAll(strings.ToLower(http.StatusText(refusal.Status)), " ", "_"))
+	}
+	return err
+}
+
+// Initialize makes the recorder of its events.
+func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	client := clients.ClientOrDie(Name)
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	go func() {
+		<-stop
+		broadcaster.Shutdown()
+	}()
+	c.recorder = broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: Name})
+}
+
+// LoadBalancer is there.
+func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
+
+// Instances is older than it.
+func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
+
+// InstancesV2 is there.
+func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
+
+// Zones is older than it.
+func (c *Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
+
+// Clusters are unknown to it.
+func (c *Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+
+// Routes are those of its network.
+func (c *Cloud) Routes() (cloudprovider.Routes, bool) { return c, true }
+
+// ProviderName is its name.
+func (c *Cloud) ProviderName() string { return Name }
+
+// HasClusterID is never true.
+func (c *Cloud) HasClusterID() bool { return false }
+
+// all are the servers, by name, from the cache if it is young enough.
+func (c *Cloud) all(ctx context.Context) (map[string]store.Instance, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.filled) < maxAge {
+		return c.servers, nil
+	}
+	servers := map[string]store.Instance{}
+	err := c.read(ctx, "/servers", func(state *store.State) error {
+		for name, one := range state.Instances {
+			servers[name] = *one
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lister/servers: %w", err)
+	}
+	c.servers, c.filled = servers, time.Now()
+	return servers, nil
+}
+
+// server is the server of a Node; nil where there is none.
+func (c *Cloud) server(ctx context.Context, node *v1.Node) (*store.Instance, error) {
+	servers, err := c.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for name, one := range servers {
+		if node.Spec.ProviderID == "" && name == node.Name || node.Spec.ProviderID == prefix+one.ID {
+			return &one, nil
+		}
+	}
+	return nil, nil
+}
+
+// InstanceExists asks the cache.
+func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
+	found, err := c.server(ctx, node)
+	return found != nil, err
+}
+
+// InstanceShutdown asks the cache.
+func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
+	found, err := c.server(ctx, node)
+	switch {
+	case err != nil:
+		return false, err
+	case found == nil:
+		return false, fmt.Errorf("lister/InstanceShutdown: failed to get the server: %w", cloudprovider.InstanceNotFound)
+	}
+	return found.Stopped, nil
+}
+
+// InstanceMetadata asks the cache.
+func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	found, err := c.server(ctx, node)
+	switch {
+	case err != nil:
+		return nil, err
+	case found == nil:
+		return nil, fmt.Errorf("lister/InstanceMetadata: failed to get the server: %w", cloudprovider.InstanceNotFound)
+	}
+	return &cloudprovider.InstanceMetadata{
+		ProviderID: prefix + found.ID, InstanceType: found.Type, Zone: found.Zone, Region: found.Region,
+		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}, {Type: v1.NodeInternalIP, Address: found.Address}},
+	}, nil
+}
+
+// ListRoutes lists the routes of its network. One to a server that is gone is a blackhole.
+func (c *Cloud) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
+	there := map[string]string{}
+	err := c.read(ctx, "/networks/1", func(state *store.State) error {
+		for destination, gateway := range state.Routes {
+			there[destination] = gateway
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lister/ListRoutes: %w", err)
+	}
+	servers, err := c.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var routes []*cloudprovider.Route
+	for destination, gateway := range there {
+		route := &cloudprovider.Route{Name: gateway + "-" + destination, DestinationCIDR: destination, Blackhole: true}
+		for name, one := range servers {
+			if one.Address == gateway {
+				route.TargetNode, route.Blackhole = types.NodeName(name), false
+			}
+		}
+		routes = append(routes, route)
+	}
+	slices.SortFunc(routes, func(a, b *cloudprovider.Route) int { return strings.Compare(a.DestinationCIDR, b.DestinationCIDR) })
+	return routes, nil
+}
+
+// CreateRoute makes a route to the server of the Node, if its address is one that the route names.
+func (c *Cloud) CreateRoute(ctx context.Context, _, _ string, route *cloudprovider.Route) error {
+	node, err := c.nodes.Get(string(route.TargetNode))
+	if err != nil {
+		return fmt.Errorf("lister/CreateRoute: error fetching node %s by name: %w", route.TargetNode, err)
+	}
+	server, err := c.server(ctx, node)
+	switch {
+	case err != nil:
+		return err
+	case server == nil:
+		return fmt.Errorf("lister/CreateRoute: the server of node %s was not found", route.TargetNode)
+	}
+	if !slices.Contains(route.TargetNodeAddresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: server.Address}) {
+		return fmt.Errorf("lister/CreateRoute: IP %s not part of routes target addresses", server.Address)
+	}
+	_, wanted, err := net.ParseCIDR(route.DestinationCIDR)
+	if err != nil {
+		return fmt.Errorf("lister/CreateRoute: %w", err)
+	}
+	if !c.cidr.Contains(wanted.IP) {
+		c.recorder.Eventf(node, v1.EventTypeWarning, "ClusterCIDRMisconfigured", "route CIDR %s is not contained within cluster CIDR %s", wanted, c.cidr)
+	}
+	return c.write(ctx, http.MethodPost, "/networks/1/actions/add_route", func(state *store.State) (bool, error) {
+		changed := state.Routes[wanted.String()] != server.Address
+		state.Routes[wanted.String()] = server.Address
+		return changed, nil
+	})
+}
+
+// DeleteRoute removes a route by its destination.
+func (c *Cloud) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
+	return c.write(ctx, http.MethodPost, "/networks/1/actions/delete_route", func(state *store.State) (bool, error) {
+		if _, there := state.Routes[route.DestinationCIDR]; !there {
+			return false, fmt.Errorf("lister/DeleteRoute: route %s not found", route.Name)
+		}
+		delete(state.Routes, route.DestinationCIDR)
+		return true, nil
+	})
+}
+
+// GetLoadBalancerName is the usual name.
+func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
+	return cloudprovider.DefaultLoadBalancerName(service)
+}
+
+// balancer finds the load balancer by the label with the Service's UID; nil where there is none.
+func (c *Cloud) balancer(ctx context.Context, service *v1.Service) (found *store.LoadBalancer, err error) {
+	err = c.read(ctx, "/load_balancers?label_selector=service-uid="+string(service.UID), func(state *store.State) error {
+		found = state.LoadBalancers[string(service.UID)]
+		return nil
+	})
+	return found, err
+}
+
+func status(balancer *store.LoadBalancer) *v1.LoadBalancerStatus {
+	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: balancer.IP}}}
+}
+
+// GetLoadBalancer finds it by the label.
+func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+	found, err := c.balancer(ctx, service)
+	if err != nil || found == nil {
+		return nil, false, err
+	}
+	return status(found), true, nil
+}
+
+// EnsureLoadBalancer makes it, and then calls its API for what differs.
+func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	found, err := c.balancer(ctx, service)
+	if err != nil {
+		return nil, fmt.Errorf("lister/EnsureLoadBalancer: %w", err)
+	}
+	if found == nil {
+		err := c.write(ctx, http.MethodPost, "/load_balancers", func(state *store.State) (bool, error) {
+			state.Next++
+			found = &store.LoadBalancer{ID: fmt.Sprint(state.Next), Name: cloudprovider.DefaultLoadBalancerName(service), IP: fmt.Sprintf("203.0.113.%d", state.Next%250+1)}
+			state.LoadBalancers[string(service.UID)] = found
+			return true, nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("lister/EnsureLoadBalancer: %w", err)
+		}
+	}
+	var rules []string
+	for _, port := range service.Spec.Ports {
+		rules = append(rules, fmt.Sprintf("%s %d to %d", port.Protocol, port.Port, port.NodePort))
+	}
+	if !slices.Equal(found.Rules, rules) {
+		if err := c.change(ctx, service, "change_service", func(one *store.LoadBalancer) { one.Rules = rules }); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.target(ctx, service, found, nodes); err != nil {
+		return nil, err
+	}
+	return status(found), nil
+}
+
+func (c *Cloud) target(ctx context.Context, service *v1.Service, found *store.LoadBalancer, nodes []*v1.Node) error {
+	var targets []string
+	for _, node := range nodes {
+		targets = append(targets, strings.TrimPrefix(node.Spec.ProviderID, prefix))
+	}
+	slices.Sort(targets)
+	if slices.Equal(found.Targets, targets) {
+		return nil
+	}
+	return c.change(ctx, service, "add_target", func(one *store.LoadBalancer) { one.Targets = targets })
+}
+
+func (c *Cloud) change(ctx context.Context, service *v1.Service, action string, change func(*store.LoadBalancer)) error {
+	err := c.write(ctx, http.MethodPost, "/load_balancers/"+string(service.UID)+"/actions/"+action, func(state *store.State) (bool, error) {
+		one := state.LoadBalancers[string(service.UID)]
+		if one == nil {
+			return false, store.ErrNotFound
+		}
+		change(one)
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("lister/%s: %w", action, err)
+	}
+	return nil
+}
+
+// UpdateLoadBalancer calls its API for what differs.
+func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) error {
+	found, err := c.balancer(ctx, service)
+	switch {
+	case err != nil:
+		return fmt.Errorf("lister/UpdateLoadBalancer: %w", err)
+	case found == nil:
+		return errors.New("lister/UpdateLoadBalancer: not found")
+	}
+	return c.target(ctx, service, found, nodes)
+}
+
+// EnsureLoadBalancerDeleted removes it, if it is there.
+func (c *Cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
+	found, err := c.balancer(ctx, service)
+	if err != nil || found == nil {
+		return err
+	}
+	return c.write(ctx, http.MethodDelete, "/load_balancers/"+string(service.UID), func(state *store.State) (bool, error) {
+		_, there := state.LoadBalancers[string(service.UID)]
+		delete(state.LoadBalancers, string(service.UID))
+		return there, nil
+	})
+}
