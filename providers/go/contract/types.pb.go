@@ -123,11 +123,11 @@ const (
 	FailureCode_FAILURE_CODE_CONFLICT FailureCode = 4
 	// Another operation holds the same object. Again after 1 s with jitter, five times, then backoff.
 	FailureCode_FAILURE_CODE_BUSY FailureCode = 5
-	// The cloud asks to slow down. The controller slows all calls of this service by `retry_after`.
+	// The cloud asks to slow down. Event; the controller slows all calls of this service by `retry_after`.
 	FailureCode_FAILURE_CODE_THROTTLED FailureCode = 6
 	// The cloud refuses the provider's credentials. The provider counts as degraded; one event, not one per object; slow retry.
 	FailureCode_FAILURE_CODE_CREDENTIALS FailureCode = 7
-	// The cloud's API is down or unreachable. Backoff, no event per object.
+	// The cloud's API is down or unreachable. Event; backoff.
 	FailureCode_FAILURE_CODE_UNAVAILABLE FailureCode = 8
 	// The provider was restarted and has not seen `Initialize`. The controller initialises it and repeats the call.
 	FailureCode_FAILURE_CODE_NOT_INITIALIZED FailureCode = 9
