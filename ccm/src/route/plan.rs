@@ -242,7 +242,7 @@ pub(super) fn pass(ledger: &mut Ledger, look: &Look<'_>) -> Pass {
                 destination: *destination,
                 in_the_way: state == Known::Missing,
                 delete,
-                create: may_create.then(|| wanted(node, text, look.tracks_addresses)),
+                create: may_create.then(|| wanted(node, text)),
             },
         );
         let state = match state {
@@ -361,18 +361,15 @@ fn as_listed(route: &api::Route) -> api::Route {
     }
 }
 
-fn wanted(node: &NodeFacts, destination: &str, tracks_addresses: bool) -> api::Route {
+fn wanted(node: &NodeFacts, destination: &str) -> api::Route {
     api::Route {
         route_key: destination.to_owned(),
         name_hint: node.uid.clone(),
         destination_cidr: destination.to_owned(),
         node_name: Some(node.name.clone()),
         provider_id: Some(node.provider_id.clone()).filter(|id| !id.is_empty()),
-        node_addresses: if tracks_addresses {
-            node.addresses.clone()
-        } else {
-            Vec::new()
-        },
+        // Always, as upstream's: clouds look among them for the one that the route leads to.
+        node_addresses: node.addresses.clone(),
         ..api::Route::default()
     }
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use provider_sdk::{
     Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Failure, GetLoadBalancer,
     ListLoadBalancers, ListedLoadBalancer, LoadBalancer, LoadBalancerOptions, LoadBalancerResult,
-    LoadBalancers, Ownership, ServiceFeature, ServiceRef, TargetScope, UpdateLoadBalancer, Updated,
-    async_trait,
+    LoadBalancers, NodeProjection, Ownership, ServiceFeature, ServiceRef, TargetScope,
+    UpdateLoadBalancer, Updated, async_trait,
 };
 
 use self::answered::{RETAIN, answer, behaviour, slow, status, waits};
@@ -360,6 +360,10 @@ impl LoadBalancers for MockProvider {
                 })
                 .collect(),
             max_in_flight: capability.max_in_flight,
+            target_projection: NodeProjection {
+                label_keys: capability.target_labels.clone(),
+                ..NodeProjection::default()
+            },
         }
     }
 

@@ -187,17 +187,37 @@ func (b *Bridge) routeOf(view *contract.Route) *cloudprovider.Route {
 
 // CreateRoutes makes each route by one call. Go's method need not take a route that is there already, so the cloud's list is asked first (ROUTE-2).
 func (b *Bridge) CreateRoutes(ctx context.Context, request *contract.CreateRoutesRequest) (*contract.CreateRoutesResponse, error) {
+	if _, failure := b.admit(request.GetCluster()); failure == nil {
+		b.knowTargets(ctx, request.GetRoutes())
+	}
 	results, failed := b.eachRoute(ctx, request.GetCluster(), request.GetRoutes(), "CreateRoute", func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error {
 		if view.GetNodeName() == "" {
 			return &refusal{invalid("the route to %s names no Node: Go's interface knows no other target", view.GetDestinationCidr())}
 		}
 		wanted := b.routeOf(view)
+		if len(wanted.TargetNodeAddresses) == 0 {
+			// As upstream: they are always there.
+			wanted.TargetNodeAddresses = b.standIn.addressesOf(view.GetNodeName())
+		}
 		if slices.ContainsFunc(there, func(route *cloudprovider.Route) bool { return b.sameRoute(route, wanted) }) {
 			return nil
 		}
 		return b.parts().routes.CreateRoute(ctx, owner.ClusterName, view.GetNameHint(), wanted)
 	})
 	return &contract.CreateRoutesResponse{Failed: failed, Results: results}, nil
+}
+
+// knowTargets lets the cloud's informers know the Nodes of routes: a provider that has just started has heard of none, and clouds look for the Node by its name.
+func (b *Bridge) knowTargets(ctx context.Context, routes []*contract.Route) {
+	var brought []object
+	for _, view := range routes {
+		if view.GetNodeName() == "" {
+			continue
+		}
+		node := nodeOf(&contract.NodeView{Name: view.GetNodeName(), ProviderId: view.ProviderId, Addresses: view.GetNodeAddresses()})
+		brought = append(brought, b.standIn.knowNodeIfNew(node))
+	}
+	b.settle(ctx, brought)
 }
 
 // sameRoute tells whether a route is as asked.

@@ -123,6 +123,26 @@ func (s *standIn) knowNodes(nodes []*v1.Node) []object {
 	return known
 }
 
+// knowNodeIfNew takes in the little that a route says of its Node, where no call has shown more of it.
+func (s *standIn) knowNodeIfNew(node *v1.Node) object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if there := s.objects[nodeKind+"/"+node.Name]; there != nil {
+		return there.object
+	}
+	return s.put(nodeKind, node.Name, node.DeepCopy())
+}
+
+// addressesOf are the addresses of a Node, as far as they are known.
+func (s *standIn) addressesOf(node string) []v1.NodeAddress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if there := s.objects[nodeKind+"/"+node]; there != nil {
+		return there.value.(*v1.Node).Status.Addresses
+	}
+	return nil
+}
+
 func (s *standIn) knowService(service *v1.Service) object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +165,7 @@ func (s *standIn) put(kind, key string, value runtime.Object) object {
 	now := time.Now()
 	meta := metaOf(value)
 	old := s.objects[kind+"/"+key]
-	if old != nil && old.meta.UID != meta.UID {
+	if old != nil && old.meta.UID != meta.UID && old.meta.UID != "" {
 		s.remove(old)
 		old = nil
 	}

@@ -1033,7 +1033,7 @@ func (x *NodeInfo) GetKubeletVersion() string {
 	return ""
 }
 
-// What a provider wants to see of each Node, so that a request for 5,000 Nodes stays small.
+// Fields of each Node that a provider wants to see beyond name, UID, provider ID and addresses, so that a request for 5,000 Nodes stays small.
 type NodeProjection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exact keys of labels.

@@ -303,6 +303,10 @@ impl Run<'_> {
         applied.latest = base;
         let next = conclude(applied, verdict, &made, Instant::now());
         self.throttle = self.throttle.max(next.throttle);
+        self.accepted = match verdict {
+            Verdict::Failed(trouble) => self.accepted && trouble.code != TroubleCode::Credentials,
+            _ => true,
+        };
         self.reports.extend(next.told.map(|told| Report {
             told,
             rpc: Some(op.rpc()),

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 
+	cloudprovider "k8s.io/cloud-provider"
 	aws "k8s.io/cloud-provider-aws/pkg/providers/v1"
 
 	"example.invalid/testenv/control-plane/adapter"
@@ -21,6 +24,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/byid"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/careless"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/instancesv1"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/lister"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
@@ -68,11 +72,49 @@ func optionsOf(cloud string) bridge.Options {
 		options.ConcurrentServices = 8
 		options.Classify = classifyShapes
 	}
-	if cloud == annotated.Name || cloud == byid.Name {
+	switch cloud {
+	case annotated.Name:
 		// As DigitalOcean's, it never says that it has a cluster ID.
 		options.AllowUntagged = true
+	case byid.Name:
+		options.Classify = bridge.ClassifyHTTPStatus
+	case careless.Name:
+		options.GetBeforeUpdate = true
+	case lister.Name:
+		options.New = newLister
+		options.Offers = []string{"instances", "load-balancers", "routes"}
+		options.Classify = classifyLister
 	}
 	return options
+}
+
+// newLister makes the cloud that its own main would make.
+func newLister(_ context.Context, deps bridge.Deps) (cloudprovider.Interface, error) {
+	text, err := os.ReadFile(deps.CloudConfig)
+	if err != nil {
+		return nil, err
+	}
+	state, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "state: ")
+	if !ok {
+		return nil, fmt.Errorf("%s does not say state: FILE", deps.CloudConfig)
+	}
+	return lister.NewCloud(state, strings.Join(deps.ClusterCIDRs, ","), deps.Nodes)
+}
+
+// classifyLister reads the code in words that stands at the end of the API's texts.
+func classifyLister(err error) contract.FailureCode {
+	for words, code := range map[string]contract.FailureCode{
+		"(too_many_requests)":    contract.FailureCode_FAILURE_CODE_THROTTLED,
+		"(unauthorized)":         contract.FailureCode_FAILURE_CODE_CREDENTIALS,
+		"(service_unavailable)":  contract.FailureCode_FAILURE_CODE_UNAVAILABLE,
+		"(payment_required)":     contract.FailureCode_FAILURE_CODE_PRECONDITION,
+		"(unprocessable_entity)": contract.FailureCode_FAILURE_CODE_INVALID,
+	} {
+		if strings.HasSuffix(err.Error(), words) {
+			return code
+		}
+	}
+	return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
 }
 
 // classifyAWS reads the codes of AWS's errors.
