@@ -173,8 +173,8 @@ impl Side {
         }
     }
 
-    /// Whether our controller works here and hears of changes in the cloud: Go's interface has no place for them.
-    pub fn hears_hints(&self) -> bool {
+    /// Whether our controller works here without Go between: then it hears of changes in the cloud, and is told what is in sync.
+    pub fn is_ours_directly(&self) -> bool {
         self.0.who == Who::Ours && self.0.way == Way::Direct
     }
 

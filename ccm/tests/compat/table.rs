@@ -1,4 +1,4 @@
-//! The table of results in `docs/parity.md`.
+//! The tables of results in `docs/`.
 
 use std::fs;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::path::Path;
 use crate::compare::Row;
 use crate::ways::Exception;
 
-/// The name of the marks between which a table stands.
-pub const CONTROLLERS: &str = "compat";
-pub const WAYS: &str = "compat-bridge";
+/// The page in which a table stands, and the name of the marks around it: that of the target of the Makefile.
+pub const CONTROLLERS: (&str, &str) = ("parity.md", "compat");
+pub const WAYS: (&str, &str) = ("go-clouds.md", "compat-bridge");
 /// Set to 1, the table is written; else it must stand there already.
 const UPDATE: &str = "UPDATE_DOCS";
 
@@ -20,9 +20,11 @@ Services, events, load balancers and routes are compared. That our events of wha
 ";
 
 /// Writes the table, or holds the written one against the results.
-pub fn check(name: &str, table: &str) {
+pub fn check((page, name): (&str, &str), table: &str) {
     let (begin, end) = (format!("<!-- {name}:begin -->"), format!("<!-- {name}:end -->"));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/parity.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs")
+        .join(page);
     let text = fs::read_to_string(&path).unwrap_or_default();
     let (before, rest) = text.split_once(&begin).unwrap_or((text.as_str(), ""));
     let after = rest.split_once(&end).map_or("\n", |(_, after)| after);
@@ -32,7 +34,7 @@ pub fn check(name: &str, table: &str) {
     } else {
         assert!(
             text == wanted,
-            "the table in docs/parity.md is not what came out: run `UPDATE_DOCS=1 make {name}`\n{table}"
+            "the table in docs/{page} is not what came out: run `UPDATE_DOCS=1 make {name}`\n{table}"
         );
     }
 }
@@ -58,10 +60,10 @@ pub fn of_controllers(rows: &[Row]) -> String {
     text
 }
 
-const WAYS_HEAD: &str = "## Through Go
+const WAYS_HEAD: &str = "## What Go's interface cannot carry
 
-What `make compat-bridge` saw: the `ccm` twice, through all scenarios of the table above. Once the mock is its provider; once its provider is the bridge, whose
-cloud is the adapter, whose provider is the mock. All is equal but this.
+What `make compat-bridge` saw: the `ccm` twice, through all scenarios of [parity.md](parity.md#side-by-side). Once the mock is its provider; once its provider is the bridge, whose
+cloud is the adapter, whose provider is the mock. All Nodes, Services, events, load balancers and routes are equal but for this.
 
 ";
 
