@@ -103,7 +103,7 @@ pub struct Route {
     pub provider_id: Option<String>,
     /// The target by IP address.
     pub next_hop: Option<String>,
-    /// The target's addresses; with [`RouteOptions::tracks_node_addresses`].
+    /// The target's addresses. Without [`RouteOptions::tracks_node_addresses`] other addresses are no difference.
     pub node_addresses: Vec<NodeAddress>,
     /// The target does not exist any more.
     pub blackhole: bool,

@@ -52,8 +52,12 @@ impl Routes for MockProvider {
     }
 
     async fn create_batch(&self, call: &Call, routes: &[Route]) -> Result<Answers<()>, Failure> {
+        let tracks_node_addresses = self.options().tracks_node_addresses;
         self.write(call, routes, |state, route| {
             let mut wanted = wanted(call, route);
+            if !tracks_node_addresses {
+                wanted.node_addresses.clear();
+            }
             if state.twists.has(Twist::RouteNoMark) {
                 wanted.owner_id = None;
             }
