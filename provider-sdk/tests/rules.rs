@@ -115,6 +115,33 @@ fn every_must_and_should_has_a_check() {
     );
 }
 
+/// Of load balancers and routes, whose RPCs list their rules.
+#[test]
+fn the_rpcs_index_names_every_rule_of_load_balancers_and_routes_and_none_else() {
+    let mut indexed = BTreeSet::new();
+    let mut indexes = 0;
+    for (file, paragraph) in paragraphs() {
+        let Some(index) = paragraph.trim().strip_prefix("Rules: ") else {
+            continue;
+        };
+        indexes += usize::from(["load_balancer.proto", "route.proto"].contains(&file.as_str()));
+        let ids = index.trim_end_matches('.').split(", ");
+        let ids: Vec<_> = ids.map(str::to_owned).collect();
+        assert!(ids.iter().all(|id| id_of(&format!("{id}: ")).is_some()));
+        let number = |id: &String| id.rsplit('-').next().unwrap().parse::<u32>().unwrap();
+        let family = |id: &String| id.split('-').next().unwrap().to_owned();
+        let ascending = ids.is_sorted_by_key(|id| (family(id), number(id)));
+        assert!(ascending, "{file}: {index}");
+        indexed.extend(ids);
+    }
+    assert_eq!(indexes, 5 + 3, "each RPC has one");
+    let of = |id: &&str| id.starts_with("LB-") || id.starts_with("ROUTE-");
+    let rules = rules();
+    let all: BTreeSet<&str> = rules.keys().map(String::as_str).filter(of).collect();
+    let indexed: BTreeSet<&str> = indexed.iter().map(String::as_str).filter(of).collect();
+    assert_eq!(indexed, all);
+}
+
 #[test]
 fn every_check_cites_rules_that_there_are() {
     let rules = rules();

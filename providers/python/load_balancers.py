@@ -101,6 +101,19 @@ def find_own(state: State, asker: Asker) -> LoadBalancer | None:
     return next((lb for lb in living.values() if asker.ownership(lb) == types_pb2.OWNERSHIP_OURS), None)
 
 
+def find_to_delete(state: State, asker: Asker, adopt: bool) -> LoadBalancer | None:
+    """The Service's own, else what is unmarked and has its native name: CONFLICT without the grant, and never `done` (LB-26)."""
+    living = state.living()
+    unmarked = [lb for lb in living.values() if lb.get("owner") is None and lb["name"] == native_name(asker.service.uid)]
+    if adopt and (named := living.get(asker.handle)) in unmarked:
+        return named
+    if own := find_own(state, asker):
+        return own
+    if unmarked and not adopt:
+        raise not_ours(unmarked[0], asker)
+    return unmarked[0] if unmarked else None
+
+
 def find(state: State, asker: Asker) -> LoadBalancer | None:
     """The Service's own, or the one that is in its way or may be taken over: by handle, mark, native name, or an address of its status (LB-9)."""
     living = state.living()
@@ -138,9 +151,7 @@ def wanted(state: State, asker: Asker, targets: list[str] | None, adopt: bool, s
         lb["targets"] = targets
     lb.pop("remnant", None)
     lb["addresses"] = addresses_for(state, asker.service, lb, settings)
-    # A former owner's mark alone is no reason to write; the next write marks anew.
-    if found is None or lb != found or found.get("owner") is None:
-        lb["owner"] = asker.mark()
+    lb["owner"] = asker.mark()  # A mark with a previous owner ID is a difference (LB-25).
     return found, lb
 
 
@@ -304,7 +315,7 @@ class LoadBalancers(load_balancer_pb2_grpc.LoadBalancerServiceServicer):
         takes = self.provider.settings.provisioning_ms
 
         def decide(state: State) -> tuple[pb.DeleteLoadBalancerResponse, Write | None]:
-            lb = find_own(state, asker)
+            lb = find_to_delete(state, asker, request.adopt_unmarked)
             if lb is None:
                 return pb.DeleteLoadBalancerResponse(done=types_pb2.Done()), None
             if says(asker.service, "retain"):

@@ -20,7 +20,7 @@ def is_blackhole(route: Route, state: State) -> bool:
         return provider_id not in state.by_provider_id
     if node_name := route.get("node_name"):
         return node_name not in state.by_name
-    return not route.get("next_hop")
+    return not route.get("next_hop") and not route.get("gateway")
 
 
 def same_target(one: Route, other: Route) -> bool:
@@ -57,11 +57,15 @@ def plan_create(state: State, route: pb.Route, owner: Owner) -> Write | None:
     there = next((r for r in state.routes.values() if r["destination_cidr"] == new["destination_cidr"]), state.routes.get(new["name"]))
     if there is None:
         return Write(f"put route {new['name']} to {new['destination_cidr']}", routes={new["name"]: new})
+    same_destination = there["destination_cidr"] == new["destination_cidr"]
+    same_addresses = there.get("node_addresses", []) == new.get("node_addresses", [])
+    if same_destination and same_target(there, new) and same_addresses and ownership(there, owner) == types_pb2.OWNERSHIP_UNMARKED:
+        return None  # It leads where it should, and is not adopted (ROUTE-9).
     if ownership(there, owner) != types_pb2.OWNERSHIP_OURS:
         raise Fail("CONFLICT", f"the route {there['name']!r} to {there['destination_cidr']} was not made for this cluster; remove it or choose another CIDR")
-    if there["destination_cidr"] == new["destination_cidr"]:
+    if same_destination:
         if same_target(there, new):
-            if there.get("node_addresses", []) == new.get("node_addresses", []):
+            if same_addresses:
                 return None
         elif not is_blackhole(there, state):
             raise Fail("CONFLICT", f"the route {there['name']!r} leads {new['destination_cidr']} to another instance; delete it first", "DestinationTaken")
@@ -70,10 +74,9 @@ def plan_create(state: State, route: pb.Route, owner: Owner) -> Write | None:
 
 def plan_delete(state: State, route: pb.Route, owner: Owner) -> Write | None:
     cidr = route.destination_cidr
-    if route.name:
-        there = state.routes.get(route.name)
-    else:
-        there = next((r for r in state.routes.values() if r["destination_cidr"] == cidr), None)
+    if not route.name:
+        raise Fail("INVALID", f"the route to {cidr} has no name; send it as ListRoutes gave it")
+    there = state.routes.get(route.name)
     if there is None or there["destination_cidr"] != cidr:
         return None
     if ownership(there, owner) == types_pb2.OWNERSHIP_FOREIGN:

@@ -76,6 +76,7 @@ export interface Route {
   node_name?: string;
   provider_id?: string;
   next_hop?: string;
+  gateway?: string;
   node_addresses?: Addresses;
   owner_id?: string;
 }

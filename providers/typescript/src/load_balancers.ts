@@ -103,6 +103,16 @@ function findOwn(state: State, asker: Asker): LoadBalancer | undefined {
   return named ?? living.find(isOurs);
 }
 
+/** The Service's own, else what is unmarked and has its native name: CONFLICT without the grant, and never `done` (LB-26). */
+function findToDelete(state: State, asker: Asker, adopt: boolean): LoadBalancer | undefined {
+  const unmarked = state.living().filter((lb) => !lb.owner && lb.name === nativeName(asker.service.uid));
+  const named = unmarked.find((lb) => lb.handle === asker.handle);
+  if (adopt && named) return named;
+  const own = findOwn(state, asker);
+  if (!own && !adopt && unmarked[0]) throw notOurs(unmarked[0], asker);
+  return own ?? unmarked[0];
+}
+
 /** The Service's own, or the one that is in its way or may be taken over: by handle, mark, native name, or an address of its status (LB-9). */
 function find(state: State, asker: Asker): LoadBalancer | undefined {
   const living = state.living();
@@ -129,8 +139,7 @@ function wanted(state: State, asker: Asker, targets: string[] | undefined, adopt
   const { remnant: _, ...lb }: LoadBalancer = { handle: '', name: nativeName(asker.service.uid), targets: [], ...found, config: configOf(asker.service) };
   if (targets) lb.targets = targets; // An absent set leaves the targets alone (LB-10).
   lb.addresses = addressesFor(state, asker.service, lb, settings);
-  // A former owner's mark alone is no reason to write; the next write marks anew.
-  if (!found?.owner || !equal(found, lb)) lb.owner = asker.mark();
+  lb.owner = asker.mark(); // A mark with a previous owner ID is a difference (LB-25).
   return { found, lb };
 }
 
@@ -266,8 +275,8 @@ export function loadBalancerService(provider: Provider): LoadBalancerServiceHand
       };
     }),
 
-    DeleteLoadBalancer: mutating('DeleteLoadBalancer', (asker) => (state): [DeleteLoadBalancerResponse, Write?] => {
-      const lb = findOwn(state, asker);
+    DeleteLoadBalancer: mutating('DeleteLoadBalancer', (asker, request: { adoptUnmarked: boolean; service: any }) => (state): [DeleteLoadBalancerResponse, Write?] => {
+      const lb = findToDelete(state, asker, request.adoptUnmarked);
       if (!lb) return [{ done: {} }];
       if (says(asker.service, 'retain')) {
         const reason = `load balancer ${lb.handle} is kept: the annotation ${ANNOTATIONS}retain asks for it`;

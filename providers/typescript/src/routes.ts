@@ -13,7 +13,7 @@ const AT_ONCE = 8;
 function isBlackhole(route: Route, state: State): boolean {
   if (route.provider_id !== undefined) return !state.byProviderId.has(route.provider_id);
   if (route.node_name !== undefined) return !state.byName.has(route.node_name);
-  return route.next_hop === undefined;
+  return route.next_hop === undefined && route.gateway === undefined;
 }
 
 function sameTarget(one: Route, other: Route): boolean {
@@ -49,15 +49,15 @@ function planCreate(state: State, asked: Route__Output, owner: Owner): Write | u
   }
   const there = [...state.routes.values()].find((route) => route.destination_cidr === cidr) ?? state.routes.get(wanted.name);
   if (!there) return put(wanted);
+  const sameAddresses = equal(there.node_addresses ?? [], wanted.node_addresses ?? []);
+  const asAsked = there.destination_cidr === cidr && sameTarget(there, wanted) && sameAddresses;
+  if (asAsked && ownership(there, owner) === 'OWNERSHIP_UNMARKED') return undefined; // It leads where it should, and is not adopted (ROUTE-9).
   if (ownership(there, owner) !== 'OWNERSHIP_OURS') {
     throw new Fail('CONFLICT', `the route ${quoted(there.name)} to ${there.destination_cidr} was not made for this cluster; remove it or choose another CIDR`);
   }
-  if (there.destination_cidr === cidr) {
-    if (sameTarget(there, wanted)) {
-      if (equal(there.node_addresses ?? [], wanted.node_addresses ?? [])) return undefined;
-    } else if (!isBlackhole(there, state)) {
-      throw new Fail('CONFLICT', `the route ${quoted(there.name)} leads ${cidr} to another instance; delete it first`, 'DestinationTaken');
-    }
+  if (asAsked) return undefined;
+  if (there.destination_cidr === cidr && !sameTarget(there, wanted) && !isBlackhole(there, state)) {
+    throw new Fail('CONFLICT', `the route ${quoted(there.name)} leads ${cidr} to another instance; delete it first`, 'DestinationTaken');
   }
   return put({ ...wanted, name: there.name });
 }
@@ -65,7 +65,8 @@ function planCreate(state: State, asked: Route__Output, owner: Owner): Write | u
 /** What removing a route that a listing gave takes. */
 function planDelete(state: State, asked: Route__Output, owner: Owner): Write | undefined {
   const cidr = asked.destinationCidr;
-  const there = asked.name ? state.routes.get(asked.name) : [...state.routes.values()].find((route) => route.destination_cidr === cidr);
+  if (!asked.name) throw new Fail('INVALID', `the route to ${cidr} has no name; send it as ListRoutes gave it`);
+  const there = state.routes.get(asked.name);
   if (!there || there.destination_cidr !== cidr) return undefined;
   if (ownership(there, owner) === 'OWNERSHIP_FOREIGN') {
     throw new Fail('CONFLICT', `the route ${quoted(there.name)} to ${cidr} is marked for another owner`);

@@ -149,14 +149,24 @@ async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdi
             });
         }
         Lane::Route if offered.routes.is_some() => {
-            let routes = || vec![about.route.clone()];
+            let destination = &about.route.destination_cidr;
             call!(pb::CreateRoutesRequest {
                 cluster: None,
-                routes: routes(),
+                routes: vec![about.route.clone()],
             });
+            // Removed by the name that the cloud gave it (ROUTE-8).
+            let mut made = session
+                .list(pb::ListRoutesRequest::default())
+                .await
+                .items()?;
+            count += 1;
+            made.retain(|route| route.destination_cidr == *destination);
+            for (number, route) in made.iter_mut().enumerate() {
+                route.route_key = number.to_string();
+            }
             call!(pb::DeleteRoutesRequest {
                 cluster: None,
-                routes: routes(),
+                routes: made,
             });
         }
         Lane::Hints | Lane::LoadBalancer | Lane::Route => {}

@@ -224,7 +224,10 @@ pub(super) async fn service(run: &Run, session: &Session, service: Service) -> V
             let asked = session
                 .call(pb::DeleteRoutesRequest {
                     cluster: None,
-                    routes: vec![route],
+                    routes: vec![pb::Route {
+                        name: run.name("tour"),
+                        ..route
+                    }],
                 })
                 .await;
             all.push(items!(asked, pb::route_result::Outcome::Failed));

@@ -163,6 +163,17 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return named != null ? named : first(living, asker::owns);
   }
 
+  /** The Service's own, else what is unmarked and has its native name: CONFLICT without the grant, and never done (LB-26). */
+  private static ObjectNode findToDelete(State state, Asker asker, boolean adopt) throws Fail {
+    String name = nativeName(asker.service.getUid());
+    List<ObjectNode> unmarked = state.living().stream().filter(lb -> !lb.path("owner").isObject() && lb.path("name").asText().equals(name)).toList();
+    ObjectNode named = first(unmarked, lb -> handleOf(lb).equals(asker.handle));
+    if (adopt && named != null) return named;
+    ObjectNode own = findOwn(state, asker);
+    if (own == null && !adopt && !unmarked.isEmpty()) throw asker.notOurs(unmarked.get(0));
+    return own != null ? own : first(unmarked, lb -> true);
+  }
+
   /** The Service's own, or the one that is in its way or may be taken over: by handle, mark, native name, or an address of its status (LB-9). */
   private static ObjectNode find(State state, Asker asker) {
     List<ObjectNode> living = state.living();
@@ -214,8 +225,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     else if (!lb.has("targets")) lb.putArray("targets");
     lb.remove("remnant");
     lb.set("addresses", array(addressesFor(state, asker.service, lb, settings)));
-    // A former owner's mark alone is no reason to write; the next write marks anew.
-    if (found == null || !found.path("owner").isObject() || !Cloud.equal(found, lb)) lb.set("owner", asker.mark());
+    lb.set("owner", asker.mark()); // A mark with a previous owner ID is a difference (LB-25).
     return new Wanted(found, lb);
   }
 
@@ -397,7 +407,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     long takes = provider.settings.provisioningMs();
     provider.answer("DeleteLoadBalancer", request.getCluster(), out, failure -> DeleteLoadBalancerResponse.newBuilder().setFailed(failure).build(), owner ->
         mutate(owner, request.getService(), request.getHandle(), elsewhere, late, asker -> state -> {
-          ObjectNode lb = findOwn(state, asker);
+          ObjectNode lb = findToDelete(state, asker, request.getAdoptUnmarked());
           if (lb == null) return new Decision<>(done, null);
           String handle = handleOf(lb);
           DeleteLoadBalancerResponse.Builder response = DeleteLoadBalancerResponse.newBuilder().setHandle(handle);

@@ -37,7 +37,7 @@ final class Routes extends RouteServiceImplBase {
   private static boolean isBlackhole(JsonNode route, State state) {
     if (route.hasNonNull("provider_id")) return !state.byProviderId().containsKey(text(route, "provider_id"));
     if (route.hasNonNull("node_name")) return !state.byName().containsKey(text(route, "node_name"));
-    return !route.hasNonNull("next_hop");
+    return !route.hasNonNull("next_hop") && !route.hasNonNull("gateway");
   }
 
   private static boolean sameTarget(JsonNode one, JsonNode other) {
@@ -77,15 +77,15 @@ final class Routes extends RouteServiceImplBase {
     if (there == null) there = state.routes().get(name);
     if (there != null) {
       String its = text(there, "name");
+      boolean sameDestination = cidr.equals(text(there, "destination_cidr"));
+      boolean asAsked = sameDestination && sameTarget(there, wanted) && there.path("node_addresses").toString().equals(wanted.path("node_addresses").toString());
+      if (asAsked && ownership(there, owner) == Ownership.OWNERSHIP_UNMARKED) return null; // It leads where it should, and is not adopted (ROUTE-9).
       if (ownership(there, owner) != Ownership.OWNERSHIP_OURS) {
         throw new Fail("CONFLICT", "the route \"" + its + "\" to " + text(there, "destination_cidr") + " was not made for this cluster; remove it or choose another CIDR");
       }
-      if (cidr.equals(text(there, "destination_cidr"))) {
-        if (sameTarget(there, wanted)) {
-          if (there.path("node_addresses").toString().equals(wanted.path("node_addresses").toString())) return null;
-        } else if (!isBlackhole(there, state)) {
-          throw new Fail("CONFLICT", "the route \"" + its + "\" leads " + cidr + " to another instance; delete it first", "DestinationTaken");
-        }
+      if (asAsked) return null;
+      if (sameDestination && !sameTarget(there, wanted) && !isBlackhole(there, state)) {
+        throw new Fail("CONFLICT", "the route \"" + its + "\" leads " + cidr + " to another instance; delete it first", "DestinationTaken");
       }
       wanted.put("name", its);
     }
@@ -95,7 +95,8 @@ final class Routes extends RouteServiceImplBase {
   /** What removing a route that a listing gave takes. */
   private static Write delete(State state, Route asked, Owner owner) throws Fail {
     String cidr = asked.getDestinationCidr();
-    ObjectNode there = asked.getName().isEmpty() ? to(state, cidr) : state.routes().get(asked.getName());
+    if (asked.getName().isEmpty()) throw new Fail("INVALID", "the route to " + cidr + " has no name; send it as ListRoutes gave it");
+    ObjectNode there = state.routes().get(asked.getName());
     if (there == null || !cidr.equals(text(there, "destination_cidr"))) return null;
     String name = text(there, "name");
     if (ownership(there, owner) == Ownership.OWNERSHIP_FOREIGN) throw new Fail("CONFLICT", "the route \"" + name + "\" to " + cidr + " is marked for another owner");
