@@ -1,4 +1,4 @@
-//! When a Node is said to be without its routes (B-R4).
+//! When a Node is said to be without its routes (B-R4, ▲R4).
 
 use super::*;
 
@@ -33,7 +33,7 @@ async fn set_after(fault: Fault) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_r4_the_condition_is_set_at_the_first_failure() {
+async fn b_r4_r4_the_condition_is_set_at_the_first_failure() {
     let codes = [
         (FailureCode::Invalid, NOW),
         (FailureCode::Precondition, NOW),
@@ -60,7 +60,7 @@ async fn b_r4_the_condition_is_set_at_the_first_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_r4_a_provider_that_goes_away_with_the_call_makes_no_condition_flap() {
+async fn r4_a_provider_that_goes_away_with_the_call_makes_no_condition_flap() {
     for fault in [
         Fault::failure("CreateRoutes", FailureCode::NotInitialized),
         Fault::new("CreateRoutes", FaultKind::Crash),
@@ -101,7 +101,7 @@ async fn b_r4_a_provider_that_goes_away_with_the_call_makes_no_condition_flap() 
 
 /// Nothing was tried: nobody could tell.
 #[tokio::test(start_paused = true)]
-async fn b_r4_who_only_waits_for_the_provider_keeps_the_condition_that_it_has() {
+async fn r4_who_only_waits_for_the_provider_keeps_the_condition_that_it_has() {
     let world = World::started(1, |_| {}).await;
     world.until("routes", |world| world.all_created(1)).await;
     let writes = world.api.writes().len();

@@ -177,7 +177,7 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
         }),
         ("a taint", |v| v.taints.push(api::Taint::default())),
         ("node info", |v| {
-            v.node_info = Some(api::NodeInfo::default())
+            v.node_info = Some(api::NodeInfo::default());
         }),
         ("readiness", |v| v.ready = Some(false)),
     ];

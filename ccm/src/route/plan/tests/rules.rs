@@ -163,7 +163,7 @@ fn r7_many_deletions_need_a_second_look_and_only_what_both_say_goes() {
 }
 
 #[test]
-fn b_r4_what_is_not_known_changes_no_condition() {
+fn b_r4_r4_what_is_not_known_changes_no_condition() {
     let node = ["a 10.8.1.0/24"];
     for code in [
         TroubleCode::Deadline,

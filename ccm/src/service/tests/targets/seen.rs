@@ -6,6 +6,8 @@ use super::*;
 
 const SERVICES: usize = 50;
 
+type Edit = fn(&mut Node);
+
 /// As the bridge does: it asks for all that there is.
 fn sees_all(info: &mut api::GetProviderInfoResponse) {
     info.node_projection = Some(api::NodeProjection {
@@ -74,10 +76,10 @@ fn sent(world: &World, service: &str, node: &str) -> api::NodeView {
 }
 
 /// All that happens to a Node that stays the target that it is: a Ready flap with its taint, a cordon, labels, a kubelet's upgrade.
-const DAILY: [(&str, fn(&mut Node)); 9] = [
+const DAILY: [(&str, Edit); 9] = [
     ("not ready", |n| ready(n, "False")),
     ("its taint comes", |n| {
-        taint(n, "node.kubernetes.io/not-ready")
+        taint(n, "node.kubernetes.io/not-ready");
     }),
     ("ready again", |n| ready(n, "True")),
     ("its taint goes", untaint),
@@ -90,7 +92,7 @@ const DAILY: [(&str, fn(&mut Node)); 9] = [
         untaint(n);
     }),
     ("labelled by somebody", |n| {
-        label(n, "example.com/rack", "7")
+        label(n, "example.com/rack", "7");
     }),
     ("noted", |n| {
         let annotations = n.metadata.annotations.get_or_insert_default();
@@ -203,7 +205,7 @@ async fn s14_what_the_provider_says_matters_to_targets_updates_them() {
         });
     })
     .await;
-    let updates: [(&str, fn(&mut Node), usize); 6] = [
+    let updates: [(&str, Edit, usize); 6] = [
         ("only seen", |n| label(n, "example.com/rack", "7"), 0),
         ("not even seen", |n| label(n, "example.com/other", "7"), 0),
         ("it matters", |n| label(n, "example.com/pool", "gold"), 1),
@@ -253,7 +255,7 @@ async fn s13_a_restart_without_in_sync_ensures_each_service_once_and_asks_nothin
     // Nodes are never quite at rest, least of all when a controller begins.
     for i in 0..20 {
         edit_node(&world, "n1", |n| {
-            label(n, "example.com/beat", &i.to_string())
+            label(n, "example.com/beat", &i.to_string());
         });
         sleep(Duration::from_millis(50)).await;
     }
