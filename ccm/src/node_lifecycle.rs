@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 use crate::args::BrakeConfig;
 use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode};
 use crate::providers::{NodeOwner, Ownership};
+use crate::queue::PROBE;
 use crate::run::{Hint, LoopContext};
 use crate::stuck::TOLD_AGAIN;
 
@@ -39,8 +41,6 @@ use plan::{Findings, Ledger, Pass, Questions};
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Passes begin at least so far apart, whatever is hinted: two ABSENT answers must be two answers.
 const LEAST_GAP: Duration = Duration::from_secs(1);
-/// The next pass where the cloud refuses the provider's credentials.
-const CREDENTIALS_AGAIN: Duration = Duration::from_mins(1);
 
 /// What outlives a loop in one process: what was deleted lately still counts when we lead again.
 #[derive(Default)]
@@ -133,6 +133,8 @@ struct Lifecycle {
     paused: bool,
     /// The cloud said slow down (THROTTLED).
     not_before: Instant,
+    /// The cloud refused the provider's credentials for every Node of the last pass.
+    refused: bool,
     /// Why the last pass was void.
     void: Option<String>,
     /// When the brake was last told about.
@@ -158,6 +160,7 @@ impl Lifecycle {
             could_delete: false,
             paused: false,
             not_before: Instant::now(),
+            refused: false,
             void: None,
             told: None,
             told_shared: act::Told::default(),
@@ -211,6 +214,13 @@ impl Lifecycle {
         self.asker.keep(&nodes);
         drop(nodes);
         let stop = self.context.stop.clone();
+        if self.refused {
+            let refused = stop.run_until_cancelled(still_refused(&session, &questions));
+            if refused.await.unwrap_or(true) {
+                self.not_before = self.not_before.max(Instant::now() + PROBE);
+                return;
+            }
+        }
         let Some(answers) = stop
             .run_until_cancelled(self.asker.ask(&session, &questions))
             .await
@@ -260,10 +270,10 @@ impl Lifecycle {
 
     fn note_troubles(&mut self, questions: &Questions, answers: &Answers) {
         let troubles = || answers.by_uid.values().filter_map(|it| it.as_ref().err());
-        let refused = |trouble: &Trouble| trouble.code == TroubleCode::Credentials;
-        // Who refuses to speak with us is not asked every few seconds.
-        if troubles().count() == answers.by_uid.len() && troubles().any(refused) {
-            self.not_before = self.not_before.max(Instant::now() + CREDENTIALS_AGAIN);
+        self.refused = troubles().count() == answers.by_uid.len() && troubles().any(is_refusal);
+        // Who refuses to speak with us is not asked every few seconds, and then about one Node for all.
+        if self.refused {
+            self.not_before = self.not_before.max(Instant::now() + PROBE);
         }
         for node in questions.witnesses.iter().chain(&questions.suspects) {
             if let Some(Err(trouble)) = answers.by_uid.get(plan::uid(node)) {
@@ -321,6 +331,27 @@ impl Lifecycle {
             self.told = Some(Instant::now());
             self.tell_of_brake(&pass.held);
         }
+    }
+}
+
+/// The cloud refuses the provider's credentials.
+fn is_refusal(trouble: &Trouble) -> bool {
+    trouble.code == TroubleCode::Credentials
+}
+
+/// Asks about one Node for all whether the cloud still refuses the provider's credentials. What it says of the Node counts for nothing.
+async fn still_refused(session: &Session, questions: &Questions) -> bool {
+    let Some(node) = questions.suspects.first() else {
+        return false;
+    };
+    let (nodes, facets) = ([&**node], [api::InstanceFacet::Existence]);
+    let asked = session.lookup_instances(&nodes, &facets, Duration::ZERO);
+    match asked.await {
+        Ok(answers) => {
+            let mut troubles = answers.iter().filter_map(|answer| answer.as_ref().err());
+            troubles.any(is_refusal)
+        }
+        Err(trouble) => is_refusal(&trouble),
     }
 }
 

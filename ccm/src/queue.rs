@@ -3,6 +3,7 @@
 //! [`state`] is the queue without a clock; this file adds waiting, the clock and the metrics.
 
 mod metrics;
+mod refused;
 mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 
 pub(crate) use metrics::Metrics;
 use metrics::{Load, Observed, Recorder};
+pub(crate) use refused::{PROBE, Refused};
 use state::State;
 
 /// The delays of a key that fails again and again: `base * 2^failures`, at most `max`. Jitter takes up to a quarter off, so
@@ -34,6 +36,14 @@ pub(crate) enum Outcome {
     Idle,
     /// Again at this time; failures are left as they are.
     At(Instant),
+    /// The cloud refuses the provider's credentials: again at `at`, failures left as they are. One of all keys that wait so is due at `probe`; where the cloud takes
+    /// the credentials for one of them ([`Queue::accepted`]), all are due at once.
+    Refused {
+        /// When one of them is tried for all.
+        probe: Instant,
+        /// When this one is tried in any case.
+        at: Instant,
+    },
     /// It failed: again after the key's backoff (with jitter).
     Retry,
     /// It failed because of the transport: as `Retry`, but `reset_transport_backoffs` makes it due at once (▲M9).
@@ -138,6 +148,14 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.changed.notify_waiters();
     }
 
+    /// The cloud took the provider's credentials for this key, which was handed out: if it was refused before, all that were are due now.
+    pub(crate) fn accepted(&self, key: &K) {
+        let released = self.shared.lock().accepted(key, Instant::now());
+        if released {
+            self.shared.changed.notify_waiters();
+        }
+    }
+
     /// How often this key failed in a row.
     pub(crate) fn failures(&self, key: &K) -> u32 {
         self.shared.lock().failures(key)
@@ -160,7 +178,8 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
 
     /// Drops the key and its failures (its object is gone). Where it is worked on just now, the outcome of that is ignored.
     pub(crate) fn remove(&self, key: &K) {
-        self.shared.lock().remove(key);
+        self.shared.lock().remove(key, Instant::now());
+        self.shared.changed.notify_waiters();
     }
 
     /// No batch is handed out until `resume`.
@@ -174,7 +193,7 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// Keys that failed by transport are due now, their failures forgotten (▲M9).
+    /// Keys that failed by transport are due now, their failures forgotten (▲M9). Of those that wait for other credentials one is: a provider that comes back may have them.
     pub(crate) fn reset_transport_backoffs(&self) {
         self.shared.lock().reset_transport_backoffs(Instant::now());
         self.shared.changed.notify_waiters();

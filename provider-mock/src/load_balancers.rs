@@ -173,7 +173,16 @@ impl Asker<'_> {
     }
 
     fn of_cluster(&self, mark: &Mark) -> bool {
+        if self.twists.has(Twist::MarksCut) {
+            let cut = |owner: &str| owner.bytes().take(63).collect::<Vec<_>>();
+            return cut(&mark.owner_id) == cut(self.owner_id);
+        }
         mark.owner_id == self.owner_id || self.previous.contains(&mark.owner_id)
+    }
+
+    /// Whether the mark is a former one, which Ensure has to write anew (LB-25).
+    fn is_former(&self, mark: &Mark) -> bool {
+        mark.owner_id != self.owner_id && !self.twists.has(Twist::FormerMarksStay)
     }
 
     pub(crate) fn ownership(&self, load_balancer: &LoadBalancer) -> Ownership {
@@ -181,6 +190,7 @@ impl Asker<'_> {
             return Ownership::Ours;
         }
         match &load_balancer.owner {
+            None if self.twists.has(Twist::UnmarkedOurs) => Ownership::Ours,
             None => Ownership::Unmarked,
             Some(mark) if self.owns(mark) => Ownership::Ours,
             Some(_) => Ownership::Foreign,
@@ -285,6 +295,29 @@ impl LoadBalancers {
         }
     }
 
+    /// What a Delete is about: the Service's own, else what is unmarked and has its native name. That
+    /// one is CONFLICT without the grant, and so is whatever else the handle names (LB-26).
+    pub(crate) fn find_to_delete(
+        &self,
+        asker: &Asker<'_>,
+        adopt_unmarked: bool,
+    ) -> Result<Option<&LoadBalancer>, Failure> {
+        let name = native_name(&asker.service.uid);
+        let of_service = |lb: &LoadBalancer| lb.owner.is_none() && lb.name == name;
+        let named = self.named(asker);
+        if let Some(lb) = named.filter(|lb| adopt_unmarked && of_service(lb)) {
+            return Ok(Some(lb));
+        }
+        if let Some(own) = self.find_own(asker)? {
+            return Ok(Some(own));
+        }
+        match self.by_handle.values().find(|lb| of_service(lb)) {
+            Some(lb) if adopt_unmarked => Ok(Some(lb)),
+            Some(lb) if !asker.twists.has(Twist::UnmarkedDeleteDone) => Err(not_ours(lb, asker)),
+            _ => Ok(None),
+        }
+    }
+
     /// Not marked for the Service, yet with its native name, or unmarked and with an address of its status.
     fn like(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let name = native_name(&asker.service.uid);
@@ -348,10 +381,9 @@ impl LoadBalancers {
             wanted.hostname = Some(shared::hostname(&wanted, addressing));
         }
         match found {
-            // A former owner's mark alone is no reason to write (LB-8); it is marked anew with the next write.
             Some(lb)
                 if *lb == wanted
-                    && lb.owner.is_some()
+                    && lb.owner.as_ref().is_some_and(|mark| !asker.is_former(mark))
                     && !asker.twists.has(Twist::AlwaysWrites) =>
             {
                 Ok(EnsurePlan::AsAsked(wanted))

@@ -24,6 +24,9 @@ pub struct Route {
     /// The target by IP address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<String>,
+    /// Where it leads to that is neither a Node, nor an instance, nor an address: a gateway's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
     /// The target's addresses, where routes depend on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node_addresses: Vec<Address>,
@@ -54,7 +57,7 @@ impl Route {
         match (&self.provider_id, &self.node_name) {
             (Some(id), _) => instances.by_provider_id(id).is_none(),
             (None, Some(name)) => instances.by_name(name).is_none(),
-            (None, None) => self.next_hop.is_none(),
+            (None, None) => self.next_hop.is_none() && self.gateway.is_none(),
         }
     }
 
@@ -115,8 +118,14 @@ impl Routes {
         let Some(existing) = existing else {
             return Ok(RouteWrite::Put(wanted));
         };
+        let as_asked = existing.destination_cidr == wanted.destination_cidr
+            && existing.same_target(&wanted)
+            && existing.node_addresses == wanted.node_addresses
+            && !existing.is_blackhole(instances);
         match existing.ownership(&owns) {
             Ownership::Ours => {}
+            // It leads where it should, and is not adopted (ROUTE-9).
+            Ownership::Unmarked if as_asked => return Ok(RouteWrite::Nothing),
             Ownership::Foreign | Ownership::Unmarked => {
                 return Err(Failure::conflict(format!(
                     "the route {:?} to {} was not made for this cluster; remove it or choose another CIDR",
@@ -151,14 +160,12 @@ impl Routes {
         destination_cidr: &str,
         owns: impl Fn(&str) -> bool,
     ) -> Result<RouteWrite, Failure> {
-        let existing = if name.is_empty() {
-            self.by_name
-                .values()
-                .find(|route| route.destination_cidr == destination_cidr)
-        } else {
-            self.by_name.get(name)
-        };
-        match existing {
+        if name.is_empty() {
+            return Err(Failure::invalid(format!(
+                "the route to {destination_cidr} has no name; send it as ListRoutes gave it"
+            )));
+        }
+        match self.by_name.get(name) {
             Some(route) if route.destination_cidr == destination_cidr => {
                 if route.ownership(owns) == Ownership::Foreign {
                     return Err(Failure::conflict(format!(
@@ -243,6 +250,11 @@ mod tests {
             ),
             Ok(RouteWrite::Nothing)
         );
+        // Unmarked: it leads there, and stays as it is.
+        assert_eq!(
+            create(&[route("x", "10.0.1.0/24", "a", None)], &wanted),
+            Ok(RouteWrite::Nothing)
+        );
         // A blackhole is replaced under its name and marked anew.
         let gone = route("old", "10.0.1.0/24", "gone", Some("us-before"));
         assert_eq!(
@@ -259,7 +271,7 @@ mod tests {
                 route("x", "10.0.1.0/24", "a", Some("them")),
                 FailureCode::Conflict,
             ),
-            (route("x", "10.0.1.0/24", "a", None), FailureCode::Conflict),
+            (route("x", "10.0.1.0/24", "b", None), FailureCode::Conflict),
             (
                 route("x", "10.0.1.0/24", "b", Some("us")),
                 FailureCode::Conflict,
@@ -292,10 +304,7 @@ mod tests {
             delete("ours", "10.0.1.0/24"),
             Ok(RouteWrite::Remove("ours".into()))
         );
-        assert_eq!(
-            delete("", "10.0.1.0/24"),
-            Ok(RouteWrite::Remove("ours".into()))
-        );
+        assert_eq!(delete("", "10.0.1.0/24"), Err(FailureCode::Invalid));
         assert_eq!(delete("ours", "10.0.9.0/24"), Ok(RouteWrite::Nothing));
         assert_eq!(delete("gone", "10.0.1.0/24"), Ok(RouteWrite::Nothing));
         assert_eq!(delete("theirs", "10.0.2.0/24"), Err(FailureCode::Conflict));

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use provider_mock::{Fixture, Mock};
 use provider_sdk::conformance::{
-    Config, Entry, Hook, Lack, Options, Outcome, Progress, Provider, Report, Selection, run,
+    Config, EmptyTargetSets, Entry, Hook, Lack, Options, Outcome, Progress, Provider, Report,
+    Selection, run,
 };
 
 const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
@@ -53,6 +54,14 @@ capabilities:
   load_balancers: {listing: false, in_sync: false}
 ";
 
+/// Load balancers that have at least one target (LB-31).
+const TARGETED: &str = "
+instance_templates:
+- {count: 4, name: node-%d, id: i-node-%d, zones: [zone-a, zone-b]}
+capabilities:
+  load_balancers: {needs_targets: true}
+";
+
 /// What cannot be shown of a cloud that offers everything, and is shown of the narrow one.
 const SHOWN_OF_NARROW: [&str; 3] = [
     "load-balancers/delete-pending",
@@ -83,6 +92,7 @@ fn hook(hook: Hook) -> &'static str {
         Hook::LoadBalancerUnmarked => "lb add \"$NAME\" --address 192.0.2.222",
         Hook::LoadBalancerRemove => "lb remove \"$HANDLE\"",
         Hook::RouteUnmarked => "route add \"$NAME\" \"$CIDR\" --provider-id \"$PROVIDER_ID\"",
+        Hook::RouteGateway => "route add \"$NAME\" \"$CIDR\" --gateway igw-1",
         Hook::RouteBlackhole => {
             "route add \"$NAME\" \"$CIDR\" --owner-id \"$OWNER_ID\" --provider-id mock://zone-a/gone"
         }
@@ -316,6 +326,31 @@ async fn what_nobody_can_look_at_is_skipped_and_not_passed() {
         assert!(skipped.reason.contains(reason), "{id}: {}", skipped.reason);
         assert_eq!(skipped.lack, lack, "{id}");
     }
+}
+
+/// A cloud that refuses empty target sets, and one that only says so (`empty_target_sets: refused`).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cloud_without_empty_target_sets_passes_and_one_that_takes_them_is_found_out() {
+    let mut config = config();
+    config.empty_target_sets = EmptyTargetSets::Refused;
+    config.provider_id_pattern = Some("mock://zone-a/i-########".to_owned());
+    let directory = tempfile::tempdir().unwrap();
+    let provider = mock(directory.path(), TARGETED);
+    let report = report_of(provider, config.clone(), &["load-balancers/*"]).await;
+    let failed = report
+        .entries
+        .iter()
+        .filter(|entry| matches!(entry.outcome, Outcome::Failed(_) | Outcome::Warned(_)));
+    let failed: Vec<_> = failed.collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!(report.left, Vec::<String>::new());
+    let directory = tempfile::tempdir().unwrap();
+    let id = "load-balancers/targets-empty-is-none";
+    let report = report_of(mock(directory.path(), CLOUD), config, &[id]).await;
+    let Outcome::Failed(failed) = &report.entries[0].outcome else {
+        panic!("{:?}", report.entries[0].outcome);
+    };
+    assert_eq!(failed.rule, "LB-31");
 }
 
 /// Annotations by which Services of the mock share one load balancer.

@@ -24,7 +24,7 @@ pub enum FailureCode {
     Throttled,
     /// The cloud refuses the credentials: the provider counts as degraded; one event, slow retry.
     Credentials,
-    /// The cloud's API is down: backoff, no event per object.
+    /// The cloud's API is down: event; backoff.
     Unavailable,
     /// The provider was restarted: the controller initialises it and repeats the call. The SDK answers it by itself.
     NotInitialized,

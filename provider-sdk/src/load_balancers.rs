@@ -5,7 +5,7 @@ mod service;
 
 use async_trait::async_trait;
 
-use crate::{Call, Failure, Node};
+use crate::{Call, Failure, Node, NodeProjection};
 
 pub use answer::{
     Answer, Deleted, Ensured, Event, ListedLoadBalancer, LoadBalancer, Notes, Presence, ServiceRef,
@@ -106,6 +106,10 @@ pub struct LoadBalancerOptions {
     pub features: Vec<ServiceFeature>,
     /// How many calls of this service may run at once; 8 by default.
     pub max_in_flight: u32,
+    /// Which further fields of a target matter to this cloud: a change of one is a reason for [`update`](LoadBalancers::update), of every load balancer that has the target. Name,
+    /// UID, provider ID and addresses always are. Targets are sent with these fields and with those of [`ProviderInfo::node_projection`](crate::ProviderInfo::node_projection);
+    /// what is named there alone is as it is when a call is made, and is no reason for one. Nothing by default.
+    pub target_projection: NodeProjection,
 }
 
 impl Default for LoadBalancerOptions {
@@ -119,6 +123,7 @@ impl Default for LoadBalancerOptions {
             max_targets: None,
             features: Vec::new(),
             max_in_flight: 8,
+            target_projection: NodeProjection::default(),
         }
     }
 }
@@ -203,4 +208,7 @@ pub struct DeleteLoadBalancer {
     pub service: Service,
     /// The handle of an earlier answer.
     pub handle: Option<String>,
+    /// The operator grants that an unmarked load balancer with the native name or a tag of this
+    /// Service is removed (LB-26); without it that one is CONFLICT, never done.
+    pub adopt_unmarked: bool,
 }

@@ -14,12 +14,14 @@ pub trait Routes: Send + Sync {
     /// target no longer exists (`blackhole`) (ROUTE-1). Deadline 5 min.
     async fn list(&self, call: &Call) -> Result<Vec<Route>, Failure>;
 
-    /// Makes one route and marks it with the cluster's owner ID where the cloud can (ROUTE-3). A route that already is as asked is done (ROUTE-2).
+    /// Makes one route and marks it with the cluster's owner ID where the cloud can (ROUTE-3). A route that already is as asked is done (ROUTE-2), also an unmarked one. A blackhole of ours is
+    /// replaced; where something else leads to the destination it is CONFLICT (ROUTE-9).
     ///
     /// Failures: all but NOT_FOUND. Deadline of the whole batch: 2 min.
     async fn create(&self, call: &Call, route: &Route) -> Result<(), Failure>;
 
-    /// Removes one route, as [`Routes::list`] gave it. A route that does not exist is done; a foreign one is CONFLICT (ROUTE-4).
+    /// Removes the route with this name and destination (ROUTE-8), as [`Routes::list`] gave it. A route that does not exist is done; a foreign one is CONFLICT (ROUTE-4). The SDK has answered one
+    /// without a name with INVALID (ROUTE-10).
     ///
     /// Failures: all but NOT_FOUND. Deadline of the whole batch: 2 min.
     async fn delete(&self, call: &Call, route: &Route) -> Result<(), Failure>;
@@ -83,8 +85,8 @@ impl Default for RouteOptions {
 
 /// A route: packets to the destination go to the Node.
 ///
-/// Limits: name 253 bytes, provider ID 1,024 bytes, `next_hop` an IP address; in a listing `ownership` must be set, and a target unless `blackhole`. A listing
-/// with a route that breaks one fails as a whole: it would not be complete.
+/// Limits: name 253 bytes, provider ID 1,024 bytes, `next_hop` an IP address; in a listing `ownership` must be set, and where it is ours a target unless `blackhole`. A listing
+/// with a route that breaks one fails as a whole: it would not be complete. What leads to a gateway or a peering has no target (ROUTE-11).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
     /// In requests: names this route among those of the request. Empty in listings.

@@ -155,14 +155,14 @@ pub enum NodeFieldGroup {
     Taints,
     /// [`Node::info`].
     NodeInfo,
-    /// [`Node::ready`]; a change of it alone never causes a call.
+    /// [`Node::ready`].
     Readiness,
     /// [`Node::created`].
     CreationTime,
 }
 
-/// What a provider wants to see of each Node, so that a request for 5,000 Nodes stays small. The default is nothing beyond what is always
-/// sent.
+/// Fields of each Node that a provider wants to see, so that a request for 5,000 Nodes stays small. The default is nothing beyond what is always
+/// sent: name, UID, provider ID and addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeProjection {
     /// Exact keys of labels.

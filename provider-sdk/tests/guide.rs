@@ -1,6 +1,8 @@
 //! docs/provider-guide.md documents every key of suite.yaml, and its example is one.
 
-use provider_sdk::conformance::{Config, Hook, KnownCluster, KnownInstance, KnownVolume};
+use provider_sdk::conformance::{
+    Config, EmptyTargetSets, Hook, KnownCluster, KnownInstance, KnownVolume,
+};
 
 const GUIDE: &str = include_str!("../../docs/provider-guide.md");
 
@@ -15,6 +17,8 @@ fn the_guides_suite_yaml_has_every_key_that_there_is() {
         clusters,
         service_annotations,
         shared_load_balancer,
+        empty_target_sets,
+        provider_id_pattern,
         secrets,
         hooks,
     } = Config::parse(text, "docs/provider-guide.md").unwrap();
@@ -41,6 +45,9 @@ fn the_guides_suite_yaml_has_every_key_that_there_is() {
     assert!(!instances.is_empty() && !volumes.is_empty() && !clusters.is_empty());
     assert!(!service_annotations.is_empty() && !secrets.is_empty());
     assert!(shared_load_balancer.is_some_and(|annotations| !annotations.is_empty()));
+    assert!(text.contains("empty_target_sets: taken"));
+    assert_eq!(empty_target_sets, EmptyTargetSets::Taken);
+    assert!(provider_id_pattern.is_some());
     assert_eq!(hooks.keys().copied().collect::<Vec<_>>(), Hook::ALL);
 }
 

@@ -219,12 +219,12 @@ async fn b_n8_a_failure_keeps_the_taint_and_comes_again() {
         retry_after: None,
     };
     bench
-        .settle(bench.stored("n"), Err(trouble(TroubleCode::Unavailable)))
+        .settle(bench.stored("n"), Err(trouble(TroubleCode::Disconnected)))
         .await;
     assert!(bench.events().is_empty());
     assert_eq!(bench.worker.queue.len(), 1);
     bench
-        .settle(bench.stored("n"), Err(trouble(TroubleCode::Precondition)))
+        .settle(bench.stored("n"), Err(trouble(TroubleCode::Unavailable)))
         .await;
     assert!(
         bench.events()[0].contains("it broke"),
@@ -311,9 +311,9 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
         message: message.to_owned(),
         retry_after: None,
     };
-    // What passes by itself is no event at once.
-    let down = trouble(TroubleCode::Unavailable, "on fire");
-    bench.settle(bench.stored("n"), Err(down)).await;
+    // What passes within seconds is no event at once.
+    let busy = trouble(TroubleCode::Busy, "in use");
+    bench.settle(bench.stored("n"), Err(busy)).await;
     assert_eq!(bench.events(), [""; 0]);
     let quota = trouble(TroubleCode::Precondition, "no quota left");
     bench.settle(bench.stored("n"), Err(quota)).await;

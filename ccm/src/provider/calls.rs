@@ -154,12 +154,14 @@ impl Session {
         }
         let _permit = tokio::select! {
             biased;
-            () = self.ended() => return Err(gone()),
+            () = self.closing() => return Err(gone()),
             entered = rpc.lane.enter(Instant::now() + rpc.deadline) => entered?,
         };
         if let Some(fence) = fence {
             fence.check()?;
         }
+        // A provider that shuts down is waited for until this is over.
+        let _in_flight = self.link.in_flight();
         let start = Instant::now();
         let sent = tokio::time::timeout(rpc.deadline, send(self.link.clone(), rpc.deadline));
         let result = tokio::select! {

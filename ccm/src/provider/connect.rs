@@ -16,7 +16,13 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::body::Body;
+
+use watched::Watched;
+
+mod watched;
 
 /// A connected pipe to a provider.
 pub(crate) trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -149,10 +155,16 @@ where
 }
 
 /// The sending side of one connection. When the connection is over every call fails.
+///
+/// A provider that shuts down says so (GOAWAY): from then on the connection takes no new calls, and lasts until those in flight are over (CORE-17).
 #[derive(Clone)]
 pub(super) struct Link {
     send: SendRequest<Body>,
     ended: CancellationToken,
+    /// It takes no new calls; a child of `ended`.
+    closing: CancellationToken,
+    /// The calls in flight that have a deadline.
+    calls: TaskTracker,
     /// The error that it ended with.
     broke: Arc<OnceLock<String>>,
 }
@@ -172,33 +184,49 @@ impl Connection {
         const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 
         let tasks = Tasks::default();
+        let ended = CancellationToken::new();
+        let closing = ended.child_token();
+        let unplugged = CancellationToken::new();
+        let pipe = Watched::new(pipe, closing.clone(), unplugged.clone());
         let (send, connection) = Builder::new(tasks.executor())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .handshake(TokioIo::new(pipe))
             .await?;
-        let ended = CancellationToken::new();
         let broke = Arc::new(OnceLock::new());
         let guard = ended.clone().drop_guard();
-        tasks
-            .executor()
-            .execute(drive(connection, Arc::clone(&broke), guard));
+        let link = Link {
+            send,
+            ended,
+            closing,
+            calls: TaskTracker::new(),
+            broke,
+        };
+        let (broke, closing) = (Arc::clone(&link.broke), link.closing.clone());
+        tasks.executor().execute(async move {
+            // Also where this is aborted the guard tells that the connection is over.
+            let _guard: DropGuard = guard;
+            if let Err(error) = connection.await {
+                // Read by whoever the guard wakes.
+                let _ = broke.set(in_full(&error));
+            }
+            // hyper dispatches no more requests. Its other task holds the pipe until the last stream is over.
+            closing.cancel();
+            unplugged.cancelled().await;
+        });
         Ok(Self {
-            link: Link { send, ended, broke },
+            link,
             _tasks: tasks,
         })
     }
-}
 
-/// Drives the connection; also when it is aborted the guard tells that it is over.
-async fn drive(
-    connection: impl Future<Output = Result<(), hyper::Error>>,
-    broke: Arc<OnceLock<String>>,
-    _guard: DropGuard,
-) {
-    if let Err(error) = connection.await {
-        // Read by whoever the guard wakes.
-        let _ = broke.set(in_full(&error));
+    /// Returns when the calls in flight are over, each with its answer, at its own deadline, or with the connection.
+    pub(super) async fn drained(&self) {
+        self.link.calls.close();
+        tokio::select! {
+            () = self.link.calls.wait() => {}
+            () = self.link.ended() => {}
+        }
     }
 }
 
@@ -224,17 +252,28 @@ impl Link {
         self.ended.cancelled().await;
     }
 
-    /// For people: why it is over.
-    pub(super) fn why_over(&self) -> String {
+    /// Returns when the connection takes no new calls: it is over, or the provider drains it.
+    pub(super) async fn closing(&self) {
+        self.closing.cancelled().await;
+    }
+
+    /// For people: why it takes no new calls.
+    pub(super) fn why_closing(&self) -> String {
         match self.broke.get() {
             Some(error) => format!("the connection to the provider broke: {error}"),
-            None => "the provider closed the connection".to_owned(),
+            None if self.ended.is_cancelled() => "the provider closed the connection".to_owned(),
+            None => "the provider is shutting down: it takes no new calls".to_owned(),
         }
     }
 
-    /// Whether the connection is over.
-    pub(super) fn is_over(&self) -> bool {
-        self.ended.is_cancelled() || self.send.is_closed()
+    /// Whether the connection takes no new calls.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.is_cancelled() || self.send.is_closed()
+    }
+
+    /// A call with a deadline is in flight for as long as this is held: the connection waits for it.
+    pub(super) fn in_flight(&self) -> TaskTrackerToken {
+        self.calls.token()
     }
 
     /// What `:authority` is made of: other stacks reject a socket's path there.

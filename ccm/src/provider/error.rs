@@ -4,8 +4,10 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
+use tokio::time::Instant;
 
 use super::limits;
+use crate::queue::{Outcome, PROBE};
 
 /// Why a call, or an item of one, did not succeed. Says nothing about the existence of anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,7 +109,8 @@ impl TroubleCode {
 pub(crate) struct Reaction {
     /// When to try again.
     pub(crate) retry: Retry,
-    /// Whether an event is recorded on the object.
+    /// Whether an event is recorded on the object: of whatever the cloud or the provider answered, from the first time on (repeats change that Event, ever less often). Not of what passes
+    /// within seconds, nor of refused credentials, which concern all objects alike.
     pub(crate) event: bool,
 }
 
@@ -118,6 +121,13 @@ pub(crate) enum Retry {
     WhenChangedElse(Duration),
     /// After exactly this.
     After(Duration),
+    /// The cloud refuses the provider's credentials, whatever is asked: one object of all that wait so is tried for all, and when it is taken the rest at once.
+    Refused {
+        /// So soon is one of them tried.
+        probe: Duration,
+        /// Each is tried again after this in any case: it may lack a right of its own.
+        each: Duration,
+    },
     /// With the key's backoff.
     Backoff,
     /// With the key's backoff, which a reconnect resets.
@@ -132,6 +142,21 @@ const SLOW: Duration = Duration::from_mins(5);
 const BUSY_TRIES: u32 = 5;
 /// So many lost connections in a row are told on the object; fewer are the status page's matter.
 const DISCONNECTS_TOLD: u32 = 5;
+
+impl Retry {
+    /// What becomes of a key of a queue that failed so.
+    pub(crate) fn outcome(self, now: Instant) -> Outcome {
+        match self {
+            Self::WhenChangedElse(after) | Self::After(after) => Outcome::At(now + after),
+            Self::Refused { probe, each } => Outcome::Refused {
+                probe: now + probe,
+                at: now + each,
+            },
+            Self::Backoff => Outcome::Retry,
+            Self::TransportBackoff => Outcome::RetryTransport,
+        }
+    }
+}
 
 impl Trouble {
     /// For the user who reads an event: what the provider says, its reason behind it.
@@ -180,10 +205,17 @@ impl Trouble {
             TroubleCode::Busy
             | TroubleCode::Precondition
             | TroubleCode::NotFound
+            | TroubleCode::Throttled
+            | TroubleCode::Unavailable
             | TroubleCode::Internal
             | TroubleCode::Fault => (or(Retry::Backoff), true),
-            TroubleCode::Credentials => (or(Retry::After(SLOW)), false),
-            TroubleCode::Throttled | TroubleCode::Unavailable => (or(Retry::Backoff), false),
+            TroubleCode::Credentials => (
+                Retry::Refused {
+                    probe: self.retry_after.unwrap_or(PROBE),
+                    each: self.retry_after.unwrap_or(SLOW),
+                },
+                false,
+            ),
             // A deadline is a minute or more: whoever waits has waited long enough to be told.
             TroubleCode::Deadline => (Retry::TransportBackoff, true),
             TroubleCode::Unknown => (Retry::TransportBackoff, failures > 0),
@@ -270,6 +302,13 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    fn refused(probe: u64, each: u64) -> Retry {
+        Retry::Refused {
+            probe: secs(probe),
+            each: secs(each),
+        }
+    }
+
     #[test]
     fn every_row_of_the_table() {
         let rows = [
@@ -280,9 +319,10 @@ mod tests {
             (C::Busy, 0, Retry::After(secs(1)), false),
             (C::Busy, 4, Retry::After(secs(1)), false),
             (C::Busy, 5, Retry::Backoff, true),
-            (C::Throttled, 0, Retry::Backoff, false),
-            (C::Credentials, 9, Retry::After(secs(300)), false),
-            (C::Unavailable, 9, Retry::Backoff, false),
+            (C::Throttled, 0, Retry::Backoff, true),
+            (C::Credentials, 9, refused(20, 300), false),
+            (C::Unavailable, 0, Retry::Backoff, true),
+            (C::Unavailable, 9, Retry::Backoff, true),
             (C::NotInitialized, 0, Retry::TransportBackoff, false),
             (C::Internal, 0, Retry::Backoff, true),
             (C::Unknown, 0, Retry::TransportBackoff, false),
@@ -308,7 +348,6 @@ mod tests {
             C::Conflict,
             C::Busy,
             C::Throttled,
-            C::Credentials,
             C::Unavailable,
             C::NotInitialized,
             C::Internal,
@@ -319,6 +358,9 @@ mod tests {
                 assert_eq!(trouble.reaction(failures).retry, Retry::After(secs(7)));
             }
         }
+        let mut credentials = Trouble::new(C::Credentials, "m");
+        credentials.retry_after = after;
+        assert_eq!(credentials.reaction(0).retry, refused(7, 7));
         let mut invalid = Trouble::new(C::Invalid, "m");
         invalid.retry_after = after;
         assert_eq!(invalid.reaction(0).retry, Retry::WhenChangedElse(secs(7)));
@@ -340,6 +382,7 @@ mod tests {
                 let retry = trouble.reaction(failures).retry;
                 let wait = match retry {
                     Retry::After(wait) | Retry::WhenChangedElse(wait) => wait,
+                    Retry::Refused { probe, each } => probe.min(each),
                     Retry::Backoff | Retry::TransportBackoff => panic!("{code}: {retry:?}"),
                 };
                 assert_eq!(wait, secs(1), "{code}");

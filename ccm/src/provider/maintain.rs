@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use api::provider_service_client::ProviderServiceClient;
 use cloud_provider_api::v1alpha1 as api;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::calls::timed;
@@ -83,41 +85,74 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
         said: Mutex::new(None),
         with,
     };
-    let mut failures = 0_u32;
-    loop {
-        let why = match keeper.connect().await {
-            Ok((connection, info)) => {
-                let started = Instant::now();
-                let why = keeper.serve(&connection.link, info).await;
-                // One that ends as soon as it stands is not made in a circle.
-                failures = if started.elapsed() < PROBE_PERIOD {
-                    failures.saturating_add(1)
-                } else {
-                    0
-                };
-                why
-            }
-            Err(Setback::Dial(why)) => {
-                failures = 0;
-                why
-            }
-            Err(Setback::Unclear(why)) => {
-                failures = failures.saturating_add(1);
-                why
-            }
-            Err(Setback::Refused(connection, why)) => {
-                keeper.down(&why);
-                tokio::select! {
-                    () = sleep(REFUSED_AGAIN) => {}
-                    () = connection.link.ended() => {}
+    let (draining, drained) = mpsc::unbounded_channel();
+    tokio::select! {
+        never = keeper.keep(&draining) => never,
+        never = keeper.drain(drained) => never,
+    }
+}
+
+impl Keeper {
+    async fn keep(&self, draining: &mpsc::UnboundedSender<Connection>) -> Infallible {
+        let keeper = self;
+        let mut failures = 0_u32;
+        loop {
+            let why = match keeper.connect().await {
+                Ok((connection, info)) => {
+                    let started = Instant::now();
+                    let why = keeper.serve(&connection.link, info).await;
+                    if connection.link.is_closing() {
+                        // Received in the same future as this.
+                        let _ = draining.send(connection);
+                    }
+                    // One that ends as soon as it stands is not made in a circle.
+                    failures = if started.elapsed() < PROBE_PERIOD {
+                        failures.saturating_add(1)
+                    } else {
+                        0
+                    };
+                    why
                 }
-                // One that goes away at once is not dialled without a pause either.
-                failures = failures.saturating_add(1);
-                why
+                Err(Setback::Dial(why)) => {
+                    failures = 0;
+                    why
+                }
+                Err(Setback::Unclear(why)) => {
+                    failures = failures.saturating_add(1);
+                    why
+                }
+                Err(Setback::Refused(connection, why)) => {
+                    keeper.down(&why);
+                    tokio::select! {
+                        () = sleep(REFUSED_AGAIN) => {}
+                        () = connection.link.ended() => {}
+                    }
+                    // One that goes away at once is not dialled without a pause either.
+                    failures = failures.saturating_add(1);
+                    why
+                }
+            };
+            keeper.down(&why);
+            sleep(keeper.delay(failures)).await;
+        }
+    }
+
+    /// Keeps the connections that take no new calls until those in flight are over (CORE-17). Each call has a deadline, so each connection ends; with our lead all do.
+    async fn drain(&self, mut connections: mpsc::UnboundedReceiver<Connection>) -> Infallible {
+        let mut draining = FuturesUnordered::new();
+        let mut leading = self.with.leading.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = changed(&mut leading) => if leading.borrow_and_update().is_none() {
+                    draining.clear();
+                },
+                Some(connection) = connections.recv() => if leading.borrow().is_some() {
+                    draining.push(async move { connection.drained().await });
+                },
+                Some(()) = draining.next(), if !draining.is_empty() => {}
             }
-        };
-        keeper.down(&why);
-        sleep(keeper.delay(failures)).await;
+        }
     }
 }
 
@@ -251,7 +286,7 @@ impl Keeper {
         });
         tokio::select! {
             biased;
-            () = link.ended() => link.why_over(),
+            () = link.closing() => link.why_closing(),
             why = self.probe(link, &info) => why,
             why = self.lead(link, &info) => why,
         }

@@ -25,6 +25,10 @@ pub(crate) struct Session {
     pub(crate) info: api::GetProviderInfoResponse,
     /// What it wants to see of Nodes.
     pub(crate) projection: Projection,
+    /// What it wants to see of targets of load balancers.
+    pub(crate) target_projection: Projection,
+    /// What of that is a reason to update them (`LoadBalancerCapability.target_projection`).
+    pub(crate) target_identity: Projection,
     /// Who owns which Node and Service.
     pub(crate) ownership: Arc<Ownership>,
     /// The name that the operator gave it.
@@ -67,12 +71,15 @@ impl Session {
         let routes = offered.routes.as_ref().and_then(|c| c.max_in_flight);
         let volumes = offered.volumes.as_ref().and_then(|c| c.max_in_flight);
         let max_request_bytes = info.max_request_bytes.unwrap_or(DEFAULT_REQUEST_BYTES);
+        let read =
+            |wanted: Option<&api::NodeProjection>| wanted.map(Projection::from).unwrap_or_default();
+        let projection = read(info.node_projection.as_ref());
+        let target_identity = offered.load_balancers.as_ref();
+        let target_identity = read(target_identity.and_then(|c| c.target_projection.as_ref()));
         Self {
-            projection: info
-                .node_projection
-                .as_ref()
-                .map(Projection::from)
-                .unwrap_or_default(),
+            target_projection: projection.and(&target_identity),
+            target_identity,
+            projection,
             lanes: Lanes {
                 instances: Lane::new(instances),
                 zones: Lane::new(instances),
@@ -124,7 +131,7 @@ impl Session {
         self.info.capabilities.as_ref().is_some_and(what)
     }
 
-    /// Returns when the session is over: its connection is gone, or we do not lead any more.
+    /// Returns when the session is over for calls in flight too: its connection is gone, or we do not lead any more.
     pub(crate) async fn ended(&self) {
         tokio::select! {
             () = self.over.cancelled() => {}
@@ -132,8 +139,16 @@ impl Session {
         }
     }
 
-    /// Whether the session is over.
+    /// Returns when the session takes no new calls: it is over, or its provider is shutting down.
+    pub(super) async fn closing(&self) {
+        tokio::select! {
+            () = self.over.cancelled() => {}
+            () = self.link.closing() => {}
+        }
+    }
+
+    /// Whether the session takes no new calls.
     pub(crate) fn is_over(&self) -> bool {
-        self.over.is_cancelled() || self.link.is_over()
+        self.over.is_cancelled() || self.link.is_closing()
     }
 }

@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use provider_sdk::GrpcService;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::connect::Tasks;
@@ -25,7 +26,21 @@ pub(crate) const SCOPE_KEY: &str = "grpc-ccm.io/cloud-scope";
 
 /// A provider process in memory, or none. It serves what `provider_sdk::Server::into_service` gives.
 #[derive(Clone, Default)]
-pub(crate) struct InMemory(Arc<Mutex<Option<(GrpcService, Tasks)>>>);
+pub(crate) struct InMemory(Arc<Mutex<Processes>>);
+
+#[derive(Default)]
+struct Processes {
+    runs: Option<Process>,
+    /// Those that shut down.
+    drain: Vec<Process>,
+}
+
+struct Process {
+    service: GrpcService,
+    tasks: Tasks,
+    /// Its connections end when their calls are over.
+    terminate: CancellationToken,
+}
 
 impl InMemory {
     /// A provider that runs.
@@ -37,12 +52,25 @@ impl InMemory {
 
     /// Starts a process; one that runs is killed.
     pub(crate) fn start(&self, service: GrpcService) {
-        *self.0.lock().unwrap() = Some((service, Tasks::default()));
+        self.0.lock().unwrap().runs = Some(Process {
+            service,
+            tasks: Tasks::default(),
+            terminate: CancellationToken::new(),
+        });
     }
 
-    /// Kills the process: connections break, handlers are dropped.
+    /// SIGTERM: nobody is accepted any more, and calls in flight may finish, however long that takes.
+    pub(crate) fn shut_down(&self) {
+        let mut processes = self.0.lock().unwrap();
+        if let Some(process) = processes.runs.take() {
+            process.terminate.cancel();
+            processes.drain.push(process);
+        }
+    }
+
+    /// Kills the process, and those that shut down: connections break, handlers are dropped.
     pub(crate) fn kill(&self) {
-        *self.0.lock().unwrap() = None;
+        *self.0.lock().unwrap() = Processes::default();
     }
 }
 
@@ -51,12 +79,13 @@ impl Connector for InMemory {
     async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
         use hyper::rt::Executor as _;
 
-        let state = self.0.lock().unwrap();
-        let Some((service, tasks)) = state.as_ref() else {
+        let processes = self.0.lock().unwrap();
+        let Some(process) = &processes.runs else {
             return Err(DialError::Missing("/in/memory".into()));
         };
         let (ours, theirs) = tokio::io::duplex(256 * 1024);
-        let service = service.clone();
+        let (service, tasks) = (process.service.clone(), &process.tasks);
+        let terminate = process.terminate.clone();
         let handler = service_fn(move |request: http::Request<Incoming>| {
             let answer = service.clone().oneshot(request.map(tonic::body::Body::new));
             async move { answer.await.map_err(std::io::Error::other) }
@@ -64,6 +93,11 @@ impl Connector for InMemory {
         let connection = hyper::server::conn::http2::Builder::new(tasks.executor())
             .serve_connection(TokioIo::new(theirs), handler);
         tasks.executor().execute(async move {
+            let mut connection = std::pin::pin!(connection);
+            tokio::select! {
+                _ = &mut connection => return,
+                () = terminate.cancelled() => connection.as_mut().graceful_shutdown(),
+            }
             let _ = connection.await;
         });
         Ok(Box::new(ours))

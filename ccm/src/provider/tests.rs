@@ -2,6 +2,7 @@
 
 mod calling;
 mod connecting;
+mod draining;
 mod ending;
 mod fake;
 mod leading;

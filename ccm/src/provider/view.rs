@@ -72,7 +72,25 @@ impl From<&api::NodeProjection> for Projection {
     }
 }
 
-/// The Node as the provider asked to see it. Its `ready` alone never causes a call: compare views without it.
+impl Projection {
+    /// What either of them shows.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        Self {
+            labels: match (&self.labels, &other.labels) {
+                (Keys::These(some), Keys::These(more)) => Keys::These(some | more),
+                (Keys::All, _) | (_, Keys::All) => Keys::All,
+            },
+            annotations: &self.annotations | &other.annotations,
+            pod_cidrs: self.pod_cidrs || other.pod_cidrs,
+            taints: self.taints || other.taints,
+            node_info: self.node_info || other.node_info,
+            readiness: self.readiness || other.readiness,
+            creation_time: self.creation_time || other.creation_time,
+        }
+    }
+}
+
+/// The Node as the provider asked to see it.
 pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
     let spec = node.spec.as_ref();
     let status = node.status.as_ref();

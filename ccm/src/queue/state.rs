@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use super::metrics::Load;
-use super::{Backoff, Outcome};
+use super::{Backoff, Outcome, PROBE, Refused};
 
 /// What is known of a key that waits or is worked on; other keys have no entry.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(super) struct State<K> {
     due: BTreeSet<(Instant, K)>,
     /// The keys whose last failure was the transport's.
     transport: BTreeSet<K>,
+    /// The keys that wait for other credentials.
+    refused: Refused<K>,
     paused: bool,
     backoff: Backoff,
     random: ChaCha8Rng,
@@ -54,6 +56,7 @@ impl<K: Clone + Ord> State<K> {
             entries: BTreeMap::new(),
             due: BTreeSet::new(),
             transport: BTreeSet::new(),
+            refused: Refused::default(),
             paused: false,
             backoff,
             random: ChaCha8Rng::seed_from_u64(seed),
@@ -160,7 +163,7 @@ impl<K: Clone + Ord> State<K> {
                     entry.failures = 0;
                     hastened
                 }
-                Outcome::At(at) => Some(earlier(hastened, at)),
+                Outcome::At(at) | Outcome::Refused { at, .. } => Some(earlier(hastened, at)),
                 Outcome::Retry | Outcome::RetryTransport => {
                     transport = outcome == Outcome::RetryTransport;
                     let delay = delay(self.backoff, entry.failures, &mut self.random);
@@ -184,7 +187,24 @@ impl<K: Clone + Ord> State<K> {
                 self.entries.remove(key);
             }
         }
+        let (next, probe) = match outcome {
+            Outcome::Refused { probe, .. } if !removed => (self.refused.add(key), probe),
+            _ => (self.refused.remove(key), now + PROBE),
+        };
+        if let Some(next) = next {
+            self.hasten(next, probe);
+        }
         Some(since)
+    }
+
+    /// The cloud took the credentials for this key. Whether others are due because of that.
+    pub(super) fn accepted(&mut self, key: &K, now: Instant) -> bool {
+        let released = self.refused.accept(key);
+        let any = !released.is_empty();
+        for key in released {
+            self.hasten(key, now);
+        }
+        any
     }
 
     pub(super) fn failures(&self, key: &K) -> u32 {
@@ -211,8 +231,11 @@ impl<K: Clone + Ord> State<K> {
         self.entries.contains_key(key)
     }
 
-    pub(super) fn remove(&mut self, key: &K) {
+    pub(super) fn remove(&mut self, key: &K, now: Instant) {
         self.transport.remove(key);
+        if let Some(next) = self.refused.remove(key) {
+            self.hasten(next, now + PROBE);
+        }
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
@@ -242,6 +265,9 @@ impl<K: Clone + Ord> State<K> {
     }
 
     pub(super) fn reset_transport_backoffs(&mut self, now: Instant) {
+        if let Some(probe) = self.refused.probe().cloned() {
+            self.hasten(probe, now);
+        }
         for key in std::mem::take(&mut self.transport) {
             let Some(entry) = self.entries.get_mut(&key) else {
                 continue;

@@ -419,3 +419,59 @@ proptest! {
         })?;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn m10_of_keys_that_wait_for_other_credentials_one_is_due_for_all() {
+    let queue = queue();
+    let refuse = |key: u32| {
+        let now = Instant::now();
+        queue.done(
+            &key,
+            Outcome::Refused {
+                probe: now + secs(20),
+                at: now + secs(300),
+            },
+        );
+    };
+    for key in 1..=3 {
+        queue.add(key);
+    }
+    for key in now(&queue, 9).await {
+        refuse(key);
+    }
+    let start = Instant::now();
+    assert_eq!(queue.next_batch(9, NO_LINGER).await, [1]);
+    assert_eq!(Instant::now(), start + secs(20));
+    refuse(1);
+    assert_eq!(queue.next_batch(9, NO_LINGER).await, [2]);
+    assert_eq!(Instant::now(), start + secs(40));
+    // A failure that says nothing of them: the next one's turn.
+    queue.done(&2, Outcome::Retry);
+    advance(secs(6)).await;
+    assert_eq!(now(&queue, 9).await, [2]);
+    queue.done(&2, Outcome::Forget);
+    assert_eq!(queue.next_batch(9, NO_LINGER).await, [3]);
+    assert_eq!(Instant::now(), start + secs(60));
+    refuse(3);
+    // An object that is gone leaves its turn.
+    queue.remove(&1);
+    assert_eq!(queue.next_batch(9, NO_LINGER).await, [3]);
+    assert_eq!(Instant::now(), start + secs(80));
+    refuse(3);
+    // A provider that is back is asked at once.
+    queue.reset_transport_backoffs();
+    assert_eq!(now(&queue, 9).await, [3]);
+    refuse(3);
+    for key in 4..=6 {
+        queue.add(key);
+    }
+    for key in now(&queue, 9).await {
+        refuse(key);
+    }
+    assert!(now(&queue, 9).await.is_empty());
+    assert_eq!(queue.next_batch(9, NO_LINGER).await, [3]);
+    queue.accepted(&3);
+    queue.done(&3, Outcome::Forget);
+    assert_eq!(now(&queue, 9).await, [4, 5, 6]);
+    assert_eq!(Instant::now(), start + secs(100));
+}

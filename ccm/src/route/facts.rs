@@ -197,8 +197,10 @@ pub(super) fn read(
         return wrong("its name is longer than 253 bytes");
     }
     let target = !names_no_node(route) || given(route.next_hop.as_ref()).is_some();
-    if !target && !route.blackhole {
-        return wrong("it is no blackhole and has no target");
+    let ours = route.ownership() == api::Ownership::Ours;
+    // A gateway or a peering is nothing that the contract can name (ROUTE-11).
+    if ours && !target && !route.blackhole {
+        return wrong("it is ours, no blackhole, and has no target");
     }
     match api::Ownership::try_from(route.ownership) {
         Ok(api::Ownership::Unspecified) | Err(_) => wrong("its ownership is not known"),

@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use crate::provider::{Retry, Trouble, TroubleCode};
+use crate::queue::{PROBE, Refused};
 
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LONGEST_RETRY: Duration = Duration::from_mins(5);
@@ -40,6 +41,8 @@ struct Entry {
     state: State,
     /// In a row.
     failures: u32,
+    /// It was tried in vain since it was there last.
+    vain: bool,
     /// Not before.
     due: Option<Instant>,
     /// The last failure was the transport's.
@@ -87,8 +90,8 @@ pub(super) enum Ended<'a> {
     Done,
     /// The provider's answer for this route.
     Failed(&'a Trouble),
-    /// The call failed as a whole: nothing is known of this route.
-    Unknown(&'a Trouble),
+    /// The call failed as a whole.
+    Whole(&'a Trouble),
     /// It was never sent.
     Unsent,
 }
@@ -100,6 +103,8 @@ pub(super) struct Ledger {
     nodes: BTreeMap<String, (String, Vec<IpNet>)>,
     /// Blackholes that the last list showed where a Node wants a route.
     doubted: BTreeSet<(IpNet, String)>,
+    /// What waits for other credentials of the provider.
+    refused: Refused<IpNet>,
     random: ChaCha8Rng,
     look_again: bool,
 }
@@ -110,6 +115,7 @@ impl Ledger {
             entries: BTreeMap::new(),
             nodes: BTreeMap::new(),
             doubted: BTreeSet::new(),
+            refused: Refused::default(),
             random: ChaCha8Rng::seed_from_u64(seed),
             look_again: false,
         }
@@ -172,18 +178,37 @@ impl Ledger {
                 Some(Known::There) => {
                     entry.state = State::There;
                     entry.failures = 0;
+                    entry.vain = false;
                     entry.due = None;
                     entry.refused = None;
                 }
                 Some(Known::Crowded) => entry.state = State::There,
-                // It was tried, and the cloud's own list shows that it did not come to be. Where it is just tried again, the first time is forgiven:
-                // nobody knew, and a condition is not to flap.
-                Some(Known::Missing) if entry.failures > 0 => entry.state = State::Failed,
-                Some(Known::Making) if entry.failures > 1 => entry.state = State::Failed,
+                // It was tried, and the cloud's own list shows that it did not come to be.
+                Some(Known::Missing | Known::Making) if entry.vain => {
+                    entry.state = State::Failed;
+                }
                 Some(Known::Missing | Known::Making) if entry.state == State::There => {
                     entry.state = State::Unknown;
                 }
                 Some(Known::Missing | Known::Making | Known::Old | Known::Doubtful) | None => {}
+            }
+        }
+        let waits = |destination: &IpNet| {
+            let entry = self.entries.get(destination);
+            entry.is_some_and(|entry| entry.due.is_some())
+        };
+        let gone: Vec<IpNet> = self
+            .refused
+            .keys()
+            .filter(|it| !waits(it))
+            .copied()
+            .collect();
+        for destination in gone {
+            // The next one has its turn in this pass.
+            if let Some(next) = self.refused.remove(&destination)
+                && let Some(entry) = self.entries.get_mut(&next)
+            {
+                entry.due = None;
             }
         }
     }
@@ -225,14 +250,15 @@ impl Ledger {
             Ended::Done => {
                 entry.state = State::There;
                 entry.failures = 0;
+                entry.vain = false;
             }
-            Ended::Failed(trouble) if says_something(trouble.code) => {
+            Ended::Failed(trouble) | Ended::Whole(trouble) if says_something(trouble.code) => {
                 entry.state = State::Failed;
                 if trouble.code == TroubleCode::Invalid {
                     entry.refused = Some(sent.clone());
                 }
             }
-            Ended::Failed(_) | Ended::Unknown(_) | Ended::Unsent => entry.state = State::Unknown,
+            Ended::Failed(_) | Ended::Whole(_) | Ended::Unsent => entry.state = State::Unknown,
         }
         failed
     }
@@ -247,7 +273,7 @@ impl Ledger {
     ) -> Option<Failed> {
         let failed = self.ended(destination, ended, now);
         let entry = self.entries.entry(destination).or_default();
-        if let Ended::Failed(trouble) = ended
+        if let Ended::Failed(trouble) | Ended::Whole(trouble) = ended
             && in_the_way
             && says_something(trouble.code)
         {
@@ -266,10 +292,11 @@ impl Ledger {
                 entry.due = None;
                 entry.alone = false;
                 entry.transport = false;
+                self.accepted(&destination, now);
                 return None;
             }
             Ended::Unsent => return None,
-            Ended::Failed(trouble) | Ended::Unknown(trouble) => trouble,
+            Ended::Failed(trouble) | Ended::Whole(trouble) => trouble,
         };
         if let Ended::Failed(_) = ended {
             entry.alone = false;
@@ -277,15 +304,40 @@ impl Ledger {
         let reaction = trouble.reaction_jittered(entry.failures, jitter);
         let again_in = match reaction.retry {
             Retry::WhenChangedElse(wait) | Retry::After(wait) => wait,
+            Retry::Refused { each, .. } => each,
             Retry::Backoff | Retry::TransportBackoff => backoff(entry.failures, jitter),
         };
+        entry.vain |= in_vain(trouble.code, entry.failures);
         entry.failures = entry.failures.saturating_add(1);
         entry.due = Some(now + again_in);
         entry.transport = reaction.retry == Retry::TransportBackoff;
+        let (next, probe) = match reaction.retry {
+            Retry::Refused { probe, .. } => (self.refused.add(&destination), probe),
+            _ => (self.refused.remove(&destination), PROBE),
+        };
+        let mut again_in = again_in;
+        if let Some(next) = next {
+            self.hasten(&next, now + probe);
+            again_in = again_in.min(probe);
+        }
         Some(Failed {
             again_in,
             event: reaction.event,
         })
+    }
+
+    /// The cloud took the provider's credentials for this destination: what they were refused for is due.
+    fn accepted(&mut self, destination: &IpNet, now: Instant) {
+        for released in self.refused.accept(destination) {
+            self.hasten(&released, now);
+            self.look_again = true;
+        }
+    }
+
+    fn hasten(&mut self, destination: &IpNet, at: Instant) {
+        if let Some(entry) = self.entries.get_mut(destination) {
+            entry.due = entry.due.map(|due| due.min(at));
+        }
     }
 
     /// Whether a Node waits for it, and it was tried in vain.
@@ -306,6 +358,10 @@ impl Ledger {
 
     /// A provider that is back: what the transport failed is due now (▲M9).
     pub(super) fn reset_transport_backoffs(&mut self, now: Instant) {
+        // It may have other credentials.
+        if let Some(probe) = self.refused.probe().copied() {
+            self.hasten(&probe, now);
+        }
         for entry in self.entries.values_mut().filter(|entry| entry.transport) {
             entry.transport = false;
             entry.due = entry.due.map(|due| due.min(now));
@@ -384,7 +440,17 @@ pub(super) enum Known {
     Doubtful,
 }
 
-/// Whether a failure in the body says that the route was not made. What concerns the provider itself says nothing of a route.
+/// Whether it was tried. A provider that went away with the call is back in a moment, and a condition is not to flap for that; one that goes away with it again is not forgiven.
+fn in_vain(code: TroubleCode, failures: u32) -> bool {
+    match code {
+        TroubleCode::Fenced => false,
+        TroubleCode::Disconnected | TroubleCode::NotInitialized => failures > 0,
+        _ => true,
+    }
+}
+
+/// Whether a failure in the body says that the route was not made. What concerns the provider itself says nothing of a route, and nothing is known without an answer: the next
+/// list tells.
 fn says_something(code: TroubleCode) -> bool {
     match code {
         TroubleCode::Invalid

@@ -114,11 +114,11 @@ impl Work {
         (Batch { kind, items }, rest)
     }
 
-    /// A call failed as a whole: what it did is for the next list to say.
+    /// A call failed as a whole: what it did all the same is for the next list to say.
     fn unknown(&mut self, batch: &Batch, trouble: &Trouble, took: Duration) {
         let (mut touched, mut follow) = (BTreeSet::new(), Vec::new());
         for item in &batch.items {
-            let ended = Ended::Unknown(trouble);
+            let ended = Ended::Whole(trouble);
             self.one(batch.kind, item, ended, took, &mut touched, &mut follow);
         }
         for node in touched {
@@ -179,7 +179,7 @@ impl Work {
         let Some(node) = node else {
             return;
         };
-        if let (Some(failed), Ended::Failed(trouble) | Ended::Unknown(trouble)) = (failed, ended)
+        if let (Some(failed), Ended::Failed(trouble) | Ended::Whole(trouble)) = (failed, ended)
             && trouble.code != TroubleCode::Fenced
             && (kind == Kind::Create || item.in_the_way)
         {

@@ -1,5 +1,6 @@
 //! The whole loop on paused time: an API server in memory, and the mock provider behind a pipe in memory.
 
+mod failed;
 mod faults;
 mod looks;
 mod provider;

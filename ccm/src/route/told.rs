@@ -19,8 +19,8 @@ use crate::writes::{EventType, node_reference, reason};
 pub(super) const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 impl Work {
-    /// A route that a Node wants was not made, or what is in its way was not removed. What a person can mend is told at once; what may pass by itself, such as a cloud that is
-    /// down for everybody, only where it has not passed after half a minute.
+    /// A route that a Node wants was not made, or what is in its way was not removed. What the cloud or the provider answered is told at once; refused credentials, and what may pass
+    /// within seconds, only where it has not passed after half a minute.
     pub(super) fn not_routed(
         &mut self,
         node: &NodeName,

@@ -20,7 +20,7 @@ use super::plan::{self, Look, Pass};
 use super::{Found, Metrics};
 use crate::cluster::Change;
 use crate::provider::{Capability, Session, Trouble, TroubleCode};
-use crate::queue::{Backoff, Outcome, Queue};
+use crate::queue::{Backoff, Outcome, PROBE, Queue};
 use crate::run::LoopContext;
 use crate::stuck::Waiting;
 
@@ -396,6 +396,7 @@ impl Work {
         self.metrics.found(provider, why);
         match (trouble.retry_after, trouble.code) {
             (Some(wait), _) => Outcome::At(now + wait),
+            (None, TroubleCode::Credentials) => Outcome::At(now + PROBE),
             (
                 None,
                 TroubleCode::Unknown

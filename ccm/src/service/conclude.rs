@@ -212,11 +212,7 @@ fn failed(applied: &mut Applied, trouble: &Trouble, made: &Made<'_>, now: Instan
         applied.look = true;
     }
     applied.wrong = matches!(reaction.retry, Retry::WhenChangedElse(_));
-    let mut next = Next::with(match reaction.retry {
-        Retry::WhenChangedElse(after) | Retry::After(after) => Outcome::At(now + after),
-        Retry::Backoff => Outcome::Retry,
-        Retry::TransportBackoff => Outcome::RetryTransport,
-    });
+    let mut next = Next::with(reaction.retry.outcome(now));
     if trouble.code == TroubleCode::Throttled {
         next.throttle = Some(trouble.retry_after.unwrap_or(THROTTLE));
     }

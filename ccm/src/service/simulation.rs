@@ -230,6 +230,7 @@ fn targets(size: usize) -> TargetSet {
     TargetSet {
         nodes: vec![api::NodeView::default(); size],
         fingerprint: Fingerprint(size as u128),
+        version: 0,
     }
 }
 

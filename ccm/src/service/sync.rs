@@ -117,6 +117,8 @@ pub(super) struct Finished {
     pub(super) applied: Option<Applied>,
     pub(super) outcome: Outcome,
     pub(super) throttle: Option<Duration>,
+    /// The cloud took the provider's credentials.
+    pub(super) accepted: bool,
     /// Why it is not done, if it is not: of one attempt.
     pub(super) reports: Vec<Report>,
     /// The Service as it was seen last; `None`: the work broke off.
@@ -143,6 +145,7 @@ pub(super) async fn sync(job: Job, tools: Arc<Tools>) -> Finished {
         base: job.service,
         applied: job.applied,
         throttle: None,
+        accepted: false,
         attempt: job.attempt,
         under_way: &job.under_way,
         reports: Vec::new(),
@@ -154,6 +157,7 @@ pub(super) async fn sync(job: Job, tools: Arc<Tools>) -> Finished {
     Finished {
         outcome,
         throttle: run.throttle,
+        accepted: run.accepted,
         reports: run.reports,
         service: Some(run.base),
         // Nothing is left to remember of what is gone for good.
@@ -183,6 +187,7 @@ struct Run<'a> {
     base: Arc<Service>,
     applied: Option<Applied>,
     throttle: Option<Duration>,
+    accepted: bool,
     attempt: u32,
     under_way: &'a UnderWay,
     reports: Vec<Report>,

@@ -26,8 +26,10 @@ const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 pub(super) struct TargetSet {
     /// In the order of their names.
     pub(super) nodes: Vec<api::NodeView>,
-    /// Of names, UIDs, provider IDs, addresses and the projected fields; readiness is left out (B-S7).
+    /// Of what makes them targets: names, UIDs, provider IDs, addresses, and the fields that the provider names (B-S7, ▲S14).
     pub(super) fingerprint: Fingerprint,
+    /// The candidates that it was made of.
+    pub(super) version: u64,
 }
 
 impl TargetSet {
@@ -74,44 +76,64 @@ pub(super) fn eligible(node: &Node, scope: api::TargetScope, owned: bool) -> boo
     }
 }
 
+/// A Node that is a target.
 #[derive(Debug)]
-struct Candidate {
+pub(super) struct Candidate {
     node: Arc<Node>,
     view: api::NodeView,
     fingerprint: Fingerprint,
+}
+
+impl Candidate {
+    /// `view`: the Node as it is sent; `identity`: what of it makes it this target.
+    pub(super) fn new(node: Arc<Node>, view: api::NodeView, identity: &api::NodeView) -> Self {
+        let mut digest = Digest::new();
+        digest.part(&identity.encode_to_vec());
+        Self {
+            node,
+            view,
+            fingerprint: digest.finish(),
+        }
+    }
 }
 
 /// All Nodes that are targets, before any selector.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     nodes: BTreeMap<String, Candidate>,
+    /// Another one whenever one of them comes, goes or is sent otherwise.
+    version: u64,
 }
 
 impl Candidates {
-    /// Takes note of how a Node is now; `None`: it is gone or no target. Says whether that can change any set: a Ready flap cannot.
-    pub(super) fn observe(&mut self, name: &str, now: Option<(Arc<Node>, api::NodeView)>) -> bool {
-        let Some((node, mut view)) = now else {
-            return self.nodes.remove(name).is_some();
+    /// Takes note of how a Node is now; `None`: it is gone or no target. Says whether that can change any set: what is only sent with a target cannot.
+    pub(super) fn observe(&mut self, name: &str, now: Option<Candidate>) -> bool {
+        let Some(now) = now else {
+            let was = self.nodes.remove(name).is_some();
+            self.version += u64::from(was);
+            return was;
         };
-        let ready = view.ready.take();
-        let mut digest = Digest::new();
-        digest.part(&view.encode_to_vec());
-        let fingerprint = digest.finish();
-        view.ready = ready;
-        let relevant = self.nodes.get(name).is_none_or(|before| {
-            before.fingerprint != fingerprint
+        let before = self.nodes.get(name);
+        let relevant = before.is_none_or(|before| {
+            before.fingerprint != now.fingerprint
                 // A selector may look at labels that the provider does not see.
-                || before.node.metadata.labels != node.metadata.labels
+                || before.node.metadata.labels != now.node.metadata.labels
         });
-        self.nodes.insert(
-            name.to_owned(),
-            Candidate {
-                node,
-                view,
-                fingerprint,
-            },
-        );
+        let other = relevant || before.is_none_or(|before| before.view != now.view);
+        self.version += u64::from(other);
+        self.nodes.insert(name.to_owned(), now);
         relevant
+    }
+
+    /// Forgets them all.
+    pub(super) fn clear(&mut self) {
+        self.nodes.clear();
+        self.version += 1;
+    }
+
+    /// Whether the set shows them as they are now.
+    pub(super) fn is_current(&self, set: &TargetSet) -> bool {
+        set.version == self.version
     }
 
     /// The targets of one selector; at most `max`, where that is not zero.
@@ -138,6 +160,7 @@ impl Candidates {
                 .map(|(_, candidate)| candidate.view.clone())
                 .collect(),
             fingerprint: digest.finish(),
+            version: self.version,
         }
     }
 }
@@ -188,7 +211,7 @@ impl Sets {
         }
         self.doubtful.remove(selector);
         if before.is_some_and(|before| before.fingerprint == set.fingerprint) {
-            // The same targets: the views are newer (readiness), nobody is woken.
+            // The same targets, seen anew: nobody is woken.
             self.published.insert(selector.clone(), Arc::new(set));
             return false;
         }

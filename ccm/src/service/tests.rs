@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser as _;
+use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use prometheus_client::registry::Registry;
@@ -53,11 +54,25 @@ impl World {
     }
 
     async fn with(nodes: usize, arguments: &'static [&'static str]) -> Self {
+        Self::of(nodes, arguments, None).await
+    }
+
+    /// A provider that says this of itself.
+    async fn that_says(nodes: usize, says: fn(&mut api::GetProviderInfoResponse)) -> Self {
+        Self::of(nodes, &[], Some(says)).await
+    }
+
+    async fn of(
+        nodes: usize,
+        arguments: &'static [&'static str],
+        says: Option<fn(&mut api::GetProviderInfoResponse)>,
+    ) -> Self {
         let server = ApiServer::new();
         for i in 0..nodes {
             server.put_node(node(&format!("n{i}")));
         }
         let cloud = Cloud::default();
+        cloud.state().says = says;
         let provider = InMemory::running(cloud.service());
         let running = maintained(provider.clone());
         running.lead();

@@ -381,6 +381,7 @@ impl Work {
                 applied: broken_off(under_way.as_deref(), kept),
                 outcome: Outcome::Retry,
                 throttle: None,
+                accepted: false,
                 reports: Vec::new(),
                 service: None,
             }
@@ -389,6 +390,9 @@ impl Work {
             self.throttled = self.throttled.max(Some(Instant::now() + wait));
         }
         self.ledger.put(&task, finished.applied);
+        if finished.accepted {
+            self.queue.accepted(&task);
+        }
         self.queue.done(&task, finished.outcome);
         let mut again = self.ledger.overtaken(&task);
         if self.dirty.remove(&task)

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::plan::{self, Labelling, Task};
 use super::{Asking, Worker, source_types};
 use crate::cluster::Key;
-use crate::provider::{Retry, Trouble, TroubleCode};
+use crate::provider::{Trouble, TroubleCode};
 use crate::queue::Outcome;
 use crate::writes::{EventType, VolumePatch, WriteError, reason, volume_reference};
 
@@ -46,7 +46,10 @@ impl Worker {
                     plan::answered(&volume, provider, &labels).map_err(Trouble::fault)
                 });
                 match planned {
-                    Ok(labelling) => labelling,
+                    Ok(labelling) => {
+                        self.queue.accepted(&name.to_owned());
+                        labelling
+                    }
                     Err(trouble) => return self.troubled(&volume, &trouble),
                 }
             }
@@ -134,7 +137,7 @@ impl Worker {
         };
         let reaction = trouble.reaction_jittered(failures, self.jitter(key, failures));
         let why = describe(trouble);
-        // What concerns every volume alike is said once, and on one of them where a person has to act.
+        // What concerns every volume alike is logged once; that the credentials are refused is told on one of them.
         let common = matches!(
             trouble.code,
             TroubleCode::Credentials | TroubleCode::Unavailable | TroubleCode::Throttled
@@ -156,13 +159,7 @@ impl Worker {
                 format!("Error getting labels for the volume: {why}"),
             );
         }
-        match reaction.retry {
-            Retry::WhenChangedElse(after) | Retry::After(after) => {
-                Outcome::At(Instant::now() + after)
-            }
-            Retry::Backoff => Outcome::Retry,
-            Retry::TransportBackoff => Outcome::RetryTransport,
-        }
+        reaction.retry.outcome(Instant::now())
     }
 
     /// How often it was BUSY in a row before.

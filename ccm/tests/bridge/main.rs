@@ -8,6 +8,7 @@
 )]
 
 mod aws;
+mod binary;
 mod clouds;
 mod exceptions;
 mod life;

@@ -12,9 +12,13 @@ use tokio::time::{Instant, sleep};
 use crate::scenario::{Facts, Scenario, fact};
 use crate::side::Side;
 use crate::snapshot::{Lines, Snapshot};
+use crate::ways::Exception;
 
 /// How long the two may take to become as expected once everything was done: events come late.
 const SETTLE: Duration = Duration::from_secs(40);
+
+/// Only scenarios whose names contain this; the table is then neither written nor looked at.
+const ONLY: &str = "COMPAT_ONLY";
 
 /// A row of the table.
 pub struct Row {
@@ -29,15 +33,42 @@ pub struct Report {
     only: Option<String>,
     pub rows: Vec<Row>,
     pub failures: Vec<String>,
+    /// Where our controller is on both sides: what the way through Go changes. Else each scenario says itself what differs.
+    ways: Option<&'static [Exception]>,
+    /// The numbers of those that were met.
+    met: BTreeSet<usize>,
 }
 
 impl Report {
-    pub fn new(only: Option<String>) -> Self {
+    /// Of the Go CCM and ours.
+    pub fn of_controllers() -> Self {
         Self {
-            only,
+            only: std::env::var(ONLY).ok(),
             rows: Vec::new(),
             failures: Vec::new(),
+            ways: None,
+            met: BTreeSet::new(),
         }
+    }
+
+    /// Of ours on both sides, with these exceptions.
+    pub fn of_ways(exceptions: &'static [Exception]) -> Self {
+        Self {
+            ways: Some(exceptions),
+            ..Self::of_controllers()
+        }
+    }
+
+    /// Whether all scenarios were played.
+    pub fn is_whole(&self) -> bool {
+        self.only.is_none()
+    }
+
+    /// The exceptions that no scenario needed.
+    pub fn unneeded(&self) -> String {
+        let all = self.ways.unwrap_or_default().iter().enumerate();
+        let unneeded = all.filter(|(number, _)| !self.met.contains(number));
+        unneeded.map(|(_, it)| format!("{it:?}\n")).collect()
     }
 
     pub fn text(&self) -> String {
@@ -70,7 +101,7 @@ impl Report {
         let (go, ours) = (facts(go), facts(ours));
         let played = began.elapsed();
         let deadline = Instant::now() + SETTLE;
-        while !self.wrong(sides, &scenarios, &go, &ours).await.is_empty() {
+        while !self.wrong(sides, &scenarios, &go, &ours).await.0.is_empty() {
             if Instant::now() > deadline {
                 break;
             }
@@ -79,7 +110,8 @@ impl Report {
         let settled = began.elapsed();
         // Nothing more may happen: both controllers live on, and the comparison holds again.
         tokio::join!(sides[0].renewals(4), sides[1].renewals(4));
-        let wrong = self.wrong(sides, &scenarios, &go, &ours).await;
+        let (wrong, met) = self.wrong(sides, &scenarios, &go, &ours).await;
+        self.met.extend(met);
         eprintln!(
             "{} scenarios, {} wrong; played in {played:?}, settled by {settled:?}, compared again at {:?}",
             scenarios.len(),
@@ -98,23 +130,27 @@ impl Report {
         }));
     }
 
-    /// What is not as expected, a text for each scenario.
+    /// What is not as expected, a text for each scenario, and the exceptions that were met.
     async fn wrong(
         &self,
         sides: &[Side; 2],
         scenarios: &[Scenario],
         go: &[Facts],
         ours: &[Facts],
-    ) -> Vec<String> {
+    ) -> (Vec<String>, BTreeSet<usize>) {
         let (left, right) = tokio::join!(Snapshot::take(&sides[0]), Snapshot::take(&sides[1]));
-        let mut wrong = Vec::new();
+        let (mut wrong, mut met) = (Vec::new(), BTreeSet::new());
+        let names = sides.each_ref().map(Side::label);
         for (number, scenario) in scenarios.iter().enumerate() {
             let mut left = left.of(scenario.name);
             left.extend(go[number].clone());
             let mut right = right.of(scenario.name);
             right.extend(ours[number].clone());
-            let mut text = unexpected(scenario, &left, &right);
-            for (who, lines) in [("go", &left), ("ours", &right)] {
+            let mut text = match self.ways {
+                None => unexpected(scenario, &left, &right),
+                Some(exceptions) => unexcused(scenario.name, exceptions, &left, &right, &mut met),
+            };
+            for (who, lines) in names.into_iter().zip([&left, &right]) {
                 if let Some(why) = lines.get("fact: in vain") {
                     let _ = writeln!(text, "  {who} waited in vain: {why}");
                 }
@@ -123,7 +159,7 @@ impl Report {
                 wrong.push(format!("== {}: {}\n{text}", scenario.name, scenario.what));
             }
         }
-        wrong
+        (wrong, met)
     }
 }
 
@@ -163,5 +199,45 @@ fn unexpected(scenario: &Scenario, go: &Lines, ours: &Lines) -> String {
             let _ = writeln!(text, "  in neither, but expected: {it:?}");
         }
     }
+    text
+}
+
+/// The differences that no exception gives a reason for, and the exceptions that should have been met here and were not.
+fn unexcused(
+    scenario: &str,
+    exceptions: &[Exception],
+    direct: &Lines,
+    bridged: &Lines,
+    met: &mut BTreeSet<usize>,
+) -> String {
+    let mut text = String::new();
+    let mut met_here = BTreeSet::new();
+    let lines: BTreeSet<&String> = direct.keys().chain(bridged.keys()).collect();
+    for line in lines {
+        let (left, right) = (direct.get(line), bridged.get(line));
+        if left == right {
+            continue;
+        }
+        let excused = exceptions
+            .iter()
+            .position(|it| it.is_about(scenario) && it.covers(line, left, right));
+        match excused {
+            Some(number) => {
+                met_here.insert(number);
+            }
+            None => {
+                let _ = writeln!(
+                    text,
+                    "  {line}\n      direct:  {left:?}\n      bridged: {right:?}"
+                );
+            }
+        }
+    }
+    for (number, it) in exceptions.iter().enumerate() {
+        if it.must_be_met(scenario) && !met_here.contains(&number) {
+            let _ = writeln!(text, "  not met here, but expected: {it:?}");
+        }
+    }
+    met.extend(met_here);
     text
 }

@@ -38,8 +38,10 @@ fn hand_over(name: &'static str, what: &'static str, to: fn(&Side) -> Who) -> Sc
             // The new leader has seen to what was there when it has seen to what came later.
             joins(&side, &format!("{name}--new")).await;
             match next {
-                Who::Go => side.asked_times(ENSURE, &subject, 2).await,
-                Who::Ours => side.asked_times("GetLoadBalancer", &subject, 1).await,
+                Who::Ours if side.is_ours_directly() => {
+                    side.asked_times("GetLoadBalancer", &subject, 1).await;
+                }
+                _ => side.asked_times(ENSURE, &subject, 2).await,
             }
             side.renewals(4).await;
             let calls = side.asked(ENSURE, &subject);

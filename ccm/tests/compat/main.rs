@@ -2,6 +2,9 @@
 //! its own; afterwards all Nodes, Services, events, load balancers and routes are compared, line by line. A difference is either none, or the one that a `▲` line of the behaviour
 //! asks for, which the scenario then cites and which must be there exactly so.
 //!
+//! `make compat-bridge`: the same scenarios with our controller on both sides. On one the cloud is its provider; on the other there is Go between them: the bridge, and the
+//! adapter of the contract as its cloud. Each difference is one of `ways`, which says why.
+//!
 //! Scenarios of one group run at once on both sides, each with Nodes and a namespace of its own.
 #![allow(
     clippy::unwrap_used,
@@ -12,6 +15,8 @@
     reason = "helpers of tests"
 )]
 
+#[path = "../bridge/binary.rs"]
+mod binary;
 mod compare;
 mod leader;
 mod metrics;
@@ -22,60 +27,77 @@ mod services;
 mod side;
 mod snapshot;
 mod table;
+mod ways;
 
 use provider_mock::Fixture;
 use provider_mock::fixture::Feature;
 use provider_sdk::ServiceFeature;
 
 use compare::Report;
-use side::{Side, Who};
-
-/// Only scenarios whose names contain this; the table is then neither written nor looked at.
-const ONLY: &str = "COMPAT_ONLY";
+use side::{Side, Way, Who};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_controllers_leave_the_same_behind() {
     let (go, ours) = tokio::join!(
-        Side::new(Who::Go, fixture()),
-        Side::new(Who::Ours, fixture())
+        Side::new(Who::Go, Way::Direct, fixture()),
+        Side::new(Who::Ours, Way::Direct, fixture())
     );
-    let sides = [go, ours];
-    for side in &sides {
+    let report = play_all(&[go, ours], Report::of_controllers()).await;
+    if report.is_whole() {
+        table::check(table::CONTROLLERS, &table::of_controllers(&report.rows));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn through_go_the_same_is_left_behind() {
+    // Building takes minutes the first time.
+    tokio::task::spawn_blocking(binary::binary).await.unwrap();
+    let (direct, bridged) = tokio::join!(
+        Side::new(Who::Ours, Way::Direct, fixture()),
+        Side::new(Who::Ours, Way::Bridge, fixture())
+    );
+    let report = play_all(&[direct, bridged], Report::of_ways(ways::EXCEPTIONS)).await;
+    if report.is_whole() {
+        let unneeded = report.unneeded();
+        assert!(unneeded.is_empty(), "no longer needed in ways.rs:\n{unneeded}");
+        table::check(table::WAYS, &table::of_ways(ways::EXCEPTIONS));
+    }
+}
+
+/// Plays all scenarios on both sides; panics where one is not as expected.
+async fn play_all(sides: &[Side; 2], mut report: Report) -> Report {
+    for side in sides {
+        side.bridge().await;
         side.start(side.who());
     }
-    for side in &sides {
+    for side in sides {
         side.led("").await;
     }
-
-    let only = std::env::var(ONLY).ok();
-    let mut report = Report::new(only.clone());
-    report.play(&sides, services::before_nodes()).await;
+    report.play(sides, services::before_nodes()).await;
     tokio::join!(
         services::targets_join(&sides[0]),
         services::targets_join(&sides[1])
     );
-    report.play(&sides, services::scenarios()).await;
+    report.play(sides, services::scenarios()).await;
     for step in services::steps() {
-        report.play(&sides, vec![step]).await;
+        report.play(sides, vec![step]).await;
     }
     tokio::join!(services::all_go(&sides[0]), services::all_go(&sides[1]));
-    report.play(&sides, nodes::scenarios()).await;
-    report.play(&sides, nodes::lifecycle()).await;
-    report.play(&sides, routes::idle()).await;
-    report.play(&sides, routes::scenarios()).await;
-    report.play(&sides, metrics::scenarios()).await;
-    report.play(&sides, leader::over()).await;
-    report.play(&sides, leader::back()).await;
+    report.play(sides, nodes::scenarios()).await;
+    report.play(sides, nodes::lifecycle()).await;
+    report.play(sides, routes::idle()).await;
+    report.play(sides, routes::scenarios()).await;
+    report.play(sides, metrics::scenarios()).await;
+    report.play(sides, leader::over()).await;
+    report.play(sides, leader::back()).await;
     tokio::join!(routes::track(&sides[0]), routes::track(&sides[1]));
-    report.play(&sides, routes::tracked()).await;
-    report.play(&sides, nodes::lie()).await;
-    report.play(&sides, routes::no_nodes_left()).await;
+    report.play(sides, routes::tracked()).await;
+    report.play(sides, nodes::lie()).await;
+    report.play(sides, routes::no_nodes_left()).await;
 
     let logs = || sides.each_ref().map(Side::logs).concat();
     assert!(report.failures.is_empty(), "{}\n{}", report.text(), logs());
-    if only.is_none() {
-        table::check(&report.rows);
-    }
+    report
 }
 
 /// The cloud of both: all that the mock can, except for one feature of Services.

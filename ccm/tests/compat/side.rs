@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED};
 use testenv::{ControlPlane, Options, Process, User, eventually};
 
+use crate::binary::binary;
+
 /// Long enough for anything that should happen soon, on a slow machine, also where the Go CCM's backoff has to pass.
 pub const SOON: Duration = Duration::from_secs(60);
 
@@ -37,6 +39,9 @@ const COMMON: [&str; 15] = [
     "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
 ];
 
+/// The same as the flag has.
+const CLUSTER_CIDRS: &str = "10.244.0.0/16, fd00:10:244::/64";
+
 /// Which controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
@@ -56,16 +61,27 @@ impl Who {
     }
 }
 
+/// How our controller reaches the cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The cloud is its provider.
+    Direct,
+    /// Through Go: the bridge is its provider, whose cloud is the adapter, whose provider is the cloud.
+    Bridge,
+}
+
 /// A control plane and a cloud, which one of the controllers sees to. Clones are the same.
 #[derive(Clone)]
 pub struct Side(Arc<Inner>);
 
 struct Inner {
     who: Who,
+    way: Way,
     plane: ControlPlane,
     client: Client,
     mock: Mock,
     controllers: Mutex<Vec<Running>>,
+    bridge: Mutex<Option<Process>>,
 }
 
 struct Running {
@@ -77,7 +93,7 @@ struct Running {
 
 impl Side {
     /// Without a controller yet.
-    pub async fn new(who: Who, fixture: Fixture) -> Self {
+    pub async fn new(who: Who, way: Way, fixture: Fixture) -> Self {
         let options = Options {
             // Services of two IP families; of a flag that is given twice the last one counts.
             api_server_flags: vec![
@@ -96,11 +112,70 @@ impl Side {
         let mock = Mock::start(fixture, &socket, None).await.unwrap();
         Self(Arc::new(Inner {
             who,
+            way,
             client: plane.client(),
             plane,
             mock,
             controllers: Mutex::new(Vec::new()),
+            bridge: Mutex::new(None),
         }))
+    }
+
+    /// Starts the bridge where our controller reaches the cloud through it, again where it runs: the adapter asks the cloud what it offers when it starts.
+    pub async fn bridge(&self) {
+        if self.0.way == Way::Direct {
+            return;
+        }
+        let directory = self.0.plane.directory();
+        let config = directory.join("bridged-cloud-config.yaml");
+        let text = format!(
+            "endpoint: {}\nownerID: {}\nclusterCIDRs: [{CLUSTER_CIDRS}]\n",
+            self.0.mock.endpoint(),
+            self.owner().await
+        );
+        std::fs::write(&config, text).unwrap();
+        let settings = self.cloud().settings();
+        let offered = settings.capabilities.load_balancers.features.iter();
+        let features: Vec<String> = offered
+            .filter_map(|feature| serde_json::to_value(feature).unwrap().as_str().map(str::to_owned))
+            .collect();
+        let mut command = Command::new(binary());
+        command
+            .args(["--cloud-provider=grpc-ccm", "--cloud-config"])
+            .arg(config)
+            .arg(format!("--endpoint={}", self.bridge_endpoint()))
+            .arg(format!("--service-feature={}", features.join(",")))
+            // It resolves the targets of routes among all Nodes, which the bridge's stand-in for the API server does not show.
+            .arg("--kubeconfig")
+            .arg(self.0.plane.kubeconfig(User::Admin))
+            .arg("--concurrent-services=8")
+            .arg(format!(
+                "--routes-track-addresses={}",
+                settings.capabilities.routes.tracks_node_addresses
+            ));
+        let mut running = self.0.bridge.lock().unwrap();
+        // The one before goes first: both serve at the same place.
+        *running = None;
+        *running = Some(Process::start(command, directory.join("bridge.log")).unwrap());
+    }
+
+    fn bridge_endpoint(&self) -> String {
+        let socket = self.0.plane.directory().join("bridge/provider.sock");
+        format!("unix://{}", socket.display())
+    }
+
+    /// What stands in reports.
+    pub fn label(&self) -> &'static str {
+        match (self.0.who, self.0.way) {
+            (Who::Go, _) => "go",
+            (Who::Ours, Way::Direct) => "ours",
+            (Who::Ours, Way::Bridge) => "bridged",
+        }
+    }
+
+    /// Whether our controller works here without Go between: then it hears of changes in the cloud, and is told what is in sync.
+    pub fn is_ours_directly(&self) -> bool {
+        self.0.who == Who::Ours && self.0.way == Way::Direct
     }
 
     pub fn who(&self) -> Who {
@@ -123,6 +198,10 @@ impl Side {
         let endpoint = self.0.mock.endpoint();
         let mut command = match who {
             Who::Ours => {
+                let endpoint = match self.0.way {
+                    Way::Direct => endpoint,
+                    Way::Bridge => self.bridge_endpoint(),
+                };
                 let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
                 command
                     .arg("--kubeconfig")
@@ -180,7 +259,14 @@ impl Side {
             let last = &lines[lines.len().saturating_sub(60)..];
             format!("--- {:?}: {}\n", running.who, last.join("\n"))
         });
-        tails.collect()
+        let mut all: String = tails.collect();
+        if let Some(bridge) = self.0.bridge.lock().unwrap().as_ref() {
+            let log = bridge.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(60)..];
+            all += &format!("--- bridge: {}\n", last.join("\n"));
+        }
+        all
     }
 
     /// With what the cluster marks its objects in the cloud.

@@ -1,12 +1,14 @@
-//! The table of results in `docs/parity.md`.
+//! The tables of results in `docs/`.
 
 use std::fs;
 use std::path::Path;
 
 use crate::compare::Row;
+use crate::ways::Exception;
 
-const BEGIN: &str = "<!-- compat:begin -->";
-const END: &str = "<!-- compat:end -->";
+/// The page in which a table stands, and the name of the marks around it: that of the target of the Makefile.
+pub const CONTROLLERS: (&str, &str) = ("parity.md", "compat");
+pub const WAYS: (&str, &str) = ("go-clouds.md", "compat-bridge");
 /// Set to 1, the table is written; else it must stand there already.
 const UPDATE: &str = "UPDATE_DOCS";
 
@@ -18,24 +20,26 @@ Services, events, load balancers and routes are compared. That our events of wha
 ";
 
 /// Writes the table, or holds the written one against the results.
-pub fn check(rows: &[Row]) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/parity.md");
+pub fn check((page, name): (&str, &str), table: &str) {
+    let (begin, end) = (format!("<!-- {name}:begin -->"), format!("<!-- {name}:end -->"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs")
+        .join(page);
     let text = fs::read_to_string(&path).unwrap_or_default();
-    let (before, rest) = text.split_once(BEGIN).unwrap_or((text.as_str(), ""));
-    let after = rest.split_once(END).map_or("\n", |(_, after)| after);
-    let wanted = format!("{before}{BEGIN}\n{}{END}{after}", table(rows));
+    let (before, rest) = text.split_once(&begin).unwrap_or((text.as_str(), ""));
+    let after = rest.split_once(&end).map_or("\n", |(_, after)| after);
+    let wanted = format!("{before}{begin}\n{table}{end}{after}");
     if std::env::var(UPDATE).is_ok_and(|value| value == "1") {
         fs::write(&path, wanted).unwrap();
     } else {
         assert!(
             text == wanted,
-            "the table in docs/parity.md is not what came out: run `UPDATE_DOCS=1 make compat`\n{}",
-            table(rows)
+            "the table in docs/{page} is not what came out: run `UPDATE_DOCS=1 make {name}`\n{table}"
         );
     }
 }
 
-fn table(rows: &[Row]) -> String {
+pub fn of_controllers(rows: &[Row]) -> String {
     let mut text =
         format!("{HEAD}| scenario | what happens | about | result |\n|---|---|---|---|\n");
     for row in rows {
@@ -52,6 +56,38 @@ fn table(rows: &[Row]) -> String {
             row.what,
             row.ids.join(", ")
         );
+    }
+    text
+}
+
+const WAYS_HEAD: &str = "## What Go's interface cannot carry
+
+What `make compat-bridge` saw: the `ccm` twice, through all scenarios of [parity.md](parity.md#side-by-side). Once the mock is its provider; once its provider is the bridge, whose
+cloud is the adapter, whose provider is the mock. All Nodes, Services, events, load balancers and routes are equal but for this.
+
+";
+
+/// A row for each reason.
+pub fn of_ways(exceptions: &[Exception]) -> String {
+    let mut text = format!("{WAYS_HEAD}| reason | where |\n|---|---|\n");
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for it in exceptions {
+        if reasons.last().is_none_or(|(why, _)| *why != it.why) {
+            reasons.push((it.why, Vec::new()));
+        }
+        if let Some((_, scenarios)) = reasons.last_mut() {
+            scenarios.extend(it.scenarios);
+        }
+    }
+    for (why, mut scenarios) in reasons {
+        scenarios.sort_unstable();
+        scenarios.dedup();
+        let named = if scenarios.is_empty() {
+            "wherever it occurs".to_owned()
+        } else {
+            scenarios.join(", ")
+        };
+        text += &format!("| {why} | {named} |\n");
     }
     text
 }

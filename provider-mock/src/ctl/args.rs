@@ -312,6 +312,9 @@ pub enum RouteVerb {
         /// The target by address.
         #[arg(long)]
         next_hop: Option<String>,
+        /// The target by name, where it is neither a Node, nor an instance, nor an address.
+        #[arg(long)]
+        gateway: Option<String>,
         /// Whom it is marked for.
         #[arg(long)]
         owner_id: Option<String>,

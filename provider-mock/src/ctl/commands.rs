@@ -186,12 +186,14 @@ impl RouteVerb {
                 node_name,
                 provider_id,
                 next_hop,
+                gateway,
                 owner_id,
             } => Command::RouteAdd {
                 route: Route {
                     node_name,
                     provider_id,
                     next_hop,
+                    gateway,
                     owner_id,
                     ..Route::new(name, destination_cidr)
                 },

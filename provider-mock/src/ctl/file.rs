@@ -117,6 +117,9 @@ pub(super) enum FileRoute {
         /// The target.
         #[arg(long)]
         provider_id: Option<String>,
+        /// The target by name, where it is neither a Node, nor an instance, nor an address.
+        #[arg(long)]
+        gateway: Option<String>,
     },
     /// Plant one that is marked for this owner and leads to an instance that does not exist.
     AddBlackhole {
@@ -222,9 +225,11 @@ impl FileRoute {
                 name,
                 destination_cidr,
                 provider_id,
+                gateway,
             } => {
                 let route = Route {
                     provider_id,
+                    gateway,
                     ..Route::new(name, destination_cidr)
                 };
                 (Shows::Nothing, Command::RouteAdd { route })

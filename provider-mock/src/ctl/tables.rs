@@ -157,6 +157,7 @@ fn routes(list: &[Route]) -> String {
             "NODE",
             "PROVIDER-ID",
             "NEXT-HOP",
+            "GATEWAY",
             "OWNER",
         ],
         list.iter().map(|route| {
@@ -166,6 +167,7 @@ fn routes(list: &[Route]) -> String {
                 or_dash(route.node_name.as_ref()),
                 or_dash(route.provider_id.as_ref()),
                 or_dash(route.next_hop.as_ref()),
+                or_dash(route.gateway.as_ref()),
                 route
                     .owner_id
                     .clone()

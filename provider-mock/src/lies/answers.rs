@@ -122,6 +122,19 @@ fn failed(
             pb::GetVolumeLabelsResponse { outcome }.encode_to_vec(),
         ]);
     }
+    if twists.has(Twist::BatchesUnchecked) && code == "INVALID" && rpc.ends_with("Routes") {
+        // The two requests, and the two answers, are alike on the wire.
+        let routes = pb::CreateRoutesRequest::decode(request).unwrap_or_default();
+        let done = |route: pb::Route| pb::RouteResult {
+            route_key: route.route_key,
+            outcome: Some(pb::route_result::Outcome::Done(pb::Done {})),
+        };
+        let answer = pb::CreateRoutesResponse {
+            failed: None,
+            results: routes.routes.into_iter().map(done).collect(),
+        };
+        return Ok(vec![answer.encode_to_vec()]);
+    }
     if twists.has(Twist::LongTexts) {
         return Ok(rewrite::rewrite(
             rpc,
@@ -196,6 +209,16 @@ fn routes_written(twists: Twists, answer: &mut pb::CreateRoutesResponse) {
     if let (true, Some(failure)) = (twists.has(Twist::WholeBatchFails), first_failed) {
         answer.results.clear();
         answer.failed = Some(failure);
+    }
+    if twists.has(Twist::NamelessRouteDone) {
+        let nameless = |failure: &pb::Failure| {
+            failure.code() == pb::FailureCode::Invalid && failure.message.contains("no name")
+        };
+        for result in &mut answer.results {
+            if of_failed(result).is_some_and(|failure| nameless(&failure)) {
+                result.outcome = Some(Outcome::Done(pb::Done {}));
+            }
+        }
     }
     if twists.has(Twist::LastResultMissing) {
         answer.results.pop();

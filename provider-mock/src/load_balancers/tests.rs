@@ -61,14 +61,54 @@ fn is_write(plan: &Result<EnsurePlan, FailureCode>) -> bool {
 
 #[test]
 fn what_is_as_asked_is_not_written() {
-    for owner in ["us", "us-before"] {
-        let all = all([marked(owner, UID)]);
-        for handle in [None, Some("lb-1"), Some("lb-gone")] {
-            assert!(
-                matches!(plan(&all, handle, false), Ok(EnsurePlan::AsAsked(_))),
-                "{owner} {handle:?}"
-            );
-        }
+    let all = all([marked("us", UID)]);
+    for handle in [None, Some("lb-1"), Some("lb-gone")] {
+        assert!(
+            matches!(plan(&all, handle, false), Ok(EnsurePlan::AsAsked(_))),
+            "{handle:?}"
+        );
+    }
+}
+
+#[test]
+fn a_former_mark_alone_is_written() {
+    let all = all([marked("us-before", UID)]);
+    for handle in [None, Some("lb-1"), Some("lb-gone")] {
+        let Ok(EnsurePlan::Write(written)) = plan(&all, handle, false) else {
+            panic!("LB-25: it is a difference, {handle:?}");
+        };
+        assert_eq!(written.owner.unwrap().owner_id, "us");
+    }
+}
+
+#[test]
+fn delete_takes_what_is_unmarked_by_its_native_name_and_with_the_grant_alone() {
+    let unmarked = LoadBalancer {
+        owner: None,
+        ..marked("us", UID)
+    };
+    let stranger = LoadBalancer {
+        name: "by-hand".into(),
+        ..unmarked.clone()
+    };
+    let service = service();
+    let found = |planted: &LoadBalancer, handle, adopt| {
+        all([planted.clone()])
+            .find_to_delete(&asker(&service, handle), adopt)
+            .map(|found| found.is_some())
+            .map_err(|failure| failure.code())
+    };
+    let conflict = Err(FailureCode::Conflict);
+    for handle in [None, Some("lb-1")] {
+        assert_eq!(found(&unmarked, handle, false), conflict, "{handle:?}");
+        assert_eq!(found(&unmarked, handle, true), Ok(true), "{handle:?}");
+    }
+    for adopt in [false, true] {
+        assert_eq!(found(&stranger, Some("lb-1"), adopt), conflict);
+        assert_eq!(found(&stranger, None, adopt), Ok(false));
+        assert_eq!(found(&marked("us-before", UID), None, adopt), Ok(true));
+        assert_eq!(found(&marked("them", UID), None, adopt), Ok(false));
+        assert_eq!(found(&marked("them", UID), Some("lb-1"), adopt), conflict);
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use provider_sdk::{
     Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Failure, GetLoadBalancer,
     ListLoadBalancers, ListedLoadBalancer, LoadBalancer, LoadBalancerOptions, LoadBalancerResult,
-    LoadBalancers, Ownership, ServiceFeature, ServiceRef, TargetScope, UpdateLoadBalancer, Updated,
-    async_trait,
+    LoadBalancers, NodeProjection, Ownership, ServiceFeature, ServiceRef, TargetScope,
+    UpdateLoadBalancer, Updated, async_trait,
 };
 
 use self::answered::{RETAIN, answer, behaviour, slow, status, waits};
@@ -154,8 +154,12 @@ impl LoadBalancers for MockProvider {
             .without(&[Twist::MakesAnother, Twist::AlwaysWrites]);
         let asker = asker(call, &request.service, request.handle.as_deref(), twists);
         let all = &state.objects.load_balancers;
-        let Some(found) = all.find(&asker) else {
-            return Ok(LoadBalancer::absent().into());
+        let blind = state.twists.has(Twist::OtherClassAbsent)
+            && request.service.load_balancer_class.is_some();
+        let Some(found) = all.find(&asker).filter(|_| !blind) else {
+            let absent = LoadBalancer::absent();
+            let lies = state.twists.has(Twist::AbsentInSync);
+            return Ok(if lies { absent.in_sync(true) } else { absent }.into());
         };
         let ownership = asker.ownership(found);
         let shown = if found.remnant || found.gone_at_ms.is_some() {
@@ -183,7 +187,8 @@ impl LoadBalancers for MockProvider {
             }
             shown
         };
-        let handle = (ownership == Ownership::Ours).then(|| found.told_handle());
+        let tells = ownership == Ownership::Ours || state.twists.has(Twist::TellsHandles);
+        let handle = tells.then(|| found.told_handle());
         if state.twists.has(Twist::GetWrites) {
             let line = format!("note that load balancer {} was looked at", found.handle);
             state.wrote(line);
@@ -288,7 +293,8 @@ impl LoadBalancers for MockProvider {
             return Ok(answer(Deleted::HandledElsewhere, &settings, service, None));
         }
         let asker = asker(call, service, request.handle.as_deref(), state.twists);
-        let found = state.objects.load_balancers.find_own(&asker);
+        let all = &state.objects.load_balancers;
+        let found = all.find_to_delete(&asker, request.adopt_unmarked);
         let found = found.map(Option::<&_>::cloned).inspect_err(|failure| {
             touch(&mut state, &asker, failure, now_ms);
         })?;
@@ -360,6 +366,10 @@ impl LoadBalancers for MockProvider {
                 })
                 .collect(),
             max_in_flight: capability.max_in_flight,
+            target_projection: NodeProjection {
+                label_keys: capability.target_labels.clone(),
+                ..NodeProjection::default()
+            },
         }
     }
 

@@ -1,6 +1,6 @@
 //! Routes.
 
-use provider_sdk::{Answers, Call, Failure, Route, RouteOptions, Routes, async_trait};
+use provider_sdk::{Answers, Call, Failure, Ownership, Route, RouteOptions, Routes, async_trait};
 
 use super::instances::{address, address_from};
 use super::{MockProvider, not_saved};
@@ -14,7 +14,11 @@ impl Routes for MockProvider {
         self.reach(call).await?;
         let state = self.cloud.state();
         let instances = &state.objects.instances;
-        let shown = state.objects.routes.by_name.values().map(|route| Route {
+        let left_out = |route: &&cloud::Route| {
+            route.gateway.is_some() && state.twists.has(Twist::GatewaysLeftOut)
+        };
+        let all = state.objects.routes.by_name.values();
+        let shown = all.filter(|route| !left_out(route)).map(|route| Route {
             name: route.name.clone(),
             destination_cidr: route.destination_cidr.clone(),
             node_name: route.node_name.clone(),
@@ -22,7 +26,12 @@ impl Routes for MockProvider {
             next_hop: route.next_hop.clone(),
             node_addresses: route.node_addresses.iter().map(address).collect(),
             blackhole: route.is_blackhole(instances),
-            ownership: Some(route.ownership(|owner| call.owns(owner))),
+            ownership: Some(match route.ownership(|owner| call.owns(owner)) {
+                Ownership::Unmarked if state.twists.has(Twist::UnmarkedRoutesOurs) => {
+                    Ownership::Ours
+                }
+                ownership => ownership,
+            }),
             ..Route::default()
         });
         Ok(shown.collect())
@@ -49,6 +58,17 @@ impl Routes for MockProvider {
                 wanted.owner_id = None;
             }
             let instances = &state.objects.instances;
+            let taken = |one: &&cloud::Route| {
+                let twist = match one.owner_id {
+                    Some(_) => Twist::RoutesTurned,
+                    None => Twist::UnmarkedRoutesTaken,
+                };
+                one.destination_cidr == wanted.destination_cidr && state.twists.has(twist)
+            };
+            if let Some(there) = state.objects.routes.by_name.values().find(taken) {
+                wanted.name.clone_from(&there.name);
+                return Ok(RouteWrite::Put(wanted));
+            }
             let plan = state
                 .objects
                 .routes
@@ -63,7 +83,12 @@ impl Routes for MockProvider {
 
     async fn delete_batch(&self, call: &Call, routes: &[Route]) -> Result<Answers<()>, Failure> {
         self.write(call, routes, |state, route| {
-            let (name, cidr) = (&route.name, &route.destination_cidr);
+            let (mut name, cidr) = (&route.name, &route.destination_cidr);
+            let all = || state.objects.routes.by_name.values();
+            if state.twists.has(Twist::RouteByDestination) {
+                let to = all().find(|one| one.destination_cidr == *cidr);
+                name = to.map_or(name, |one| &one.name);
+            }
             let any = state.twists.has(Twist::ForeignRouteRemoved);
             let plan = state
                 .objects
@@ -150,6 +175,7 @@ fn wanted(call: &Call, route: &Route) -> cloud::Route {
         node_name: route.node_name.clone(),
         provider_id: route.provider_id.clone(),
         next_hop: route.next_hop.clone(),
+        gateway: None,
         node_addresses: route
             .node_addresses
             .iter()

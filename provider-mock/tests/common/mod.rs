@@ -165,6 +165,7 @@ impl World {
             cluster: cluster("us"),
             service: Some(service),
             handle: handle.map(Into::into),
+            adopt_unmarked: false,
         };
         self.load_balancers()
             .delete_load_balancer(request)

@@ -320,6 +320,7 @@ async fn load_balancer(
             cluster: None,
             service: Some(service.clone()),
             handle: handle.clone(),
+            adopt_unmarked: false,
         };
         let asked = session.call_within(request, CALL).await;
         let wait = match asked.came.as_ref().map(|answer| &answer.outcome) {

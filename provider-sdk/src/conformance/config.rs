@@ -21,11 +21,32 @@ pub struct Config {
     pub service_annotations: BTreeMap<String, String>,
     /// Annotations by which two Services that have them share one load balancer; empty where all do.
     pub shared_load_balancer: Option<BTreeMap<String, String>>,
+    /// Whether this cloud's load balancers can be without targets.
+    pub empty_target_sets: EmptyTargetSets,
+    /// A well-formed provider ID of this cloud, for IDs that name no instance: each `#` becomes a
+    /// digit.
+    pub provider_id_pattern: Option<String>,
     /// Texts that no answer may hold: what the provider's credentials are made of.
     pub secrets: Vec<String>,
     /// Shell commands that change the cloud behind the provider's back.
     pub hooks: BTreeMap<Hook, String>,
 }
+
+/// What becomes of an empty target set (LB-31).
+#[derive(Debug, Clone, Copy, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum EmptyTargetSets {
+    /// The load balancer then has no targets.
+    #[default]
+    Taken,
+    /// The provider answers PRECONDITION: this cloud has no load balancer without targets.
+    Refused,
+}
+
+/// The fewest `#` of a pattern: with fewer an invented ID could be that of a real instance.
+const FEWEST_DIGITS: usize = 6;
+/// The longest pattern (CORE-11).
+const LONGEST_PATTERN: usize = 1024;
 
 /// An instance of the cloud.
 #[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
@@ -123,7 +144,31 @@ impl Config {
                 });
             }
         }
+        if let Some(pattern) = &config.provider_id_pattern {
+            let digits = pattern.matches('#').count();
+            if digits < FEWEST_DIGITS || pattern.len() > LONGEST_PATTERN {
+                return Err(ConfigError {
+                    place: place.to_owned(),
+                    what: format!(
+                        "provider_id_pattern: {pattern:?} has {digits} `#` and {} bytes; write a provider ID of this cloud of at most {LONGEST_PATTERN} bytes with at least {FEWEST_DIGITS} `#`, each of which becomes a digit",
+                        pattern.len()
+                    ),
+                });
+            }
+        }
         Ok(config)
+    }
+
+    /// Whether the pattern begins with one of the provider's prefixes; the error says what is wrong.
+    pub(super) fn fits(&self, prefixes: &[String]) -> Result<(), String> {
+        match &self.provider_id_pattern {
+            Some(pattern) if !prefixes.iter().any(|prefix| pattern.starts_with(prefix)) => {
+                Err(format!(
+                    "provider_id_pattern: {pattern:?} begins with none of the provider's prefixes {prefixes:?}"
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -164,6 +209,14 @@ mod tests {
                 "instances:\n- {name: x, state: GONE}\n",
                 &["x: state", "GONE", "RUNNING"][..],
             ),
+            (
+                "empty_target_sets: never\n",
+                &["suite.yaml:1:", "never", "taken", "refused"][..],
+            ),
+            (
+                "provider_id_pattern: x://#####\n",
+                &["provider_id_pattern", "x://#####", "5 `#`", "at least 6"][..],
+            ),
         ] {
             let error = Config::parse(text, "suite.yaml")
                 .expect_err(text)
@@ -172,6 +225,15 @@ mod tests {
                 assert!(error.contains(word), "{word:?} is not in: {error}");
             }
         }
+    }
+
+    #[test]
+    fn a_pattern_of_provider_ids_begins_with_a_prefix_of_the_provider() {
+        let config = Config::parse("provider_id_pattern: x://i-######\n", "suite.yaml").unwrap();
+        assert_eq!(config.fits(&["y://".into(), "x://".into()]), Ok(()));
+        let error = config.fits(&["y://".into()]).unwrap_err();
+        assert!(error.contains("x://i-######") && error.contains("y://"));
+        assert_eq!(Config::default().fits(&[]), Ok(()));
     }
 
     #[test]

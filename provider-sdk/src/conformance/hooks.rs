@@ -38,6 +38,8 @@ pub enum Hook {
     LoadBalancerRemove,
     /// Makes a route NAME to CIDR, target PROVIDER_ID, that is marked for nobody.
     RouteUnmarked,
+    /// Makes a route NAME to CIDR to what is no Node (a gateway, a peering), marked for nobody.
+    RouteGateway,
     /// Makes a route NAME to CIDR that is marked for OWNER_ID and whose target is gone.
     RouteBlackhole,
     /// Removes the route NAME, CIDR behind the provider's back.
@@ -46,7 +48,7 @@ pub enum Hook {
 
 impl Hook {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::InstanceAdd,
         Self::InstanceRemove,
         Self::InstanceStop,
@@ -57,6 +59,7 @@ impl Hook {
         Self::LoadBalancerUnmarked,
         Self::LoadBalancerRemove,
         Self::RouteUnmarked,
+        Self::RouteGateway,
         Self::RouteBlackhole,
         Self::RouteRemove,
     ];
@@ -74,6 +77,7 @@ impl Hook {
             Self::LoadBalancerUnmarked => "load-balancer-unmarked",
             Self::LoadBalancerRemove => "load-balancer-remove",
             Self::RouteUnmarked => "route-unmarked",
+            Self::RouteGateway => "route-gateway",
             Self::RouteBlackhole => "route-blackhole",
             Self::RouteRemove => "route-remove",
         }

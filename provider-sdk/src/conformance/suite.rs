@@ -184,6 +184,7 @@ async fn begin(options: &Options) -> Result<Arc<Shared>, String> {
             super::call::shown(&status)
         )
     })?;
+    options.config.fits(&info.provider_id_prefixes)?;
     let hooks = Hooks::new(options.config.hooks.clone(), target.endpoint());
     Ok(Arc::new(Shared {
         target,

@@ -235,10 +235,11 @@ pub(super) fn route(route: &pb::Route) -> Judged {
         return broken("ROUTE-5", "destination_cidr is a CIDR", shown());
     }
     let target = [&route.node_name, &route.provider_id, &route.next_hop];
-    if !route.blackhole && target.iter().all(|part| part.is_none()) {
+    let ours = route.ownership() == pb::Ownership::Ours;
+    if ours && !route.blackhole && target.iter().all(|part| part.is_none()) {
         return broken(
             "ROUTE-5",
-            "a route that is no blackhole has a node_name, a provider_id or a next_hop",
+            "a route of ours that is no blackhole has a node_name, a provider_id or a next_hop",
             shown(),
         );
     }
@@ -342,13 +343,20 @@ mod tests {
             ownership: pb::Ownership::Ours.into(),
             ..Default::default()
         };
-        let changes: [(Change<pb::Route>, &str); 7] = [
+        let changes: [(Change<pb::Route>, &str); 8] = [
             (|_| {}, ""),
             (|one| one.name.clear(), "CORE-11"),
             (|one| one.ownership = 0, "CORE-13"),
             (|one| one.destination_cidr = "10.0.1.0".into(), "ROUTE-5"),
             (|one| one.node_name = None, "ROUTE-5"),
             (|one| (one.node_name, one.blackhole) = (None, true), ""),
+            (
+                |one| {
+                    one.node_name = None;
+                    one.ownership = pb::Ownership::Unmarked.into();
+                },
+                "",
+            ),
             (|one| one.next_hop = Some("10.0.0.1/32".into()), "ROUTE-5"),
         ];
         for (index, (change, expected)) in changes.into_iter().enumerate() {

@@ -185,6 +185,7 @@ impl Operation for pb::DeleteLoadBalancerRequest {
         let request = DeleteLoadBalancer {
             service: service_from(self.service)?,
             handle: self.handle,
+            adopt_unmarked: self.adopt_unmarked,
         };
         let _hold = hold(core, call, &request.service)?;
         offered(provider)?.delete(call, &request).await

@@ -310,6 +310,7 @@ fn capabilities(provider: &dyn Provider) -> pb::Capabilities {
                     .map(|feature| feature_to(feature).into())
                     .collect(),
                 max_in_flight: Some(options.max_in_flight),
+                target_projection: Some(projection(options.target_projection)),
             }
         }),
         routes: provider.routes().map(|routes| {

@@ -13,7 +13,7 @@ use cloud_provider_api::v1alpha1::{self as pb};
 
 use super::limits::{ID_BYTES, NAME_BYTES, fault, fits, is_ip, within_batch};
 use super::{Parts, Wrap, convert, listed, not_listed, not_offered};
-use crate::{Answers, Failure, Route};
+use crate::{Answers, Failure, Ownership, Route};
 
 #[derive(Clone, Copy)]
 enum Write {
@@ -126,9 +126,17 @@ impl Wrap {
 
                 // One hold for each destination of this call; a destination that another call holds is that route's BUSY.
                 let mut holds = BTreeMap::new();
-                let mut busy = Vec::new();
+                let mut refused = Vec::new();
                 let mut free = Vec::new();
                 for route in routes {
+                    if matches!(write, Write::Delete) && route.name.is_empty() {
+                        let destination = &route.destination_cidr;
+                        let nameless = Failure::invalid(format!(
+                            "the route to {destination} has no name; send it as ListRoutes gave it"
+                        ));
+                        refused.push((route.key, nameless));
+                        continue;
+                    }
                     let hold = holds
                         .entry(route.destination_cidr.clone())
                         .or_insert_with(|| {
@@ -140,7 +148,7 @@ impl Wrap {
                         });
                     match hold {
                         Ok(_) => free.push(route),
-                        Err(failure) => busy.push((route.key, failure.clone())),
+                        Err(failure) => refused.push((route.key, failure.clone())),
                     }
                 }
                 let mut answers = match write {
@@ -148,7 +156,7 @@ impl Wrap {
                     Write::Create => service.create_batch(&call, &free).await?,
                     Write::Delete => service.delete_batch(&call, &free).await?,
                 };
-                for (key, failure) in busy {
+                for (key, failure) in refused {
                     answers.set(key, Err(failure));
                 }
                 Ok((keys, answers))
@@ -201,12 +209,14 @@ fn route_from(route: pb::Route) -> Route {
 
 fn route_to(route: Route) -> Result<pb::Route, String> {
     let ownership = route.ownership.ok_or("a route has no ownership")?;
-    if !route.blackhole
+    // A gateway or a peering has no target that the contract can name (ROUTE-11).
+    if ownership == Ownership::Ours
+        && !route.blackhole
         && route.node_name.is_none()
         && route.provider_id.is_none()
         && route.next_hop.is_none()
     {
-        return Err("a route that is no blackhole has no target".into());
+        return Err("a route of ours that is no blackhole has no target".into());
     }
     fits("the name of a route", &route.name, NAME_BYTES)?;
     fits(

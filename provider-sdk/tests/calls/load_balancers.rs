@@ -12,6 +12,7 @@ async fn an_overlap_on_the_same_service_or_route_is_busy() {
         cluster: cluster(),
         service: ensure("gated").service,
         handle: None,
+        adopt_unmarked: false,
     };
     let mut client = running.load_balancers().await;
     let answer = client

@@ -212,6 +212,9 @@ type ServiceView struct {
 	// `spec.loadBalancerClass`.
 	//
 	// LB-18: For a class that is not among `LoadBalancerCapability.classes` a provider SHOULD make no load balancer: it answers INVALID or `handled_elsewhere`.
+	//
+	// LB-29: The class decides Ensure alone: Get and Delete MUST answer for what is there, whatever
+	// the class is now. `in_sync` is then false: Ensure would not answer `ready`.
 	LoadBalancerClass *string `protobuf:"bytes,11,opt,name=load_balancer_class,json=loadBalancerClass,proto3,oneof" json:"load_balancer_class,omitempty"`
 	// `spec.ports`.
 	Ports []*ServicePort `protobuf:"bytes,12,rep,name=ports,proto3" json:"ports,omitempty"`
@@ -825,6 +828,9 @@ func (*TargetSet_Inline) isTargetSet_Set() {}
 func (*TargetSet_Ref) isTargetSet_Set() {}
 
 // All targets. Empty means: none.
+//
+// LB-31: Where a cloud has no load balancer without targets the provider MUST answer Ensure and
+// Update with an empty set with PRECONDITION, MUST write nothing, and says `in_sync` false in Get.
 type TargetList struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of their names.
@@ -992,6 +998,9 @@ func (x *AnnotationChanges) GetRemove() []string {
 // One target that could not be attached. The controller repeats the call with backoff.
 //
 // LB-17: It MUST NOT fail the rest: what can be attached is attached, and the outcome is what it would be without this target. A target error names a target of the request.
+//
+// Target errors count beside `ready` of Ensure and `done` of Update; beside anything else the
+// controller does not read them.
 type TargetError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The Node's name.
@@ -1247,7 +1256,7 @@ type LoadBalancer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether there is one. UNSPECIFIED is a fault.
 	Presence LoadBalancerPresence `protobuf:"varint,1,opt,name=presence,proto3,enum=cloudprovider.v1alpha1.LoadBalancerPresence" json:"presence,omitempty"`
-	// Whose it is; UNSPECIFIED only when ABSENT.
+	// Whose it is (LB-24, LB-27); UNSPECIFIED only when ABSENT.
 	Ownership Ownership `protobuf:"varint,2,opt,name=ownership,proto3,enum=cloudprovider.v1alpha1.Ownership" json:"ownership,omitempty"`
 	// Its name in the cloud, for people. At most 253 bytes.
 	LoadBalancerName string `protobuf:"bytes,3,opt,name=load_balancer_name,json=loadBalancerName,proto3" json:"load_balancer_name,omitempty"`
@@ -1256,6 +1265,9 @@ type LoadBalancer struct {
 	// Whether it is as the Service and the targets of the request ask, so that Ensure would write nothing; with `LoadBalancerCapability.in_sync`.
 	//
 	// LB-14: It MUST be true only if Ensure with the same service, targets and handle would write nothing and answer `ready`.
+	//
+	// LB-28: Where there is nothing (ABSENT), and of what is REMNANTS, UNMARKED or FOREIGN, it MUST be
+	// absent or false. Of what is PRESENT and OURS it MUST be stated.
 	InSync        *bool `protobuf:"varint,5,opt,name=in_sync,json=inSync,proto3,oneof" json:"in_sync,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1337,7 +1349,7 @@ type EnsureLoadBalancerRequest struct {
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
 	// The targets.
 	Targets *TargetSet `protobuf:"bytes,4,opt,name=targets,proto3" json:"targets,omitempty"`
-	// LB-9: the operator grants that an unmarked load balancer is taken over.
+	// LB-9: the operator grants that an unmarked load balancer is taken over (LB-24 says which).
 	AdoptUnmarked bool `protobuf:"varint,5,opt,name=adopt_unmarked,json=adoptUnmarked,proto3" json:"adopt_unmarked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1851,7 +1863,9 @@ type DeleteLoadBalancerRequest struct {
 	// For which Service. After the Service has gone from the API server this is what the controller last saw of it.
 	Service *ServiceView `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// The handle of an earlier answer.
-	Handle        *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
+	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
+	// LB-26: the operator grants that an unmarked load balancer of this Service is removed.
+	AdoptUnmarked bool `protobuf:"varint,4,opt,name=adopt_unmarked,json=adoptUnmarked,proto3" json:"adopt_unmarked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1905,6 +1919,13 @@ func (x *DeleteLoadBalancerRequest) GetHandle() string {
 		return *x.Handle
 	}
 	return ""
+}
+
+func (x *DeleteLoadBalancerRequest) GetAdoptUnmarked() bool {
+	if x != nil {
+		return x.AdoptUnmarked
+	}
+	return false
 }
 
 // Response of DeleteLoadBalancer.
@@ -2564,11 +2585,12 @@ const file_cloudprovider_v1alpha1_load_balancer_proto_rawDesc = "" +
 	"\apending\x18\a \x01(\v2\x1f.cloudprovider.v1alpha1.PendingH\x00R\apending\x12W\n" +
 	"\x11handled_elsewhere\x18\b \x01(\v2(.cloudprovider.v1alpha1.HandledElsewhereH\x00R\x10handledElsewhereB\t\n" +
 	"\aoutcomeB\t\n" +
-	"\a_handle\"\xc0\x01\n" +
+	"\a_handle\"\xe7\x01\n" +
 	"\x19DeleteLoadBalancerRequest\x12<\n" +
 	"\acluster\x18\x01 \x01(\v2\".cloudprovider.v1alpha1.ClusterRefR\acluster\x12=\n" +
 	"\aservice\x18\x02 \x01(\v2#.cloudprovider.v1alpha1.ServiceViewR\aservice\x12\x1b\n" +
-	"\x06handle\x18\x03 \x01(\tH\x00R\x06handle\x88\x01\x01B\t\n" +
+	"\x06handle\x18\x03 \x01(\tH\x00R\x06handle\x88\x01\x01\x12%\n" +
+	"\x0eadopt_unmarked\x18\x04 \x01(\bR\radoptUnmarkedB\t\n" +
 	"\a_handle\"\xe2\x04\n" +
 	"\x1aDeleteLoadBalancerResponse\x12\x1b\n" +
 	"\x06handle\x18\x01 \x01(\tH\x01R\x06handle\x88\x01\x01\x125\n" +

@@ -37,6 +37,13 @@ const (
 // LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make for this owner (the present owner ID or a previous one, and the Service's UID). Several
 // Services may share one load balancer: ownership is of parts, and CONFLICT is answered only when a part collides.
 //
+// LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID of what was made. The provider SHOULD return it as soon as the cloud knows it, also in a pending or
+// failed answer. The controller stores it before its next call and sends it back ever after. Absent in an answer means: as it was.
+//
+// LB-4: A user can edit the stored handle: the provider MUST check the ownership of what a handle names, and MUST answer CONFLICT rather than touch what is not its owner's.
+//
+// LB-5: Without a handle every RPC MUST work from the owner's mark, name and UID.
+//
 // LB-20: Where Services share a load balancer each MUST be answered about its own parts (ports, rules, targets), and what is asked for one MUST change nothing of another's, also where all have the
 // same handle. A Service that has no part of it has no load balancer: ABSENT, NOT_FOUND, `done`.
 //
@@ -46,16 +53,96 @@ const (
 //
 // LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in one of its own.
 //
-// LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID of what was made. The provider SHOULD return it as soon as the cloud knows it, also in a pending or
-// failed answer. The controller stores it before its next call and sends it back ever after. Absent in an answer means: as it was.
+// # Whose is it, and what then
 //
-// LB-4: A user can edit the stored handle: the provider MUST check the ownership of what a handle names, and MUST answer CONFLICT rather than touch what is not its owner's.
+// LB-24: The answer MUST be the one that the table below has for what the provider finds. A handle
+// that names nothing counts as none.
 //
-// LB-5: Without a handle every RPC MUST work from the owner's mark, name and UID.
+// The provider looks in this order, and the first that is there is what it finds: what the handle
+// names; what is marked for this owner and Service; what is UNMARKED and has the native name or a
+// tag that this provider, or the program that it follows, gives to this Service's load balancer;
+// what is UNMARKED and has an address of `service.status`. Tags and addresses are looked at where
+// the cloud can find by them. "+ adopt" is the same request with `adopt_unmarked`.
+//
+//	Found                      | Get       | Ensure   | Ensure   | Update    | Delete   | Delete
+//	                           |           |          | + adopt  |           |          | + adopt
+//	---------------------------+-----------+----------+----------+-----------+----------+---------
+//	1 OURS, by present owner   | OURS      | as asked | as asked | done      | removed  | removed
+//	2 OURS, by previous owner  | OURS (a)  | marked(b)| marked(b)| done (c)  | removed  | removed
+//	3 UNMARKED, name or tag    | UNMARKED  | CONFLICT | adopted  | NOT_FOUND | CONFLICT | removed
+//	4 UNMARKED, handle alone   | UNMARKED  | CONFLICT | adopted  | CONFLICT  | CONFLICT | CONFLICT
+//	5 UNMARKED, address alone  | UNMARKED  | CONFLICT | adopted  | NOT_FOUND | done     | done
+//	6 FOREIGN, by the handle   | FOREIGN(d)| CONFLICT | CONFLICT | CONFLICT  | CONFLICT | CONFLICT
+//	7 FOREIGN, by native name  | FOREIGN(e)| CONFLICT | CONFLICT | NOT_FOUND | done     | done
+//	8 nothing of these         | ABSENT    | made     | made     | NOT_FOUND | done     | done
+//
+//	In Get: the ownership of what is PRESENT (or REMNANTS).
+//	as asked: `ready` or `pending`; nothing is written where it already is as asked (LB-8).
+//	done: `done` or `pending`. In Update the targets are set, in Delete there is nothing to remove.
+//	removed: `done`, `pending`, or `retained` where the Service asks that it be kept.
+//	adopted: marked for this owner and Service, then as row 1. made: marked, then as row 1.
+//	CONFLICT, NOT_FOUND: `failed` with this code; nothing is written.
+//	(a) `in_sync` is false (LB-25).
+//	(b) Marked with the present owner ID, then as row 1 (LB-25).
+//	(c) It may be marked with the present owner ID by the same write.
+//	(d) CONFLICT is as good.
+//	(e) ABSENT is as good, and Ensure makes one, where the native name need not be this one.
+//
+// Row 3 counts also where the handle names it; Update is then CONFLICT. Rows 4 and 6 count whatever
+// else there is: a user who edits the handle of a Service that has a load balancer gets CONFLICT,
+// and all is as before once the handle is put right. What is REMNANTS, such as what is still being
+// deleted, is NOT_FOUND to Update, and Delete removes it; Ensure is `pending` until it has gone, or
+// builds it up again. Where Services share a load balancer the table is about the Service's part.
+// An answer that `service` or `cluster` forbids (INVALID, NOT_INITIALIZED) comes before the table,
+// and so does `handled_elsewhere`.
+//
+// LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark what carries it
+// with the present owner ID, and `in_sync` MUST be false until then.
+//
+// So a cluster whose owner ID has changed costs one write for each Service, and after it nothing
+// depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure sees to that: what a
+// cloud cannot mark again, such as a name, is no difference, and stays OURS for as long as the
+// previous owner ID is sent.
+//
+// LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer is there that has the native
+// name or a tag of this Service: it is CONFLICT, or removed with `adopt_unmarked`.
+//
+// That is what is left of a Service that another program served, and that was deleted before an
+// Ensure adopted its load balancer. `done` would leave it to be paid for. The grant does not extend
+// to what only a handle or an address names: a user may write both.
+//
+// LB-27: A provider MUST NOT answer FOREIGN or OURS by anything but a mark, and UNMARKED is what
+// carries none.
+//
+// A mark is what the cloud keeps with the load balancer and what holds both the owner ID and the
+// Service's UID: tags, labels, a description, or a native name that is made of both (LB-30). On a
+// cloud that has the name alone, what has the name is OURS, also where it is made of a previous
+// owner ID, and another owner's is not found: row 8. A cloud that can keep no such mark (only a name
+// that is made of the UID, or nothing) cannot tell clusters apart: its provider answers UNMARKED for
+// whatever it finds, and the operator grants `adopt_unmarked` for good.
+//
+// LB-30: Where the owner ID or the Service's UID does not fit into the place that the cloud has for
+// a mark, by its length or its characters, the place MUST hold instead the first 63 lower-case
+// hexadecimal digits of the SHA-256 of its UTF-8 bytes, or as many of them as fit, and not fewer
+// than 32.
+//
+// One place that has to hold both holds the digits for the owner ID, a `/` and the UID. A prefix of
+// the provider's own may stand before the digits. What fits is kept as it is. A value that was cut
+// is no mark: two owner IDs of 253 bytes may differ in the last.
+//
+// LB-32: What stands beside the outcome (`handle`, `events`, `annotations`) counts with every
+// outcome, `failed` and `pending` included. The handle of what is not OURS MUST NOT be told.
+//
+// LB-33: A `load_balancer_name`, a reason or a message that is longer than its limit MUST be cut,
+// at the end of a character; a longer handle MUST NOT be: the answer is `failed` with INTERNAL.
 type LoadBalancerServiceClient interface {
 	// How is the load balancer of this Service?
 	//
 	// LB-6: It MUST write nothing to the cloud.
+	//
+	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
+	// LB-1, LB-2, LB-3, LB-4, LB-5, LB-6, LB-14, LB-19, LB-20, LB-24, LB-25, LB-27, LB-28, LB-29,
+	// LB-30, LB-31, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(ctx context.Context, in *GetLoadBalancerRequest, opts ...grpc.CallOption) (*GetLoadBalancerResponse, error)
@@ -70,13 +157,21 @@ type LoadBalancerServiceClient interface {
 	//
 	// LB-10: `targets` absent is not `targets` empty: an absent set leaves the targets alone.
 	//
+	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
+	// CORE-15, CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-7, LB-8, LB-9, LB-10, LB-17, LB-18,
+	// LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33.
+	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(ctx context.Context, in *EnsureLoadBalancerRequest, opts ...grpc.CallOption) (*EnsureLoadBalancerResponse, error)
 	// Makes the targets of the load balancer those that are given, and nothing else.
 	//
+	// LB-11: Where the load balancer does not exist the provider MUST answer NOT_FOUND.
+	//
 	// LB-16: It MUST change nothing but the targets, whatever else the Service asks by now.
 	//
-	// LB-11: Where the load balancer does not exist the provider MUST answer NOT_FOUND.
+	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
+	// CORE-15, CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16, LB-17, LB-20,
+	// LB-24, LB-27, LB-30, LB-31, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: all codes.
 	UpdateLoadBalancer(ctx context.Context, in *UpdateLoadBalancerRequest, opts ...grpc.CallOption) (*UpdateLoadBalancerResponse, error)
@@ -85,11 +180,21 @@ type LoadBalancerServiceClient interface {
 	// LB-12: `done` MUST mean that nothing is left in the cloud that was made for this Service, and that it was looked for: something that could not be looked up is `failed`, never `done`. A load
 	// balancer that does not exist is `done`.
 	//
+	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
+	// CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-12, LB-20, LB-22, LB-24, LB-26, LB-27,
+	// LB-29, LB-30, LB-32, LB-33.
+	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	DeleteLoadBalancer(ctx context.Context, in *DeleteLoadBalancerRequest, opts ...grpc.CallOption) (*DeleteLoadBalancerResponse, error)
 	// All load balancers that are marked for this cluster; with `LoadBalancerCapability.listing`.
 	//
-	// LB-13: It MUST be complete, or fail. Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// LB-13: It MUST be complete, or fail. Marked for this cluster is what carries the present owner
+	// ID or a previous one.
+	//
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, LB-3,
+	// LB-13, LB-20, LB-23, LB-27, LB-30, LB-33.
+	//
+	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListLoadBalancers(ctx context.Context, in *ListLoadBalancersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListLoadBalancersResponse], error)
 }
 
@@ -171,6 +276,13 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make for this owner (the present owner ID or a previous one, and the Service's UID). Several
 // Services may share one load balancer: ownership is of parts, and CONFLICT is answered only when a part collides.
 //
+// LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID of what was made. The provider SHOULD return it as soon as the cloud knows it, also in a pending or
+// failed answer. The controller stores it before its next call and sends it back ever after. Absent in an answer means: as it was.
+//
+// LB-4: A user can edit the stored handle: the provider MUST check the ownership of what a handle names, and MUST answer CONFLICT rather than touch what is not its owner's.
+//
+// LB-5: Without a handle every RPC MUST work from the owner's mark, name and UID.
+//
 // LB-20: Where Services share a load balancer each MUST be answered about its own parts (ports, rules, targets), and what is asked for one MUST change nothing of another's, also where all have the
 // same handle. A Service that has no part of it has no load balancer: ABSENT, NOT_FOUND, `done`.
 //
@@ -180,16 +292,96 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //
 // LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in one of its own.
 //
-// LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID of what was made. The provider SHOULD return it as soon as the cloud knows it, also in a pending or
-// failed answer. The controller stores it before its next call and sends it back ever after. Absent in an answer means: as it was.
+// # Whose is it, and what then
 //
-// LB-4: A user can edit the stored handle: the provider MUST check the ownership of what a handle names, and MUST answer CONFLICT rather than touch what is not its owner's.
+// LB-24: The answer MUST be the one that the table below has for what the provider finds. A handle
+// that names nothing counts as none.
 //
-// LB-5: Without a handle every RPC MUST work from the owner's mark, name and UID.
+// The provider looks in this order, and the first that is there is what it finds: what the handle
+// names; what is marked for this owner and Service; what is UNMARKED and has the native name or a
+// tag that this provider, or the program that it follows, gives to this Service's load balancer;
+// what is UNMARKED and has an address of `service.status`. Tags and addresses are looked at where
+// the cloud can find by them. "+ adopt" is the same request with `adopt_unmarked`.
+//
+//	Found                      | Get       | Ensure   | Ensure   | Update    | Delete   | Delete
+//	                           |           |          | + adopt  |           |          | + adopt
+//	---------------------------+-----------+----------+----------+-----------+----------+---------
+//	1 OURS, by present owner   | OURS      | as asked | as asked | done      | removed  | removed
+//	2 OURS, by previous owner  | OURS (a)  | marked(b)| marked(b)| done (c)  | removed  | removed
+//	3 UNMARKED, name or tag    | UNMARKED  | CONFLICT | adopted  | NOT_FOUND | CONFLICT | removed
+//	4 UNMARKED, handle alone   | UNMARKED  | CONFLICT | adopted  | CONFLICT  | CONFLICT | CONFLICT
+//	5 UNMARKED, address alone  | UNMARKED  | CONFLICT | adopted  | NOT_FOUND | done     | done
+//	6 FOREIGN, by the handle   | FOREIGN(d)| CONFLICT | CONFLICT | CONFLICT  | CONFLICT | CONFLICT
+//	7 FOREIGN, by native name  | FOREIGN(e)| CONFLICT | CONFLICT | NOT_FOUND | done     | done
+//	8 nothing of these         | ABSENT    | made     | made     | NOT_FOUND | done     | done
+//
+//	In Get: the ownership of what is PRESENT (or REMNANTS).
+//	as asked: `ready` or `pending`; nothing is written where it already is as asked (LB-8).
+//	done: `done` or `pending`. In Update the targets are set, in Delete there is nothing to remove.
+//	removed: `done`, `pending`, or `retained` where the Service asks that it be kept.
+//	adopted: marked for this owner and Service, then as row 1. made: marked, then as row 1.
+//	CONFLICT, NOT_FOUND: `failed` with this code; nothing is written.
+//	(a) `in_sync` is false (LB-25).
+//	(b) Marked with the present owner ID, then as row 1 (LB-25).
+//	(c) It may be marked with the present owner ID by the same write.
+//	(d) CONFLICT is as good.
+//	(e) ABSENT is as good, and Ensure makes one, where the native name need not be this one.
+//
+// Row 3 counts also where the handle names it; Update is then CONFLICT. Rows 4 and 6 count whatever
+// else there is: a user who edits the handle of a Service that has a load balancer gets CONFLICT,
+// and all is as before once the handle is put right. What is REMNANTS, such as what is still being
+// deleted, is NOT_FOUND to Update, and Delete removes it; Ensure is `pending` until it has gone, or
+// builds it up again. Where Services share a load balancer the table is about the Service's part.
+// An answer that `service` or `cluster` forbids (INVALID, NOT_INITIALIZED) comes before the table,
+// and so does `handled_elsewhere`.
+//
+// LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark what carries it
+// with the present owner ID, and `in_sync` MUST be false until then.
+//
+// So a cluster whose owner ID has changed costs one write for each Service, and after it nothing
+// depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure sees to that: what a
+// cloud cannot mark again, such as a name, is no difference, and stays OURS for as long as the
+// previous owner ID is sent.
+//
+// LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer is there that has the native
+// name or a tag of this Service: it is CONFLICT, or removed with `adopt_unmarked`.
+//
+// That is what is left of a Service that another program served, and that was deleted before an
+// Ensure adopted its load balancer. `done` would leave it to be paid for. The grant does not extend
+// to what only a handle or an address names: a user may write both.
+//
+// LB-27: A provider MUST NOT answer FOREIGN or OURS by anything but a mark, and UNMARKED is what
+// carries none.
+//
+// A mark is what the cloud keeps with the load balancer and what holds both the owner ID and the
+// Service's UID: tags, labels, a description, or a native name that is made of both (LB-30). On a
+// cloud that has the name alone, what has the name is OURS, also where it is made of a previous
+// owner ID, and another owner's is not found: row 8. A cloud that can keep no such mark (only a name
+// that is made of the UID, or nothing) cannot tell clusters apart: its provider answers UNMARKED for
+// whatever it finds, and the operator grants `adopt_unmarked` for good.
+//
+// LB-30: Where the owner ID or the Service's UID does not fit into the place that the cloud has for
+// a mark, by its length or its characters, the place MUST hold instead the first 63 lower-case
+// hexadecimal digits of the SHA-256 of its UTF-8 bytes, or as many of them as fit, and not fewer
+// than 32.
+//
+// One place that has to hold both holds the digits for the owner ID, a `/` and the UID. A prefix of
+// the provider's own may stand before the digits. What fits is kept as it is. A value that was cut
+// is no mark: two owner IDs of 253 bytes may differ in the last.
+//
+// LB-32: What stands beside the outcome (`handle`, `events`, `annotations`) counts with every
+// outcome, `failed` and `pending` included. The handle of what is not OURS MUST NOT be told.
+//
+// LB-33: A `load_balancer_name`, a reason or a message that is longer than its limit MUST be cut,
+// at the end of a character; a longer handle MUST NOT be: the answer is `failed` with INTERNAL.
 type LoadBalancerServiceServer interface {
 	// How is the load balancer of this Service?
 	//
 	// LB-6: It MUST write nothing to the cloud.
+	//
+	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
+	// LB-1, LB-2, LB-3, LB-4, LB-5, LB-6, LB-14, LB-19, LB-20, LB-24, LB-25, LB-27, LB-28, LB-29,
+	// LB-30, LB-31, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(context.Context, *GetLoadBalancerRequest) (*GetLoadBalancerResponse, error)
@@ -204,13 +396,21 @@ type LoadBalancerServiceServer interface {
 	//
 	// LB-10: `targets` absent is not `targets` empty: an absent set leaves the targets alone.
 	//
+	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
+	// CORE-15, CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-7, LB-8, LB-9, LB-10, LB-17, LB-18,
+	// LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33.
+	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(context.Context, *EnsureLoadBalancerRequest) (*EnsureLoadBalancerResponse, error)
 	// Makes the targets of the load balancer those that are given, and nothing else.
 	//
+	// LB-11: Where the load balancer does not exist the provider MUST answer NOT_FOUND.
+	//
 	// LB-16: It MUST change nothing but the targets, whatever else the Service asks by now.
 	//
-	// LB-11: Where the load balancer does not exist the provider MUST answer NOT_FOUND.
+	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
+	// CORE-15, CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16, LB-17, LB-20,
+	// LB-24, LB-27, LB-30, LB-31, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: all codes.
 	UpdateLoadBalancer(context.Context, *UpdateLoadBalancerRequest) (*UpdateLoadBalancerResponse, error)
@@ -219,11 +419,21 @@ type LoadBalancerServiceServer interface {
 	// LB-12: `done` MUST mean that nothing is left in the cloud that was made for this Service, and that it was looked for: something that could not be looked up is `failed`, never `done`. A load
 	// balancer that does not exist is `done`.
 	//
+	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
+	// CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-12, LB-20, LB-22, LB-24, LB-26, LB-27,
+	// LB-29, LB-30, LB-32, LB-33.
+	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	DeleteLoadBalancer(context.Context, *DeleteLoadBalancerRequest) (*DeleteLoadBalancerResponse, error)
 	// All load balancers that are marked for this cluster; with `LoadBalancerCapability.listing`.
 	//
-	// LB-13: It MUST be complete, or fail. Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// LB-13: It MUST be complete, or fail. Marked for this cluster is what carries the present owner
+	// ID or a previous one.
+	//
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, LB-3,
+	// LB-13, LB-20, LB-23, LB-27, LB-30, LB-33.
+	//
+	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListLoadBalancers(*ListLoadBalancersRequest, grpc.ServerStreamingServer[ListLoadBalancersResponse]) error
 	mustEmbedUnimplementedLoadBalancerServiceServer()
 }

@@ -626,9 +626,13 @@ type LoadBalancerCapability struct {
 	// The fields of a Service that are honoured. A Service that uses one that is missing here gets a Warning event.
 	Features []ServiceFeature `protobuf:"varint,8,rep,packed,name=features,proto3,enum=cloudprovider.v1alpha1.ServiceFeature" json:"features,omitempty"`
 	// How many calls of this service may run at once; 8 where absent or zero.
-	MaxInFlight   *uint32 `protobuf:"varint,9,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MaxInFlight *uint32 `protobuf:"varint,9,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
+	// Which further fields of a target matter to this cloud: a change of one is a reason for UpdateLoadBalancer, of every load balancer that has the target. Name, UID, provider ID and addresses always
+	// are. Targets are sent with these fields and with those of `node_projection`; what is named there alone is as it is when a call is made, and is no reason for one. Absent or empty by default, and
+	// best left so: with `NODE_FIELD_GROUP_TAINTS` here a cordon updates every load balancer of the cluster, with `NODE_FIELD_GROUP_READINESS` each Node that is not ready for a moment.
+	TargetProjection *NodeProjection `protobuf:"bytes,10,opt,name=target_projection,json=targetProjection,proto3" json:"target_projection,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *LoadBalancerCapability) Reset() {
@@ -722,6 +726,13 @@ func (x *LoadBalancerCapability) GetMaxInFlight() uint32 {
 		return *x.MaxInFlight
 	}
 	return 0
+}
+
+func (x *LoadBalancerCapability) GetTargetProjection() *NodeProjection {
+	if x != nil {
+		return x.TargetProjection
+	}
+	return nil
 }
 
 // What RouteService can do.
@@ -1760,7 +1771,7 @@ const file_cloudprovider_v1alpha1_provider_proto_rawDesc = "" +
 	"\n" +
 	"_max_batchB\x10\n" +
 	"\x0e_max_in_flight\"\x10\n" +
-	"\x0eZoneCapability\"\xac\x03\n" +
+	"\x0eZoneCapability\"\x81\x04\n" +
 	"\x16LoadBalancerCapability\x12\x18\n" +
 	"\aclasses\x18\x01 \x03(\tR\aclasses\x12#\n" +
 	"\rdefault_class\x18\x02 \x01(\bR\fdefaultClass\x12\x18\n" +
@@ -1771,7 +1782,9 @@ const file_cloudprovider_v1alpha1_provider_proto_rawDesc = "" +
 	"\vmax_targets\x18\a \x01(\rH\x00R\n" +
 	"maxTargets\x88\x01\x01\x12B\n" +
 	"\bfeatures\x18\b \x03(\x0e2&.cloudprovider.v1alpha1.ServiceFeatureR\bfeatures\x12'\n" +
-	"\rmax_in_flight\x18\t \x01(\rH\x01R\vmaxInFlight\x88\x01\x01B\x0e\n" +
+	"\rmax_in_flight\x18\t \x01(\rH\x01R\vmaxInFlight\x88\x01\x01\x12S\n" +
+	"\x11target_projection\x18\n" +
+	" \x01(\v2&.cloudprovider.v1alpha1.NodeProjectionR\x10targetProjectionB\x0e\n" +
 	"\f_max_targetsB\x10\n" +
 	"\x0e_max_in_flight\"\xb0\x01\n" +
 	"\x0fRouteCapability\x12 \n" +
@@ -1922,35 +1935,36 @@ var file_cloudprovider_v1alpha1_provider_proto_depIdxs = []int32{
 	12, // 8: cloudprovider.v1alpha1.Capabilities.changes:type_name -> cloudprovider.v1alpha1.ChangeCapability
 	0,  // 9: cloudprovider.v1alpha1.LoadBalancerCapability.target_scope:type_name -> cloudprovider.v1alpha1.TargetScope
 	1,  // 10: cloudprovider.v1alpha1.LoadBalancerCapability.features:type_name -> cloudprovider.v1alpha1.ServiceFeature
-	26, // 11: cloudprovider.v1alpha1.InitializeRequest.cluster:type_name -> cloudprovider.v1alpha1.ClusterRef
-	27, // 12: cloudprovider.v1alpha1.InitializeResponse.failed:type_name -> cloudprovider.v1alpha1.Failure
-	15, // 13: cloudprovider.v1alpha1.InitializeResponse.initialized:type_name -> cloudprovider.v1alpha1.Initialized
-	16, // 14: cloudprovider.v1alpha1.Initialized.deadline_hints:type_name -> cloudprovider.v1alpha1.DeadlineHints
-	28, // 15: cloudprovider.v1alpha1.DeadlineHints.lookup:type_name -> google.protobuf.Duration
-	28, // 16: cloudprovider.v1alpha1.DeadlineHints.list:type_name -> google.protobuf.Duration
-	28, // 17: cloudprovider.v1alpha1.DeadlineHints.load_balancer:type_name -> google.protobuf.Duration
-	28, // 18: cloudprovider.v1alpha1.DeadlineHints.routes:type_name -> google.protobuf.Duration
-	2,  // 19: cloudprovider.v1alpha1.ProbeResponse.state:type_name -> cloudprovider.v1alpha1.ProbeState
-	29, // 20: cloudprovider.v1alpha1.ProbeResponse.last_cloud_success:type_name -> google.protobuf.Timestamp
-	26, // 21: cloudprovider.v1alpha1.WatchChangesRequest.cluster:type_name -> cloudprovider.v1alpha1.ClusterRef
-	27, // 22: cloudprovider.v1alpha1.WatchChangesResponse.failed:type_name -> cloudprovider.v1alpha1.Failure
-	21, // 23: cloudprovider.v1alpha1.WatchChangesResponse.resync:type_name -> cloudprovider.v1alpha1.Resync
-	22, // 24: cloudprovider.v1alpha1.WatchChangesResponse.instance:type_name -> cloudprovider.v1alpha1.InstanceChange
-	23, // 25: cloudprovider.v1alpha1.WatchChangesResponse.load_balancer:type_name -> cloudprovider.v1alpha1.LoadBalancerChange
-	24, // 26: cloudprovider.v1alpha1.WatchChangesResponse.routes:type_name -> cloudprovider.v1alpha1.RoutesChange
-	3,  // 27: cloudprovider.v1alpha1.ProviderService.GetProviderInfo:input_type -> cloudprovider.v1alpha1.GetProviderInfoRequest
-	13, // 28: cloudprovider.v1alpha1.ProviderService.Initialize:input_type -> cloudprovider.v1alpha1.InitializeRequest
-	17, // 29: cloudprovider.v1alpha1.ProviderService.Probe:input_type -> cloudprovider.v1alpha1.ProbeRequest
-	19, // 30: cloudprovider.v1alpha1.ProviderService.WatchChanges:input_type -> cloudprovider.v1alpha1.WatchChangesRequest
-	4,  // 31: cloudprovider.v1alpha1.ProviderService.GetProviderInfo:output_type -> cloudprovider.v1alpha1.GetProviderInfoResponse
-	14, // 32: cloudprovider.v1alpha1.ProviderService.Initialize:output_type -> cloudprovider.v1alpha1.InitializeResponse
-	18, // 33: cloudprovider.v1alpha1.ProviderService.Probe:output_type -> cloudprovider.v1alpha1.ProbeResponse
-	20, // 34: cloudprovider.v1alpha1.ProviderService.WatchChanges:output_type -> cloudprovider.v1alpha1.WatchChangesResponse
-	31, // [31:35] is the sub-list for method output_type
-	27, // [27:31] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	25, // 11: cloudprovider.v1alpha1.LoadBalancerCapability.target_projection:type_name -> cloudprovider.v1alpha1.NodeProjection
+	26, // 12: cloudprovider.v1alpha1.InitializeRequest.cluster:type_name -> cloudprovider.v1alpha1.ClusterRef
+	27, // 13: cloudprovider.v1alpha1.InitializeResponse.failed:type_name -> cloudprovider.v1alpha1.Failure
+	15, // 14: cloudprovider.v1alpha1.InitializeResponse.initialized:type_name -> cloudprovider.v1alpha1.Initialized
+	16, // 15: cloudprovider.v1alpha1.Initialized.deadline_hints:type_name -> cloudprovider.v1alpha1.DeadlineHints
+	28, // 16: cloudprovider.v1alpha1.DeadlineHints.lookup:type_name -> google.protobuf.Duration
+	28, // 17: cloudprovider.v1alpha1.DeadlineHints.list:type_name -> google.protobuf.Duration
+	28, // 18: cloudprovider.v1alpha1.DeadlineHints.load_balancer:type_name -> google.protobuf.Duration
+	28, // 19: cloudprovider.v1alpha1.DeadlineHints.routes:type_name -> google.protobuf.Duration
+	2,  // 20: cloudprovider.v1alpha1.ProbeResponse.state:type_name -> cloudprovider.v1alpha1.ProbeState
+	29, // 21: cloudprovider.v1alpha1.ProbeResponse.last_cloud_success:type_name -> google.protobuf.Timestamp
+	26, // 22: cloudprovider.v1alpha1.WatchChangesRequest.cluster:type_name -> cloudprovider.v1alpha1.ClusterRef
+	27, // 23: cloudprovider.v1alpha1.WatchChangesResponse.failed:type_name -> cloudprovider.v1alpha1.Failure
+	21, // 24: cloudprovider.v1alpha1.WatchChangesResponse.resync:type_name -> cloudprovider.v1alpha1.Resync
+	22, // 25: cloudprovider.v1alpha1.WatchChangesResponse.instance:type_name -> cloudprovider.v1alpha1.InstanceChange
+	23, // 26: cloudprovider.v1alpha1.WatchChangesResponse.load_balancer:type_name -> cloudprovider.v1alpha1.LoadBalancerChange
+	24, // 27: cloudprovider.v1alpha1.WatchChangesResponse.routes:type_name -> cloudprovider.v1alpha1.RoutesChange
+	3,  // 28: cloudprovider.v1alpha1.ProviderService.GetProviderInfo:input_type -> cloudprovider.v1alpha1.GetProviderInfoRequest
+	13, // 29: cloudprovider.v1alpha1.ProviderService.Initialize:input_type -> cloudprovider.v1alpha1.InitializeRequest
+	17, // 30: cloudprovider.v1alpha1.ProviderService.Probe:input_type -> cloudprovider.v1alpha1.ProbeRequest
+	19, // 31: cloudprovider.v1alpha1.ProviderService.WatchChanges:input_type -> cloudprovider.v1alpha1.WatchChangesRequest
+	4,  // 32: cloudprovider.v1alpha1.ProviderService.GetProviderInfo:output_type -> cloudprovider.v1alpha1.GetProviderInfoResponse
+	14, // 33: cloudprovider.v1alpha1.ProviderService.Initialize:output_type -> cloudprovider.v1alpha1.InitializeResponse
+	18, // 34: cloudprovider.v1alpha1.ProviderService.Probe:output_type -> cloudprovider.v1alpha1.ProbeResponse
+	20, // 35: cloudprovider.v1alpha1.ProviderService.WatchChanges:output_type -> cloudprovider.v1alpha1.WatchChangesResponse
+	32, // [32:36] is the sub-list for method output_type
+	28, // [28:32] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_cloudprovider_v1alpha1_provider_proto_init() }

@@ -23,20 +23,30 @@ const (
 
 // A route: packets to the destination go to the Node.
 //
-// ROUTE-5: In a listing every route MUST have a name, its destination, its ownership, and a target unless it is a blackhole.
+// ROUTE-5: In a listing every route MUST have a name, its destination and its ownership, and one
+// that is OURS a target unless it is a blackhole.
 //
 // ROUTE-7: A route that is marked with one of the previous owner IDs of the last `Initialize` MUST be OURS: listed so, left as it is where it is as asked, and removed when that is asked.
+//
+// The controller does not ask for what is there, so that such a route keeps its former mark: the
+// previous owner ID stays configured for as long as routes carry it.
+//
+// ROUTE-11: A route to what is neither a Node, nor an instance, nor an address (a gateway, a
+// peering, a tunnel) MUST be listed, without node_name, provider_id and next_hop, and not as a
+// blackhole.
 type Route struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In requests: names this route among those of the request. Not stored. Empty in listings.
 	RouteKey string `protobuf:"bytes,1,opt,name=route_key,json=routeKey,proto3" json:"route_key,omitempty"`
-	// The cloud's name of the route; empty in CreateRoutes.
+	// The cloud's name of the route, at most 253 bytes; empty in CreateRoutes. A longer one fails the
+	// listing: a name that was cut names nothing.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// In CreateRoutes: something unique to the Node (its UID) that the cloud's name may be made of.
 	NameHint string `protobuf:"bytes,3,opt,name=name_hint,json=nameHint,proto3" json:"name_hint,omitempty"`
 	// Where packets go to: a CIDR, for example `10.0.1.0/24`.
 	DestinationCidr string `protobuf:"bytes,4,opt,name=destination_cidr,json=destinationCidr,proto3" json:"destination_cidr,omitempty"`
-	// The target by the Node's name. At least one of node_name, provider_id and next_hop is set unless `blackhole`. What the controller cannot resolve is not therefore a blackhole.
+	// The target by the Node's name. In CreateRoutes at least one of node_name, provider_id and next_hop is set; in listings unless `blackhole` or ROUTE-11. What the controller cannot resolve is
+	// not therefore a blackhole.
 	NodeName *string `protobuf:"bytes,5,opt,name=node_name,json=nodeName,proto3,oneof" json:"node_name,omitempty"`
 	// The target by provider ID.
 	ProviderId *string `protobuf:"bytes,6,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
@@ -44,7 +54,7 @@ type Route struct {
 	NextHop *string `protobuf:"bytes,7,opt,name=next_hop,json=nextHop,proto3,oneof" json:"next_hop,omitempty"`
 	// The target's addresses; with `RouteCapability.tracks_node_addresses`.
 	NodeAddresses []*NodeAddress `protobuf:"bytes,8,rep,name=node_addresses,json=nodeAddresses,proto3" json:"node_addresses,omitempty"`
-	// The target does not exist any more.
+	// The target was a Node, an instance or an address, and does not exist any more.
 	Blackhole bool `protobuf:"varint,9,opt,name=blackhole,proto3" json:"blackhole,omitempty"`
 	// Whose the route is; in listings. UNSPECIFIED there is a fault.
 	Ownership     Ownership `protobuf:"varint,10,opt,name=ownership,proto3,enum=cloudprovider.v1alpha1.Ownership" json:"ownership,omitempty"`

@@ -29,12 +29,64 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Routes to the Pods of each Node (Go's Routes). Offered with `Capabilities.routes`.
+//
+// # Whose is it, and what then
+//
+// ROUTE-8: A route is identified by its name and its destination: DeleteRoutes MUST remove only the
+// route that has both. A destination is compared as a network: `fd00::/64` is `fd00:0:0::/64`.
+//
+// ROUTE-9: The result for a route MUST be the one that the table below has for what is there.
+//
+// CreateRoutes looks at the routes to the destination of the request, DeleteRoutes at the route
+// with its name and destination. The cloud's mark decides whose a route is: `ownership` of a request
+// is not looked at. There is neither a handle nor a grant for routes.
+//
+//	There is                         | ListRoutes       | CreateRoutes        | DeleteRoutes
+//	---------------------------------+------------------+---------------------+------------------
+//	1 OURS, as asked                 | OURS             | done (a)            | removed
+//	2 OURS, target is a blackhole    | OURS, blackhole  | replaced            | removed
+//	3 OURS, former node_addresses    | OURS             | replaced (b)        | removed
+//	4 OURS, leads elsewhere          | OURS             | CONFLICT            | removed
+//	5 UNMARKED, as asked             | UNMARKED         | done (a)            | removed (c)
+//	6 UNMARKED, leads elsewhere, to  | UNMARKED         | CONFLICT            | removed (c)
+//	  no Node, or is a blackhole     |                  |                     |
+//	7 FOREIGN                        | FOREIGN          | CONFLICT, or made(d)| CONFLICT
+//	8 nothing                        | -                | made                | done
+//
+//	OURS: marked with the present owner ID or a previous one; both are the same here (ROUTE-7).
+//	as asked: the same destination and target, and with `RouteCapability.tracks_node_addresses` the
+//	same node_addresses.
+//	made, replaced: `done`, and it is marked with the present owner ID. removed: `done`.
+//	CONFLICT: `failed` with this code; nothing is written.
+//	(a) Nothing is written: a former mark stays, and UNMARKED is not adopted.
+//	(b) With `tracks_node_addresses`; else it is row 1.
+//	(c) The controller asks only for those that are named below.
+//	(d) Beside it, where the cloud's network takes several routes to one destination.
+//
+// CreateRoutes never leads two routes of ours to one destination, and never turns a living one to
+// another Node: the controller removes first what is in the way.
+//
+// The controller's own reading of a listing: inside of `--cluster-cidr` it takes an UNMARKED route
+// that names a Node or an instance, leads to the address of a Node, or is a blackhole, for one of
+// ours. Such a route serves its Node where it leads there, and is removed where it leads elsewhere
+// or where no Node wants it. An UNMARKED route to an address that is no Node's, or without a target
+// (ROUTE-11), is left alone, and nothing is made beside it. What lies outside of `--cluster-cidr`,
+// and what is FOREIGN, is never removed.
+//
+// ROUTE-12: A cloud that cannot mark routes: the provider MUST list every route as UNMARKED, also
+// those that it made. OURS and FOREIGN are said by a mark alone.
+//
+// A mark is what the cloud keeps with the route and what holds the owner ID: a tag, a label, a
+// description or a name that is made of it, with the digits of LB-30 where it does not fit.
 type RouteServiceClient interface {
 	// All routes of the network that this cluster uses, also those of others.
 	//
 	// ROUTE-1: It MUST be complete, or fail, and MUST include routes whose target no longer exists (`blackhole`).
 	//
 	// ROUTE-6: It MUST write nothing to the cloud.
+	//
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, ROUTE-1,
+	// ROUTE-5, ROUTE-6, ROUTE-7, ROUTE-9, ROUTE-11, ROUTE-12.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListRoutes(ctx context.Context, in *ListRoutesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListRoutesResponse], error)
@@ -44,11 +96,26 @@ type RouteServiceClient interface {
 	//
 	// ROUTE-3: What is made MUST be marked with the cluster's owner ID where the cloud can mark routes.
 	//
+	// ROUTE-13: A request with more routes than `RouteCapability.max_batch`, or with a `route_key`
+	// twice, MUST be `failed` with INVALID as a whole, with nothing done; in DeleteRoutes too (CORE-20).
+	//
+	// A destination twice under two keys is no such request: it is made once, and where the targets
+	// differ one of the two is CONFLICT. A request without routes has no results.
+	//
+	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
+	// CORE-15, CORE-19, CORE-20, ROUTE-2, ROUTE-3, ROUTE-7, ROUTE-9, ROUTE-12, ROUTE-13.
+	//
 	// At most `RouteCapability.max_batch` routes. Deadline 2 min. Failures: all codes but NOT_FOUND.
 	CreateRoutes(ctx context.Context, in *CreateRoutesRequest, opts ...grpc.CallOption) (*CreateRoutesResponse, error)
 	// Removes routes, each as ListRoutes gave it.
 	//
 	// ROUTE-4: A route that does not exist is `done`. A FOREIGN route MUST NOT be removed: CONFLICT.
+	//
+	// ROUTE-10: A route without a name MUST be `failed` with INVALID, it alone: by its destination
+	// nobody knows which one is meant.
+	//
+	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
+	// CORE-19, CORE-20, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10, ROUTE-12, ROUTE-13.
 	//
 	// At most `RouteCapability.max_batch` routes. Deadline 2 min. Failures: all codes but NOT_FOUND.
 	DeleteRoutes(ctx context.Context, in *DeleteRoutesRequest, opts ...grpc.CallOption) (*DeleteRoutesResponse, error)
@@ -106,12 +173,64 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 // for forward compatibility.
 //
 // Routes to the Pods of each Node (Go's Routes). Offered with `Capabilities.routes`.
+//
+// # Whose is it, and what then
+//
+// ROUTE-8: A route is identified by its name and its destination: DeleteRoutes MUST remove only the
+// route that has both. A destination is compared as a network: `fd00::/64` is `fd00:0:0::/64`.
+//
+// ROUTE-9: The result for a route MUST be the one that the table below has for what is there.
+//
+// CreateRoutes looks at the routes to the destination of the request, DeleteRoutes at the route
+// with its name and destination. The cloud's mark decides whose a route is: `ownership` of a request
+// is not looked at. There is neither a handle nor a grant for routes.
+//
+//	There is                         | ListRoutes       | CreateRoutes        | DeleteRoutes
+//	---------------------------------+------------------+---------------------+------------------
+//	1 OURS, as asked                 | OURS             | done (a)            | removed
+//	2 OURS, target is a blackhole    | OURS, blackhole  | replaced            | removed
+//	3 OURS, former node_addresses    | OURS             | replaced (b)        | removed
+//	4 OURS, leads elsewhere          | OURS             | CONFLICT            | removed
+//	5 UNMARKED, as asked             | UNMARKED         | done (a)            | removed (c)
+//	6 UNMARKED, leads elsewhere, to  | UNMARKED         | CONFLICT            | removed (c)
+//	  no Node, or is a blackhole     |                  |                     |
+//	7 FOREIGN                        | FOREIGN          | CONFLICT, or made(d)| CONFLICT
+//	8 nothing                        | -                | made                | done
+//
+//	OURS: marked with the present owner ID or a previous one; both are the same here (ROUTE-7).
+//	as asked: the same destination and target, and with `RouteCapability.tracks_node_addresses` the
+//	same node_addresses.
+//	made, replaced: `done`, and it is marked with the present owner ID. removed: `done`.
+//	CONFLICT: `failed` with this code; nothing is written.
+//	(a) Nothing is written: a former mark stays, and UNMARKED is not adopted.
+//	(b) With `tracks_node_addresses`; else it is row 1.
+//	(c) The controller asks only for those that are named below.
+//	(d) Beside it, where the cloud's network takes several routes to one destination.
+//
+// CreateRoutes never leads two routes of ours to one destination, and never turns a living one to
+// another Node: the controller removes first what is in the way.
+//
+// The controller's own reading of a listing: inside of `--cluster-cidr` it takes an UNMARKED route
+// that names a Node or an instance, leads to the address of a Node, or is a blackhole, for one of
+// ours. Such a route serves its Node where it leads there, and is removed where it leads elsewhere
+// or where no Node wants it. An UNMARKED route to an address that is no Node's, or without a target
+// (ROUTE-11), is left alone, and nothing is made beside it. What lies outside of `--cluster-cidr`,
+// and what is FOREIGN, is never removed.
+//
+// ROUTE-12: A cloud that cannot mark routes: the provider MUST list every route as UNMARKED, also
+// those that it made. OURS and FOREIGN are said by a mark alone.
+//
+// A mark is what the cloud keeps with the route and what holds the owner ID: a tag, a label, a
+// description or a name that is made of it, with the digits of LB-30 where it does not fit.
 type RouteServiceServer interface {
 	// All routes of the network that this cluster uses, also those of others.
 	//
 	// ROUTE-1: It MUST be complete, or fail, and MUST include routes whose target no longer exists (`blackhole`).
 	//
 	// ROUTE-6: It MUST write nothing to the cloud.
+	//
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, ROUTE-1,
+	// ROUTE-5, ROUTE-6, ROUTE-7, ROUTE-9, ROUTE-11, ROUTE-12.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListRoutes(*ListRoutesRequest, grpc.ServerStreamingServer[ListRoutesResponse]) error
@@ -121,11 +240,26 @@ type RouteServiceServer interface {
 	//
 	// ROUTE-3: What is made MUST be marked with the cluster's owner ID where the cloud can mark routes.
 	//
+	// ROUTE-13: A request with more routes than `RouteCapability.max_batch`, or with a `route_key`
+	// twice, MUST be `failed` with INVALID as a whole, with nothing done; in DeleteRoutes too (CORE-20).
+	//
+	// A destination twice under two keys is no such request: it is made once, and where the targets
+	// differ one of the two is CONFLICT. A request without routes has no results.
+	//
+	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
+	// CORE-15, CORE-19, CORE-20, ROUTE-2, ROUTE-3, ROUTE-7, ROUTE-9, ROUTE-12, ROUTE-13.
+	//
 	// At most `RouteCapability.max_batch` routes. Deadline 2 min. Failures: all codes but NOT_FOUND.
 	CreateRoutes(context.Context, *CreateRoutesRequest) (*CreateRoutesResponse, error)
 	// Removes routes, each as ListRoutes gave it.
 	//
 	// ROUTE-4: A route that does not exist is `done`. A FOREIGN route MUST NOT be removed: CONFLICT.
+	//
+	// ROUTE-10: A route without a name MUST be `failed` with INVALID, it alone: by its destination
+	// nobody knows which one is meant.
+	//
+	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
+	// CORE-19, CORE-20, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10, ROUTE-12, ROUTE-13.
 	//
 	// At most `RouteCapability.max_batch` routes. Deadline 2 min. Failures: all codes but NOT_FOUND.
 	DeleteRoutes(context.Context, *DeleteRoutesRequest) (*DeleteRoutesResponse, error)

@@ -123,11 +123,11 @@ const (
 	FailureCode_FAILURE_CODE_CONFLICT FailureCode = 4
 	// Another operation holds the same object. Again after 1 s with jitter, five times, then backoff.
 	FailureCode_FAILURE_CODE_BUSY FailureCode = 5
-	// The cloud asks to slow down. The controller slows all calls of this service by `retry_after`.
+	// The cloud asks to slow down. Event; the controller slows all calls of this service by `retry_after`.
 	FailureCode_FAILURE_CODE_THROTTLED FailureCode = 6
 	// The cloud refuses the provider's credentials. The provider counts as degraded; one event, not one per object; slow retry.
 	FailureCode_FAILURE_CODE_CREDENTIALS FailureCode = 7
-	// The cloud's API is down or unreachable. Backoff, no event per object.
+	// The cloud's API is down or unreachable. Event; backoff.
 	FailureCode_FAILURE_CODE_UNAVAILABLE FailureCode = 8
 	// The provider was restarted and has not seen `Initialize`. The controller initialises it and repeats the call.
 	FailureCode_FAILURE_CODE_NOT_INITIALIZED FailureCode = 9
@@ -322,7 +322,8 @@ func (NodeFieldGroup) EnumDescriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_types_proto_rawDescGZIP(), []int{2}
 }
 
-// Whose a cloud object is, by the mark that it carries.
+// Whose a cloud object is, by the mark that it carries (LB-27, ROUTE-12 say what counts as one). What
+// follows from it: the tables of LB-24 for load balancers, of ROUTE-9 for routes.
 type Ownership int32
 
 const (
@@ -332,7 +333,7 @@ const (
 	Ownership_OWNERSHIP_OURS Ownership = 1
 	// Marked for somebody else.
 	Ownership_OWNERSHIP_FOREIGN Ownership = 2
-	// Carries no mark: made by hand or by another program.
+	// Carries no mark: made by hand or by another program, or on a cloud that can keep none.
 	Ownership_OWNERSHIP_UNMARKED Ownership = 3
 )
 
@@ -1033,7 +1034,7 @@ func (x *NodeInfo) GetKubeletVersion() string {
 	return ""
 }
 
-// What a provider wants to see of each Node, so that a request for 5,000 Nodes stays small.
+// Fields of each Node that a provider wants to see beyond name, UID, provider ID and addresses, so that a request for 5,000 Nodes stays small.
 type NodeProjection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exact keys of labels.

@@ -178,7 +178,7 @@ func (c *Cloud) targets(nodes []*v1.Node) *contract.TargetSet {
 	views := make([]*contract.NodeView, 0, len(nodes))
 	for _, node := range nodes {
 		if offered.GetTargetScope() == contract.TargetScope_TARGET_SCOPE_ALL || c.owns(node) {
-			views = append(views, c.nodeView(node))
+			views = append(views, c.targetView(node))
 		}
 	}
 	sort.Slice(views, func(i, j int) bool { return views[i].GetName() < views[j].GetName() })

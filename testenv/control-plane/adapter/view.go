@@ -3,6 +3,7 @@ package adapter
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,21 @@ func (c *Cloud) owns(node *v1.Node) bool {
 
 // nodeView is the Node as the provider asked to see it.
 func (c *Cloud) nodeView(node *v1.Node) *contract.NodeView {
-	wanted := c.info.GetNodeProjection()
+	return view(node, c.info.GetNodeProjection())
+}
+
+// targetView is the Node as a target, with the fields that matter to load balancers too.
+func (c *Cloud) targetView(node *v1.Node) *contract.NodeView {
+	wanted := &contract.NodeProjection{}
+	proto.Merge(wanted, c.info.GetNodeProjection())
+	proto.Merge(wanted, c.info.GetCapabilities().GetLoadBalancers().GetTargetProjection())
+	groups := wanted.GetFieldGroups()
+	slices.Sort(groups)
+	wanted.FieldGroups = slices.Compact(groups)
+	return view(node, wanted)
+}
+
+func view(node *v1.Node, wanted *contract.NodeProjection) *contract.NodeView {
 	view := &contract.NodeView{
 		Name:        node.Name,
 		Uid:         string(node.UID),

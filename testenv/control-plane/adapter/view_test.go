@@ -73,6 +73,16 @@ func TestANodeIsShownAsFarAsTheProviderAskedToSeeIt(t *testing.T) {
 	if all := shown(&contract.NodeProjection{AllLabels: true}).GetLabels(); len(all) != 2 {
 		t.Errorf("all labels are %v", all)
 	}
+	taints := []contract.NodeFieldGroup{contract.NodeFieldGroup_NODE_FIELD_GROUP_TAINTS}
+	cloud := Cloud{info: &contract.GetProviderInfoResponse{
+		NodeProjection: &contract.NodeProjection{LabelKeys: []string{"a"}, FieldGroups: taints},
+		Capabilities: &contract.Capabilities{LoadBalancers: &contract.LoadBalancerCapability{
+			TargetProjection: &contract.NodeProjection{AnnotationKeys: []string{"c"}, FieldGroups: taints},
+		}},
+	}}
+	same(t, cloud.targetView(node), `{"name": "n", "uid": "u", "providerId": "test://n",
+		"addresses": [{"type": "NODE_ADDRESS_TYPE_INTERNAL_IP", "address": "10.1.0.1"}],
+		"labels": {"a": "1"}, "annotations": {"c": "3"}, "taints": [{"key": "t", "effect": "NoSchedule"}]}`)
 }
 
 func TestAServiceIsShownWhole(t *testing.T) {

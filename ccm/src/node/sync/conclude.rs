@@ -37,6 +37,9 @@ impl Worker {
         took: Option<Duration>,
     ) -> (Outcome, Option<Report>) {
         let (key, provider) = (name(node).to_owned(), &self.context.provider);
+        if !matches!(plan.then, Then::Trouble(_)) {
+            self.queue.accepted(&key);
+        }
         let mut lasting = false;
         for event in plan.events {
             // That is told with the attempt and the next one.
@@ -113,14 +116,7 @@ impl Worker {
                     when_changed: matches!(reaction.retry, Retry::WhenChangedElse(_)),
                     ..report(describe(&trouble), Some(trouble.code.name()))
                 };
-                let outcome = match reaction.retry {
-                    Retry::WhenChangedElse(delay) | Retry::After(delay) => {
-                        Outcome::At(Instant::now() + delay)
-                    }
-                    Retry::Backoff => Outcome::Retry,
-                    Retry::TransportBackoff => Outcome::RetryTransport,
-                };
-                (outcome, Some(report))
+                (reaction.retry.outcome(Instant::now()), Some(report))
             }
         }
     }

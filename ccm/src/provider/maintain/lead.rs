@@ -36,8 +36,8 @@ struct Published<'a> {
 
 impl Drop for Published<'_> {
     fn drop(&mut self) {
-        // What is in flight goes on to its end where only a new Initialize was asked for.
-        if !self.session.uninitialized.is_cancelled() {
+        // What is in flight goes on to its end where only a new Initialize was asked for, and where the provider drains it.
+        if !self.session.uninitialized.is_cancelled() && !self.session.link.is_closing() {
             self.session.over.cancel();
         }
         self.keeper.with.metrics.scope(&self.keeper.name, None);
@@ -368,7 +368,9 @@ fn hint(change: Change) -> Option<Hint> {
 /// When Initialize is tried again.
 fn pause(trouble: &Trouble, failures: u32) -> Duration {
     match trouble.reaction(failures).retry {
-        Retry::After(pause) | Retry::WhenChangedElse(pause) => pause.min(LONGEST_PAUSE),
+        Retry::After(pause)
+        | Retry::WhenChangedElse(pause)
+        | Retry::Refused { probe: pause, .. } => pause.min(LONGEST_PAUSE),
         Retry::Backoff | Retry::TransportBackoff => backoff(failures),
     }
 }

@@ -191,7 +191,7 @@ impl Scene {
             self.ledger.begin(task.destination);
             let sent = task.create.clone().unwrap();
             let ended = if whole {
-                Ended::Unknown(&trouble)
+                Ended::Whole(&trouble)
             } else {
                 Ended::Failed(&trouble)
             };

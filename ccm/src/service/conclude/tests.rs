@@ -18,6 +18,7 @@ fn set() -> TargetSet {
             ..api::NodeView::default()
         }],
         fingerprint: Fingerprint(7),
+        version: 0,
     }
 }
 
@@ -81,6 +82,10 @@ fn b_s9_what_follows_each_failure() {
     use TroubleCode as T;
     let now = Instant::now();
     let at = |seconds| Outcome::At(now + secs(seconds));
+    let refused = |probe, each| Outcome::Refused {
+        probe: now + secs(probe),
+        at: now + secs(each),
+    };
     let cases = [
         (T::Invalid, None, at(1800), true),
         (T::Invalid, Some(60), at(60), true),
@@ -89,9 +94,10 @@ fn b_s9_what_follows_each_failure() {
         (T::NotFound, None, Outcome::Retry, true),
         (T::Conflict, None, at(300), true),
         (T::Busy, None, at(1), false),
-        (T::Throttled, Some(20), at(20), false),
-        (T::Credentials, None, at(300), false),
-        (T::Unavailable, None, Outcome::Retry, false),
+        (T::Throttled, Some(20), at(20), true),
+        (T::Credentials, None, refused(20, 300), false),
+        (T::Credentials, Some(60), refused(60, 60), false),
+        (T::Unavailable, None, Outcome::Retry, true),
         (T::NotInitialized, None, Outcome::RetryTransport, false),
         (T::Internal, None, Outcome::Retry, true),
         (T::Unknown, None, Outcome::RetryTransport, false),
@@ -184,7 +190,7 @@ fn b_s3_failures_in_upstreams_words() {
 fn s18_a_delete_that_keeps_failing_says_so_whatever_the_failure() {
     let now = Instant::now();
     let mut applied = applied();
-    let verdict = Verdict::Failed(trouble(TroubleCode::Unavailable, None));
+    let verdict = Verdict::Failed(trouble(TroubleCode::Busy, None));
     let told: Vec<_> = (0..4)
         .map(|_| {
             run(&mut applied, Op::Delete, &verdict, now)

@@ -35,6 +35,7 @@ fn set(fingerprint: u128) -> TargetSet {
     TargetSet {
         nodes: vec![api::NodeView::default()],
         fingerprint: Fingerprint(fingerprint),
+        version: 0,
     }
 }
 

@@ -189,6 +189,7 @@ impl Run<'_> {
                     cluster: None,
                     service,
                     handle,
+                    adopt_unmarked: self.tools.config.service.adopt_unmarked,
                 };
                 let response = self.session.delete_load_balancer(fence, request).await?;
                 answer::after_delete(sent, response)
@@ -303,6 +304,10 @@ impl Run<'_> {
         applied.latest = base;
         let next = conclude(applied, verdict, &made, Instant::now());
         self.throttle = self.throttle.max(next.throttle);
+        self.accepted = match verdict {
+            Verdict::Failed(trouble) => self.accepted && trouble.code != TroubleCode::Credentials,
+            _ => true,
+        };
         self.reports.extend(next.told.map(|told| Report {
             told,
             rpc: Some(op.rpc()),

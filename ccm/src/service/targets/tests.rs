@@ -30,9 +30,27 @@ fn ready(node: &Node) -> Option<bool> {
 }
 
 fn observe(candidates: &mut Candidates, node: Node) -> bool {
+    let (view, identity) = (view(&node), identity(&node));
+    observe_as(candidates, node, view, &identity)
+}
+
+/// Where the provider names nothing that matters to targets.
+fn identity(node: &Node) -> api::NodeView {
+    api::NodeView {
+        ready: None,
+        ..view(node)
+    }
+}
+
+fn observe_as(
+    candidates: &mut Candidates,
+    node: Node,
+    view: api::NodeView,
+    identity: &api::NodeView,
+) -> bool {
     let name = node.metadata.name.clone().unwrap();
-    let view = view(&node);
-    candidates.observe(&name, Some((Arc::new(node), view)))
+    let now = Candidate::new(Arc::new(node), view, identity);
+    candidates.observe(&name, Some(now))
 }
 
 fn names(set: &TargetSet) -> Vec<&str> {
@@ -134,24 +152,15 @@ fn s14_owned_needs_the_owner_and_the_id() {
 }
 
 #[test]
-fn b_s7_what_changes_a_set() {
+fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
+    let all = NodeSelector::default();
     let mut candidates = Candidates::default();
     assert!(observe(&mut candidates, node("a")));
-    let before = candidates.select(&NodeSelector::default(), 0).fingerprint;
-
+    let before = candidates.select(&all, 0);
     assert!(!observe(&mut candidates, node("a")), "the same again");
-    let ready = node("a");
-    let mut ready_view = view(&ready);
-    ready_view.ready = Some(false);
-    assert!(
-        !candidates.observe("a", Some((Arc::new(ready), ready_view))),
-        "a Ready flap"
-    );
-    let set = candidates.select(&NodeSelector::default(), 0);
-    assert_eq!(set.fingerprint, before);
-    assert_eq!(set.nodes[0].ready, Some(false), "but the view is current");
+    assert!(candidates.is_current(&before));
 
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 8] = [
         ("provider ID", |v| v.provider_id = Some("mock://new".into())),
         ("UID", |v| v.uid = "new".into()),
         ("addresses", |v| {
@@ -160,29 +169,47 @@ fn b_s7_what_changes_a_set() {
                 address: "10.0.0.1".into(),
             });
         }),
-        ("a projected label", |v| {
+        ("a label", |v| {
             v.labels.insert("zone".into(), "a".into());
         }),
-        ("a projected annotation", |v| {
+        ("an annotation", |v| {
             v.annotations.insert("x".into(), "a".into());
         }),
+        ("a taint", |v| v.taints.push(api::Taint::default())),
+        ("node info", |v| {
+            v.node_info = Some(api::NodeInfo::default())
+        }),
+        ("readiness", |v| v.ready = Some(false)),
     ];
     for (name, change) in changes {
         let mut changed = view(&node("a"));
         change(&mut changed);
         observe(&mut candidates, node("a"));
+        let before = candidates.select(&all, 0);
+        // It is only sent.
+        let same = identity(&node("a"));
         assert!(
-            candidates.observe("a", Some((Arc::new(node("a")), changed))),
+            !observe_as(&mut candidates, node("a"), changed.clone(), &same),
             "{name}"
         );
-        assert_ne!(
-            candidates.select(&NodeSelector::default(), 0).fingerprint,
-            before,
+        assert!(!candidates.is_current(&before), "{name}");
+        let sent = candidates.select(&all, 0);
+        assert_eq!(sent.nodes, std::slice::from_ref(&changed), "{name}");
+        assert_eq!(sent.fingerprint, before.fingerprint, "{name}");
+        // It is what a target is, or the provider says that it matters.
+        observe(&mut candidates, node("a"));
+        assert!(
+            observe_as(&mut candidates, node("a"), changed.clone(), &changed),
             "{name}"
         );
+        let other = candidates.select(&all, 0);
+        assert_ne!(other.fingerprint, before.fingerprint, "{name}");
     }
     assert!(candidates.observe("a", None), "gone");
     assert!(!candidates.observe("a", None), "gone already");
+    let empty = candidates.select(&all, 0);
+    candidates.clear();
+    assert!(!candidates.is_current(&empty), "all are looked at anew");
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub(super) enum Fault {
     DiesBefore,
     /// The provider's process dies when it is done.
     DiesAfter,
+    /// The provider's process shuts down when the call has begun, and does what it was asked for as long as that takes.
+    Drains(std::time::Duration),
     /// The ccm dies when the call has begun.
     CcmDiesBefore,
     /// The ccm dies when the call is done.
@@ -56,6 +58,10 @@ pub(super) struct Call {
 
 #[derive(Default)]
 pub(super) struct State {
+    /// What the provider says of itself, beyond what all tests need.
+    pub(super) says: Option<fn(&mut api::GetProviderInfoResponse)>,
+    /// The targets as they came with the last Ensure or Update, by the Service's name.
+    pub(super) views: BTreeMap<String, Vec<api::NodeView>>,
     /// What goes wrong with the next calls of an RPC for `web`.
     pub(super) faults: BTreeMap<&'static str, VecDeque<Fault>>,
     /// So many Ensures of whatever Service hang.
@@ -66,6 +72,12 @@ pub(super) struct State {
     pub(super) made: usize,
     /// The provider's process died.
     pub(super) dead: bool,
+    /// The provider's process is to shut down.
+    pub(super) terminated: bool,
+    /// Services that a call runs for.
+    under_way: BTreeSet<String>,
+    /// How often two calls ran at once for one Service.
+    pub(super) overlaps: usize,
     /// The ccm is to die.
     pub(super) kill_ccm: bool,
     /// By the Service's UID.
@@ -153,14 +165,22 @@ impl Cloud {
             });
             state.running.0 += 1;
             state.running.1 = state.running.1.max(state.running.0);
+            if !state.under_way.insert(service.name.clone()) {
+                state.overlaps += 1;
+            }
             fault
         };
-        let _running = Leaving(self);
+        let _running = Leaving(self, &service.name);
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         match &fault {
             Some(Fault::Status(code)) => Err(Status::new(*code, "on purpose")),
             Some(Fault::Hangs) => std::future::pending().await,
             Some(Fault::DiesBefore) => self.never(|state| state.dead = true).await,
+            Some(Fault::Drains(wait)) => {
+                self.state().terminated = true;
+                tokio::time::sleep(*wait).await;
+                Ok(fault)
+            }
             Some(Fault::CcmDiesBefore) => self.never(|state| state.kill_ccm = true).await,
             _ => Ok(fault),
         }
@@ -183,11 +203,13 @@ impl Cloud {
 }
 
 /// A call that is over, or dropped.
-struct Leaving<'a>(&'a Cloud);
+struct Leaving<'a>(&'a Cloud, &'a str);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.0.state().running.0 -= 1;
+        let mut state = self.0.state();
+        state.running.0 -= 1;
+        state.under_way.remove(self.1);
     }
 }
 
@@ -242,13 +264,16 @@ from_outcome!(
     api::delete_load_balancer_response::Outcome
 );
 
-fn names(targets: Option<api::TargetSet>) -> Vec<String> {
+fn views(targets: Option<api::TargetSet>) -> Vec<api::NodeView> {
     match targets.and_then(|targets| targets.set) {
-        Some(api::target_set::Set::Inline(list)) => {
-            list.nodes.into_iter().map(|node| node.name).collect()
-        }
+        Some(api::target_set::Set::Inline(list)) => list.nodes,
         _ => Vec::new(),
     }
+}
+
+fn names(targets: Option<api::TargetSet>) -> Vec<String> {
+    let views = views(targets).into_iter();
+    views.map(|node| node.name).collect()
 }
 
 fn wanted(service: &api::ServiceView, targets: Option<api::TargetSet>) -> Balancer {
@@ -321,6 +346,8 @@ impl LoadBalancerService for Cloud {
         );
         let (outcome, annotations) = {
             let mut state = self.state();
+            let sent = views(request.targets.clone());
+            state.views.insert(service.name.clone(), sent);
             let outcome = state.instead.pop_front().unwrap_or_else(|| {
                 let balancer = wanted(&service, request.targets);
                 let sets = state.sets.entry(service.uid.clone()).or_default();
@@ -362,6 +389,8 @@ impl LoadBalancerService for Cloud {
             (state.bad_targets.clone(), state.update_fails.clone())
         };
         let mut target_errors = Vec::new();
+        let sent = views(request.targets.clone());
+        self.state().views.insert(service.name.clone(), sent);
         let wanted = names(request.targets);
         let many = wanted.len();
         self.state()

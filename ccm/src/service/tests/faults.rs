@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::{Instant, sleep};
 
 use super::World;
-use super::cloud::Call;
+use super::cloud::{Call, Fault};
 use crate::service::fixtures::{node, service};
 use crate::service::handle::{ANNOTATION, Stored};
 use crate::service::plan::has_finalizer;
@@ -41,12 +41,17 @@ impl World {
                 self.calls(),
                 self.events.recorded()
             );
-            let (provider_died, ccm_dies) = {
+            let (provider_died, terminated, ccm_dies) = {
                 let mut state = self.cloud.state();
-                let died = (state.dead, state.kill_ccm || self.server.kills_ccm());
-                (state.dead, state.kill_ccm) = (false, false);
-                died
+                let ccm_dies = state.kill_ccm || self.server.kills_ccm();
+                state.kill_ccm = false;
+                let dead = std::mem::take(&mut state.dead);
+                (dead, std::mem::take(&mut state.terminated), ccm_dies)
             };
+            if terminated {
+                self.provider.shut_down();
+                self.provider.start(self.cloud.service());
+            }
             if provider_died {
                 self.provider.kill();
                 sleep(Duration::from_secs(1)).await;
@@ -150,7 +155,7 @@ impl World {
         let state = self.cloud.state();
         let of_web = state.log.iter().filter(|call| call.name == "web");
         of_web
-            .filter(|call| call.rpc == rpc && call.fault.is_none())
+            .filter(|call| call.rpc == rpc && matches!(call.fault, None | Some(Fault::Drains(_))))
             .count()
     }
 

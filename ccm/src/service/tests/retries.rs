@@ -242,6 +242,40 @@ async fn b_s9_n13_refused_credentials_are_told_at_once_on_one_service_and_later_
     assert_eq!(told(), 1 + 20, "the same Events");
 }
 
+/// Shows ▲M10 too: one call in 20 s for all, and all as soon as that is answered.
+#[tokio::test(start_paused = true)]
+async fn b_s9_m10_mended_credentials_are_found_with_one_call_and_then_all_are_served() {
+    use api::ensure_load_balancer_response::Outcome;
+    for restarts in [false, true] {
+        let world = World::new(1).await;
+        let refused = Outcome::Failed(failure(api::FailureCode::Credentials, "token expired"));
+        let many = std::iter::repeat_n(refused, 10_000);
+        world.cloud.state().instead.extend(many);
+        for i in 0..20 {
+            world.server.put(&named(i));
+        }
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(world.cloud.called("Ensure"), 20);
+        sleep(Duration::from_mins(2)).await;
+        assert_eq!(world.cloud.called("Ensure"), 20 + 6);
+
+        world.cloud.state().instead.clear();
+        let mended = Instant::now();
+        if restarts {
+            world.provider.start(world.cloud.service());
+        }
+        world
+            .until("all are served", |w| {
+                (0..20).all(|i| w.address(&format!("s{i}")).is_some())
+            })
+            .await;
+        let took = mended.elapsed();
+        let most = Duration::from_secs(if restarts { 2 } else { 21 });
+        assert!(took < most, "{took:?}");
+        assert_eq!(world.cloud.called("Ensure"), 20 + 6 + 20);
+    }
+}
+
 /// One of everything, `times` times, so far apart.
 async fn storm(world: &World, times: u32, gap: Duration) {
     // The loop listens by then.

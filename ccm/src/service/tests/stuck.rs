@@ -86,6 +86,42 @@ async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_ne
     }
 }
 
+/// Shows ▲M10 too: nobody waits for an event to be written; here nobody writes them.
+#[tokio::test(start_paused = true)]
+async fn n13_a_cloud_that_throttles_or_is_down_is_told_at_once_on_each_of_a_thousand_services() {
+    use api::ensure_load_balancer_response::Outcome;
+    // While it throttles the others wait, and have not failed.
+    for (code, services) in [
+        (api::FailureCode::Throttled, 1),
+        (api::FailureCode::Unavailable, 1_000),
+    ] {
+        let world = World::new(1).await;
+        let failed = Outcome::Failed(api::Failure {
+            code: code.into(),
+            message: "the cloud is down".into(),
+            retry_after: Some(prost_types::Duration {
+                seconds: 1,
+                nanos: 0,
+            }),
+            ..Default::default()
+        });
+        let failed = std::iter::repeat_n(failed, 100_000);
+        world.cloud.state().instead.extend(failed);
+        for i in 0..services {
+            world.server.put(&named(i));
+        }
+        // Four at once, 20 ms each.
+        sleep(Duration::from_secs(12)).await;
+        let events = world.events.recorded();
+        let told = events
+            .iter()
+            .filter(|event| event.contains("Warning SyncLoadBalancerFailed"))
+            .filter(|event| event.contains("the cloud is down"));
+        assert_eq!(told.count(), services, "{code:?}");
+        assert!(world.cloud.called("Ensure") > services, "{code:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn n13_a_service_tells_that_no_answer_comes() {
     let world = World::new(1).await;

@@ -1,4 +1,6 @@
-//! Nodes come and go.
+//! Nodes come, go and change.
+
+mod seen;
 
 use super::*;
 

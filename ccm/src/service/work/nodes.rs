@@ -14,7 +14,7 @@ use crate::cluster::Change;
 use crate::provider::{Session, node_view};
 use crate::providers::NodeOwner;
 use crate::service::recheck::still_empty;
-use crate::service::targets::{Candidates, NodeSelector, TargetSet, eligible};
+use crate::service::targets::{Candidate, NodeSelector, TargetSet, eligible};
 
 /// After so long the API server is asked again whether a set is empty.
 const RECHECK_AGAIN: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const RECHECK_AGAIN: Duration = Duration::from_secs(5);
 impl Work {
     /// Looks at all Nodes anew: the provider sees them with other eyes.
     pub(super) fn rebuild(&mut self) {
-        self.candidates = Candidates::default();
+        self.candidates.clear();
         for node in self.context.cluster.nodes.all() {
             self.observe(&node);
         }
@@ -35,8 +35,11 @@ impl Work {
             return false;
         };
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        let now = is_target(node, session, &self.context.provider)
-            .then(|| (Arc::clone(node), node_view(node, &session.projection)));
+        let now = is_target(node, session, &self.context.provider).then(|| {
+            let view = node_view(node, &session.target_projection);
+            let identity = node_view(node, &session.target_identity);
+            Candidate::new(Arc::clone(node), view, &identity)
+        });
         self.candidates.observe(name, now)
     }
 
@@ -53,7 +56,6 @@ impl Work {
         }
         if relevant {
             self.settle.note(Instant::now());
-            self.unsettled.clear();
         }
     }
 
@@ -83,20 +85,24 @@ impl Work {
             self.doubt();
             return self.sets.get(selector).cloned();
         };
-        if self.settle.due().is_none() {
+        if self.candidates.is_current(&settled) {
             return Some(settled);
         }
-        let candidates = &self.candidates;
-        let now = self
-            .unsettled
-            .entry(selector.clone())
-            .or_insert_with(|| Arc::new(candidates.select(selector, max)));
+        if self.settle.due().is_none() {
+            // The same targets, sent as they are now.
+            let set = self.candidates.select(selector, max);
+            self.sets.offer(selector, set);
+            return self.sets.get(selector).cloned();
+        }
+        let known = self.unsettled.get(selector);
+        let known = known.filter(|set| self.candidates.is_current(set));
+        let now = known.map_or_else(
+            || Arc::new(self.candidates.select(selector, max)),
+            Arc::clone,
+        );
+        self.unsettled.insert(selector.clone(), Arc::clone(&now));
         // That there are none any more is not believed before the API server was asked.
-        Some(if now.is_empty() {
-            settled
-        } else {
-            Arc::clone(now)
-        })
+        Some(if now.is_empty() { settled } else { now })
     }
 
     /// Queues the Services whose targets are others now, and only those.

@@ -22,10 +22,10 @@ async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
         (C::Precondition, 0, 2, 1),
         (C::Conflict, 300, 301, 1),
         (C::Busy, 1, 2, 0),
-        (C::Throttled, 1, 10, 0),
+        (C::Throttled, 1, 10, 1),
         // One event for all volumes.
-        (C::Credentials, 300, 301, 1),
-        (C::Unavailable, 0, 2, 0),
+        (C::Credentials, 20, 21, 1),
+        (C::Unavailable, 0, 2, 1),
         (C::NotInitialized, 0, 10, 0),
         (C::Internal, 0, 2, 1),
     ] {
@@ -45,7 +45,7 @@ async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
     }
 }
 
-/// Fault: the credentials are refused for many volumes | one event, not one per volume; all are tried again every 5 min
+/// Fault: the credentials are refused for many volumes | one event, not one per volume; one is asked about again every 20 s, and the others as soon as that is answered, else after 5 min
 #[tokio::test(start_paused = true)]
 async fn fault_volume_refused_credentials_are_told_once() {
     let bench = Bench::new().await;
@@ -55,9 +55,13 @@ async fn fault_volume_refused_credentials_are_told_once() {
             .api
             .put(disk(&format!("pv-{number}"), &format!("d-{number}")));
     }
+    let started = Instant::now();
     for number in 1..=3 {
         bench.labelled(&format!("pv-{number}")).await;
     }
+    let took = started.elapsed().as_secs();
+    assert!((20..22).contains(&took), "{took} s");
+    assert_eq!(bench.calls(), 6, "each once in vain, and once more");
     assert_eq!(bench.told("VolumeLabelsFailed"), 1);
 }
 

@@ -25,13 +25,15 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// For so long the next repeat waits: the first few do not, and what goes on and on is written once a minute in the end.
+    /// For so long the next repeat waits: the first few do not, and what goes on and on is written ever less often. In the end as client-go does it: after 25 writes once in five
+    /// minutes.
     fn gap(&self) -> Duration {
         Duration::from_secs(match self.writes {
             0..=3 => 0,
             4..=8 => 10,
             9..=12 => 30,
-            _ => 60,
+            13..=24 => 60,
+            _ => 300,
         })
     }
 }

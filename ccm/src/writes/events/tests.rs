@@ -260,6 +260,31 @@ async fn n13_a_text_that_changes_each_second_is_one_event_that_is_patched_ever_l
 }
 
 #[tokio::test(start_paused = true)]
+async fn n13_what_lasts_for_hours_is_written_as_client_go_does_it() {
+    use std::time::Duration;
+
+    let (sink, writer, requests) = taking();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let attempts = async {
+        for attempt in 1..=3 * 60 * 60 {
+            let text = format!("attempt {attempt}");
+            sink.record(&node("a"), EventType::Warning, "Failed", text);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        stop.cancel();
+    };
+    tokio::join!(writer.run(stop.clone()), attempts);
+    let requests = requests.lock().unwrap();
+    let made = requests
+        .iter()
+        .filter(|(_, method, _)| method == http::Method::POST);
+    assert_eq!(made.count(), 1, "one Event");
+    // 25, and one in five minutes.
+    let three_hours = requests.len();
+    assert!((25..=25 + 36).contains(&three_hours), "{three_hours}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn n13_repeats_on_a_thousand_objects_are_no_flood_and_nothing_new_waits_for_them() {
     use std::time::Duration;
 

@@ -11,6 +11,7 @@ pub async fn track(side: &Side) {
         settings.capabilities.routes.tracks_node_addresses = true;
     });
     changed.unwrap();
+    side.bridge().await;
     let (before, _) = side.lease().await.unwrap();
     side.start(side.who());
     side.stop_first().await;

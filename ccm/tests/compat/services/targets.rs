@@ -146,14 +146,14 @@ pub fn steps() -> Vec<Scenario> {
             async move |side, name| {
                 let balancer = side.cloud().load_balancer(name, "web").unwrap();
                 side.cloud().remove_load_balancer(&balancer.handle).unwrap();
-                if side.who() == Who::Ours {
+                if side.is_ours_directly() {
                     // A hint of the cloud tells ours. Made before the Node goes, else it has the new targets already and there is no Update.
                     side.asked_times(ENSURE, &subject(name), 2).await;
                 }
                 side.delete_node("target-5").await;
                 side.cloud().remove_instance("target-5").unwrap();
                 side.asked_times(UPDATE, &subject(name), 1).await;
-                if side.who() == Who::Ours {
+                if side.is_ours_directly() {
                     balances_to(&side, name, &TARGETS).await;
                 }
                 nothing()

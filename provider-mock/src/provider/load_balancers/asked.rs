@@ -64,6 +64,12 @@ pub(super) fn targets(
     let Some(targets) = targets.filter(|_| matter) else {
         return Ok((None, BTreeMap::new()));
     };
+    if targets.is_empty() && settings.capabilities.load_balancers.needs_targets {
+        return Err(Failure::precondition(
+            "a load balancer of this cloud has at least one target; it is made, or changed, as soon as a Node can be one",
+        )
+        .with_reason("NoTargets"));
+    }
     if let Some(most) = settings.capabilities.load_balancers.max_targets
         && targets.len() > most as usize
     {

@@ -272,21 +272,16 @@ async fn facets(run: &Run) -> Verdict {
 
 async fn no_zero(run: &Run) -> Verdict {
     let info = run.info();
-    let groups = info
-        .node_projection
-        .clone()
-        .unwrap_or_default()
-        .field_groups;
-    let features = run
-        .capabilities()
-        .load_balancers
-        .unwrap_or_default()
-        .features;
+    let balancers = run.capabilities().load_balancers.unwrap_or_default();
+    let groups = info.node_projection.clone().unwrap_or_default();
+    let more = balancers.target_projection.unwrap_or_default();
+    let groups = [groups.field_groups, more.field_groups].concat();
+    let features = balancers.features;
     must(
         !groups.contains(&0) && !features.contains(&0),
         "CORE-13",
         "GetProviderInfo",
-        "no UNSPECIFIED in node_projection.field_groups and load_balancers.features",
+        "no UNSPECIFIED in node_projection.field_groups, load_balancers.target_projection.field_groups and load_balancers.features",
         format_args!("field_groups {groups:?}, features {features:?}"),
     )?;
     let probe = run.connect().await?.call(pb::ProbeRequest::default()).await;

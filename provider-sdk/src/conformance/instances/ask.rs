@@ -308,7 +308,5 @@ impl Known {
 
 /// A provider ID of this provider that names no instance.
 pub(in crate::conformance) fn id_of_none(run: &Run) -> String {
-    let prefixes = &run.info().provider_id_prefixes;
-    let prefix = prefixes.first().map_or("", String::as_str);
-    format!("{prefix}{}", run.name("none"))
+    run.provider_id_of_none("none")
 }

@@ -117,6 +117,7 @@ impl Balancer {
             cluster: None,
             service: Some(self.service.clone()),
             handle: self.handle.clone(),
+            adopt_unmarked: false,
         }
     }
 
@@ -219,6 +220,15 @@ impl Balancer {
         self.asked(request, None).await
     }
 
+    /// One DeleteLoadBalancer with the grant to remove what is unmarked.
+    pub(super) async fn delete_granted(
+        &mut self,
+    ) -> Verdict<Exchange<pb::DeleteLoadBalancerResponse>> {
+        let mut request = self.delete_request();
+        request.adopt_unmarked = true;
+        self.asked(request, None).await
+    }
+
     /// Ensure until it is ready.
     pub(super) async fn ensured(
         &mut self,
@@ -311,9 +321,22 @@ impl Balancer {
 
     /// Delete until it is done.
     pub(super) async fn deleted(&mut self) -> Verdict {
+        self.gone(false).await
+    }
+
+    /// Delete with the grant to remove what is unmarked, until it is done.
+    pub(super) async fn deleted_granted(&mut self) -> Verdict {
+        self.gone(true).await
+    }
+
+    async fn gone(&mut self, granted: bool) -> Verdict {
         let until = Instant::now() + PATIENCE;
         loop {
-            let asked = self.delete().await?;
+            let asked = if granted {
+                self.delete_granted().await?
+            } else {
+                self.delete().await?
+            };
             if let Some(Deleted::Done(_)) = asked.answer()?.outcome {
                 return Ok(());
             }

@@ -57,8 +57,8 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/delete-pending",
-            ["LB-12"],
-            "While Delete answers `pending`, Get does not say PRESENT and in sync",
+            ["LB-12", "LB-24"],
+            "While Delete answers `pending`, Get does not say PRESENT and in sync, and Update is NOT_FOUND",
             [Need::LoadBalancers],
             pending
         ),
@@ -208,6 +208,9 @@ async fn pending(run: &Run) -> Verdict {
         "LB-12",
         "REMNANTS, ABSENT, or PRESENT and not in sync: it is being deleted",
     )?;
+    // What is still being deleted is no load balancer whose targets could be set.
+    let asked = balancer.clone().update(stage.targets()).await?;
+    asked.failure("LB-24", &[pb::FailureCode::NotFound])?;
     balancer.deleted().await?;
     gone(&stage, &balancer).await
 }

@@ -91,7 +91,7 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/ensure-longest-owner",
-            ["CORE-11", "CORE-14"],
+            ["CORE-11", "CORE-14", "LB-30"],
             "An owner ID of 253 bytes marks a load balancer, and two that differ in their last byte are two owners",
             [Need::LoadBalancers],
             longest_owner
@@ -344,7 +344,7 @@ async fn longest_owner(run: &Run) -> Verdict {
     let asked = others.get(None).await?;
     asked.must(
         super::answer::found(&asked)?.ownership() != pb::Ownership::Ours,
-        "CORE-14",
+        "LB-30",
         "not OURS: the owner ID differs in its last byte",
     )?;
     stage.listed_times(&others, 0, "CORE-14").await?;

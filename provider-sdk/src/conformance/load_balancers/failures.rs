@@ -132,8 +132,8 @@ async fn update(run: &Run) -> Verdict {
     let mut made = stage.ready("there").await?;
     for (word, code) in FAILURES {
         run.cloud_fail(word).await?;
-        fails(&made.clone().update(stage.first(0)).await?, code)?;
-        fails(&stage.balancer("never").update(stage.first(0)).await?, code)?;
+        fails(&made.clone().update(stage.few()).await?, code)?;
+        fails(&stage.balancer("never").update(stage.few()).await?, code)?;
     }
     run.cloud_fail("NONE").await?;
     stage.converged(&mut made, Some(stage.targets())).await

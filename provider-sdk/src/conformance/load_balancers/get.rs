@@ -1,5 +1,7 @@
 //! GetLoadBalancer: is it there, whose is it, and nothing is written.
 
+use cloud_provider_api::v1alpha1::{LoadBalancerPresence, Ownership};
+
 use crate::conformance::check::{Check, Need, Verdict, check, must_equal};
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::{Run, targets};
@@ -51,6 +53,13 @@ pub(super) fn checks() -> Vec<Check> {
             deleted
         ),
         check!(
+            "load-balancers/get-other-class",
+            ["LB-29", "LB-14"],
+            "A Service whose class was changed to one that is not served: Get still finds its load balancer, not in sync, and Delete removes it",
+            [Need::LoadBalancers],
+            other_class
+        ),
+        check!(
             "load-balancers/get-writes-nothing",
             ["LB-6"],
             "Get writes nothing to the cloud: absent, present, changed Service, other targets, a handle that names nothing",
@@ -67,7 +76,7 @@ async fn never_made(run: &Run) -> Verdict {
         let asked = balancer.get(set).await?;
         let found = super::answer::found(&asked)?;
         asked.must(
-            found.presence() == cloud_provider_api::v1alpha1::LoadBalancerPresence::Absent,
+            found.presence() == LoadBalancerPresence::Absent,
             "LB-5",
             "ABSENT: nobody ever asked for it",
         )?;
@@ -139,6 +148,29 @@ async fn deleted(run: &Run) -> Verdict {
         stale.absent("LB-12", why).await?;
     }
     Ok(())
+}
+
+async fn other_class(run: &Run) -> Verdict {
+    let stage = Stage::new(run).await?;
+    let balancer = stage.ready("class").await?;
+    let mut other = balancer.changed(|service| {
+        service.load_balancer_class = Some("example.com/served-by-nobody".into());
+    });
+    let asked = other.get(Some(stage.targets())).await?;
+    let found = super::answer::found(&asked)?;
+    asked.must(
+        found.presence() == LoadBalancerPresence::Present && found.ownership() == Ownership::Ours,
+        "LB-29",
+        "PRESENT and OURS: it was made before the class was changed",
+    )?;
+    asked.must(
+        found.in_sync != Some(true),
+        "LB-29",
+        "not in sync: Ensure does not answer `ready` for this class",
+    )?;
+    other.deleted().await?;
+    let why = "Delete has answered `done` for the Service with another class";
+    balancer.forgetful().absent("LB-29", why).await
 }
 
 async fn writes_nothing(run: &Run) -> Verdict {

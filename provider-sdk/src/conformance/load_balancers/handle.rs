@@ -7,6 +7,7 @@ use crate::conformance::call::Answer;
 use crate::conformance::check::{Check, Need, Stop, Verdict, check, must, must_equal, should};
 use crate::conformance::run::Run;
 
+use super::answer::found;
 use super::balancer::Balancer;
 use super::stage::{Stage, Writes};
 
@@ -14,7 +15,7 @@ pub(super) fn checks() -> Vec<Check> {
     vec![
         check!(
             "load-balancers/handle-told",
-            ["LB-3", "CORE-11"],
+            ["LB-3", "LB-33", "CORE-11"],
             "Who made a load balancer tells its handle, of at most 1,024 bytes: else what a user wipes off the Service may be found by its mark only",
             [Need::LoadBalancers],
             told
@@ -76,6 +77,13 @@ pub(super) fn checks() -> Vec<Check> {
             of_nothing_delete
         ),
         check!(
+            "load-balancers/handle-of-nothing-as-without",
+            ["LB-24", "LB-5"],
+            "With a handle that names nothing Get, Update and Delete answer as without one: OURS, `done`, and then nothing is left",
+            [Need::LoadBalancers],
+            of_nothing_as_without
+        ),
+        check!(
             "load-balancers/handle-of-nothing-ensure",
             ["LB-5", "CORE-6"],
             "Ensure with a handle that names nothing makes no second load balancer",
@@ -110,7 +118,7 @@ async fn stable(run: &Run) -> Verdict {
     let first = handle_of(&balancer)?;
     balancer.present(None).await?;
     balancer.ensured(Some(stage.targets())).await?;
-    balancer.updated(stage.first(0)).await?;
+    balancer.updated(stage.few()).await?;
     let mut changed = balancer.changed(|service| {
         let https = pb::ServicePort {
             name: "https".into(),
@@ -207,7 +215,7 @@ async fn other_service_ensure(run: &Run) -> Verdict {
 async fn other_service_update(run: &Run) -> Verdict {
     let (stage, mut victim, before, mut thief, names) = edited(run).await?;
     let written = stage.writes().await?;
-    let asked = thief.update(stage.first(0)).await?;
+    let asked = thief.update(stage.few()).await?;
     let (rule, code) = names.no_part();
     asked.failure(rule, &[code])?;
     let what = "Update with another Service's handle";
@@ -249,7 +257,7 @@ async fn other_cluster(run: &Run) -> Verdict {
         asked.failure("LB-4", &codes)?;
         thief
             .clone()
-            .update(stage.first(0))
+            .update(stage.few())
             .await?
             .failure("LB-4", &codes)?;
         thief.clone().delete().await?.failure("LB-4", &codes)?;
@@ -342,6 +350,30 @@ async fn of_nothing_delete(run: &Run) -> Verdict {
     stage
         .converged(&mut balancer.clone(), Some(stage.targets()))
         .await
+}
+
+async fn of_nothing_as_without(run: &Run) -> Verdict {
+    let stage = Stage::new(run).await?;
+    let balancer = stage.ready("one").await?;
+    let odd = || balancer.with_handle("no-such-handle");
+    let asked = odd().get(Some(stage.targets())).await?;
+    let found = found(&asked)?;
+    asked.must(
+        found.presence() == pb::LoadBalancerPresence::Present
+            && found.ownership() == pb::Ownership::Ours,
+        "LB-24",
+        "PRESENT and OURS: a handle that names nothing counts as none",
+    )?;
+    odd().updated(stage.few()).await?;
+    stage
+        .converged(&mut balancer.forgetful(), Some(stage.few()))
+        .await?;
+    odd().deleted().await?;
+    balancer
+        .forgetful()
+        .absent("LB-24", "Delete with a handle that names nothing is `done`")
+        .await?;
+    stage.listed_times(&balancer, 0, "LB-24").await
 }
 
 async fn of_nothing_ensure(run: &Run) -> Verdict {

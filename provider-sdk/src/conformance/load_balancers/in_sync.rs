@@ -15,7 +15,7 @@ pub(super) fn checks() -> Vec<Check> {
     vec![
         check!(
             "load-balancers/in-sync-stated",
-            ["LB-14"],
+            ["LB-14", "LB-28"],
             "Where in_sync is offered, Get of a load balancer that is there states it",
             [Need::LoadBalancers, Need::InSync],
             stated
@@ -29,7 +29,7 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/in-sync-not-of-others",
-            ["LB-14", "LB-4"],
+            ["LB-14", "LB-28", "LB-4"],
             "in_sync is not true of what is marked for nobody or for somebody else: Ensure would be CONFLICT",
             [
                 Need::LoadBalancers,
@@ -40,7 +40,7 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/in-sync-not-of-the-absent",
-            ["LB-14"],
+            ["LB-14", "LB-28"],
             "in_sync is not true of what is not there",
             [Need::LoadBalancers, Need::InSync],
             not_of_the_absent
@@ -73,7 +73,7 @@ async fn stated(run: &Run) -> Verdict {
         let asked = balancer.get(set).await?;
         asked.must(
             found(&asked)?.in_sync.is_some(),
-            "LB-14",
+            "LB-28",
             "`in_sync`, true or false: Capabilities.load_balancers.in_sync is offered",
         )?;
     }
@@ -105,7 +105,7 @@ async fn not_true(balancer: &Balancer, stage: &Stage<'_>, why: &str) -> Verdict 
     let asked = balancer.get(Some(stage.targets())).await?;
     asked.must(
         found(&asked)?.in_sync != Some(true),
-        "LB-14",
+        "LB-28",
         format_args!("no in_sync: {why}"),
     )
 }
@@ -195,7 +195,7 @@ async fn means_nothing_to_write(run: &Run) -> Verdict {
         let set = match (dice >> 20) % 3 {
             0 => None,
             1 => Some(stage.targets()),
-            _ => Some(targets(Vec::new())),
+            _ => Some(stage.few()),
         };
         let looked = balancer.get(set.clone()).await?;
         let says = found(&looked)?.in_sync;

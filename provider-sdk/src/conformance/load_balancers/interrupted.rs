@@ -7,7 +7,7 @@ use cloud_provider_api::v1alpha1 as pb;
 use crate::conformance::call::Exchange;
 use crate::conformance::check::{Check, Need, Stop, Verdict, after, check, must, should};
 use crate::conformance::hooks::Hook;
-use crate::conformance::run::{Run, targets};
+use crate::conformance::run::Run;
 
 use super::balancer::Balancer;
 use super::stage::Stage;
@@ -203,7 +203,7 @@ async fn change_by_deadline(run: &Run) -> Verdict {
     let deadlines = deadlines(run);
     slowed(run).await?;
     for &ms in &deadlines {
-        let request = changed.ensure_request(Some(targets(Vec::new())), false);
+        let request = changed.ensure_request(Some(stage.few()), false);
         let deadline = Duration::from_millis(ms);
         let _ = stage.session.call_within(request, deadline).await;
     }

@@ -10,7 +10,7 @@ use pb::ensure_load_balancer_response::Outcome as Ensured;
 
 use crate::conformance::call::Exchange;
 use crate::conformance::check::{Check, Need, Verdict, check, must, must_equal};
-use crate::conformance::run::{Run, targets};
+use crate::conformance::run::Run;
 
 use super::answer::Said;
 use super::balancer::Balancer;
@@ -141,7 +141,7 @@ async fn ensure_and_update(run: &Run) -> Verdict {
         let mut updating = balancer.clone();
         let (ensured, updated) = tokio::join!(
             ensuring.ensure(Some(stage.targets()), false),
-            updating.update(targets(Vec::new()))
+            updating.update(stage.few())
         );
         served_or_busy(&ensured?)?;
         served_or_busy(&updated?)?;

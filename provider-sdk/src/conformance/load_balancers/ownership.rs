@@ -3,21 +3,21 @@
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, LoadBalancerPresence, Ownership};
 use pb::delete_load_balancer_response::Outcome as Deleted;
 
-use crate::conformance::call::Answer;
+use crate::conformance::call::{Answer, Exchange};
 use crate::conformance::check::{Check, Need, Stop, Verdict, check, must_equal};
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::Run;
 
 use super::answer::found;
 use super::balancer::Balancer;
-use super::stage::{Stage, Writes, is_of, list};
+use super::stage::{Stage, Writes, is_of, list, offered};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
         check!(
             "load-balancers/owner-other-cluster-get",
-            ["LB-1", "CORE-14"],
-            "Get of another cluster's load balancer, same namespace, name and UID, never says OURS",
+            ["LB-1", "LB-32", "CORE-14"],
+            "Get of another cluster's load balancer, same namespace, name and UID, never says OURS, and does not tell its handle",
             [Need::LoadBalancers],
             other_cluster_get
         ),
@@ -30,15 +30,15 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/owner-other-cluster-update",
-            ["LB-2", "LB-11"],
-            "Update of what only another cluster has is NOT_FOUND or CONFLICT; that one is untouched",
+            ["LB-2", "LB-11", "LB-24"],
+            "Update of what only another cluster has is NOT_FOUND; that one is untouched",
             [Need::LoadBalancers],
             other_cluster_update
         ),
         check!(
             "load-balancers/owner-other-cluster-delete",
-            ["LB-2", "LB-12"],
-            "Delete of what only another cluster has leaves that one untouched",
+            ["LB-2", "LB-12", "LB-24"],
+            "Delete of what only another cluster has is done, with the grant to adopt and without, and leaves that one untouched",
             [Need::LoadBalancers],
             other_cluster_delete
         ),
@@ -79,8 +79,8 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/owner-previous",
-            ["LB-2", "CORE-14"],
-            "What a previous owner ID of the cluster marked is OURS, listed, and in sync as it was",
+            ["LB-2", "LB-24", "LB-25", "CORE-14"],
+            "What a previous owner ID of the cluster marked is OURS and listed; it is not in sync until Ensure has marked it anew",
             [Need::LoadBalancers],
             previous
         ),
@@ -100,7 +100,7 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/owner-unmarked-untouched",
-            ["LB-2", "LB-9"],
+            ["LB-2", "LB-9", "LB-24", "LB-27"],
             "A load balancer that is marked for nobody is UNMARKED, and nothing but adopt_unmarked lets Ensure, Update or Delete touch it",
             [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
             unmarked_untouched
@@ -111,6 +111,20 @@ pub(super) fn checks() -> Vec<Check> {
             "With adopt_unmarked and its handle it is adopted, is marked then, and goes with Delete",
             [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
             unmarked_adopted
+        ),
+        check!(
+            "load-balancers/owner-unmarked-by-name",
+            ["LB-24", "LB-26", "LB-9", "LB-32"],
+            "One that is marked for nobody and has the native name of the Service: CONFLICT to Ensure and Delete, NOT_FOUND to Update; with the grant Ensure adopts it, and Delete removes it",
+            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+            unmarked_by_name
+        ),
+        check!(
+            "load-balancers/owner-unmarked-by-address",
+            ["LB-24", "LB-9"],
+            "One that is marked for nobody and has an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, left alone by Delete, which is done; with the grant Ensure adopts it",
+            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+            unmarked_by_address
         ),
         check!(
             "load-balancers/owner-unmarked-of-others",
@@ -185,8 +199,19 @@ async fn other_cluster_get(run: &Run) -> Verdict {
             "LB-1",
             "ABSENT or FOREIGN, and not in sync: another owner ID made it",
         )?;
+        untold(&asked, ours.handle.as_ref())?;
     }
     untouched(&stage, &ours, &before).await
+}
+
+/// The answer does not tell the handle of what is not OURS.
+fn untold(asked: &Exchange<pb::GetLoadBalancerResponse>, handle: Option<&String>) -> Verdict {
+    let told = asked.answer()?.handle.as_ref();
+    asked.must(
+        told.is_none() || told != handle,
+        "LB-32",
+        "no handle: what was found is not OURS",
+    )
 }
 
 async fn other_cluster_ensure(run: &Run) -> Verdict {
@@ -208,21 +233,22 @@ async fn other_cluster_ensure(run: &Run) -> Verdict {
 
 async fn other_cluster_update(run: &Run) -> Verdict {
     let (stage, ours, before, mut theirs) = two_clusters(run).await?;
-    let asked = theirs.update(stage.first(0)).await?;
-    asked.failure("LB-11", &[FailureCode::NotFound, FailureCode::Conflict])?;
+    let asked = theirs.update(stage.few()).await?;
+    asked.failure("LB-24", &[FailureCode::NotFound])?;
     untouched(&stage, &ours, &before).await
 }
 
 async fn other_cluster_delete(run: &Run) -> Verdict {
     let (stage, ours, before, mut theirs) = two_clusters(run).await?;
-    let asked = theirs.delete().await?;
-    if asked.answer()?.failed().is_some() {
-        asked.failure("LB-12", &[FailureCode::Conflict])?;
-    } else {
-        let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
-        asked.must(done, "LB-12", "`done` or CONFLICT: this cluster has none")?;
-    }
+    is_done(&theirs.delete().await?, "this cluster has none")?;
+    is_done(&theirs.delete_granted().await?, "this cluster has none")?;
     untouched(&stage, &ours, &before).await
+}
+
+/// There is nothing to remove.
+fn is_done(asked: &Exchange<pb::DeleteLoadBalancerResponse>, why: &str) -> Verdict {
+    let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
+    asked.must(done, "LB-24", format_args!("`done`: {why}"))
 }
 
 async fn other_cluster_list(run: &Run) -> Verdict {
@@ -320,7 +346,24 @@ async fn previous(run: &Run) -> Verdict {
     balancer.present(Some(stage.targets())).await?;
     balancer.forgetful().present(Some(stage.targets())).await?;
     stage.listed_times(&balancer, 1, "LB-13").await?;
-    stage.converged(&mut balancer, Some(stage.targets())).await
+    if offered(run).in_sync {
+        let asked = balancer.get(Some(stage.targets())).await?;
+        asked.must(
+            found(&asked)?.in_sync == Some(false),
+            "LB-25",
+            "in_sync: false, for a mark with a previous owner ID is a difference",
+        )?;
+    }
+    let before = stage.writes().await?;
+    balancer.ensured(Some(stage.targets())).await?;
+    let sent = "Ensure of what carries the mark of a previous owner ID and is as asked else";
+    stage.wrote_by(before, Writes::Some, "LB-25", sent).await?;
+    // Nothing depends on the previous owner ID any more.
+    let session = stage.work_for(&run.other_cluster("heir"), &[]).await?;
+    let mut heir = balancer.through(&session);
+    stage.converged(&mut heir, Some(stage.targets())).await?;
+    heir.forgetful().present(Some(stage.targets())).await?;
+    Ok(())
 }
 
 async fn previous_marked_anew(run: &Run) -> Verdict {
@@ -372,7 +415,7 @@ async fn is_unmarked(balancer: &Balancer) -> Verdict {
         found.presence() == LoadBalancerPresence::Present
             && found.ownership() == Ownership::Unmarked
             && found.in_sync != Some(true),
-        "LB-9",
+        "LB-27",
         "PRESENT, UNMARKED, not in sync: its handle names one that is marked for nobody",
     )
 }
@@ -387,9 +430,11 @@ async fn unmarked_untouched(run: &Run) -> Verdict {
         .await?;
     asked.failure("LB-9", &[FailureCode::Conflict])?;
     let asked = balancer.clone().update(stage.targets()).await?;
-    asked.failure("LB-9", &[FailureCode::Conflict, FailureCode::NotFound])?;
+    asked.failure("LB-24", &[FailureCode::Conflict])?;
     let asked = balancer.clone().delete().await?;
     asked.failure("LB-4", &[FailureCode::Conflict])?;
+    let asked = balancer.clone().delete_granted().await?;
+    asked.failure("LB-24", &[FailureCode::Conflict])?;
     let sent = "Ensure without adopt_unmarked, Update and Delete with the handle of one that is marked for nobody";
     stage.wrote_by(before, Writes::None, "LB-2", sent).await?;
     is_unmarked(&balancer).await?;
@@ -414,6 +459,109 @@ async fn unmarked_adopted(run: &Run) -> Verdict {
     former
         .absent("LB-12", "it was adopted, and Delete has answered `done`")
         .await
+}
+
+/// Whether Get finds what is marked for nobody without a handle.
+async fn matched(balancer: &Balancer) -> Verdict<bool> {
+    let mut balancer = balancer.forgetful();
+    let asked = balancer.get(None).await?;
+    let found = found(&asked)?;
+    if found.presence() == LoadBalancerPresence::Absent {
+        return Ok(false);
+    }
+    asked.must(
+        found.ownership() == Ownership::Unmarked && found.in_sync != Some(true),
+        "LB-24",
+        "UNMARKED, not in sync; or ABSENT",
+    )?;
+    let told = asked.answer()?.handle.is_some();
+    asked.must(!told, "LB-32", "no handle: what was found is not OURS")?;
+    Ok(true)
+}
+
+async fn unmarked_by_name(run: &Run) -> Verdict {
+    let stage = Stage::new(run).await?;
+    // What the provider calls a load balancer of this Service.
+    let mut balancer = stage.ready("named").await?;
+    let name = balancer.present(None).await?.load_balancer_name;
+    balancer.deleted().await?;
+    let balancer = balancer.forgetful();
+    run.unmarked_load_balancer(&name).await?;
+    if !matched(&balancer).await? {
+        // It is told from those of this provider by its name, or not looked for.
+        is_done(
+            &balancer.clone().delete().await?,
+            "Get has just said ABSENT",
+        )?;
+        return Err(Stop::not_offered(
+            "the provider finds no load balancer by its native name alone",
+        ));
+    }
+    let before = stage.writes().await?;
+    let set = || Some(stage.targets());
+    let asked = balancer.clone().ensure(set(), false).await?;
+    asked.failure("LB-24", &[FailureCode::Conflict])?;
+    let asked = balancer.clone().update(stage.targets()).await?;
+    asked.failure("LB-24", &[FailureCode::NotFound])?;
+    let asked = balancer.clone().delete().await?;
+    asked.failure("LB-26", &[FailureCode::Conflict])?;
+    let sent = "Ensure, Update and Delete without the grant";
+    stage.wrote_by(before, Writes::None, "LB-2", sent).await?;
+    let mut adopter = balancer.clone();
+    adopter.adopted(set()).await?;
+    stage.listed_times(&adopter, 1, "LB-9").await?;
+    stage.converged(&mut adopter, set()).await?;
+    adopter.deleted().await?;
+    // A Service that was deleted before anybody could adopt it: with its handle, and without.
+    for keeps_handle in [false, true] {
+        let handle = run.unmarked_load_balancer(&name).await?;
+        let mut late = balancer.clone();
+        late.handle = keeps_handle.then_some(handle);
+        late.deleted_granted().await?;
+        let why = "Delete with the grant has answered `done`";
+        late.forgetful().absent("LB-26", why).await?;
+    }
+    Ok(())
+}
+
+async fn unmarked_by_address(run: &Run) -> Verdict {
+    let (stage, by_hand) = unmarked(run).await?;
+    let asked = by_hand.clone().get(None).await?;
+    let status = found(&asked)?.status.clone().unwrap_or_default();
+    if status.ingress.is_empty() {
+        return Err(Stop::not_offered(
+            "the load balancer that the hook `load-balancer-unmarked` makes has no address",
+        ));
+    }
+    let mut balancer = stage.balancer("moved");
+    balancer.service.status = Some(status);
+    let before = stage.writes().await?;
+    let finds = matched(&balancer).await?;
+    if finds {
+        let asked = balancer
+            .clone()
+            .ensure(Some(stage.targets()), false)
+            .await?;
+        asked.failure("LB-24", &[FailureCode::Conflict])?;
+    }
+    let asked = balancer.clone().update(stage.targets()).await?;
+    asked.failure("LB-24", &[FailureCode::NotFound])?;
+    let why = "the address of its status is no proof that it is this Service's";
+    is_done(&balancer.clone().delete().await?, why)?;
+    is_done(&balancer.clone().delete_granted().await?, why)?;
+    let sent = "Ensure and Update without the grant, Delete with it and without, of a Service whose status has the address";
+    stage.wrote_by(before, Writes::None, "LB-2", sent).await?;
+    is_unmarked(&by_hand).await?;
+    if !finds {
+        return Err(Stop::not_offered(
+            "the provider finds no load balancer by its address",
+        ));
+    }
+    balancer.adopted(Some(stage.targets())).await?;
+    stage
+        .converged(&mut balancer, Some(stage.targets()))
+        .await?;
+    balancer.deleted().await
 }
 
 async fn unmarked_of_others(run: &Run) -> Verdict {

@@ -107,9 +107,9 @@ async fn without_cluster(run: &Run) -> Verdict {
     };
     for cluster in [None, Some(nobody)] {
         refused(&stage, balancer.get_request(None), cluster.clone()).await?;
-        let ensure = balancer.ensure_request(Some(stage.first(0)), false);
+        let ensure = balancer.ensure_request(Some(stage.few()), false);
         refused(&stage, ensure, cluster.clone()).await?;
-        let update = balancer.update_request(stage.first(0));
+        let update = balancer.update_request(stage.few());
         refused(&stage, update, cluster.clone()).await?;
         refused(&stage, balancer.delete_request(), cluster).await?;
     }

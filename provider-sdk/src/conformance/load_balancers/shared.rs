@@ -291,20 +291,18 @@ async fn ensure(run: &Run) -> Verdict {
         more.node_port = more.node_port.map(|port| port + 1);
         service.ports.push(more);
     });
-    changed.ensured(Some(stage.first(0))).await?;
+    changed.ensured(Some(stage.few())).await?;
     let what = "Ensure of other ports and targets";
     neighbour.stands(&stage, "LB-20", what).await?;
-    stage.converged(&mut changed, Some(stage.first(0))).await
+    stage.converged(&mut changed, Some(stage.few())).await
 }
 
 async fn update(run: &Run) -> Verdict {
     let stage = Stage::with_targets(run, 1).await?;
     let [mut one, mut neighbour] = neighbours(&stage).await?;
-    one.balancer.updated(stage.first(0)).await?;
+    one.balancer.updated(stage.few()).await?;
     neighbour.stands(&stage, "LB-20", "Update").await?;
-    stage
-        .converged(&mut one.balancer, Some(stage.first(0)))
-        .await
+    stage.converged(&mut one.balancer, Some(stage.few())).await
 }
 
 async fn delete_one(run: &Run) -> Verdict {
@@ -404,7 +402,7 @@ async fn handle(run: &Run) -> Verdict {
         };
         asked.must(is_none, "LB-20", expected)?;
     }
-    let asked = edited().update(stage.first(0)).await?;
+    let asked = edited().update(stage.few()).await?;
     let codes = [FailureCode::NotFound, FailureCode::Conflict];
     asked.failure("LB-20", if whole { &codes[..1] } else { &codes })?;
     let asked = edited().delete().await?;

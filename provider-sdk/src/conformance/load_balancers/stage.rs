@@ -7,6 +7,7 @@ use pb::ensure_load_balancer_response::Outcome as Ensured;
 
 use crate::conformance::call::Exchange;
 use crate::conformance::check::{Need, Stop, Verdict, must, must_equal};
+use crate::conformance::config::EmptyTargetSets;
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::{Run, targets};
 use crate::conformance::session::Session;
@@ -25,7 +26,7 @@ impl<'a> Stage<'a> {
     /// With up to two Nodes as targets, where the cloud's instances are known.
     pub(super) async fn new(run: &'a Run) -> Verdict<Self> {
         match Self::with_nodes(run, 2).await {
-            Err(Stop::Skipped(_)) => Self::with_nodes(run, 0).await,
+            Err(Stop::Skipped(_)) if takes_empty_sets(run) => Self::with_nodes(run, 0).await,
             stage => stage,
         }
     }
@@ -69,6 +70,11 @@ impl<'a> Stage<'a> {
     /// The first so many of them.
     pub(super) fn first(&self, count: usize) -> pb::TargetSet {
         targets(self.nodes[..count].to_vec())
+    }
+
+    /// As few of them as this cloud takes: none, or one.
+    pub(super) fn few(&self) -> pb::TargetSet {
+        self.first(usize::from(!takes_empty_sets(self.run)))
     }
 
     /// A new Service, whose load balancer is not there yet.
@@ -266,6 +272,11 @@ pub(super) enum Writes {
 /// The capability; the checks need it.
 pub(super) fn offered(run: &Run) -> pb::LoadBalancerCapability {
     run.capabilities().load_balancers.unwrap_or_default()
+}
+
+/// Whether load balancers of this cloud can be without targets (LB-31).
+pub(super) fn takes_empty_sets(run: &Run) -> bool {
+    run.config().empty_target_sets == EmptyTargetSets::Taken
 }
 
 /// Skips the check where the cloud does not honour this field.

@@ -8,7 +8,7 @@ use crate::conformance::hooks::Hook;
 use crate::conformance::run::{Run, targets};
 
 use super::balancer::Balancer;
-use super::stage::{Stage, Writes, offered};
+use super::stage::{Stage, Writes, offered, takes_empty_sets};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -21,8 +21,8 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/targets-empty-is-none",
-            ["LB-10", "LB-7", "LB-14"],
-            "Ensure with an empty target set removes the targets",
+            ["LB-10", "LB-7", "LB-14", "LB-31"],
+            "Ensure with an empty target set removes the targets; where suite.yaml says `empty_target_sets: refused`, Ensure and Update are PRECONDITION and change nothing",
             [Need::LoadBalancers],
             empty_is_none
         ),
@@ -148,6 +148,9 @@ async fn empty_is_none(run: &Run) -> Verdict {
     need_eyes(run)?;
     let stage = Stage::with_targets(run, 2).await?;
     let mut balancer = stage.ready("empty").await?;
+    if !takes_empty_sets(run) {
+        return empty_is_refused(&stage, balancer).await;
+    }
     becomes(
         &stage,
         &mut balancer,
@@ -162,6 +165,28 @@ async fn empty_is_none(run: &Run) -> Verdict {
         "the two targets again",
     )
     .await
+}
+
+/// Of a cloud that has no load balancer without targets.
+async fn empty_is_refused(stage: &Stage<'_>, mut balancer: Balancer) -> Verdict {
+    let none = || targets(Vec::new());
+    let codes = [pb::FailureCode::Precondition];
+    let before = stage.writes().await?;
+    let asked = balancer.ensure(Some(none()), false).await?;
+    asked.failure("LB-31", &codes)?;
+    balancer.update(none()).await?.failure("LB-31", &codes)?;
+    let mut new = stage.balancer("new");
+    let asked = new.ensure(Some(none()), false).await?;
+    asked.failure("LB-31", &codes)?;
+    new.absent("LB-31", "Ensure has answered PRECONDITION")
+        .await?;
+    let sent = "Ensure and Update with an empty target set";
+    stage.wrote_by(before, Writes::None, "LB-31", sent).await?;
+    let why = "Ensure with an empty target set would be PRECONDITION";
+    stage
+        .told_in_sync(&mut balancer, Some(none()), false, why)
+        .await?;
+    stage.converged(&mut balancer, Some(stage.targets())).await
 }
 
 async fn grow_and_shrink(run: &Run) -> Verdict {
@@ -189,6 +214,11 @@ async fn grow_and_shrink(run: &Run) -> Verdict {
 
 async fn set_later(run: &Run) -> Verdict {
     need_eyes(run)?;
+    if !takes_empty_sets(run) {
+        return Err(Stop::not_offered(
+            "this cloud has no load balancer without targets (`empty_target_sets: refused` in suite.yaml)",
+        ));
+    }
     let stage = Stage::with_targets(run, 2).await?;
     let mut balancer = stage.balancer("later");
     balancer.ensured(None).await?;
@@ -207,10 +237,12 @@ async fn unknown_node(run: &Run) -> Verdict {
     let mut node = run.node("nobody");
     let known = stage.nodes()[0].clone();
     // One of this provider's, by its ID, and gone.
-    node.provider_id = known
-        .provider_id
-        .as_ref()
-        .map(|id| format!("{id}-never-there"));
+    node.provider_id = Some(
+        match (&run.config().provider_id_pattern, &known.provider_id) {
+            (None, Some(id)) => format!("{id}-never-there"),
+            _ => run.provider_id_of_none("never-there"),
+        },
+    );
     one_is_odd(&stage, node).await
 }
 
@@ -252,7 +284,13 @@ async fn all_unknown(run: &Run) -> Verdict {
     let mut nodes = vec![run.node("nobody"), run.node("nobody-else")];
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
     let mut balancer = stage.balancer("unknown");
-    balancer.ensured(Some(targets(nodes))).await?;
+    let asked = balancer.ensure(Some(targets(nodes.clone())), false).await?;
+    if asked.answer()?.failed().is_some() && !takes_empty_sets(run) {
+        // None of them can be attached: that is an empty set.
+        asked.failure("LB-31", &[pb::FailureCode::Precondition])?;
+    } else {
+        balancer.ensured(Some(targets(nodes))).await?;
+    }
     balancer.ensured(Some(stage.targets())).await?;
     stage.converged(&mut balancer, Some(stage.targets())).await
 }
@@ -293,17 +331,18 @@ async fn five_thousand(run: &Run) -> Verdict {
 
 /// One of many Nodes, as large as Nodes are.
 fn crowd(run: &Run, number: usize) -> pb::NodeView {
-    let prefix = run
-        .info()
-        .provider_id_prefixes
-        .first()
-        .cloned()
-        .unwrap_or_default();
+    let provider_id = if run.config().provider_id_pattern.is_some() {
+        run.provider_id_of_none("crowd")
+    } else {
+        let prefixes = &run.info().provider_id_prefixes;
+        let prefix = prefixes.first().map_or("", String::as_str);
+        format!("{prefix}region-zone/crowd-{number:05}")
+    };
     let (high, low) = (number >> 8, number & 255);
     pb::NodeView {
         name: format!("crowd-{number:05}.region.example.internal"),
         uid: format!("00000000-0000-4000-8000-{number:012}"),
-        provider_id: Some(format!("{prefix}region-zone/crowd-{number:05}")),
+        provider_id: Some(provider_id),
         addresses: vec![pb::NodeAddress {
             r#type: pb::NodeAddressType::InternalIp.into(),
             address: format!("10.200.{high}.{low}"),

@@ -6,7 +6,7 @@ use crate::conformance::check::{Check, Need, Stop, Verdict, check};
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::{Run, targets};
 
-use super::stage::{Stage, Writes};
+use super::stage::{Stage, Writes, takes_empty_sets};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -80,11 +80,14 @@ async fn done(run: &Run) -> Verdict {
     let stage = Stage::with_targets(run, 2).await?;
     let mut balancer = stage.balancer("update");
     balancer.ensured(Some(stage.first(1))).await?;
+    let none = (targets(Vec::new()), "Update with an empty target set");
     for (set, what) in [
         (stage.targets(), "Update with two targets instead of one"),
         (stage.first(1), "Update with one target instead of two"),
-        (targets(Vec::new()), "Update with an empty target set"),
-    ] {
+    ]
+    .into_iter()
+    .chain(takes_empty_sets(run).then_some(none))
+    {
         stage
             .told_in_sync(
                 &mut balancer,
@@ -116,7 +119,7 @@ async fn repeated(run: &Run) -> Verdict {
 async fn not_found(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let mut balancer = stage.balancer("never");
-    for set in [stage.targets(), targets(Vec::new())] {
+    for set in [stage.targets(), stage.few()] {
         let asked = balancer.update(set).await?;
         asked.failure("LB-11", &[FailureCode::NotFound])?;
     }

@@ -20,6 +20,12 @@ pub(super) async fn target(run: &Run, session: &Session) -> Verdict<Known> {
     }
 }
 
+/// Two instances that routes can lead to.
+pub(super) async fn two(run: &Run, session: &Session) -> Verdict<[Known; 2]> {
+    let known = Known::some(run, session, 2).await?;
+    <[Known; 2]>::try_from(known).map_err(|_| Stop::not_set_up("it needs two instances"))
+}
+
 /// A route as the controller asks for it, to a destination of its own.
 pub(super) fn wanted(run: &Run, known: &Known) -> pb::Route {
     wanted_to(&run.cidr(), known)

@@ -7,8 +7,8 @@ use super::super::instances::ask::id_of_none;
 use super::super::run::Run;
 use super::super::session::Session;
 use super::ask::{
-    Written, as_listed, by_key, create, delete, leads_to, list, list_to, max_batch, none, only,
-    removed, target, wanted,
+    Written, as_listed, by_key, create, delete, leads_to, list, list_to, made, max_batch, none,
+    only, removed, target, wanted,
 };
 
 pub(super) fn checks() -> Vec<Check> {
@@ -43,15 +43,15 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "routes/beyond-max-batch",
-            ["CORE-4", "CORE-11"],
-            "more routes than max_batch are answered, or `failed` with INVALID: never a gRPC status",
+            ["ROUTE-13", "CORE-4", "CORE-11"],
+            "more routes than max_batch are `failed` with INVALID as a whole",
             [Need::Routes],
             beyond
         ),
         check!(
             "routes/same-key-twice",
-            ["ROUTE-2", "CORE-4"],
-            "a route_key that is sent twice is `failed` with INVALID, or answered",
+            ["ROUTE-13", "CORE-4"],
+            "a route_key that is sent twice is `failed` with INVALID as a whole, and nothing is made",
             [Need::Routes],
             same_key
         ),
@@ -86,7 +86,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/5000-at-once",
             ["CORE-11", "CORE-4"],
-            "a request to remove 5,000 routes that never were is accepted, if only to say INVALID",
+            "a request to remove 5,000 routes that never were is read, if only to say INVALID",
             [Need::Routes],
             many
         ),
@@ -213,19 +213,19 @@ async fn full(run: &Run) -> Verdict {
     )
 }
 
-/// A removal that the controller never sends: `failed` with INVALID as a whole, or answered like any other.
-async fn invalid_or_done(session: &Session, routes: Vec<pb::Route>) -> Verdict {
+/// A removal that is too large: `failed` with INVALID as a whole.
+async fn too_many(run: &Run, session: &Session, routes: Vec<pb::Route>) -> Verdict {
     let request = pb::DeleteRoutesRequest {
         cluster: None,
         routes: routes.clone(),
     };
     let exchange = session.call(request).await;
-    let answer = exchange.answer()?;
-    if answer.failed.is_some() {
-        exchange.failure("CORE-15", &[FailureCode::Invalid])?;
+    if routes.len() > max_batch(run) {
+        exchange.failure("ROUTE-13", &[FailureCode::Invalid])?;
         return Ok(());
     }
-    by_key(&exchange, &routes, &answer.results)?.all_done("ROUTE-4")
+    let results = &exchange.success("ROUTE-2")?.results;
+    by_key(&exchange, &routes, results)?.all_done("ROUTE-4")
 }
 
 fn never_made(run: &Run, cidr: &str, number: usize) -> pb::Route {
@@ -241,14 +241,14 @@ async fn beyond(run: &Run) -> Verdict {
     let session = run.session().await?;
     let cidr = run.cidr();
     let routes = (0..=max_batch(run)).map(|number| never_made(run, &cidr, number));
-    invalid_or_done(&session, routes.collect()).await
+    too_many(run, &session, routes.collect()).await
 }
 
 async fn many(run: &Run) -> Verdict {
     let session = run.session().await?;
     let cidr = run.cidr();
     let routes = (0..5_000).map(|number| never_made(run, &cidr, number));
-    invalid_or_done(&session, routes.collect()).await
+    too_many(run, &session, routes.collect()).await
 }
 
 async fn same_key(run: &Run) -> Verdict {
@@ -265,24 +265,20 @@ async fn same_key(run: &Run) -> Verdict {
         routes: routes.clone(),
     };
     let exchange = session.call(request).await;
-    let answer = exchange.answer()?;
-    if answer.failed.is_some() {
-        exchange.failure("CORE-15", &[FailureCode::Invalid])?;
-        for route in &routes {
-            none(&session, &route.destination_cidr, "CORE-15").await?;
-        }
-        return Ok(());
+    exchange.failure("ROUTE-13", &[FailureCode::Invalid])?;
+    for route in &routes {
+        none(&session, &route.destination_cidr, "ROUTE-13").await?;
     }
-    let named = answer
-        .results
-        .iter()
-        .all(|result| result.route_key == "twice" && result.outcome.is_some());
-    exchange.must(
-        named && !answer.results.is_empty(),
-        "ROUTE-2",
-        "results for the key of the request",
-    )?;
-    remove_all(&session, &routes).await
+    let stands = made(&session, &wanted(run, &known)).await?;
+    let twice = keyed("twice", as_listed(&stands));
+    let request = pb::DeleteRoutesRequest {
+        cluster: None,
+        routes: vec![twice.clone(), twice],
+    };
+    let exchange = session.call(request).await;
+    exchange.failure("ROUTE-13", &[FailureCode::Invalid])?;
+    only(&session, &stands.destination_cidr, "ROUTE-13").await?;
+    removed(&session, &stands).await
 }
 
 async fn same_destination(run: &Run) -> Verdict {
@@ -298,12 +294,8 @@ async fn same_destination(run: &Run) -> Verdict {
         routes: twice.clone(),
     };
     let exchange = session.call(request).await;
-    let answer = exchange.answer()?;
-    if answer.failed.is_some() {
-        exchange.failure("CORE-15", &[FailureCode::Invalid])?;
-        return none(&session, &route.destination_cidr, "CORE-15").await;
-    }
-    let written = by_key(&exchange, &twice, &answer.results)?;
+    let results = &exchange.success("ROUTE-13")?.results;
+    let written = by_key(&exchange, &twice, results)?;
     if written.done(0, "ROUTE-2").is_err() {
         written.done(1, "ROUTE-2")?;
     }

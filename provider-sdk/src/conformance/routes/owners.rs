@@ -2,12 +2,14 @@
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 
-use super::super::check::{Check, Need, Verdict, check, must};
+use super::super::check::{Check, Need, Verdict, check, must, must_equal};
 use super::super::hooks::Hook;
+use super::super::instances::ask::Known;
 use super::super::run::Run;
+use super::super::session::Session;
 use super::ask::{
-    as_listed, by_key, create, delete, list_to, made, must_be, none, only, removed, target, wanted,
-    wanted_to,
+    as_listed, by_key, create, delete, list_to, made, must_be, none, only, removed, target, two,
+    wanted, wanted_to,
 };
 
 const UNMARKED: Need = Need::Hook(Hook::RouteUnmarked);
@@ -72,17 +74,38 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "routes/unmarked-is-listed",
-            ["ROUTE-1", "ROUTE-5"],
+            ["ROUTE-1", "ROUTE-5", "ROUTE-12"],
             "a route without a mark is listed, as UNMARKED",
             [Need::Routes, UNMARKED],
             unmarked_listed
         ),
         check!(
             "routes/unmarked-target-is-not-replaced",
-            ["ROUTE-2", "CORE-15"],
-            "making a route where an unmarked one leads is done or CONFLICT; nothing is there twice",
+            ["ROUTE-9"],
+            "making a route where an unmarked one leads is done; that one stays as it is, alone and UNMARKED",
             [Need::Routes, UNMARKED],
             unmarked_destination
+        ),
+        check!(
+            "routes/unmarked-elsewhere-is-not-turned",
+            ["ROUTE-9"],
+            "making a route where an unmarked one leads elsewhere is CONFLICT; that one stays as it is",
+            [Need::Routes, UNMARKED],
+            unmarked_elsewhere
+        ),
+        check!(
+            "routes/unmarked-is-removed",
+            ["ROUTE-9"],
+            "an unmarked route is removed when that is asked",
+            [Need::Routes, UNMARKED],
+            unmarked_removed
+        ),
+        check!(
+            "routes/gateway-is-listed",
+            ["ROUTE-11", "ROUTE-9"],
+            "a route to what is no Node is listed without a target and is no blackhole; no route is made beside it",
+            [Need::Routes, Need::Hook(Hook::RouteGateway)],
+            gateway
         ),
         check!(
             "routes/another-owner",
@@ -209,7 +232,7 @@ async fn foreign_destination(run: &Run) -> Verdict {
 }
 
 /// A route of `a`, seen by `b` who was `a` before.
-async fn inherited(run: &Run) -> Verdict<(super::super::session::Session, pb::Route, pb::Route)> {
+async fn inherited(run: &Run) -> Verdict<(Session, pb::Route, pb::Route)> {
     let session = run.session().await?;
     let known = target(run, &session).await?;
     let wanted = wanted(run, &known);
@@ -285,34 +308,77 @@ async fn unmarked_listed(run: &Run) -> Verdict {
     )
 }
 
-async fn unmarked_destination(run: &Run) -> Verdict {
-    let session = run.session().await?;
-    let known = target(run, &session).await?;
+/// An unmarked route to this destination is there, alone and as it was.
+async fn as_it_was(session: &Session, before: &pb::Route, what: &str) -> Verdict {
+    let after = only(session, &before.destination_cidr, "ROUTE-9").await?;
+    must_equal(
+        &after,
+        before,
+        "ROUTE-9",
+        format_args!("{what}, then ListRoutes"),
+    )
+}
+
+/// An unmarked route to this instance.
+async fn unmarked(run: &Run, session: &Session, known: &Known) -> Verdict<pb::Route> {
     let cidr = run.cidr();
     run.unmarked_route(&run.name("unmarked"), &cidr, &known.provider_id)
         .await?;
-    let written = create(&session, vec![wanted_to(&cidr, &known)]).await?;
-    if written.done(0, "ROUTE-2").is_err() {
-        written.failed(0, "CORE-15", &[FailureCode::Conflict])?;
-        let route = only(&session, &cidr, "ROUTE-2").await?;
-        return must_be(
-            &route,
-            Ownership::Unmarked,
-            "ROUTE-5",
-            "after CreateRoutes was refused",
-        );
-    }
-    let routes = list_to(&session, &cidr).await?;
-    let ours = routes
-        .iter()
-        .filter(|route| route.ownership() == Ownership::Ours);
+    only(session, &cidr, "ROUTE-1").await
+}
+
+async fn unmarked_destination(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let before = unmarked(run, &session, &known).await?;
+    let asked = wanted_to(&before.destination_cidr, &known);
+    let written = create(&session, vec![asked]).await?;
+    written.done(0, "ROUTE-9")?;
+    as_it_was(&session, &before, "CreateRoutes of what is there, unmarked").await
+}
+
+async fn unmarked_elsewhere(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let [known, other] = two(run, &session).await?;
+    let before = unmarked(run, &session, &other).await?;
+    let asked = wanted_to(&before.destination_cidr, &known);
+    let written = create(&session, vec![asked]).await?;
+    written.failed(0, "ROUTE-9", &[FailureCode::Conflict])?;
+    as_it_was(&session, &before, "CreateRoutes that was CONFLICT").await
+}
+
+async fn unmarked_removed(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let route = unmarked(run, &session, &known).await?;
+    let written = delete(&session, vec![as_listed(&route)]).await?;
+    written.done(0, "ROUTE-9")?;
+    none(&session, &route.destination_cidr, "ROUTE-9").await
+}
+
+async fn gateway(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let cidr = run.cidr();
+    run.gateway_route(&run.name("gateway"), &cidr).await?;
+    let before = only(&session, &cidr, "ROUTE-11").await?;
+    let target = [&before.node_name, &before.provider_id, &before.next_hop];
     must(
-        routes.len() <= 2 && ours.count() <= 1,
-        "ROUTE-2",
-        "CreateRoutes where an unmarked route leads, which was done; then ListRoutes",
-        "one route, or ours beside the unmarked one",
-        format_args!("{routes:?}"),
-    )
+        target.iter().all(|part| part.is_none()) && !before.blackhole,
+        "ROUTE-11",
+        "ListRoutes after a route to a gateway was made",
+        "neither a target nor a blackhole",
+        format_args!("{before:?}"),
+    )?;
+    must_be(
+        &before,
+        Ownership::Unmarked,
+        "ROUTE-12",
+        "after a route without a mark was made",
+    )?;
+    let written = create(&session, vec![wanted_to(&cidr, &known)]).await?;
+    written.failed(0, "ROUTE-9", &[FailureCode::Conflict])?;
+    as_it_was(&session, &before, "CreateRoutes that was CONFLICT").await
 }
 
 async fn another_owner(run: &Run) -> Verdict {
@@ -326,11 +392,7 @@ async fn another_owner(run: &Run) -> Verdict {
     removed(&session, &stands).await
 }
 
-async fn not_initialized(
-    session: &super::super::session::Session,
-    wanted: &pb::Route,
-    stands: &pb::Route,
-) -> Verdict {
+async fn not_initialized(session: &Session, wanted: &pb::Route, stands: &pb::Route) -> Verdict {
     let code = [FailureCode::NotInitialized];
     let routes = vec![wanted.clone()];
     let exchange = session

@@ -2,14 +2,15 @@
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 
-use super::super::check::{Check, Need, Stop, Verdict, check, must};
+use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
+use super::super::hooks::Hook;
 use super::super::instances::ask::Known;
 use super::super::run::Run;
 use super::super::session::Session;
 use super::super::unknown::call_with_unknown_fields;
 use super::ask::{
-    as_listed, create, delete, leads_to, made, must_be, none, only, removed, target, wanted,
-    wanted_to,
+    as_listed, create, delete, leads_to, made, max_batch, must_be, none, only, removed, target,
+    two, wanted, wanted_to,
 };
 
 pub(super) fn checks() -> Vec<Check> {
@@ -55,6 +56,41 @@ pub(super) fn checks() -> Vec<Check> {
             "a route can be made, removed and made again",
             [Need::Routes],
             made_after_removal
+        ),
+        check!(
+            "routes/living-route-is-not-turned",
+            ["ROUTE-9"],
+            "making a route where ours leads to another living Node is CONFLICT; that one stays, alone",
+            [Need::Routes],
+            not_turned
+        ),
+        check!(
+            "routes/addresses-are-replaced",
+            ["ROUTE-9"],
+            "with tracks_node_addresses, making a route anew with other addresses replaces the one that is there",
+            [Need::Routes],
+            addresses_replaced
+        ),
+        check!(
+            "routes/blackhole-is-replaced",
+            ["ROUTE-9"],
+            "making a route where a blackhole of ours leads replaces it",
+            [Need::Routes, Need::Hook(Hook::RouteBlackhole)],
+            blackhole_replaced
+        ),
+        check!(
+            "routes/removed-by-name-and-destination",
+            ["ROUTE-8", "ROUTE-4"],
+            "a route is removed by its name and its destination: with the name of another, or of none, it is done and nothing goes",
+            [Need::Routes],
+            by_name_and_destination
+        ),
+        check!(
+            "routes/without-a-name-is-not-removed",
+            ["ROUTE-10", "ROUTE-2"],
+            "a route without a name is `failed` with INVALID, it alone, and nothing goes",
+            [Need::Routes],
+            nameless
         ),
         check!(
             "routes/by-node-name-alone",
@@ -131,6 +167,115 @@ async fn made_again(run: &Run) -> Verdict {
         )?;
     }
     removed(&session, &first).await
+}
+
+async fn not_turned(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let [one, other] = two(run, &session).await?;
+    let before = made(&session, &wanted(run, &one)).await?;
+    let asked = wanted_to(&before.destination_cidr, &other);
+    let written = create(&session, vec![asked]).await?;
+    written.failed(0, "ROUTE-9", &[FailureCode::Conflict])?;
+    let after = only(&session, &before.destination_cidr, "ROUTE-9").await?;
+    must_equal(
+        &after,
+        &before,
+        "ROUTE-9",
+        "CreateRoutes that was CONFLICT, then ListRoutes",
+    )?;
+    removed(&session, &before).await
+}
+
+async fn addresses_replaced(run: &Run) -> Verdict {
+    let offered = run.capabilities().routes.unwrap_or_default();
+    if !offered.tracks_node_addresses {
+        return Err(Stop::not_offered(
+            "the provider does not offer Capabilities.routes.tracks_node_addresses",
+        ));
+    }
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let mut wanted = wanted(run, &known);
+    for address in ["192.0.2.20", "192.0.2.21"] {
+        wanted.node_addresses = vec![pb::NodeAddress {
+            r#type: pb::NodeAddressType::InternalIp.into(),
+            address: address.into(),
+        }];
+        let route = made(&session, &wanted).await?;
+        must_equal(
+            &route.node_addresses,
+            &wanted.node_addresses,
+            "ROUTE-9",
+            "CreateRoutes with other node_addresses, then ListRoutes",
+        )?;
+    }
+    let route = only(&session, &wanted.destination_cidr, "ROUTE-9").await?;
+    removed(&session, &route).await
+}
+
+async fn blackhole_replaced(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let cidr = run.cidr();
+    run.blackhole_route(&run.name("blackhole"), &cidr).await?;
+    let written = create(&session, vec![wanted_to(&cidr, &known)]).await?;
+    written.done(0, "ROUTE-9")?;
+    let route = only(&session, &cidr, "ROUTE-9").await?;
+    must_be(
+        &route,
+        Ownership::Ours,
+        "ROUTE-9",
+        "after CreateRoutes where a blackhole led",
+    )?;
+    must(
+        leads_to(&route, &known) && !route.blackhole,
+        "ROUTE-9",
+        "CreateRoutes where a blackhole of ours led, then ListRoutes",
+        format_args!("a route to {:?}, no blackhole", known.provider_id),
+        format_args!("{route:?}"),
+    )?;
+    removed(&session, &route).await
+}
+
+async fn by_name_and_destination(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let one = made(&session, &wanted(run, &known)).await?;
+    let other = made(&session, &wanted(run, &known)).await?;
+    for name in [other.name.clone(), run.name("no-such-route")] {
+        let mixed = pb::Route {
+            name,
+            ..one.clone()
+        };
+        let written = delete(&session, vec![as_listed(&mixed)]).await?;
+        written.done(0, "ROUTE-4")?;
+        for route in [&one, &other] {
+            only(&session, &route.destination_cidr, "ROUTE-8").await?;
+        }
+    }
+    removed(&session, &one).await?;
+    removed(&session, &other).await
+}
+
+async fn nameless(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = target(run, &session).await?;
+    let one = made(&session, &wanted(run, &known)).await?;
+    let other = made(&session, &wanted(run, &known)).await?;
+    let nameless = pb::Route {
+        name: String::new(),
+        ..as_listed(&one)
+    };
+    let mut batch = vec![nameless, as_listed(&other)];
+    batch.truncate(max_batch(run));
+    let written = delete(&session, batch.clone()).await?;
+    written.failed(0, "ROUTE-10", &[FailureCode::Invalid])?;
+    only(&session, &one.destination_cidr, "ROUTE-10").await?;
+    if batch.len() == 2 {
+        written.done(1, "ROUTE-2")?;
+    }
+    removed(&session, &one).await?;
+    removed(&session, &other).await
 }
 
 async fn removed_is_gone(run: &Run) -> Verdict {

@@ -74,6 +74,17 @@ impl Run {
         self.shared.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// A provider ID of this provider that names no instance: well-formed where suite.yaml has a
+    /// `provider_id_pattern`.
+    pub(crate) fn provider_id_of_none(&self, word: &str) -> String {
+        if let Some(pattern) = &self.config().provider_id_pattern {
+            return of_pattern(pattern, self.shared.ledger.run_id(), self.fresh());
+        }
+        let prefixes = &self.info().provider_id_prefixes;
+        let prefix = prefixes.first().map_or("", String::as_str);
+        format!("{prefix}{}", self.name(word))
+    }
+
     /// A Node that no instance stands behind, with a name of its own.
     pub(crate) fn node(&self, word: &str) -> pb::NodeView {
         pb::NodeView {
@@ -217,6 +228,17 @@ impl Run {
         Ok(())
     }
 
+    /// Makes a route to what is no Node, marked for nobody, by the hook; it goes with the check.
+    pub(crate) async fn gateway_route(&self, name: &str, cidr: &str) -> Verdict {
+        let variables = [("NAME", name), ("CIDR", cidr)];
+        self.hook(Hook::RouteGateway, &variables).await?;
+        self.shared.ledger.note(Thing::UnmarkedRoute {
+            name: name.to_owned(),
+            cidr: cidr.to_owned(),
+        });
+        Ok(())
+    }
+
     /// Makes a route of this check's cluster whose target is gone, by the hook; it goes with the check.
     pub(crate) async fn blackhole_route(&self, name: &str, cidr: &str) -> Verdict {
         let cluster = self.cluster();
@@ -232,6 +254,29 @@ impl Run {
         });
         Ok(())
     }
+}
+
+/// Each `#` becomes a digit, but no zero: an ID that is a number keeps its length. The last ones
+/// count, so that no two of a run are the same.
+fn of_pattern(pattern: &str, run_id: &str, number: u64) -> String {
+    let places = pattern.matches('#').count();
+    let mut rest = number;
+    let mut digits: Vec<u8> = (0..places)
+        .map(|place| {
+            // Five places hold more than a run invents; those before differ between runs.
+            let digit = if place < 5 {
+                let digit = rest % 9;
+                rest /= 9;
+                digit
+            } else {
+                drawn(run_id, place as u64, &(0..=8))
+            };
+            b'1' + u8::try_from(digit).unwrap_or_default()
+        })
+        .collect();
+    let mut next = || char::from(digits.pop().unwrap_or(b'1'));
+    let of = |c| if c == '#' { next() } else { c };
+    pattern.chars().map(of).collect()
 }
 
 /// The number stands in front: what follows spreads it over the whole hash.
@@ -259,6 +304,21 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn invented_provider_ids_follow_the_pattern_and_differ() {
+        let of = |run_id, number| of_pattern("x://i-########/z", run_id, number);
+        let one: BTreeSet<_> = (0..20_000).map(|number| of("run-a", number)).collect();
+        assert_eq!(one.len(), 20_000);
+        for id in &one {
+            let digits = id
+                .strip_prefix("x://i-")
+                .and_then(|id| id.strip_suffix("/z"));
+            let digits = digits.expect(id);
+            assert!(digits.len() == 8 && digits.bytes().all(|byte| (b'1'..=b'9').contains(&byte)));
+        }
+        assert!((0..20_000).all(|number| !one.contains(&of("run-b", number))));
+    }
 
     #[test]
     fn what_a_run_draws_is_all_over_the_range_and_another_runs_is_other() {

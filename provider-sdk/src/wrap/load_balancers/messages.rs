@@ -5,14 +5,13 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as pb;
 
 use crate::wrap::convert;
-use crate::wrap::limits::{ID_BYTES, NAME_BYTES, at_most, fits, is_ip};
+use crate::wrap::limits::{ID_BYTES, NAME_BYTES, fits, is_ip};
 use crate::{
     Failure, Ingress, IpMode, ListedLoadBalancer, LoadBalancer, LoadBalancerStatus, Node,
     PortStatus, Presence, Service, ServicePort,
 };
 
 pub(super) fn load_balancer_to(found: LoadBalancer) -> Result<pb::LoadBalancer, String> {
-    at_most("the load balancer's name", &found.name, NAME_BYTES)?;
     let presence = match found.presence {
         Presence::Absent => pb::LoadBalancerPresence::Absent,
         Presence::Present => pb::LoadBalancerPresence::Present,
@@ -26,19 +25,24 @@ pub(super) fn load_balancer_to(found: LoadBalancer) -> Result<pb::LoadBalancer, 
     Ok(pb::LoadBalancer {
         presence: presence.into(),
         ownership: ownership.into(),
-        load_balancer_name: found.name,
+        load_balancer_name: name_to(found.name),
         status: found.status.map(status_to).transpose()?,
         in_sync: found.in_sync,
     })
 }
 
+/// A name is for people: one that is too long is cut (LB-33).
+fn name_to(mut name: String) -> String {
+    name.truncate(name.floor_char_boundary(NAME_BYTES));
+    name
+}
+
 pub(super) fn listed_to(item: ListedLoadBalancer) -> Result<pb::ListedLoadBalancer, String> {
-    at_most("the load balancer's name", &item.name, NAME_BYTES)?;
     if let Some(handle) = &item.handle {
         fits("the handle", handle, ID_BYTES)?;
     }
     Ok(pb::ListedLoadBalancer {
-        load_balancer_name: item.name,
+        load_balancer_name: name_to(item.name),
         handle: item.handle,
         owners: item
             .owners

@@ -17,6 +17,9 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	aws "k8s.io/cloud-provider-aws/pkg/providers/v1"
 
+	"example.invalid/testenv/control-plane/adapter"
+	"example.invalid/testenv/control-plane/lifeline"
+
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/annotated"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/byid"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/careless"
@@ -26,11 +29,17 @@ import (
 )
 
 func main() {
+	lifeline.DieWithStdin()
 	if len(os.Args) > 1 && os.Args[1] == "file" {
 		os.Exit(file(os.Args[2:]))
 	}
 	byid.Register()
 	careless.Register()
+	adapter.Register()
+	if len(os.Args) > 1 && os.Args[1] == "go-ccm" {
+		os.Args = os.Args[1:]
+		os.Exit(goCCM())
+	}
 	os.Exit(bridge.Main(cloud(), optionsOf(cloud())))
 }
 

@@ -185,36 +185,32 @@ async fn fault_node_provider_answers_busy() {
     fails(FailureCode::Busy, row).await;
 }
 
-/// Fault: the provider answers THROTTLED for a Node | all lookups wait for its `retry_after` (5 s without one)
+/// Fault: the provider answers THROTTLED for a Node | a Warning event tells its words; all lookups wait for its `retry_after` (5 s without one)
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_throttled() {
     let row = Row {
         least: 5000,
         most: 5500,
-        told: false,
+        told: true,
     };
     fails(FailureCode::Throttled, row).await;
 }
 
-/// Fault: the provider answers CREDENTIALS for a Node | told on one Node for all, at most every 10 min; asked again after 5 min
+/// Fault: the provider answers CREDENTIALS for a Node | told on one Node for all, at most every 10 min; one is asked about again every 20 s, and the others as soon as that is answered, else after 5 min
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_credentials() {
     let row = Row {
-        least: 300_000,
-        most: 300_500,
+        least: 20_000,
+        most: 20_500,
         told: true,
     };
     fails(FailureCode::Credentials, row).await;
 }
 
-/// Fault: the provider answers UNAVAILABLE for a Node | asked again with backoff; an event only when the Node has waited for most of a minute
+/// Fault: the provider answers UNAVAILABLE for a Node | a Warning event tells its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_unavailable() {
-    let row = Row {
-        told: false,
-        ..BACKOFF
-    };
-    fails(FailureCode::Unavailable, row).await;
+    fails(FailureCode::Unavailable, BACKOFF).await;
 }
 
 /// Fault: the provider answers NOT_INITIALIZED for a Node | it is initialised again, then asked again

@@ -13,7 +13,7 @@ impl ProviderService for Cloud {
         &self,
         _request: Request<api::GetProviderInfoRequest>,
     ) -> Answer<api::GetProviderInfoResponse> {
-        Ok(Response::new(api::GetProviderInfoResponse {
+        let mut info = api::GetProviderInfoResponse {
             provider_name: "mock".into(),
             provider_version: "1.0.0".into(),
             boot_id: "boot".into(),
@@ -29,7 +29,11 @@ impl ProviderService for Cloud {
                 ..Default::default()
             }),
             ..Default::default()
-        }))
+        };
+        if let Some(says) = self.state().says {
+            says(&mut info);
+        }
+        Ok(Response::new(info))
     }
 
     async fn initialize(

@@ -140,37 +140,33 @@ async fn fault_service_provider_answers_busy() {
     in_each_rpc(&failure(api::FailureCode::Busy.into()), row).await;
 }
 
-/// Fault: the provider answers THROTTLED to Get, Ensure, Update or Delete | all calls about load balancers wait for its `retry_after` (5 s without one), of every Service
+/// Fault: the provider answers THROTTLED to Get, Ensure, Update or Delete | a Warning event tells its words; all calls about load balancers wait for its `retry_after` (5 s without one), of every Service
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_throttled() {
     let row = Row {
         least: 50,
         most: 105,
-        told: false,
+        told: true,
         others: false,
     };
     in_each_rpc(&failure(api::FailureCode::Throttled.into()), row).await;
 }
 
-/// Fault: the provider answers CREDENTIALS to Get, Ensure, Update or Delete | told on one Service for all, at most every 10 min; asked again after 5 min
+/// Fault: the provider answers CREDENTIALS to Get, Ensure, Update or Delete | told on one Service for all, at most every 10 min; one is asked again every 20 s, and the others as soon as that is answered, else after 5 min
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_credentials() {
     let row = Row {
-        least: 2_990,
-        most: 3_010,
+        least: 199,
+        most: 202,
         ..BACKOFF
     };
     in_each_rpc(&failure(api::FailureCode::Credentials.into()), row).await;
 }
 
-/// Fault: the provider answers UNAVAILABLE to Get, Ensure, Update or Delete | asked again with backoff; an event only on a Service that has waited for half a minute
+/// Fault: the provider answers UNAVAILABLE to Get, Ensure, Update or Delete | a Warning event tells its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_unavailable() {
-    let row = Row {
-        told: false,
-        ..BACKOFF
-    };
-    in_each_rpc(&failure(api::FailureCode::Unavailable.into()), row).await;
+    in_each_rpc(&failure(api::FailureCode::Unavailable.into()), BACKOFF).await;
 }
 
 /// Fault: the provider answers NOT_INITIALIZED to Get, Ensure, Update or Delete | it is initialised again, then asked again
@@ -250,6 +246,23 @@ async fn fault_service_provider_dies_before_the_effect() {
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_dies_after_the_effect() {
     in_each_rpc(&Fault::DiesAfter, RECONNECT).await;
+}
+
+/// Fault: the provider shuts down in Get, Ensure, Update or Delete, and the next process is there at once | the call ends with its own answer; there is no other call for the Service meanwhile
+#[tokio::test(start_paused = true)]
+async fn fault_service_provider_shuts_down_gracefully() {
+    for rpc in RPCS {
+        let mut world = World::new(1).await;
+        let drains = Fault::Drains(Duration::from_secs(8));
+        world.cloud.state().faults.insert(rpc, [drains].into());
+        let pace = (rpc == "Ensure").then_some(Duration::from_secs(4));
+        world.lives(End::Deleted, pace).await;
+        let state = world.cloud.state();
+        assert_eq!(state.overlaps, 0, "{:?}", state.calls);
+        let of_web = state.log.iter().filter(|call| call.name == "web");
+        let calls: Vec<&str> = of_web.map(|call| call.rpc).collect();
+        assert_eq!(calls, ["Ensure", "Get", "Update", "Delete"], "{rpc} drains");
+    }
 }
 
 /// Fault: the provider fails again and again | asked ever less often, with at most 5 min between two tries, until it works

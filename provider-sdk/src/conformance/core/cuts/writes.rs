@@ -210,6 +210,7 @@ async fn delete_cut(run: &Run, how: Cut) -> Verdict {
         cluster: None,
         service: Some(service),
         handle,
+        adopt_unmarked: false,
     };
     writes_nothing(run, session, request, how).await
 }

@@ -1,0 +1,161 @@
+//! The pipe of a connection, watched for what hyper does not tell: that the provider drains it, and that it is really over.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::Pipe;
+
+/// Bytes of a frame's head: length, type, flags, stream.
+const HEAD: usize = 9;
+const GOAWAY: u8 = 7;
+
+/// A pipe that tells when the other side sends GOAWAY, and when it is dropped: hyper drops it with the last stream.
+pub(super) struct Watched {
+    pipe: Box<dyn Pipe>,
+    frames: Frames,
+    closing: CancellationToken,
+    _unplugged: DropGuard,
+}
+
+impl Watched {
+    pub(super) fn new(
+        pipe: Box<dyn Pipe>,
+        closing: CancellationToken,
+        unplugged: CancellationToken,
+    ) -> Self {
+        Self {
+            pipe,
+            frames: Frames::default(),
+            closing,
+            _unplugged: unplugged.drop_guard(),
+        }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.pipe).poll_read(context, buffer))?;
+        let read = buffer.filled().get(before..).unwrap_or_default();
+        if self.frames.go_away(read) {
+            self.closing.cancel();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.pipe).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.pipe).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.pipe.is_write_vectored()
+    }
+}
+
+/// Where in the frames of HTTP/2 the reading is.
+#[derive(Default)]
+struct Frames {
+    head: [u8; HEAD],
+    /// Bytes of the head that are read.
+    have: usize,
+    /// Bytes of the payload that are not.
+    left: usize,
+}
+
+impl Frames {
+    /// Reads on. Whether the head of a GOAWAY was among it.
+    fn go_away(&mut self, mut bytes: &[u8]) -> bool {
+        let mut found = false;
+        while let Some(first) = bytes.first() {
+            if self.left > 0 {
+                let skipped = self.left.min(bytes.len());
+                self.left -= skipped;
+                bytes = bytes.get(skipped..).unwrap_or_default();
+                continue;
+            }
+            if let Some(byte) = self.head.get_mut(self.have) {
+                *byte = *first;
+            }
+            self.have += 1;
+            bytes = bytes.get(1..).unwrap_or_default();
+            if self.have == HEAD {
+                let [high, middle, low, kind, ..] = self.head;
+                self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
+                self.have = 0;
+                found |= kind == GOAWAY;
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut frame = length[1..].to_vec();
+        frame.extend([kind, 0, 0, 0, 0, 0]);
+        frame.extend(payload);
+        frame
+    }
+
+    #[test]
+    fn core_17_a_goaway_is_seen_however_the_bytes_are_cut() {
+        // What looks like one within a payload is none.
+        let data = frame(0, &frame(GOAWAY, &[0; 8]).repeat(40));
+        let mut bytes = frame(4, &[]);
+        bytes.extend(&data);
+        let quiet = bytes.len();
+        bytes.extend(frame(GOAWAY, &[0; 8]));
+        for size in [1, 2, 8, 9, 10, 64, bytes.len()] {
+            let mut frames = Frames::default();
+            let mut read = 0;
+            let mut seen = Vec::new();
+            for part in bytes.chunks(size) {
+                read += part.len();
+                if frames.go_away(part) {
+                    seen.push(read);
+                }
+            }
+            let [at] = seen[..] else {
+                panic!("{size}: {seen:?}");
+            };
+            assert!(
+                at >= quiet + HEAD && at < quiet + HEAD + size,
+                "{size}: {at}"
+            );
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Keys that wait because the cloud refuses the provider's credentials: one of them is tried for all. Pure.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::time::Duration;
+
+/// One key is tried after this for all that wait for other credentials. The keys take turns: one that lacks a right of its own hides nothing.
+pub(crate) const PROBE: Duration = Duration::from_secs(20);
+
+/// The keys that wait for other credentials.
+#[derive(Debug)]
+pub(crate) struct Refused<K> {
+    keys: BTreeSet<K>,
+    /// The one whose turn it is; there is one while any key waits.
+    probe: Option<K>,
+}
+
+impl<K> Default for Refused<K> {
+    fn default() -> Self {
+        Self {
+            keys: BTreeSet::new(),
+            probe: None,
+        }
+    }
+}
+
+impl<K: Clone + Ord> Refused<K> {
+    /// The key was refused. Returns the key that is to be tried after [`PROBE`], where another's turn begins.
+    pub(crate) fn add(&mut self, key: &K) -> Option<K> {
+        self.keys.insert(key.clone());
+        match &self.probe {
+            Some(probe) if probe != key => None,
+            _ => self.turn(key),
+        }
+    }
+
+    /// The key waits no more, and nothing is known of the credentials. Returns as `add`.
+    pub(crate) fn remove(&mut self, key: &K) -> Option<K> {
+        if !self.keys.remove(key) || self.probe.as_ref() != Some(key) {
+            return None;
+        }
+        self.turn(key)
+    }
+
+    /// The cloud took the credentials for this key. Returns the other keys, if this one was refused before: none waits any more.
+    pub(crate) fn accept(&mut self, key: &K) -> BTreeSet<K> {
+        if !self.keys.remove(key) {
+            return BTreeSet::new();
+        }
+        self.probe = None;
+        std::mem::take(&mut self.keys)
+    }
+
+    /// The key whose turn it is.
+    pub(crate) fn probe(&self) -> Option<&K> {
+        self.probe.as_ref()
+    }
+
+    /// All keys that wait.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.keys.iter()
+    }
+
+    /// It is the turn of the next key.
+    fn turn(&mut self, last: &K) -> Option<K> {
+        let later = (Bound::Excluded(last), Bound::Unbounded);
+        let next = self.keys.range(later).next().or(self.keys.first());
+        self.probe = next.cloned();
+        self.probe.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m10_one_key_at_a_time_is_tried_and_they_take_turns() {
+        let mut refused = Refused::default();
+        assert_eq!(refused.add(&1), Some(1), "the first waits for itself");
+        assert_eq!(refused.add(&2), None);
+        assert_eq!(refused.add(&3), None);
+        assert_eq!(refused.add(&1), Some(2));
+        assert_eq!(refused.add(&1), None, "it is not its turn");
+        assert_eq!(refused.add(&2), Some(3));
+        assert_eq!(refused.add(&3), Some(1));
+        assert_eq!(refused.remove(&2), None);
+        assert_eq!(refused.remove(&1), Some(3));
+        assert!(refused.accept(&1).is_empty(), "it says nothing of the rest");
+        assert_eq!(refused.probe(), Some(&3));
+        assert_eq!(refused.remove(&3), None);
+        assert_eq!(refused.probe(), None);
+    }
+
+    #[test]
+    fn m10_one_that_is_taken_releases_all() {
+        let mut refused = Refused::default();
+        for key in [1, 2, 3] {
+            refused.add(&key);
+        }
+        assert_eq!(refused.accept(&2), [1, 3].into());
+        assert_eq!(refused.probe(), None);
+        assert_eq!(refused.keys().count(), 0);
+        assert!(refused.accept(&2).is_empty());
+        assert_eq!(refused.add(&7), Some(7));
+    }
+}

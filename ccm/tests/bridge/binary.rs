@@ -1,0 +1,40 @@
+//! The Go binary with all clouds: it serves each over the bridge, and runs upstream's Go CCM with each. Test binaries take it in by its path.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The bridge's folder.
+pub const BRIDGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../providers/go/bridge");
+
+/// What a command that must succeed printed.
+pub fn text(output: Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The Go binary. Go itself knows what has changed: the first time it takes minutes (AWS's SDK is large), then a moment.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bridge-clouds");
+        let built = go("clouds", &["build", "-ldflags=-s -w", "-o"])
+            .arg(&path)
+            .arg(".")
+            .output();
+        text(built.expect("go 1.26 or newer is needed"));
+        path
+    })
+}
+
+/// Go in this folder of the bridge.
+pub fn go(folder: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("go");
+    command
+        .current_dir(Path::new(BRIDGE).join(folder))
+        .args(arguments)
+        .env("GOFLAGS", "-trimpath -buildvcs=false")
+        .env("GOWORK", "off");
+    command
+}

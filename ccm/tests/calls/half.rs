@@ -1,0 +1,389 @@
+//! One of the two: an API server, a cloud in a file, and what runs between them. Everything that a situation does to it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
+use testenv::{ControlPlane, Process, User, eventually};
+
+use crate::binary::{binary, text};
+
+/// Long enough for anything that should happen soon, on a slow machine, also where a backoff has to pass.
+pub const SOON: Duration = Duration::from_secs(90);
+
+const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+
+/// Which controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Upstream's, with the cloud linked in.
+    Upstream,
+    /// Ours, with the cloud behind the bridge.
+    Ours,
+}
+
+/// What is restarted. Upstream is one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    Both,
+    Ccm,
+    Provider,
+}
+
+/// Calls by their method.
+pub type Calls = BTreeMap<String, usize>;
+
+pub struct Half {
+    who: Who,
+    pub cloud: &'static str,
+    plane: ControlPlane,
+    state: PathBuf,
+    config: PathBuf,
+    /// How often the Nodes' addresses are asked for.
+    refresh: Mutex<Duration>,
+    ccm: Mutex<Option<Process>>,
+    provider: Mutex<Option<Process>>,
+}
+
+impl Half {
+    /// With its controller running.
+    pub async fn start(who: Who, cloud: &'static str) -> Self {
+        let plane = ControlPlane::start().await.unwrap();
+        let rbac = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../deploy/kustomize/base/rbac.yaml"
+        );
+        text(plane.kubectl().args(["apply", "-f", rbac]).output().unwrap());
+        let state = plane.directory().join("cloud.json");
+        let config = plane.directory().join("cloud.conf");
+        let said = match cloud {
+            "fake" => state.display().to_string(),
+            _ => format!("state: {}\n", state.display()),
+        };
+        std::fs::write(&config, said).unwrap();
+        let half = Self {
+            who,
+            cloud,
+            plane,
+            state,
+            config,
+            // Longer than all that is counted takes.
+            refresh: Mutex::new(Duration::from_hours(2)),
+            ccm: Mutex::new(None),
+            provider: Mutex::new(None),
+        };
+        half.start_provider();
+        half.start_ccm();
+        half
+    }
+
+    fn start_provider(&self) {
+        if self.who == Who::Upstream {
+            return;
+        }
+        let mut command = Command::new(binary());
+        command
+            .arg(format!("--cloud-provider={}", self.cloud))
+            .arg(format!("--cloud-config={}", self.config.display()))
+            .arg(format!("--endpoint={}", self.endpoint()));
+        let log = self.plane.directory().join("provider.log");
+        *self.provider.lock().unwrap() = Some(Process::start(command, log).unwrap());
+    }
+
+    fn endpoint(&self) -> String {
+        let socket = self.plane.directory().join("bridge/provider.sock");
+        format!("unix://{}", socket.display())
+    }
+
+    fn start_ccm(&self) {
+        let mut command = match self.who {
+            Who::Ours => {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+                command
+                    .arg("--kubeconfig")
+                    .arg(self.plane.kubeconfig(User::Ccm))
+                    .arg(format!("--provider=bridged={}", self.endpoint()))
+                    // The Nodes here are young.
+                    .arg("--node-deletion-brake=min-age=1s")
+                    .arg("--provider-annotation-prefixes=annotated.example/,byid.example/,service.byid.example/");
+                command
+            }
+            Who::Upstream => {
+                let mut command = Command::new(binary());
+                command
+                    .arg("go-ccm")
+                    .arg("--kubeconfig")
+                    .arg(self.plane.kubeconfig(User::Admin))
+                    .arg(format!("--cloud-provider={}", self.cloud))
+                    .arg(format!("--cloud-config={}", self.config.display()))
+                    .args(["--allow-untagged-cloud", "-v=2"]);
+                command
+            }
+        };
+        let refresh = self.refresh.lock().unwrap().as_secs();
+        command
+            .args(["--leader-elect=false", "--secure-port=0"])
+            .args(["--cluster-cidr=10.244.0.0/16", "--allocate-node-cidrs=true"])
+            .arg(format!("--node-status-update-frequency={refresh}s"));
+        let log = self.plane.directory().join("ccm.log");
+        *self.ccm.lock().unwrap() = Some(Process::start(command, log).unwrap());
+    }
+
+    /// From the next start of the controller on.
+    pub fn refresh_every(&self, period: Duration) {
+        *self.refresh.lock().unwrap() = period;
+    }
+
+    /// Asks processes to end, waits until they have, and starts them again.
+    pub async fn restart(&self, what: Restart) {
+        if what != Restart::Provider || self.who == Who::Upstream {
+            end(&self.ccm).await;
+        }
+        if what != Restart::Ccm {
+            end(&self.provider).await;
+            self.start_provider();
+        }
+        if self.ccm.lock().unwrap().is_none() {
+            self.start_ccm();
+        }
+    }
+
+    /// Kills the process that the cloud's code runs in, and starts it again.
+    pub fn kill_cloud(&self) {
+        match self.who {
+            Who::Upstream => {
+                *self.ccm.lock().unwrap() = None;
+                self.start_ccm();
+            }
+            Who::Ours => {
+                *self.provider.lock().unwrap() = None;
+                self.start_provider();
+            }
+        }
+    }
+
+    /// Changes the cloud from outside.
+    pub fn edit(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(binary());
+        command
+            .arg("file")
+            .arg(&self.state)
+            .arg(format!("{}://", self.cloud))
+            .args(arguments);
+        text(command.output().unwrap())
+    }
+
+    /// The calls of the cloud's API from this one on, by method; how many there are in all.
+    pub fn calls_from(&self, first: usize) -> (Calls, usize) {
+        let mut path = self.state.clone().into_os_string();
+        path.push(".calls");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let mut calls = Calls::new();
+        let mut all = 0;
+        for line in text.lines() {
+            all += 1;
+            let call: Value = serde_json::from_str(line).unwrap();
+            let what = call["what"].as_str().unwrap();
+            // It fills its cache once a second, whatever any controller does.
+            if all > first && !(self.cloud == "careless" && what == "GET /instances") {
+                let method = what.split(' ').next().unwrap();
+                *calls.entry(method.to_owned()).or_default() += 1;
+            }
+        }
+        (calls, all)
+    }
+
+    pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.plane.client())
+    }
+
+    pub fn services(&self) -> Api<Service> {
+        Api::namespaced(self.plane.client(), "default")
+    }
+
+    /// An instance, and its Node as a kubelet registers it.
+    pub async fn register(&self, number: u8) {
+        let name = node(number);
+        self.edit(&["instance-add", &name]);
+        let node = NodeBuilder::new(name)
+            .uninitialized()
+            .label("kubernetes.io/os", "linux")
+            .pod_cidrs(&[&format!("10.244.{number}.0/24")]);
+        self.nodes()
+            .create(&PostParams::default(), &node.build())
+            .await
+            .unwrap();
+    }
+
+    pub async fn initialised(&self, number: u8) {
+        self.node_is(number, "is initialised", |node| {
+            node.is_some_and(|node| !tainted(node, UNINITIALIZED))
+        })
+        .await;
+    }
+
+    pub async fn is_shut_down(&self, number: u8, wanted: bool) {
+        self.node_is(number, &format!("is shut down: {wanted}"), |node| {
+            node.is_some_and(|node| tainted(node, SHUTDOWN) == wanted)
+        })
+        .await;
+    }
+
+    pub async fn is_gone(&self, number: u8) {
+        self.node_is(number, "is gone", |node| node.is_none()).await;
+    }
+
+    async fn node_is(&self, number: u8, what: &str, good: impl Fn(Option<&Node>) -> bool) {
+        let name = node(number);
+        self.becomes(&format!("{name} {what}"), async || {
+            let node = self.nodes().get_opt(&name).await;
+            let node = node.map_err(|error| error.to_string())?;
+            if good(node.as_ref()) {
+                Ok(())
+            } else {
+                Err(format!("{node:?}"))
+            }
+        })
+        .await;
+    }
+
+    /// The Ready condition, as a kubelet or the node controller writes it.
+    pub async fn ready(&self, number: u8, status: &str) {
+        set_ready(&self.plane.client(), &node(number), status)
+            .await
+            .unwrap();
+    }
+
+    pub async fn edit_node(&self, number: u8, patch: Value) {
+        let patch = Patch::Merge(patch);
+        self.nodes()
+            .patch(&node(number), &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    pub async fn serve(&self, name: &str) {
+        let service = LoadBalancerBuilder::new("default", name).build();
+        self.services()
+            .create(&PostParams::default(), &service)
+            .await
+            .unwrap();
+    }
+
+    pub async fn served(&self, name: &str) {
+        self.service_is(name, "has an address", |service| {
+            service.is_some_and(has_address)
+        })
+        .await;
+    }
+
+    pub async fn unserved(&self, name: &str) {
+        self.service_is(name, "has no finalizer", |service| {
+            service.is_none_or(|it| it.metadata.finalizers.iter().flatten().next().is_none())
+        })
+        .await;
+    }
+
+    async fn service_is(&self, name: &str, what: &str, good: impl Fn(Option<&Service>) -> bool) {
+        self.becomes(&format!("{name} {what}"), async || {
+            let service = self.services().get_opt(name).await;
+            let service = service.map_err(|error| error.to_string())?;
+            if good(service.as_ref()) {
+                Ok(())
+            } else {
+                Err(format!("{service:?}"))
+            }
+        })
+        .await;
+    }
+
+    pub async fn edit_service(&self, name: &str, patch: Value) {
+        let patch = Patch::Merge(patch);
+        self.services()
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    pub async fn annotate(&self, name: &str, value: &str) {
+        let annotations = json!({"metadata": {"annotations": {"example.com/changed": value}}});
+        self.edit_service(name, annotations).await;
+    }
+
+    pub async fn delete_service(&self, name: &str) {
+        self.services()
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    /// Waits until the cloud was written to so often since that call, with success.
+    pub async fn written_since(&self, first: usize) {
+        self.becomes("the cloud is written to", async || {
+            let mut path = self.state.clone().into_os_string();
+            path.push(".calls");
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let written = text.lines().skip(first).any(|line| {
+                let call: Value = serde_json::from_str(line).unwrap_or_default();
+                call["status"] == 200 && !call["what"].as_str().is_some_and(|it| it.starts_with("GET"))
+            });
+            if written { Ok(()) } else { Err(text) }
+        })
+        .await;
+    }
+
+    /// Waits for it; both logs are shown where it does not come.
+    async fn becomes(&self, what: &str, good: impl AsyncFnMut() -> Result<(), String>) {
+        let what = format!("{} with {:?}: {what}", self.cloud, self.who);
+        eventually(&what, Duration::from_mins(4), good).await;
+    }
+
+    /// The end of what its processes logged.
+    fn logs(&self) -> String {
+        ["ccm.log", "provider.log"]
+            .map(|name| {
+                let log = std::fs::read_to_string(self.plane.directory().join(name));
+                let log = log.unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                let last = &lines[lines.len().saturating_sub(40)..];
+                format!("--- {:?} {name}\n{}\n", self.who, last.join("\n"))
+            })
+            .concat()
+    }
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+    }
+}
+
+async fn end(process: &Mutex<Option<Process>>) {
+    let taken = process.lock().unwrap().take();
+    if let Some(mut process) = taken {
+        process.terminate();
+        process.wait(SOON).await.unwrap();
+    }
+}
+
+pub fn node(number: u8) -> String {
+    format!("node-{number}")
+}
+
+fn tainted(node: &Node, key: &str) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == key))
+}
+
+fn has_address(service: &Service) -> bool {
+    let status = service.status.as_ref().and_then(|it| it.load_balancer.as_ref());
+    status.is_some_and(|it| it.ingress.iter().flatten().next().is_some())
+}

@@ -1,0 +1,63 @@
+//! `make calls`: what a Go cloud sees of upstream's Go CCM, and what it sees of this controller where the same cloud stands behind the bridge. Both go through the same
+//! life of Nodes and Services, each on an API server of its own; the calls of the cloud's API are counted for each situation. Where ours makes more, `allowed` says so.
+//!
+//! A situation is counted for so many seconds, on both sides at once: what is counted is what happens in that time, so here tests do wait for time to pass.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    unreachable_pub,
+    reason = "helpers of tests"
+)]
+
+mod allowed;
+#[path = "../bridge/binary.rs"]
+mod binary;
+mod half;
+mod life;
+mod table;
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use tokio::sync::Semaphore;
+
+/// The clouds, by what `--cloud-provider` takes.
+const CLOUDS: [&str; 5] = ["annotated", "byid", "careless", "fake", "instancesv1"];
+
+/// Only these clouds, by commas; the page is then neither written nor looked at.
+const ONLY: &str = "CALLS_CLOUDS";
+
+/// How many clouds are counted at once: each has two API servers.
+const AT_ONCE: usize = 3;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_cloud_sees_more_calls_than_from_upstream_but_for_safety() {
+    // Building takes minutes the first time.
+    tokio::task::spawn_blocking(binary::binary).await.unwrap();
+    let only = std::env::var(ONLY).ok();
+    let wanted = |cloud: &&&str| {
+        only.as_ref()
+            .is_none_or(|only| only.split(',').any(|it| it == **cloud))
+    };
+    let clouds: Vec<&str> = CLOUDS.iter().filter(wanted).copied().collect();
+    assert!(!clouds.is_empty(), "{ONLY} names none of {CLOUDS:?}");
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let counted = join_all(clouds.into_iter().map(async |cloud| {
+        let _place = places.acquire().await.unwrap();
+        (cloud, life::of(cloud).await)
+    }))
+    .await;
+    for (cloud, rows) in &counted {
+        eprintln!("{}", table::of_cloud(cloud, rows));
+    }
+    let wrong: Vec<String> = counted
+        .iter()
+        .flat_map(|(cloud, rows)| rows.iter().filter_map(|row| allowed::wrong(cloud, row)))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    if only.is_none() {
+        table::check(&counted);
+    }
+}

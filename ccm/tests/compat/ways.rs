@@ -1,0 +1,165 @@
+//! What differs where our controller reaches the cloud through Go: the bridge, and the adapter of the contract as its cloud. Whatever else differs is an error, and so is an
+//! exception that is no longer needed.
+
+/// Lines that may differ, for one reason. `*` in a pattern is any text.
+#[derive(Debug)]
+pub struct Exception {
+    pub why: &'static str,
+    /// In each of these scenarios it must be met; where none is named it may be anywhere, and must be somewhere.
+    pub scenarios: &'static [&'static str],
+    pub line: &'static str,
+    /// What stands there without Go between; `None` where there is no such line.
+    pub direct: Option<&'static str>,
+    /// What stands there with it.
+    pub bridged: Option<&'static str>,
+}
+
+impl Exception {
+    pub fn is_about(&self, scenario: &str) -> bool {
+        self.scenarios.is_empty() || self.scenarios.contains(&scenario)
+    }
+
+    pub fn must_be_met(&self, scenario: &str) -> bool {
+        self.scenarios.contains(&scenario)
+    }
+
+    pub fn covers(&self, line: &str, direct: Option<&String>, bridged: Option<&String>) -> bool {
+        let holds = |pattern: Option<&str>, found: Option<&String>| match (pattern, found) {
+            (None, None) => true,
+            (Some(pattern), Some(found)) => matches(pattern, found),
+            _ => false,
+        };
+        matches(self.line, line) && holds(self.direct, direct) && holds(self.bridged, bridged)
+    }
+}
+
+/// Whether the text is as the pattern says.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((begin, rest)) => text.strip_prefix(begin).is_some_and(|text| {
+            rest.is_empty()
+                || (0..=text.len())
+                    .filter(|at| text.is_char_boundary(*at))
+                    .any(|at| matches(rest, &text[at..]))
+        }),
+    }
+}
+
+const SEEN: Option<&str> = Some("seen");
+const HANDLE: &str = "the handle is the bridge's, as Go's interface has none";
+const REASON: &str = "Go's errors are text: the reason stands in it, and the bridge's own reason is `CloudError`";
+const NO_CODE: &str = "Go's errors have no code: this one does not pass by itself, as far as is known, and is told at once (▲R9)";
+const NO_ID: &str = "that the provider names no ID is found by the bridge (INST-7)";
+const NOT_YET: &str = "Go's interface has no word for an instance that is not shown yet: it is an error";
+const RETAINED: &str = "Go's interface cannot say that a load balancer is kept: it counts as deleted (▲S8)";
+const NO_HINTS: &str = "Go's interface tells of no changes: the load balancer that vanished is made again by the Ensure after the failed Update (▲S10), not before";
+const NO_SYNC: &str = "Go's interface does not tell what is in sync: a controller that takes over calls Ensure (▲S13)";
+
+/// The scenarios in which a failure is told with its reason.
+const WITH_REASON: &[&str] = &[
+    "delete-fails-once",
+    "ensure-fails-once",
+    "ensure-invalid",
+    "route-cloud-down",
+    "route-fails",
+    "route-half",
+    "route-taken",
+    "set-update-fails",
+];
+const LOOKUP_FAILS: &[&str] = &["fails-once", "lookup-fails", "zone-fails"];
+const PENDING: &[&str] = &["route-not-known", "still-pending"];
+
+pub const EXCEPTIONS: &[Exception] = &[
+    Exception {
+        why: HANDLE,
+        scenarios: &[],
+        line: "service metadata annotations grpc-ccm.io/load-balancer",
+        direct: Some(r#"{"provider":"mock","uid":"<uid of *>","class":"","handle":"<handle>"}"#),
+        bridged: Some(
+            r#"{"provider":"mock","uid":"<uid of *>","class":"","handle":"{\"owner\":\"<owner>\",*\"}"}"#,
+        ),
+    },
+    only_bridged(REASON, WITH_REASON, "event on *: Warning *) (CloudError) [*controller]"),
+    only_direct(REASON, WITH_REASON, "event on *: Warning *) [*controller]"),
+    only_bridged(
+        REASON,
+        LOOKUP_FAILS,
+        "event on *: Warning NodeNotInitialized: CloudError: scripted by the mock (*) [cloud-node-controller]",
+    ),
+    only_direct(
+        REASON,
+        LOOKUP_FAILS,
+        "event on *: Warning NodeNotInitialized: *: scripted by the mock [cloud-node-controller]",
+    ),
+    only_bridged(
+        NO_CODE,
+        &["route-cloud-stumbles"],
+        "event on *: Warning FailedToCreateRoute: *(CloudUnavailable) (CloudError) [route_controller]",
+    ),
+    only_bridged(
+        NO_ID,
+        &["no-provider-id"],
+        "event on *: Warning NodeNotInitialized: InvalidAnswer: the cloud named no provider ID for an instance that exists (INST-7) [cloud-node-controller]",
+    ),
+    only_direct(
+        NO_ID,
+        &["no-provider-id"],
+        "event on *: Warning NodeNotInitialized: the provider gave no provider ID, and the Node has none [cloud-node-controller]",
+    ),
+    only_bridged(
+        NOT_YET,
+        PENDING,
+        "event on *: Warning NodeNotInitialized: CloudError: the cloud does not show the instance of node \"*\" yet [cloud-node-controller]",
+    ),
+    only_direct(
+        NOT_YET,
+        PENDING,
+        "event on *: Warning NodeNotInitialized: the cloud does not show this Node's instance yet [cloud-node-controller]",
+    ),
+    only_bridged(
+        RETAINED,
+        &["retained"],
+        "event on the service: Normal DeletedLoadBalancer: Deleted load balancer [service-controller]",
+    ),
+    only_direct(
+        NO_HINTS,
+        &["set-lost"],
+        "event on the service: Normal UpdatedLoadBalancer: Updated load balancer with new hosts [service-controller]",
+    ),
+    Exception {
+        why: NO_SYNC,
+        scenarios: &["hand-back"],
+        line: "fact: calls of Ensure until the hand-over was over",
+        direct: Some("2"),
+        bridged: Some("3"),
+    },
+];
+
+const fn only_bridged(
+    why: &'static str,
+    scenarios: &'static [&'static str],
+    line: &'static str,
+) -> Exception {
+    Exception {
+        why,
+        scenarios,
+        line,
+        direct: None,
+        bridged: SEEN,
+    }
+}
+
+const fn only_direct(
+    why: &'static str,
+    scenarios: &'static [&'static str],
+    line: &'static str,
+) -> Exception {
+    Exception {
+        why,
+        scenarios,
+        line,
+        direct: SEEN,
+        bridged: None,
+    }
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/app/config"
+	"k8s.io/cloud-provider/names"
+	"k8s.io/cloud-provider/options"
+	"k8s.io/component-base/cli"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/klog/v2"
+
+	// Logging and metrics as every upstream cloud-controller-manager links them.
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+)
+
+// goCCM runs upstream's cloud-controller-manager with the same clouds, as their vendors build it: what a cloud sees of it is what the bridge is held to.
+func goCCM() int {
+	made, err := options.NewCloudControllerManagerOptions()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "clouds go-ccm:", err)
+		return 1
+	}
+	return cli.Run(app.NewCloudControllerManagerCommand(
+		made, registered, app.DefaultInitFuncConstructors, names.CCMControllerAliases(), cliflag.NamedFlagSets{}, wait.NeverStop,
+	))
+}
+
+// registered is the cloud that --cloud-provider and --cloud-config name. One that has no cluster ID is run all the same where the operator allows it, as upstream's own example of a main does.
+func registered(completed *config.CompletedConfig) cloudprovider.Interface {
+	wanted := completed.ComponentConfig.KubeCloudShared.CloudProvider
+	cloud, err := cloudprovider.InitCloudProvider(wanted.Name, wanted.CloudConfigFile)
+	switch {
+	case err != nil:
+		klog.Fatalf("the cloud cannot be used: %v", err)
+	case cloud == nil:
+		klog.Fatalf("no cloud is named: set --cloud-provider")
+	case !cloud.HasClusterID() && !completed.ComponentConfig.KubeCloudShared.AllowUntaggedCloud:
+		klog.Fatalf("the cloud has no cluster ID: set --allow-untagged-cloud")
+	}
+	return cloud
+}
