@@ -52,8 +52,18 @@ impl Routes for MockProvider {
     }
 
     async fn create_batch(&self, call: &Call, routes: &[Route]) -> Result<Answers<()>, Failure> {
+        let tracks = self
+            .cloud
+            .settings()
+            .capabilities
+            .routes
+            .tracks_node_addresses;
         self.write(call, routes, |state, route| {
             let mut wanted = wanted(call, route);
+            if !tracks {
+                // Sent all the same, and no concern of this cloud's.
+                wanted.node_addresses.clear();
+            }
             if state.twists.has(Twist::RouteNoMark) {
                 wanted.owner_id = None;
             }
