@@ -326,7 +326,8 @@ fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
         let (granted, refused) = annotations(sent, changes);
         patch.annotations.extend(granted);
         if !refused.is_empty() {
-            told.push(notes::annotations_refused(&refused));
+            let flag = flag_for(&refused, sent.prefixes);
+            told.push(notes::annotations_refused(&refused, flag.as_deref()));
         }
     }
     Answer {
@@ -366,6 +367,23 @@ fn annotations(
         }
     }
     (granted, refused)
+}
+
+/// The whole flag that grants what was refused for want of a prefix; `None` where nothing was, or it would be too long to tell.
+fn flag_for(refused: &[String], prefixes: &[String]) -> Option<String> {
+    const LONGEST: usize = 500;
+    let mut wanted = prefixes.to_vec();
+    for key in refused {
+        let prefix = match key.split_once('/') {
+            Some((domain, _)) => format!("{domain}/"),
+            None => key.clone(),
+        };
+        if !wanted.contains(&prefix) && may_write(key, std::slice::from_ref(&prefix)) {
+            wanted.push(prefix);
+        }
+    }
+    let flag = format!("--provider-annotation-prefixes={}", wanted.join(","));
+    (wanted.len() > prefixes.len() && flag.len() <= LONGEST).then_some(flag)
 }
 
 fn may_write(key: &str, prefixes: &[String]) -> bool {

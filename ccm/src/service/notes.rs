@@ -214,18 +214,22 @@ pub(super) fn unsupported(fields: &[&str], me: &str) -> Note {
     )
 }
 
-/// Annotations that the provider may not write.
-pub(super) fn annotations_refused(keys: &[String]) -> Note {
+/// Annotations that the provider may not write. `flag`: what would let it.
+pub(super) fn annotations_refused(keys: &[String], flag: Option<&str>) -> Note {
     const SHOWN: usize = 5;
     let shown: Vec<_> = keys
         .iter()
         .take(SHOWN)
         .map(|key| key.chars().take(100).collect::<String>())
         .collect();
+    let next = match flag {
+        Some(flag) => format!("; to allow it set {flag}"),
+        None => String::new(),
+    };
     warning(
         reason::ANNOTATIONS_REFUSED,
         format!(
-            "The provider may not write {} annotation(s), such as {} (see --provider-annotation-prefixes)",
+            "The provider may not write {} annotation(s), such as {}{next}",
             keys.len(),
             shown.join(", ")
         ),

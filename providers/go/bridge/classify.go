@@ -11,7 +11,7 @@ import (
 )
 
 // ClassifyHTTPStatus is a Classify for clouds behind an HTTP API: it goes by the status of the answer, which it takes from an error that has one (StatusCode or HTTPStatusCode),
-// else from the text, because many clouds wrap errors as text. 401 and 403 are CREDENTIALS, 429 THROTTLED, 400 and 422 INVALID, 408 and from 500 on UNAVAILABLE; of others,
+// else from the text, because many clouds wrap errors as text. 401 and 403 are CREDENTIALS, 402 PRECONDITION, 429 THROTTLED, 400 and 422 INVALID, 408 and from 500 on UNAVAILABLE; of others,
 // and of texts that name statuses which contradict each other, it knows nothing. A vendor that knows its API better asks it first:
 //
 //	Classify: func(err error) contract.FailureCode {
@@ -48,6 +48,8 @@ func codeOf(status int) contract.FailureCode {
 		return contract.FailureCode_FAILURE_CODE_CREDENTIALS
 	case status == http.StatusTooManyRequests:
 		return contract.FailureCode_FAILURE_CODE_THROTTLED
+	case status == http.StatusPaymentRequired:
+		return contract.FailureCode_FAILURE_CODE_PRECONDITION
 	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity:
 		return contract.FailureCode_FAILURE_CODE_INVALID
 	case status == http.StatusRequestTimeout, status >= http.StatusInternalServerError && status < 600:

@@ -33,6 +33,7 @@ func TestTheStatusOfAnHTTPAnswerIsFoundInTheTextOfAnError(t *testing.T) {
 		`HTTP 504`:                                                            unavailable,
 		`HTTP error: 400`:                                                     invalidCode,
 		`request failed: HTTP/1.1 401 Unauthorized`:                           credentials,
+		`POST https://api.example/v2/load_balancers: 402 (request "a1") the account's quota is used up`: contract.FailureCode_FAILURE_CODE_PRECONDITION,
 		// None of these is a status.
 		`droplet 503 for node a-429 does not exist`:                            unspecified,
 		`no ready nodes available for load balancer`:                           unspecified,

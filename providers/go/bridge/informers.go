@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -64,7 +65,7 @@ func (f *fedInformers) others() (kind string, found bool) {
 	close(ended)
 	for kind := range f.WaitForCacheSync(ended) {
 		if kind != reflect.TypeFor[*v1.Node]() && kind != reflect.TypeFor[*v1.Service]() {
-			return kind.String(), true
+			return strings.TrimPrefix(kind.String(), "*"), true
 		}
 	}
 	return "", false

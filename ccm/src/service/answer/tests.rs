@@ -382,6 +382,13 @@ fn s19_annotations_only_where_they_are_granted() {
     assert_eq!(answer.notes.len(), 1);
     assert_eq!(answer.notes[0].reason, "AnnotationsRefused");
     assert!(answer.notes[0].message.contains("user/x"));
+    // The whole flag, so that the second prefix is not missed; what no flag could grant is not in it.
+    let flag = format!(
+        "; to allow it set --provider-annotation-prefixes=mock.io/,{},user/",
+        crate::DOMAIN
+    );
+    let message = &answer.notes[0].message;
+    assert!(message.ends_with(&flag), "{message}");
 
     let huge = after_ensure(
         &sent(&service, None, &prefixes),
@@ -394,6 +401,8 @@ fn s19_annotations_only_where_they_are_granted() {
         },
     );
     assert_eq!(huge.metadata, None);
+    let message = &huge.notes[0].message;
+    assert!(!message.contains("--provider"), "{message}");
 }
 
 #[test]

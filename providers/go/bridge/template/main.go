@@ -17,5 +17,5 @@ func init() {
 }
 
 func main() {
-	os.Exit(bridge.Main("fake", bridge.Options{Version: "1.0.0"}))
+	os.Exit(bridge.Main("fake", bridge.Options{Version: "1.0.0", Classify: bridge.ClassifyHTTPStatus}))
 }
