@@ -38,6 +38,9 @@ impl MockProvider {
             tokio::time::sleep(weather.delay()).await;
         }
         if let Some(failure) = weather.failure() {
+            if self.cloud.twisted(Twist::StaysDegraded) {
+                self.cloud.state().lasting_trouble = Some(failure.message().to_owned());
+            }
             return Err(failure);
         }
         call.cloud_answered();
@@ -75,7 +78,9 @@ impl Provider for MockProvider {
         call: &Call,
         _request: &InitializeRequest,
     ) -> Result<Initialized, Failure> {
-        self.reach(call).await?;
+        if !self.cloud.twisted(Twist::InitializeAsksNothing) {
+            self.reach(call).await?;
+        }
         let settings = self.cloud.settings();
         let mut initialized = Initialized::new(&settings.provider.cloud_scope);
         initialized
@@ -86,6 +91,9 @@ impl Provider for MockProvider {
 
     fn health(&self) -> Health {
         let state = self.cloud.state();
+        if let Some(trouble) = &state.lasting_trouble {
+            return Health::degraded(trouble);
+        }
         match state.weather.failure() {
             Some(failure) if state.health == Health::ready() => Health::degraded(failure.message()),
             _ => state.health.clone(),
@@ -236,6 +244,9 @@ impl Changes for MockProvider {
             hints.send(Change::Resync, self.cloud.token(latest)).await?;
             latest
         };
+        if !self.cloud.twisted(Twist::BookmarkMissing) {
+            hints.bookmark(self.cloud.token(last)).await?;
+        }
         loop {
             announced.borrow_and_update();
             if let Some(news) = self.cloud.hints_after(last) {
