@@ -69,10 +69,16 @@ fn listed(comment: &str) -> Vec<FailureCode> {
         .split("\n\n")
         .find_map(|part| part.split_once("Failures"));
     let words = of_failures.map_or("", |(_, words)| words);
-    words
+    let named = words
         .split(|c: char| !(c.is_ascii_uppercase() || c == '_'))
-        .filter_map(|word| FailureCode::from_str_name(&format!("FAILURE_CODE_{word}")))
-        .collect()
+        .filter_map(|word| FailureCode::from_str_name(&format!("FAILURE_CODE_{word}")));
+    // "all codes", or "all codes but" these.
+    if words.contains("all codes") {
+        let but: Vec<_> = named.collect();
+        let all = (1..=10).filter_map(|code| FailureCode::try_from(code).ok());
+        return all.filter(|code| !but.contains(code)).collect();
+    }
+    named.collect()
 }
 
 /// The codes that this RPC may answer (CORE-21).

@@ -1,11 +1,14 @@
 //! Several Nodes at once (INST-2, INST-4), and how many.
 
+use std::time::Duration;
+
 use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, InstanceFacet};
 use futures::StreamExt;
 use prost::Message;
 
 use super::super::check::{Check, Need, Stop, Verdict, check, must_equal};
+use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::session::Session;
 use super::super::well_formed::{self, exists};
@@ -266,6 +269,10 @@ async fn overload(run: &Run) -> Verdict {
     let known = Known::one(run, &session).await?;
     let stated = run.capabilities().instances.and_then(|of| of.max_in_flight);
     let at_once = stated.filter(|most| *most > 0).unwrap_or(8).min(64) * 4;
+    if run.has_hook(Hook::CloudSlow) {
+        // So that all of them are in flight at once.
+        run.cloud_slow(Duration::from_secs(1)).await?;
+    }
     let calls = (0..at_once).map(|_| session.call(lookup(vec![known.node()], &ALL)));
     for exchange in futures::future::join_all(calls).await {
         exchange.must(
