@@ -42,9 +42,7 @@
 // CORE-2: The socket's directory MUST have mode 0750 and the socket mode 0660; the two processes
 // share a primary group. Abstract sockets and symlinks (anywhere in the path) MUST NOT be used. A
 // socket's path has at most 107 bytes. A stale socket file is removed only when nobody answers on
-// it.
-//
-// The directory is the socket's alone. Where it does not exist the provider makes it, with this
+// it. The directory is the socket's alone. Where it does not exist the provider makes it, with this
 // mode; one that exists it leaves as it is, whoever owns it, for the deployment has made it (a
 // volume that two containers mount). "Anywhere" is every part of the configured path, from `/` on;
 // `/var/run` is a symlink on most machines, so the path begins with `/run`. A provider that finds a
@@ -101,14 +99,13 @@
 // CORE-11: Names are at most 253 bytes, provider IDs and handles at most 1,024 bytes, messages and
 // reasons at most 1,024 bytes. A reply past a limit is a fault of that item. A provider MUST accept
 // requests up to the `max_request_bytes` that it states (4 MiB unless stated); the controller
-// accepts answers of up to 16 MiB.
-//
-// Texts for people (`message`, `reason`) the provider MUST cut itself, at the end and between two
-// characters; the controller cuts what comes longer all the same. What identifies something (a
-// name, a provider ID, a handle, a resume token, a cloud scope) MUST NOT be cut, by neither side:
-// cut it names something else. An item with an identifier past its limit is `failed` with INTERNAL;
-// in a listing, which has no place for that, the listing fails. A request with an identifier past
-// its limit the controller does not send. Bytes are those of UTF-8.
+// accepts answers of up to 16 MiB. Texts for people (`message`, `reason`) the provider MUST cut
+// itself, at the end and between two characters; the controller cuts what comes longer all the
+// same. What identifies something (a name, a provider ID, a handle, a resume token, a cloud scope)
+// MUST NOT be cut, by neither side: cut it names something else. An item with an identifier past
+// its limit is `failed` with INTERNAL; in a listing, which has no place for that, the listing
+// fails. A request with an identifier past its limit the controller does not send. Bytes are those
+// of UTF-8.
 //
 // CORE-12: Secrets MUST NOT cross the contract, in either direction.
 //
@@ -139,16 +136,14 @@
 //
 // CORE-17: On SIGTERM a provider MUST accept no further connection, let the calls in flight end for
 // up to 20 s (streams of hints end at once, PROV-6), and exit; a connection without a call, and a
-// call whose request never ends, MUST NOT keep it longer.
-//
-// In this order: the socket file goes (so that the next process can bind it), GOAWAY goes out on
-// every connection, streams of hints end, calls in flight end, the process exits. It exits as soon
-// as no call is in flight, and at the latest 20 s after the signal; what still runs then is cut,
-// with gRPC status UNAVAILABLE or with its connection, which takes 2 s at most. A new call that
-// arrives on an existing connection meanwhile (its caller has not seen GOAWAY yet) MUST be answered
-// as any other, within what is left of the 20 s, or refused before anything was done:
-// REFUSED_STREAM, or gRPC status UNAVAILABLE. The caller repeats it with the next process. A second
-// SIGTERM changes nothing.
+// call whose request never ends, MUST NOT keep it longer. In this order: the socket file goes (so
+// that the next process can bind it), GOAWAY goes out on every connection, streams of hints end,
+// calls in flight end, the process exits. It exits as soon as no call is in flight, and at the
+// latest 20 s after the signal; what still runs then is cut, with gRPC status UNAVAILABLE or with
+// its connection, which takes 2 s at most. A new call that arrives on an existing connection
+// meanwhile (its caller has not seen GOAWAY yet) MUST be answered as any other, within what is left
+// of the 20 s, or refused before anything was done: REFUSED_STREAM, or gRPC status UNAVAILABLE. The
+// caller repeats it with the next process. A second SIGTERM changes nothing.
 //
 // CORE-18: What a provider keeps SHOULD NOT grow with the number of calls and connections that it
 // has served.
