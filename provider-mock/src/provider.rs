@@ -234,17 +234,16 @@ impl Changes for MockProvider {
     async fn watch(&self, _: &Call, resume_token: &str, hints: &Hints) -> Result<(), Failure> {
         let mut announced = self.cloud.watch_hints();
         let latest = *announced.borrow();
-        let mut last = if resume_token.is_empty() {
-            latest
-        } else if let Some(number) = self.cloud.hint_number(resume_token) {
-            number
-        } else if self.cloud.twisted(Twist::TokenIgnored) {
-            latest
+        let known = if resume_token.is_empty() || self.cloud.twisted(Twist::TokenIgnored) {
+            self.cloud.hint_number(resume_token).or(Some(latest))
         } else {
-            hints.send(Change::Resync, self.cloud.token(latest)).await?;
-            latest
+            self.cloud.hint_number(resume_token)
         };
-        if !self.cloud.twisted(Twist::BookmarkMissing) {
+        let mut last = known.unwrap_or(latest);
+        if known.is_none() {
+            // It serves as the bookmark (PROV-21).
+            hints.send(Change::Resync, self.cloud.token(latest)).await?;
+        } else if !self.cloud.twisted(Twist::BookmarkMissing) {
             hints.bookmark(self.cloud.token(last)).await?;
         }
         loop {
