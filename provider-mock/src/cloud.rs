@@ -70,6 +70,8 @@ pub(crate) struct State {
     pub(crate) line: Arc<tokio::sync::Mutex<()>>,
     /// What was first said about each Node, for the twist that repeats it.
     pub(crate) first_answers: BTreeMap<String, pb::Instance>,
+    /// Why Probe says DEGRADED for ever, for the twists that never forget trouble.
+    pub(crate) lasting_trouble: Option<String>,
     /// Answer NOT_INITIALIZED until the next Initialize.
     pub(crate) forgot_initialize: bool,
     hints: VecDeque<(u64, Change)>,
@@ -158,6 +160,7 @@ impl Cloud {
                     last_lie: 0,
                     line: Arc::default(),
                     first_answers: BTreeMap::new(),
+                    lasting_trouble: None,
                     forgot_initialize: false,
                     hints: VecDeque::new(),
                     cloud_writes: 0,

@@ -98,6 +98,10 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         let mut entry = self.entry.clone();
+        if entry.outcome == "cancelled" && self.cloud.twisted(Twist::CancelledIsTrouble) {
+            self.cloud.count_lie();
+            self.cloud.state().lasting_trouble = Some(format!("{} failed", entry.rpc));
+        }
         entry.duration_ms = self.began.elapsed().as_millis() as u64;
         self.cloud.end_call(entry);
     }
@@ -227,6 +231,7 @@ impl FaultLayer {
             .filter_map(|fault| fault.subject.as_ref())
             .collect();
         let (bytes, left_out) = messages::without_items(rpc, &bytes, &failed_items);
+        let bytes = calls::read_only_ignored(&self.cloud, rpc, &request_message).unwrap_or(bytes);
         let request = Request::from_parts(parts, Body::new(http_body_util::Full::new(bytes)));
         if rpc != "Initialize"
             && let Some(own) = calls::own_initialize(&self.cloud, &request_message)

@@ -38,6 +38,9 @@ impl MockProvider {
             tokio::time::sleep(weather.delay()).await;
         }
         if let Some(failure) = weather.failure() {
+            if self.cloud.twisted(Twist::StaysDegraded) {
+                self.cloud.state().lasting_trouble = Some(failure.message().to_owned());
+            }
             return Err(failure);
         }
         call.cloud_answered();
@@ -75,7 +78,9 @@ impl Provider for MockProvider {
         call: &Call,
         _request: &InitializeRequest,
     ) -> Result<Initialized, Failure> {
-        self.reach(call).await?;
+        if !self.cloud.twisted(Twist::InitializeAsksNothing) {
+            self.reach(call).await?;
+        }
         let settings = self.cloud.settings();
         let mut initialized = Initialized::new(&settings.provider.cloud_scope);
         initialized
@@ -86,6 +91,9 @@ impl Provider for MockProvider {
 
     fn health(&self) -> Health {
         let state = self.cloud.state();
+        if let Some(trouble) = &state.lasting_trouble {
+            return Health::degraded(trouble);
+        }
         match state.weather.failure() {
             Some(failure) if state.health == Health::ready() => Health::degraded(failure.message()),
             _ => state.health.clone(),
@@ -226,16 +234,18 @@ impl Changes for MockProvider {
     async fn watch(&self, _: &Call, resume_token: &str, hints: &Hints) -> Result<(), Failure> {
         let mut announced = self.cloud.watch_hints();
         let latest = *announced.borrow();
-        let mut last = if resume_token.is_empty() {
-            latest
-        } else if let Some(number) = self.cloud.hint_number(resume_token) {
-            number
-        } else if self.cloud.twisted(Twist::TokenIgnored) {
-            latest
+        let known = if resume_token.is_empty() || self.cloud.twisted(Twist::TokenIgnored) {
+            self.cloud.hint_number(resume_token).or(Some(latest))
         } else {
-            hints.send(Change::Resync, self.cloud.token(latest)).await?;
-            latest
+            self.cloud.hint_number(resume_token)
         };
+        let mut last = known.unwrap_or(latest);
+        if known.is_none() {
+            // It serves as the bookmark (PROV-21).
+            hints.send(Change::Resync, self.cloud.token(latest)).await?;
+        } else if !self.cloud.twisted(Twist::BookmarkMissing) {
+            hints.bookmark(self.cloud.token(last)).await?;
+        }
         loop {
             announced.borrow_and_update();
             if let Some(news) = self.cloud.hints_after(last) {

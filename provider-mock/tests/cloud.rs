@@ -333,6 +333,10 @@ async fn hints_come_and_are_resumed() {
         .await
         .unwrap()
         .into_inner();
+    // From where on changes are told, before the first of them (PROV-21).
+    let bookmark = stream.message().await.unwrap().unwrap();
+    assert!(bookmark.change.is_none());
+    assert_eq!(bookmark.resume_token, hint.resume_token);
     let hint = stream.message().await.unwrap().unwrap();
     assert!(
         matches!(hint.change, Some(pb::watch_changes_response::Change::Instance(change)) if change.node_name == "b")

@@ -12,7 +12,7 @@ pub trait Changes: Send + Sync {
     /// not know is answered by [`Change::Resync`].
     ///
     /// It has no deadline. It is dropped when the controller goes away or the server shuts down, and may return `Ok` by itself: the stream then ends, and the
-    /// controller calls again. A failure ends the stream with a gRPC status; the controller calls again with backoff.
+    /// controller calls again. It begins with [`Hints::bookmark`] (PROV-21). A failure ends the stream with a gRPC status; the controller calls again with backoff.
     async fn watch(&self, call: &Call, resume_token: &str, hints: &Hints) -> Result<(), Failure>;
 }
 
@@ -43,7 +43,8 @@ pub enum Change {
 /// Where hints go.
 #[derive(Debug, Clone)]
 pub struct Hints {
-    pub(crate) sender: mpsc::Sender<(Change, String)>,
+    /// `None` is a bookmark.
+    pub(crate) sender: mpsc::Sender<(Option<Change>, String)>,
 }
 
 impl Hints {
@@ -54,11 +55,18 @@ impl Hints {
         change: Change,
         resume_token: impl Into<String>,
     ) -> Result<(), Failure> {
-        self.sender
-            .send((change, resume_token.into()))
-            .await
-            .map_err(|_| {
-                Failure::unavailable("nobody listens to hints any more").with_reason("CallEnded")
-            })
+        self.say(Some(change), resume_token.into()).await
+    }
+
+    /// Says from where on changes are told, and that none has come yet: what a stream begins with
+    /// (PROV-21). The rest is as for [`Hints::send`].
+    pub async fn bookmark(&self, resume_token: impl Into<String>) -> Result<(), Failure> {
+        self.say(None, resume_token.into()).await
+    }
+
+    async fn say(&self, change: Option<Change>, resume_token: String) -> Result<(), Failure> {
+        self.sender.send((change, resume_token)).await.map_err(|_| {
+            Failure::unavailable("nobody listens to hints any more").with_reason("CallEnded")
+        })
     }
 }

@@ -179,7 +179,7 @@ impl ProviderInfo {
 }
 
 /// For which cluster the provider works from here on. The cluster itself stands in [`Call::cluster`], its former owner IDs in
-/// [`Call::previous_owner_ids`].
+/// [`Call::previous_owner_ids`]. Where `initialize` fails, all stays as it was (PROV-17).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct InitializeRequest {
@@ -187,6 +187,10 @@ pub struct InitializeRequest {
     pub cluster_cidrs: Vec<String>,
     /// The version of the API server, for example `v1.36.3`.
     pub kubernetes_version: String,
+    /// Nothing may be written to the cloud until an Initialize without it (PROV-20). The SDK refuses
+    /// the calls that would write; what a provider writes elsewhere, in `initialize` for example, is
+    /// its own to leave.
+    pub read_only: bool,
 }
 
 /// The provider is ready for calls.

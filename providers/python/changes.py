@@ -39,6 +39,9 @@ class Changes:
     async def after(self, token: str) -> AsyncIterator[pb.WatchChangesResponse]:
         """All hints after this token, until the provider shuts down. Hints that are no longer known are a `resync` (PROV-5)."""
         last: int | None = self._number if not token else self._number_of(token)
+        if last is not None:
+            # From where on changes are told, before there is one (PROV-21).
+            yield pb.WatchChangesResponse(resume_token=f"{self.boot_id}/{last}")
         while not self.closing.is_set():
             oldest = self._hints[0][0] if self._hints else self._number + 1
             if last is None or last + 1 < oldest:

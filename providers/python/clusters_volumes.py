@@ -29,6 +29,8 @@ class Volumes(volume_pb2_grpc.VolumeServiceServicer):
 
     @unary(lambda failure: volume_pb2.GetVolumeLabelsResponse(failed=failure))
     async def GetVolumeLabels(self, request: volume_pb2.GetVolumeLabelsRequest, owner: Owner, context: Any) -> volume_pb2.GetVolumeLabelsResponse:
+        if not request.HasField("volume"):
+            raise Fail("INVALID", "the request has no volume")
         volume = request.volume
         source = f"csi/{volume.source['driver']}" if volume.source_type == "csi" and "driver" in volume.source else volume.source_type
         response = volume_pb2.GetVolumeLabelsResponse(labels=volume_pb2.VolumeLabels())

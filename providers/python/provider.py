@@ -90,9 +90,10 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
             if not 0 < len(cluster.owner_id.encode()) <= NAME_BYTES:
                 raise Fail("INVALID", f"cluster.owner_id has {len(cluster.owner_id.encode())} bytes; right would be 1 to {NAME_BYTES}")
             await self.provider.cloud.read()  # Finds out whether the credentials are good (PROV-3).
-            self.provider.owner = Owner(cluster.name, cluster.owner_id, frozenset(request.previous_owner_ids))
+            self.provider.owner = Owner(cluster.name, cluster.owner_id, frozenset(request.previous_owner_ids), request.read_only)
             log.info("initialised for cluster %s, owner %s", cluster.name, cluster.owner_id)
-            return pb.InitializeResponse(initialized=pb.Initialized(cloud_scope=self.provider.settings.cloud_scope))
+            scope = self.provider.settings.cloud_scope
+            return pb.InitializeResponse(initialized=pb.Initialized(cloud_scope=scope, read_only=request.read_only))
         except Exception as error:
             return pb.InitializeResponse(failed=failure_of("Initialize", error))
 

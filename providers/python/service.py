@@ -53,6 +53,8 @@ class Owner:
     cluster_name: str
     owner_id: str
     previous: frozenset[str] = frozenset()
+    #: Nothing may be written to the cloud (PROV-20).
+    read_only: bool = False
 
     def owns(self, owner_id: str) -> bool:
         return owner_id == self.owner_id or owner_id in self.previous
@@ -95,7 +97,7 @@ class Provider:
             raise Fail("NOT_INITIALIZED", "this provider process has not seen a successful Initialize")
         if self.owner.owner_id != cluster.owner_id:
             raise Fail("NOT_INITIALIZED", f"this provider is initialised for {self.owner.owner_id!r}, not for {cluster.owner_id!r}")
-        return Owner(cluster.name, self.owner.owner_id, self.owner.previous)
+        return Owner(cluster.name, self.owner.owner_id, self.owner.previous, self.owner.read_only)
 
     @contextmanager
     def hold(self, owner: Owner, what: str) -> Iterator[None]:
@@ -108,6 +110,15 @@ class Provider:
             yield
         finally:
             self._held.discard(key)
+
+
+#: The RPCs that write to the cloud.
+WRITES = {"EnsureLoadBalancer", "UpdateLoadBalancer", "DeleteLoadBalancer", "CreateRoutes", "DeleteRoutes"}
+
+
+def may_write(rpc: str, owner: Owner) -> None:
+    if owner.read_only and rpc in WRITES:
+        raise Fail("PRECONDITION", f"{rpc} writes to the cloud, and this provider was initialised with read_only", "ReadOnly")
 
 
 def failure_of(rpc: str, error: Exception) -> types.Failure:
@@ -129,7 +140,9 @@ def unary(answer: Callable[[types.Failure], Any]) -> Callable:
         @functools.wraps(method)
         async def call(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
             try:
-                return await method(self, request, self.provider.admit(request.cluster), context)
+                owner = self.provider.admit(request.cluster)
+                may_write(method.__name__, owner)
+                return await method(self, request, owner, context)
             except Exception as error:  # Not CancelledError: a call that was cancelled ends.
                 return answer(failure_of(method.__name__, error))
 
@@ -167,6 +180,8 @@ def within_batch(what: str, keys: Iterable[str]) -> None:
     keys = list(keys)
     if len(keys) > MAX_BATCH:
         raise Fail("INVALID", f"the request has {len(keys)} {what}, more than max_batch {MAX_BATCH}")
+    if "" in keys:
+        raise Fail("INVALID", f"the request has one of its {what} empty; each has a name of its own")
     if len(set(keys)) != len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
         raise Fail("INVALID", f"the request has {twice!r} twice among its {what}; each may stand there once")

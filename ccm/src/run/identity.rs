@@ -52,6 +52,7 @@ pub(super) async fn initialize_request(client: &Client, config: &Config) -> api:
                     .map(ToString::to_string)
                     .collect(),
                 kubernetes_version,
+                read_only: false,
             };
         }
     }

@@ -29,6 +29,9 @@ pub(crate) fn twist(
     if let Some(code) = outcome.strip_prefix("failed:") {
         // What CORE-10 asks for is another matter.
         if code != "NOT_INITIALIZED" {
+            if twists.has(Twist::FailedInitializeForgets) && rpc == "Initialize" {
+                cloud.state().forgot_initialize = true;
+            }
             return failed(twists, rpc, code, request, answer);
         }
         return Ok(answer);
@@ -53,20 +56,29 @@ pub(crate) fn twist(
             if twists.has(Twist::BootIdChanges) {
                 answer.boot_id = format!("{}-{}", answer.boot_id, number(cloud));
             }
+            if twists.has(Twist::ReadyOnlyInitialized) && cloud.state().initialized.is_none() {
+                answer.state = pb::ProbeState::Starting.into();
+                answer.message = "Initialize has not come yet".into();
+            }
             if twists.has(Twist::ProbeAlwaysReady) {
                 answer.state = pb::ProbeState::Ready.into();
                 answer.message.clear();
             }
         }),
-        "Initialize" if twists.has(Twist::ScopeChanges) => {
-            each(&mut answer, |answer: &mut pb::InitializeResponse| {
-                if let Some(pb::initialize_response::Outcome::Initialized(done)) =
-                    &mut answer.outcome
-                {
+        "Initialize" => each(&mut answer, |answer: &mut pb::InitializeResponse| {
+            if let Some(pb::initialize_response::Outcome::Initialized(done)) = &mut answer.outcome {
+                if twists.has(Twist::ScopeChanges) {
                     done.cloud_scope = format!("{}, {}", done.cloud_scope, number(cloud));
                 }
-            });
-        }
+                if twists.has(Twist::ReadOnlyIgnored) {
+                    let asked = pb::InitializeRequest::decode(request).unwrap_or_default();
+                    done.read_only = asked.read_only;
+                }
+                if twists.has(Twist::ReadOnlyUnsaid) {
+                    done.read_only = false;
+                }
+            }
+        }),
         "GetVolumeLabels" if twists.has(Twist::ForeignVolumeNotFound) => {
             use pb::get_volume_labels_response::Outcome;
             each(&mut answer, |answer: &mut pb::GetVolumeLabelsResponse| {
@@ -93,7 +105,8 @@ fn failed(
     if twists.has(Twist::StatusOnFailure) {
         return Err(tonic::Status::unknown(format!("the cloud said {code}")));
     }
-    if twists.has(Twist::AbsentOnFailure) && rpc == "LookupInstances" {
+    let taken = twists.has(Twist::BrokenRequestsTaken) && code == "INVALID";
+    if (twists.has(Twist::AbsentOnFailure) || taken) && rpc == "LookupInstances" {
         let nodes = pb::LookupInstancesRequest::decode(request)
             .unwrap_or_default()
             .nodes;
@@ -163,6 +176,13 @@ fn lookup(cloud: &Cloud, twists: Twists, request: &[u8], answer: &mut pb::Lookup
             || (twists.has(Twist::ForeignAbsent) && found.state() == pb::InstanceState::Unmanaged)
         {
             *found = absent();
+        }
+        let nameless = node.is_some_and(|node| node.provider_id.is_none());
+        if twists.has(Twist::NamelessUnmanaged)
+            && nameless
+            && found.state() == pb::InstanceState::Absent
+        {
+            found.state = pb::InstanceState::Unmanaged.into();
         }
         let stopped = found.state() == pb::InstanceState::Stopped;
         if twists.has(Twist::RunsWithoutMetadata) && stopped && !metadata_asked {

@@ -44,9 +44,41 @@ pub(crate) async fn before(cloud: &Cloud, rpc: &str) -> Result<(), tonic::Status
                 return Err(tonic::Status::unavailable(failure.message()));
             }
         }
+        "LookupInstances" if twists.has(Twist::OverloadIsStatus) => {
+            let state = cloud.state();
+            let most = state.settings.capabilities.instances.max_in_flight;
+            if state
+                .calls
+                .in_flight
+                .get(rpc)
+                .is_some_and(|count| *count > u64::from(most))
+            {
+                return Err(tonic::Status::resource_exhausted("too many calls at once"));
+            }
+        }
         _ => {}
     }
     Ok(())
+}
+
+/// The request without its wish that nothing be written, where that is not heard.
+pub(crate) fn read_only_ignored(cloud: &Cloud, rpc: &str, request: &[u8]) -> Option<Bytes> {
+    if rpc != "Initialize" || !cloud.twisted(Twist::ReadOnlyIgnored) {
+        return None;
+    }
+    let mut message = pb::InitializeRequest::decode(request).ok()?;
+    message.read_only.then(|| {
+        cloud.count_lie();
+        message.read_only = false;
+        Bytes::from(framed(&message.encode_to_vec()))
+    })
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    let mut body = vec![0];
+    body.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    body.extend_from_slice(message);
+    body
 }
 
 /// The Initialize that the provider gives itself, so that it can answer whom it should send away.
@@ -67,10 +99,7 @@ pub(crate) fn own_initialize(cloud: &Cloud, request: &[u8]) -> Option<http::Requ
         cluster: Some(cluster),
         ..pb::InitializeRequest::default()
     };
-    let message = message.encode_to_vec();
-    let mut body = vec![0];
-    body.extend_from_slice(&(message.len() as u32).to_be_bytes());
-    body.extend_from_slice(&message);
+    let body = framed(&message.encode_to_vec());
     http::Request::post(INITIALIZE)
         .version(http::Version::HTTP_2)
         .header(http::header::CONTENT_TYPE, "application/grpc")

@@ -7,6 +7,7 @@ mod life;
 mod limits;
 mod listings;
 mod owners;
+mod requests;
 mod socket;
 pub(super) mod tour;
 mod transport;
@@ -20,6 +21,7 @@ pub(super) fn checks() -> Vec<Check> {
     all.extend(versions::checks());
     all.extend(owners::checks());
     all.extend(failures::checks());
+    all.extend(requests::checks());
     all.extend(listings::checks());
     all.extend(limits::checks());
     all.extend(cuts::checks());

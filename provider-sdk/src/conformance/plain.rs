@@ -241,7 +241,10 @@ mod tests {
                 pb::Initialized::default(),
             )),
         };
-        assert_eq!(plain(&format!("{answer:?}")), "{outcome: initialized {}}");
+        assert_eq!(
+            plain(&format!("{answer:?}")),
+            "{outcome: initialized {read_only: false}}"
+        );
         // Twice is as good as once.
         assert_eq!(plain(&plain(&text)), plain(&text));
     }

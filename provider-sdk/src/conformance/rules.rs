@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use cloud_provider_api::v1alpha1 as pb;
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use prost::Message;
 use prost_types::FileDescriptorSet;
 
@@ -36,6 +36,64 @@ static RULES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
     }
     rules
 });
+
+static FAILURES: LazyLock<BTreeMap<String, Vec<FailureCode>>> = LazyLock::new(|| {
+    let files = FileDescriptorSet::decode(pb::FILE_DESCRIPTOR_SET).unwrap_or_default();
+    let mut failures = BTreeMap::new();
+    for file in &files.file {
+        for at in file.source_code_info.iter().flat_map(|info| &info.location) {
+            // Of a service (field 6) a method (field 2).
+            let &[6, service, 2, method] = at.path.as_slice() else {
+                continue;
+            };
+            let service = usize::try_from(service).ok();
+            let service = service.and_then(|service| file.service.get(service));
+            let method = usize::try_from(method).ok();
+            let Some(method) = service.zip(method).and_then(|(of, at)| of.method.get(at)) else {
+                continue;
+            };
+            failures.insert(method.name().to_owned(), listed(at.leading_comments()));
+        }
+    }
+    failures
+});
+
+/// The codes of the paragraph with "Failures".
+fn listed(comment: &str) -> Vec<FailureCode> {
+    let text = comment
+        .lines()
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .join("\n");
+    let of_failures = text
+        .split("\n\n")
+        .find_map(|part| part.split_once("Failures"));
+    let words = of_failures.map_or("", |(_, words)| words);
+    let named = words
+        .split(|c: char| !(c.is_ascii_uppercase() || c == '_'))
+        .filter_map(|word| FailureCode::from_str_name(&format!("FAILURE_CODE_{word}")));
+    // "all codes", or "all codes but" these.
+    if words.contains("all codes") {
+        let but: Vec<_> = named.collect();
+        let all = (1..=10).filter_map(|code| FailureCode::try_from(code).ok());
+        return all.filter(|code| !but.contains(code)).collect();
+    }
+    named.collect()
+}
+
+/// The codes that this RPC may answer (CORE-21).
+pub(super) fn may_answer(rpc: &str) -> Vec<FailureCode> {
+    let mut codes = FAILURES.get(rpc).cloned().unwrap_or_default();
+    codes.extend([
+        FailureCode::Invalid,
+        FailureCode::Precondition,
+        FailureCode::Busy,
+        FailureCode::Throttled,
+        FailureCode::NotInitialized,
+        FailureCode::Internal,
+    ]);
+    codes
+}
 
 /// The first sentence of a rule that asks for something, or its first; nothing for what is none.
 pub(super) fn text(id: &str) -> Option<&'static str> {
@@ -85,11 +143,33 @@ mod tests {
     }
 
     #[test]
+    fn which_failures_an_rpc_may_answer_stands_in_its_comment() {
+        for (rpc, code, may) in [
+            ("GetVolumeLabels", FailureCode::NotFound, true),
+            ("GetVolumeLabels", FailureCode::Conflict, false),
+            ("GetVolumeLabels", FailureCode::Unavailable, true),
+            ("ListInstances", FailureCode::Busy, true),
+            ("ListInstances", FailureCode::NotFound, false),
+            ("UpdateLoadBalancer", FailureCode::NotFound, true),
+            ("EnsureLoadBalancer", FailureCode::NotFound, false),
+        ] {
+            assert_eq!(may_answer(rpc).contains(&code), may, "{rpc} {code:?}");
+        }
+        // Whoever says none of its own says nothing of the cloud.
+        let without: Vec<_> = FAILURES
+            .iter()
+            .filter(|(_, codes)| codes.is_empty())
+            .collect();
+        let names: Vec<_> = without.iter().map(|(rpc, _)| rpc.as_str()).collect();
+        assert_eq!(names, ["GetProviderInfo", "Probe"]);
+    }
+
+    #[test]
     fn of_a_rule_the_sentence_that_asks_for_something_is_shown() {
         assert_eq!(
             text("CORE-9"),
             Some(
-                "A provider SHOULD answer `pending` (where an RPC has it) before 80 % of the deadline is over."
+                "A provider SHOULD answer `pending` (where an RPC has it) before 80 % of the time is over that `grpc-timeout` named when the request arrived."
             )
         );
         assert_eq!(

@@ -163,6 +163,7 @@ impl Run {
             previous_owner_ids: previous.iter().map(ToString::to_string).collect(),
             cluster_cidrs: vec!["100.64.0.0/10".into()],
             kubernetes_version: "v1.36.3".into(),
+            read_only: false,
         };
         session.call(request).await.success("PROV-2")?;
         Ok(session)

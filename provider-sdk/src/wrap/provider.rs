@@ -60,14 +60,17 @@ impl ProviderService for Wrap {
         let initialized = match cluster_of(request.cluster) {
             Err(failure) => Err(failure),
             Ok(cluster) => {
+                let read_only = request.read_only;
                 let ready = Arc::new(Ready {
                     cluster,
                     previous_owner_ids: request.previous_owner_ids.into(),
+                    read_only,
                 });
                 let next = Arc::clone(&ready);
                 let request = InitializeRequest {
                     cluster_cidrs: request.cluster_cidrs,
                     kubernetes_version: request.kubernetes_version,
+                    read_only,
                 };
                 self.0
                     .run(
@@ -77,7 +80,7 @@ impl ProviderService for Wrap {
                         |provider, call| async move {
                             let _alone = core.initializing.lock().await;
                             let initialized = provider.initialize(&call, &request).await?;
-                            let initialized = initialized_to(initialized)
+                            let initialized = initialized_to(initialized, read_only)
                                 .map_err(|what| fault("Initialize", "cloud_scope", what))?;
                             *core.ready.write().unwrap_or_else(PoisonError::into_inner) =
                                 Some(next);
@@ -164,7 +167,7 @@ impl ProviderService for Wrap {
 
 /// One open WatchChanges.
 struct Watch {
-    hints: mpsc::Receiver<(Change, String)>,
+    hints: mpsc::Receiver<(Option<Change>, String)>,
     /// The vendor's method, while it runs.
     task: Option<Task<Result<(), Failure>>>,
     /// What is left to be said when it has ended.
@@ -228,7 +231,7 @@ fn failed_to(failure: &Failure) -> pb::WatchChangesResponse {
     }
 }
 
-fn change_to(change: Change, mut resume_token: String) -> pb::WatchChangesResponse {
+fn change_to(change: Option<Change>, mut resume_token: String) -> pb::WatchChangesResponse {
     if resume_token.len() > ID_BYTES {
         tracing::error!(
             rpc = "WatchChanges",
@@ -237,7 +240,7 @@ fn change_to(change: Change, mut resume_token: String) -> pb::WatchChangesRespon
         );
         resume_token.clear();
     }
-    let change = match change {
+    let change = change.map(|change| match change {
         Change::Resync => ChangeTo::Resync(pb::Resync {}),
         Change::Instance {
             provider_id,
@@ -250,14 +253,14 @@ fn change_to(change: Change, mut resume_token: String) -> pb::WatchChangesRespon
             ChangeTo::LoadBalancer(pb::LoadBalancerChange { namespace, name })
         }
         Change::Routes => ChangeTo::Routes(pb::RoutesChange {}),
-    };
+    });
     pb::WatchChangesResponse {
         resume_token,
-        change: Some(change),
+        change,
     }
 }
 
-fn initialized_to(initialized: Initialized) -> Result<pb::Initialized, String> {
+fn initialized_to(initialized: Initialized, read_only: bool) -> Result<pb::Initialized, String> {
     fits("the cloud scope", &initialized.cloud_scope, NAME_BYTES)?;
     convert::optional_at_most(
         "the cluster ID",
@@ -274,6 +277,7 @@ fn initialized_to(initialized: Initialized) -> Result<pb::Initialized, String> {
             load_balancer: hints.load_balancer.map(convert::duration),
             routes: hints.routes.map(convert::duration),
         }),
+        read_only,
     })
 }
 

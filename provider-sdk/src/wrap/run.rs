@@ -40,7 +40,18 @@ pub(crate) struct Core {
 pub(crate) struct Ready {
     pub(crate) cluster: Cluster,
     pub(crate) previous_owner_ids: Arc<[String]>,
+    /// Nothing may be written to the cloud (PROV-20).
+    pub(crate) read_only: bool,
 }
+
+/// The RPCs that write to the cloud.
+const WRITES: [&str; 5] = [
+    "EnsureLoadBalancer",
+    "UpdateLoadBalancer",
+    "DeleteLoadBalancer",
+    "CreateRoutes",
+    "DeleteRoutes",
+];
 
 impl Core {
     pub(crate) fn new(provider: Arc<dyn Provider>, max_message_bytes: usize) -> Self {
@@ -80,6 +91,7 @@ impl Core {
             Some(ready) => Ok(Arc::new(Ready {
                 cluster,
                 previous_owner_ids: ready.previous_owner_ids.clone(),
+                read_only: ready.read_only,
             })),
         }
     }
@@ -99,6 +111,13 @@ impl Core {
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
         match self.admit(cluster) {
+            Ok(ready) if ready.read_only && WRITES.contains(&rpc) => {
+                Ok(Err(Failure::precondition(format!(
+                    "{rpc} writes to the cloud, and this provider was initialised with read_only; only an Initialize without it lets it write"
+                ))
+                .with_reason("ReadOnly")
+                .into()))
+            }
             Ok(ready) => self.run(rpc, metadata, &ready, work).await,
             Err(failure) => Ok(Err(failure.into())),
         }

@@ -222,7 +222,7 @@ type GetControlPlaneAddressRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For which cluster it is asked.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// The name of the cluster that is asked about.
+	// The name of the cluster that is asked about. Empty names none: NOT_FOUND, or INVALID.
 	ClusterName   string `protobuf:"bytes,2,opt,name=cluster_name,json=clusterName,proto3" json:"cluster_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

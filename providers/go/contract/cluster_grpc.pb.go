@@ -31,13 +31,24 @@ const (
 type ClusterServiceClient interface {
 	// The names of the clusters in the cloud's scope.
 	//
-	// CLUSTER-1: It MUST be complete, or fail. Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// CLUSTER-1: It MUST be complete, or fail.
+	//
+	// Deadline 5 min. Ends with `end` (CORE-16). Failures: INVALID, THROTTLED, CREDENTIALS,
+	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
+	// CORE-21, CORE-22, CLUSTER-1.
 	ListClusters(ctx context.Context, in *ListClustersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListClustersResponse], error)
 	// Where a cluster's control plane can be reached.
 	//
-	// CLUSTER-2: A cluster that the cloud does not know MUST be NOT_FOUND; a failing cloud MUST NOT be read as that.
+	// CLUSTER-2: A cluster that the cloud does not know MUST be NOT_FOUND; a failing cloud MUST NOT
+	// be read as that.
 	//
-	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS,
+	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
+	// CORE-21, CORE-22, CLUSTER-2.
 	GetControlPlaneAddress(ctx context.Context, in *GetControlPlaneAddressRequest, opts ...grpc.CallOption) (*GetControlPlaneAddressResponse, error)
 }
 
@@ -86,13 +97,24 @@ func (c *clusterServiceClient) GetControlPlaneAddress(ctx context.Context, in *G
 type ClusterServiceServer interface {
 	// The names of the clusters in the cloud's scope.
 	//
-	// CLUSTER-1: It MUST be complete, or fail. Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// CLUSTER-1: It MUST be complete, or fail.
+	//
+	// Deadline 5 min. Ends with `end` (CORE-16). Failures: INVALID, THROTTLED, CREDENTIALS,
+	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
+	// CORE-21, CORE-22, CLUSTER-1.
 	ListClusters(*ListClustersRequest, grpc.ServerStreamingServer[ListClustersResponse]) error
 	// Where a cluster's control plane can be reached.
 	//
-	// CLUSTER-2: A cluster that the cloud does not know MUST be NOT_FOUND; a failing cloud MUST NOT be read as that.
+	// CLUSTER-2: A cluster that the cloud does not know MUST be NOT_FOUND; a failing cloud MUST NOT
+	// be read as that.
 	//
-	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS,
+	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
+	// CORE-21, CORE-22, CLUSTER-2.
 	GetControlPlaneAddress(context.Context, *GetControlPlaneAddressRequest) (*GetControlPlaneAddressResponse, error)
 	mustEmbedUnimplementedClusterServiceServer()
 }

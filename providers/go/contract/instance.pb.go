@@ -87,11 +87,11 @@ const (
 	InstanceState_INSTANCE_STATE_UNSPECIFIED InstanceState = 0
 	// It exists; whether it runs is not known.
 	InstanceState_INSTANCE_STATE_PRESENT InstanceState = 1
-	// It exists and runs (or is starting).
+	// It exists and runs, or is starting (INST-14).
 	InstanceState_INSTANCE_STATE_RUNNING InstanceState = 2
-	// It exists and is shut down.
+	// It exists and is shut down (INST-14).
 	InstanceState_INSTANCE_STATE_STOPPED InstanceState = 3
-	// The cloud said, for certain, that it does not exist.
+	// The cloud said, for certain, that it does not exist (INST-1).
 	InstanceState_INSTANCE_STATE_ABSENT InstanceState = 4
 	// The cloud does not show it yet: nothing is deleted, the Node stays tainted, the controller asks again.
 	InstanceState_INSTANCE_STATE_PENDING InstanceState = 5
@@ -153,9 +153,9 @@ type LookupInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For which cluster.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// The Nodes that are asked about; no name twice.
+	// The Nodes that are asked about; no name twice, whatever the UIDs (CORE-20).
 	Nodes []*NodeView `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// What is asked.
+	// What is asked. Empty asks for EXISTENCE; values that are not known are ignored (CORE-13).
 	Facets []InstanceFacet `protobuf:"varint,3,rep,packed,name=facets,proto3,enum=cloudprovider.v1alpha1.InstanceFacet" json:"facets,omitempty"`
 	// How old an answer from the provider's cache may be; absent is zero: ask the cloud.
 	MaxAge        *durationpb.Duration `protobuf:"bytes,4,opt,name=max_age,json=maxAge,proto3" json:"max_age,omitempty"`
@@ -389,6 +389,29 @@ func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 // that runs RUNNING, or PRESENT where the cloud does not tell.
 //
 // INST-12: Labels SHOULD have valid keys and values, and keys outside of the `kubernetes.io` and `k8s.io` namespaces: the controller drops others.
+//
+// INST-14: What a cloud calls its states by other names MUST be said so:
+//
+// created, and not to be used yet      PENDING, or RUNNING from when its ID and addresses are known
+// starting, rebooting, migrating       RUNNING
+// stopping, hibernating                RUNNING until it is down; then STOPPED
+// stopped, suspended, hibernated,      STOPPED: nothing runs on it, and it may come back; also where
+// paused, deallocated, shelved         the cloud goes on charging for it
+// terminating, being deleted           STOPPED, or PRESENT where the cloud does not tell power: it
+//
+//	still exists
+//
+// terminated or deleted, still listed  ABSENT: it never comes back
+// in error, crashed, in rescue,        PRESENT
+// or a word that is not known
+//
+// Without `InstanceCapability.power_state` STOPPED and RUNNING are PRESENT. A state that lasts for
+// a moment MAY be answered either way.
+//
+// INST-15: A fact that has no form here MUST be left out, and the instance answered with the rest:
+// a type that is no label value, a second zone, an address of a kind that `NodeAddressType` has
+// not. The provider SHOULD log what it leaves out and why. It MUST NOT bend the value until it
+// fits, nor fail the instance for it.
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the cloud says. UNSPECIFIED is a fault.
@@ -504,7 +527,7 @@ type ListInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For which cluster.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// What is asked of each instance.
+	// What is asked of each instance; as in LookupInstancesRequest.
 	Facets        []InstanceFacet `protobuf:"varint,2,rep,packed,name=facets,proto3,enum=cloudprovider.v1alpha1.InstanceFacet" json:"facets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -31,34 +31,66 @@ const (
 type InstanceServiceClient interface {
 	// What are these Nodes' instances?
 	//
-	// INST-1: Only the state ABSENT means gone. A failure of any kind, an empty reply or a missing result MUST never be used to say that an instance is gone, and
-	// ABSENT MUST only be answered when the cloud itself said so for that instance, in an answer that was complete. In doubt: `failed`. The controller deletes
-	// Nodes on the strength of it.
+	// INST-1: Only the state ABSENT means gone. A failure of any kind, an empty reply or a missing
+	// result MUST never be used to say that an instance is gone, and ABSENT MUST only be answered
+	// when the cloud itself said so for that instance, in an answer that was complete. In doubt:
+	// `failed`. The controller deletes Nodes on the strength of it.
 	//
-	// INST-2: Each result MUST name its Node by the name and UID of the request. Order does not matter. A Node without a result, an unset oneof or a repeated name is a
-	// fault for that Node.
+	// INST-2: Each result MUST name its Node by the name and UID of the request. Order does not
+	// matter. A Node without a result, an unset oneof or a repeated name is a fault for that Node.
 	//
-	// INST-3: An instance is identified by the Node's provider ID where it has one, else by the Node's name.
+	// INST-3: An instance is identified by the Node's provider ID where it has one, else by the
+	// Node's name.
 	//
-	// A Node without a provider ID belongs to whom claims it: PRESENT, RUNNING, STOPPED and PENDING claim it. Where several providers serve one cluster exactly one
-	// claim wins, several leave the Node tainted, and any failure among the answers decides nothing yet.
+	// A Node without a provider ID belongs to whom claims it: PRESENT, RUNNING, STOPPED and PENDING
+	// claim it. Where several providers serve one cluster exactly one claim wins, several leave the
+	// Node tainted, and any failure among the answers decides nothing yet.
 	//
 	// INST-4: One Node's trouble MUST NOT fail the others': it is `failed` in that Node's result.
+	// What breaks the contract is no such trouble (CORE-20).
 	//
-	// INST-5: Where `max_age` is zero the provider MUST ask the cloud. Otherwise it MAY answer from what it learned no longer than `max_age` ago.
+	// INST-5: Where `max_age` is zero the provider MUST ask the cloud. Otherwise it MAY answer from
+	// what it learned no longer than `max_age` ago.
 	//
-	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED.
+	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. One
+	// that begins with a prefix and has a form that no ID of the cloud has is `failed` with INVALID
+	// where the provider can tell that: somebody mistyped it, and nothing is known of the instance.
 	//
 	// INST-11: Lookups and listings MUST write nothing to the cloud.
 	//
-	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an item): INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE,
+	// INST-13: A Node without a provider ID whose name the cloud does not know MUST NOT be claimed:
+	// it is ABSENT where the cloud's answer was complete, else `failed`. It is not UNMANAGED: its
+	// instance may appear. PENDING (a claim) is only for a provider that knows the instance to be on
+	// its way, for example because the cloud lists it without what is asked for. The controller keeps
+	// such a Node tainted, asks again with backoff, and tells the user that the instance was not
+	// found. A name that fits several instances is `failed` with CONFLICT.
+	//
+	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an
+	// item): INVALID, PRECONDITION, CONFLICT (of an item), THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
+	// CORE-21, CORE-22, PROV-8, INST-1, INST-2, INST-3, INST-4, INST-5, INST-7, INST-8, INST-9,
+	// INST-10, INST-11, INST-12, INST-13, INST-14, INST-15.
 	LookupInstances(ctx context.Context, in *LookupInstancesRequest, opts ...grpc.CallOption) (*LookupInstancesResponse, error)
 	// All instances that the provider sees for this cluster; with `InstanceCapability.listing`.
 	//
-	// INST-6: It MUST be complete, or fail: the controller uses it to keep a Node from being deleted, never to delete one.
+	// INST-6: It MUST be complete, or fail: the controller uses it to keep a Node from being deleted,
+	// never to delete one.
 	//
-	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// INST-16: It MUST have every instance that LookupInstances would find by its provider ID for a
+	// Node of this cluster, whatever its state, and none that is ABSENT or UNMANAGED (a terminated
+	// one that the cloud still lists is ABSENT). It MAY have others: a cloud that cannot tell one
+	// cluster's instances from another's lists all that the credentials reach. Each is there once,
+	// with its provider ID whatever the facets ask for, and with its state. Node names are not
+	// listed: the controller matches by provider ID alone.
+	//
+	// Deadline 5 min. Ends with `end` (CORE-16). Failures: INVALID, THROTTLED, CREDENTIALS,
+	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
+	// CORE-21, CORE-22, PROV-8, INST-6, INST-7, INST-8, INST-10, INST-11, INST-12, INST-14, INST-15,
+	// INST-16.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListInstancesResponse], error)
 }
 
@@ -107,34 +139,66 @@ type InstanceService_ListInstancesClient = grpc.ServerStreamingClient[ListInstan
 type InstanceServiceServer interface {
 	// What are these Nodes' instances?
 	//
-	// INST-1: Only the state ABSENT means gone. A failure of any kind, an empty reply or a missing result MUST never be used to say that an instance is gone, and
-	// ABSENT MUST only be answered when the cloud itself said so for that instance, in an answer that was complete. In doubt: `failed`. The controller deletes
-	// Nodes on the strength of it.
+	// INST-1: Only the state ABSENT means gone. A failure of any kind, an empty reply or a missing
+	// result MUST never be used to say that an instance is gone, and ABSENT MUST only be answered
+	// when the cloud itself said so for that instance, in an answer that was complete. In doubt:
+	// `failed`. The controller deletes Nodes on the strength of it.
 	//
-	// INST-2: Each result MUST name its Node by the name and UID of the request. Order does not matter. A Node without a result, an unset oneof or a repeated name is a
-	// fault for that Node.
+	// INST-2: Each result MUST name its Node by the name and UID of the request. Order does not
+	// matter. A Node without a result, an unset oneof or a repeated name is a fault for that Node.
 	//
-	// INST-3: An instance is identified by the Node's provider ID where it has one, else by the Node's name.
+	// INST-3: An instance is identified by the Node's provider ID where it has one, else by the
+	// Node's name.
 	//
-	// A Node without a provider ID belongs to whom claims it: PRESENT, RUNNING, STOPPED and PENDING claim it. Where several providers serve one cluster exactly one
-	// claim wins, several leave the Node tainted, and any failure among the answers decides nothing yet.
+	// A Node without a provider ID belongs to whom claims it: PRESENT, RUNNING, STOPPED and PENDING
+	// claim it. Where several providers serve one cluster exactly one claim wins, several leave the
+	// Node tainted, and any failure among the answers decides nothing yet.
 	//
 	// INST-4: One Node's trouble MUST NOT fail the others': it is `failed` in that Node's result.
+	// What breaks the contract is no such trouble (CORE-20).
 	//
-	// INST-5: Where `max_age` is zero the provider MUST ask the cloud. Otherwise it MAY answer from what it learned no longer than `max_age` ago.
+	// INST-5: Where `max_age` is zero the provider MUST ask the cloud. Otherwise it MAY answer from
+	// what it learned no longer than `max_age` ago.
 	//
-	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED.
+	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. One
+	// that begins with a prefix and has a form that no ID of the cloud has is `failed` with INVALID
+	// where the provider can tell that: somebody mistyped it, and nothing is known of the instance.
 	//
 	// INST-11: Lookups and listings MUST write nothing to the cloud.
 	//
-	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an item): INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE,
+	// INST-13: A Node without a provider ID whose name the cloud does not know MUST NOT be claimed:
+	// it is ABSENT where the cloud's answer was complete, else `failed`. It is not UNMANAGED: its
+	// instance may appear. PENDING (a claim) is only for a provider that knows the instance to be on
+	// its way, for example because the cloud lists it without what is asked for. The controller keeps
+	// such a Node tainted, asks again with backoff, and tells the user that the instance was not
+	// found. A name that fits several instances is `failed` with CONFLICT.
+	//
+	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an
+	// item): INVALID, PRECONDITION, CONFLICT (of an item), THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
+	// CORE-21, CORE-22, PROV-8, INST-1, INST-2, INST-3, INST-4, INST-5, INST-7, INST-8, INST-9,
+	// INST-10, INST-11, INST-12, INST-13, INST-14, INST-15.
 	LookupInstances(context.Context, *LookupInstancesRequest) (*LookupInstancesResponse, error)
 	// All instances that the provider sees for this cluster; with `InstanceCapability.listing`.
 	//
-	// INST-6: It MUST be complete, or fail: the controller uses it to keep a Node from being deleted, never to delete one.
+	// INST-6: It MUST be complete, or fail: the controller uses it to keep a Node from being deleted,
+	// never to delete one.
 	//
-	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// INST-16: It MUST have every instance that LookupInstances would find by its provider ID for a
+	// Node of this cluster, whatever its state, and none that is ABSENT or UNMANAGED (a terminated
+	// one that the cloud still lists is ABSENT). It MAY have others: a cloud that cannot tell one
+	// cluster's instances from another's lists all that the credentials reach. Each is there once,
+	// with its provider ID whatever the facets ask for, and with its state. Node names are not
+	// listed: the controller matches by provider ID alone.
+	//
+	// Deadline 5 min. Ends with `end` (CORE-16). Failures: INVALID, THROTTLED, CREDENTIALS,
+	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
+	// CORE-21, CORE-22, PROV-8, INST-6, INST-7, INST-8, INST-10, INST-11, INST-12, INST-14, INST-15,
+	// INST-16.
 	ListInstances(*ListInstancesRequest, grpc.ServerStreamingServer[ListInstancesResponse]) error
 	mustEmbedUnimplementedInstanceServiceServer()
 }

@@ -163,13 +163,15 @@ type ProbeState int32
 const (
 	// Never sent; read as BROKEN.
 	ProbeState_PROBE_STATE_UNSPECIFIED ProbeState = 0
-	// It is not ready yet: the controllers pause.
+	// It is not ready yet, whoever asks (PROV-15): the controllers pause.
 	ProbeState_PROBE_STATE_STARTING ProbeState = 1
 	// All is well.
 	ProbeState_PROBE_STATE_READY ProbeState = 2
-	// It works with trouble (the cloud fails some calls): the controllers work and delete no Node.
+	// It works with trouble, as the cloud fails calls (PROV-16): the controllers work and delete no
+	// Node.
 	ProbeState_PROBE_STATE_DEGRADED ProbeState = 3
-	// It cannot work: the controllers pause.
+	// It cannot work, and no call will mend it (its configuration is wrong, for example): the
+	// controllers pause.
 	ProbeState_PROBE_STATE_BROKEN ProbeState = 4
 )
 
@@ -396,7 +398,8 @@ func (x *GetProviderInfoResponse) GetNodeProjection() *NodeProjection {
 	return nil
 }
 
-// What a provider offers: a block that is there means that the service behind it is served.
+// What a provider offers: a block that is there means that the service behind it is served, and one
+// that is not there that it is not (CORE-5).
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// InstanceService.
@@ -505,7 +508,7 @@ type InstanceCapability struct {
 	Listing bool `protobuf:"varint,2,opt,name=listing,proto3" json:"listing,omitempty"`
 	// The states RUNNING and STOPPED are told apart; without it the shutdown taint is never set.
 	PowerState bool `protobuf:"varint,3,opt,name=power_state,json=powerState,proto3" json:"power_state,omitempty"`
-	// How many calls of this service may run at once; 8 where absent or zero.
+	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight   *uint32 `protobuf:"varint,4,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -625,7 +628,7 @@ type LoadBalancerCapability struct {
 	MaxTargets *uint32 `protobuf:"varint,7,opt,name=max_targets,json=maxTargets,proto3,oneof" json:"max_targets,omitempty"`
 	// The fields of a Service that are honoured. A Service that uses one that is missing here gets a Warning event.
 	Features []ServiceFeature `protobuf:"varint,8,rep,packed,name=features,proto3,enum=cloudprovider.v1alpha1.ServiceFeature" json:"features,omitempty"`
-	// How many calls of this service may run at once; 8 where absent or zero.
+	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight *uint32 `protobuf:"varint,9,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
 	// Which further fields of a target matter to this cloud: a change of one is a reason for UpdateLoadBalancer, of every load balancer that has the target. Name, UID, provider ID and addresses always
 	// are. Targets are sent with these fields and with those of `node_projection`; what is named there alone is as it is when a call is made, and is no reason for one. Absent or empty by default, and
@@ -742,7 +745,7 @@ type RouteCapability struct {
 	MaxBatch *uint32 `protobuf:"varint,1,opt,name=max_batch,json=maxBatch,proto3,oneof" json:"max_batch,omitempty"`
 	// A route depends on its Node's addresses: it is made anew when they change.
 	TracksNodeAddresses bool `protobuf:"varint,2,opt,name=tracks_node_addresses,json=tracksNodeAddresses,proto3" json:"tracks_node_addresses,omitempty"`
-	// How many calls of this service may run at once; 8 where absent or zero.
+	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight   *uint32 `protobuf:"varint,3,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -842,7 +845,7 @@ type VolumeCapability struct {
 	// The sources that are this cloud's (VOL-2): a field of `spec` such as `awsElasticBlockStore`, or `csi/DRIVER` for the volumes of one CSI driver, for example
 	// `csi/ebs.csi.aws.com`. About volumes of other sources the controller never asks. Empty: it asks about all.
 	SourceTypes []string `protobuf:"bytes,1,rep,name=source_types,json=sourceTypes,proto3" json:"source_types,omitempty"`
-	// How many calls of this service may run at once; 8 where absent or zero.
+	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight   *uint32 `protobuf:"varint,2,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -936,12 +939,17 @@ type InitializeRequest struct {
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// Owner IDs that this cluster had before: what is marked with one of them is OURS, and is marked anew with the present one when it is next written.
 	PreviousOwnerIds []string `protobuf:"bytes,2,rep,name=previous_owner_ids,json=previousOwnerIds,proto3" json:"previous_owner_ids,omitempty"`
-	// The cluster's Pod CIDRs; empty where not configured.
+	// The cluster's Pod CIDRs (`--cluster-cidr`), IPv4 and IPv6; empty where not configured. For
+	// clouds that need to know which addresses are Pods': firewall rules, the network that routes
+	// lead into. It is no wish: nothing is made because of it.
 	ClusterCidrs []string `protobuf:"bytes,3,rep,name=cluster_cidrs,json=clusterCidrs,proto3" json:"cluster_cidrs,omitempty"`
-	// The version of the API server, for example `v1.36.3`.
+	// The version of the API server, for example `v1.36.3`; empty where it is not known. For logs and
+	// for the User-Agent at the cloud. No answer depends on it.
 	KubernetesVersion string `protobuf:"bytes,4,opt,name=kubernetes_version,json=kubernetesVersion,proto3" json:"kubernetes_version,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Nothing may be written to the cloud from here on (PROV-20): the controller only wants to see what it would do.
+	ReadOnly      bool `protobuf:"varint,5,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InitializeRequest) Reset() {
@@ -1000,6 +1008,13 @@ func (x *InitializeRequest) GetKubernetesVersion() string {
 		return x.KubernetesVersion
 	}
 	return ""
+}
+
+func (x *InitializeRequest) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
 }
 
 // Response of Initialize.
@@ -1101,6 +1116,9 @@ type Initialized struct {
 	ClusterId *string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3,oneof" json:"cluster_id,omitempty"`
 	// Wishes for longer deadlines.
 	DeadlineHints *DeadlineHints `protobuf:"bytes,3,opt,name=deadline_hints,json=deadlineHints,proto3" json:"deadline_hints,omitempty"`
+	// `InitializeRequest.read_only` was understood and is kept (PROV-20). A controller that asked for it and does not find it here makes no further call: the
+	// provider does not know the field.
+	ReadOnly      bool `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1154,6 +1172,13 @@ func (x *Initialized) GetDeadlineHints() *DeadlineHints {
 		return x.DeadlineHints
 	}
 	return nil
+}
+
+func (x *Initialized) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
 }
 
 // Wishes for longer deadlines; a hint raises the controller's default up to the operator's cap and never lowers it.
@@ -1394,12 +1419,12 @@ func (x *WatchChangesRequest) GetResumeToken() string {
 	return ""
 }
 
-// One hint.
+// One hint, or a bookmark (PROV-21).
 type WatchChangesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where to go on after a reconnect. At most 1,024 bytes. Not looked at beside `failed`.
 	ResumeToken string `protobuf:"bytes,1,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// What may have changed.
+	// What may have changed. Unset in a bookmark.
 	//
 	// Types that are valid to be assigned to Change:
 	//
@@ -1799,22 +1824,24 @@ const file_cloudprovider_v1alpha1_provider_proto_rawDesc = "" +
 	"\fsource_types\x18\x01 \x03(\tR\vsourceTypes\x12'\n" +
 	"\rmax_in_flight\x18\x02 \x01(\rH\x00R\vmaxInFlight\x88\x01\x01B\x10\n" +
 	"\x0e_max_in_flight\"\x12\n" +
-	"\x10ChangeCapability\"\xd3\x01\n" +
+	"\x10ChangeCapability\"\xf0\x01\n" +
 	"\x11InitializeRequest\x12<\n" +
 	"\acluster\x18\x01 \x01(\v2\".cloudprovider.v1alpha1.ClusterRefR\acluster\x12,\n" +
 	"\x12previous_owner_ids\x18\x02 \x03(\tR\x10previousOwnerIds\x12#\n" +
 	"\rcluster_cidrs\x18\x03 \x03(\tR\fclusterCidrs\x12-\n" +
-	"\x12kubernetes_version\x18\x04 \x01(\tR\x11kubernetesVersion\"\xa3\x01\n" +
+	"\x12kubernetes_version\x18\x04 \x01(\tR\x11kubernetesVersion\x12\x1b\n" +
+	"\tread_only\x18\x05 \x01(\bR\breadOnly\"\xa3\x01\n" +
 	"\x12InitializeResponse\x129\n" +
 	"\x06failed\x18\x01 \x01(\v2\x1f.cloudprovider.v1alpha1.FailureH\x00R\x06failed\x12G\n" +
 	"\vinitialized\x18\x02 \x01(\v2#.cloudprovider.v1alpha1.InitializedH\x00R\vinitializedB\t\n" +
-	"\aoutcome\"\xaf\x01\n" +
+	"\aoutcome\"\xcc\x01\n" +
 	"\vInitialized\x12\x1f\n" +
 	"\vcloud_scope\x18\x01 \x01(\tR\n" +
 	"cloudScope\x12\"\n" +
 	"\n" +
 	"cluster_id\x18\x02 \x01(\tH\x00R\tclusterId\x88\x01\x01\x12L\n" +
-	"\x0edeadline_hints\x18\x03 \x01(\v2%.cloudprovider.v1alpha1.DeadlineHintsR\rdeadlineHintsB\r\n" +
+	"\x0edeadline_hints\x18\x03 \x01(\v2%.cloudprovider.v1alpha1.DeadlineHintsR\rdeadlineHints\x12\x1b\n" +
+	"\tread_only\x18\x04 \x01(\bR\breadOnlyB\r\n" +
 	"\v_cluster_id\"\xe4\x01\n" +
 	"\rDeadlineHints\x121\n" +
 	"\x06lookup\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06lookup\x12-\n" +

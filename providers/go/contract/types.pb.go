@@ -1,83 +1,191 @@
 // The cloud provider contract, v1alpha1.
 //
-// A cloud-controller-manager ("the controller") holds the Kubernetes credentials; a cloud provider ("the
-// provider") is another process that holds the cloud's credentials. The provider serves every service of this
-// package on one Unix socket and the controller only ever dials it. This text is the whole contract: MUST and
-// SHOULD are normative (RFC 2119), and each rule has an ID, such as CORE-1, by which tests cite it.
+// A cloud-controller-manager ("the controller") holds the Kubernetes credentials; a cloud provider
+// ("the provider") is another process that holds the cloud's credentials. The provider serves every
+// service of this package on one Unix socket and the controller only ever dials it. This text is
+// the whole contract: MUST and SHOULD are normative (RFC 2119), and each rule has an ID, such as
+// CORE-1, by which tests cite it. IDs ascend within a file, and each RPC's comment ends with the
+// IDs that it has to keep.
+//
+// Which rules hold everywhere: CORE-1 to CORE-3, CORE-5, CORE-17, CORE-18 and PROV-7 bind the
+// process, not one RPC. Every RPC keeps CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19
+// and CORE-21; every one whose request has `cluster` also CORE-10, CORE-20 and CORE-22; every one
+// that writes to the cloud also CORE-7, CORE-8, CORE-14 and PROV-20.
 //
 // Transport
 //
-// CORE-1: The provider MUST serve gRPC over HTTP/2 without TLS and without compression on a Unix stream socket. The
-// endpoint is `unix:///run/cloud-provider/socket/provider.sock` unless configured. `:authority` is `localhost`. Neither
-// side sends HTTP/2 pings or closes an idle connection.
+// CORE-1: The provider MUST serve gRPC over HTTP/2 without TLS and without compression on a Unix
+// stream socket. The endpoint is `unix:///run/cloud-provider/socket/provider.sock` unless
+// configured. `:authority` is `localhost`. Neither side sends HTTP/2 pings or closes an idle
+// connection.
 //
-// CORE-2: The socket's directory MUST have mode 0750 and the socket mode 0660; the two processes share a primary group.
-// Abstract sockets and symlinks (anywhere in the path) MUST NOT be used. A socket's path has at most 107 bytes. A stale socket file is removed only when nobody answers on it.
+// Why no pings: Probe already asks every 10 s whether the process answers, which a ping does not
+// tell; a socket of one machine has no middlebox that forgets connections; and a stack that counts
+// pings as abuse ends the connection (ENHANCE_YOUR_CALM) in the middle of a call. Most stacks ping
+// for two reasons, keepalive and the measuring of bandwidth (BDP), and both have to be off:
+//
+//   grpc-go      KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64}),
+//                StaticStreamWindowSize(1 << 20) and StaticConnWindowSize(4 << 20). Both: where one
+//                is set the other falls back to 64 KiB. Releases that lack them: InitialWindowSize
+//                and InitialConnWindowSize, which only there switch the measuring off. No
+//                MaxConnectionIdle, no MaxConnectionAge.
+//   grpc-java    NettyServerBuilder.keepAliveTime(Long.MAX_VALUE, NANOSECONDS) and
+//                flowControlWindow(4 << 20), not initialFlowControlWindow. No maxConnectionIdle, no
+//                maxConnectionAge.
+//   grpc-python  options grpc.keepalive_time_ms = 2147483647 and grpc.http2.bdp_probe = 0; C++ and
+//                Ruby alike.
+//   grpc-js      nothing to set: no grpc.keepalive_time_ms, no grpc.max_connection_idle_ms, no
+//                grpc.max_connection_age_ms.
+//   tonic        nothing to set: no http2_keepalive_interval, no http2_adaptive_window, no
+//                max_connection_age.
+//
+// CORE-2: The socket's directory MUST have mode 0750 and the socket mode 0660; the two processes
+// share a primary group. Abstract sockets and symlinks (anywhere in the path) MUST NOT be used. A
+// socket's path has at most 107 bytes. A stale socket file is removed only when nobody answers on
+// it. The directory is the socket's alone. Where it does not exist the provider makes it, with this
+// mode; one that exists it leaves as it is, whoever owns it, for the deployment has made it (a
+// volume that two containers mount). "Anywhere" is every part of the configured path, from `/` on;
+// `/var/run` is a symlink on most machines, so the path begins with `/run`. A provider that finds a
+// symlink, a file that is no socket, or a socket on which somebody answers MUST NOT serve; it exits
+// and says which part of the path is wrong.
 //
 // CORE-3: A provider SHOULD check the peer's uid (SO_PEERCRED) where one is configured.
 //
 // Two kinds of bad news
 //
-// CORE-4: What the provider means MUST stand in the body: every answer, and every item of a batch, is a oneof with `failed`
-// beside its outcomes. A gRPC status other than OK always means "unknown": the controller repeats the call with
-// backoff and concludes nothing from it.
+// CORE-4: What the provider means MUST stand in the body: every answer, and every item of a batch,
+// is a oneof with `failed` beside its outcomes. A gRPC status other than OK always means "unknown":
+// the controller repeats the call with backoff and concludes nothing from it.
 //
-// CORE-5: A provider MUST NOT answer a service or RPC that it does not offer by leaving out nothing but the implementation: what it
-// lacks is a missing block of `Capabilities`, never an UNIMPLEMENTED discovered at run time.
+// CORE-5: A provider MUST leave out of `Capabilities` the block, or the field, of each service and
+// RPC that it does not implement. It MUST NOT advertise an RPC there and answer it with gRPC status
+// UNIMPLEMENTED. What is not advertised is not called; whoever calls it all the same gets
+// UNIMPLEMENTED, or `failed` with INTERNAL.
 //
 // Idempotency, concurrency, deadlines
 //
 // CORE-6: Every RPC MUST be safe to repeat, and to resume after having been cut anywhere.
 //
-// CORE-7: A provider that sees two overlapping mutating calls for the same object MUST answer one of them BUSY or serialise them.
+// CORE-7: A provider that sees two overlapping mutating calls for the same object MUST answer one
+// of them BUSY or serialise them.
 //
-// The controller has at most one mutating call in flight for each Service and for each route, and keeps to the `max_in_flight` and
-// `max_request_bytes` that the provider states.
+// The controller has at most one mutating call in flight for each Service and for each route, and
+// keeps to the `max_in_flight` (CORE-22) and `max_request_bytes` that the provider states.
 //
-// CORE-8: A provider MUST start no write to the cloud outside of an open call: a call that is cancelled, or whose connection is
-// lost, stops before its next write to the cloud. So a controller that lost its Lease leaves nothing running behind.
+// CORE-8: A provider MUST start no write to the cloud outside of an open call: a call that is
+// cancelled, or whose connection is lost, stops before its next write to the cloud. So a controller
+// that lost its Lease leaves nothing running behind.
 //
-// CORE-9: The controller sets a deadline on every call. A provider SHOULD answer `pending` (where an RPC has it) before 80 % of the
-// deadline is over. At the deadline the controller ends the call itself, by cancelling it; the `grpc-timeout` that it sends may end later (the
-// ccm's: by a second), so that a provider's own timer rings only where nobody cancels.
+// CORE-9: The controller sets a deadline on every call. A provider SHOULD answer `pending` (where
+// an RPC has it) before 80 % of the time is over that `grpc-timeout` named when the request
+// arrived. At the deadline the controller ends the call itself, by cancelling it; the
+// `grpc-timeout` that it sends may end later (the ccm's: by a second), so that a provider's own
+// timer rings only where nobody cancels. A call without `grpc-timeout` has no deadline; the
+// defaults in the RPCs' comments are the controller's, not the provider's to add.
 //
-// CORE-19: When the deadline of a call has passed (`grpc-timeout`) the provider MUST end the call itself, within two seconds, and MUST start no
-// further write to the cloud for it, also where the caller does not cancel it: a controller that is frozen cancels nothing.
-//
-// CORE-10: Every request except GetProviderInfo and Probe carries `cluster`. A provider MUST answer NOT_INITIALIZED to a request that
-// reaches it before `Initialize` succeeded in this process, or that carries another owner ID than the one that was initialised.
+// CORE-10: Every request except GetProviderInfo and Probe carries `cluster`. A provider MUST answer
+// NOT_INITIALIZED to a request that reaches it before `Initialize` succeeded in this process, or
+// that carries another owner ID than the one that was initialised.
 //
 // Connections
 //
-// The controller connects to the socket, asks GetProviderInfo, and, once it leads, Initialize. On a lost connection it reconnects with delays from 0.1 s
-// to 5 s, for ever; a new `boot_id` tells it that another process answers. It asks Probe every 10 s, and after two Probes without an answer it
+// The controller connects to the socket, asks GetProviderInfo, and, once it leads, Initialize. On a
+// lost connection it reconnects with delays from 0.1 s to 5 s, for ever; a new `boot_id` tells it
+// that another process answers. It asks Probe every 10 s, and after two Probes without an answer it
 // gives the connection up. Meanwhile its controllers pause; nothing is concluded from the silence.
-//
-// CORE-17: On SIGTERM a provider MUST accept no further connection, let the calls in flight end for up to 20 s (streams of hints end at once, PROV-6), and exit; a
-// connection without a call, and a call whose request never ends, MUST NOT keep it longer.
-//
-// CORE-18: What a provider keeps SHOULD NOT grow with the number of calls and connections that it has served.
 //
 // Limits
 //
-// CORE-11: Names are at most 253 bytes, provider IDs and handles at most 1,024 bytes, messages and reasons at most 1,024 bytes. A reply past a
-// limit is a fault of that item. A provider MUST accept requests up to the `max_request_bytes` that it states (4 MiB unless stated); the
-// controller accepts answers of up to 16 MiB.
+// CORE-11: Names are at most 253 bytes, provider IDs and handles at most 1,024 bytes, messages and
+// reasons at most 1,024 bytes. A reply past a limit is a fault of that item. A provider MUST accept
+// requests up to the `max_request_bytes` that it states (4 MiB unless stated); the controller
+// accepts answers of up to 16 MiB. Texts for people (`message`, `reason`) the provider MUST cut
+// itself, at the end and between two characters; the controller cuts what comes longer all the
+// same. What identifies something (a name, a provider ID, a handle, a resume token, a cloud scope)
+// MUST NOT be cut, by neither side: cut it names something else. An item with an identifier past
+// its limit is `failed` with INTERNAL; in a listing, which has no place for that, the listing
+// fails. A request with an identifier past its limit the controller does not send. Bytes are those
+// of UTF-8.
 //
 // CORE-12: Secrets MUST NOT cross the contract, in either direction.
 //
 // Versions
 //
-// CORE-13: The package is the major version; a minor version only adds optional fields, RPCs, capabilities and enum values. The
-// effective minor is the lower of the two sides'. Unknown fields MUST be ignored. An unknown enum value in an outcome is a fault, and zero is
-// always UNSPECIFIED and a fault where a value is required. Removed numbers and names are reserved.
+// CORE-13: The package is the major version; a minor version only adds optional fields, RPCs,
+// capabilities and enum values. The effective minor is the lower of the two sides'. Unknown fields
+// MUST be ignored. An unknown enum value in an outcome is a fault, and zero is always UNSPECIFIED
+// and a fault where a value is required. Removed numbers and names are reserved.
+//
+// In a request an unknown value, and zero, in a list of wishes (`facets`) is ignored as an unknown
+// field is, and so is a `NodeAddress` whose type is unknown. Where one value says what shall be
+// made (a port's protocol, an IP family) the provider cannot do what it does not know: INVALID
+// (CORE-20).
+//
+// CORE-14: What a provider makes for a cluster MUST be marked in the cloud with
+// `ClusterRef.owner_id`, as the rules of load balancers and routes say.
+//
+// CORE-15: A provider MUST use the failure code whose meaning `FailureCode` states; in doubt
+// INTERNAL.
+//
+// CORE-16: A stream of a listing MUST end with `ListEnd`; without it, or with another total than
+// what was sent, it is no listing. The total counts items (instances, load balancers, routes,
+// names), not messages. A message may carry any number of items, none too; which items share one
+// means nothing. After `failed` or `end` nothing follows, and the stream ends with status OK.
+//
+// The end of a process and of a call
+//
+// CORE-17: On SIGTERM a provider MUST accept no further connection, let the calls in flight end for
+// up to 20 s (streams of hints end at once, PROV-6), and exit; a connection without a call, and a
+// call whose request never ends, MUST NOT keep it longer. In this order: the socket file goes (so
+// that the next process can bind it), GOAWAY goes out on every connection, streams of hints end,
+// calls in flight end, the process exits. It exits as soon as no call is in flight, and at the
+// latest 20 s after the signal; what still runs then is cut, with gRPC status UNAVAILABLE or with
+// its connection, which takes 2 s at most. A new call that arrives on an existing connection
+// meanwhile (its caller has not seen GOAWAY yet) MUST be answered as any other, within what is left
+// of the 20 s, or refused before anything was done: REFUSED_STREAM, or gRPC status UNAVAILABLE. The
+// caller repeats it with the next process. A second SIGTERM changes nothing.
+//
+// CORE-18: What a provider keeps SHOULD NOT grow with the number of calls and connections that it
+// has served.
+//
+// CORE-19: When the deadline of a call has passed (`grpc-timeout`) the provider MUST end the call
+// itself, within two seconds, and MUST start no further write to the cloud for it, also where the
+// caller does not cancel it: a controller that is frozen cancels nothing. It ends with gRPC status
+// DEADLINE_EXCEEDED (CANCELLED where the stack ends it so), or with an answer that was ready by
+// then; the caller reads every status alike, as "unknown".
+//
+// Requests and failures
+//
+// CORE-20: A request that breaks the contract MUST be answered `failed` with INVALID as a whole,
+// with nothing done and nothing asked of the cloud. Such a request has more items than the
+// capability's `max_batch`, names one item twice (two Nodes of one name, whatever their UIDs; two
+// routes of one key), lacks what is required (`cluster` or its `owner_id`; a Node's, a Service's or
+// a route's name; `service`; `volume`), or has a oneof that is unset. An empty batch is no breach:
+// it is answered with no results. Nor is an empty list of facets (INST-10), nor anything that
+// CORE-13 says is ignored. Where CORE-10 is broken too either code is right.
+//
+// CORE-21: The list "Failures:" of an RPC binds: a provider MUST NOT answer another code there, but
+// for INVALID (CORE-20), PRECONDITION, BUSY (CORE-22), THROTTLED, NOT_INITIALIZED (CORE-10) and
+// INTERNAL, which every RPC with `cluster` may answer. So NOT_FOUND and CONFLICT mean something
+// only where they are listed. The controller reads a code that is not listed as INTERNAL. The list
+// holds for the whole and for each item.
+//
+// CORE-22: `max_in_flight` is a limit that the controller keeps, not a wish: it has at most so many
+// calls of that service in flight, listings included. It may have fewer (the ccm: 32 at most). More
+// come all the same when the controller changes, as calls of the former one still run, and from
+// tools. Those a provider MUST answer like any other, let wait for as long as their deadline
+// allows, or answer BUSY; it MUST NOT refuse them with a gRPC status, and MUST NOT drop a call that
+// it has begun. GetProviderInfo, Initialize, Probe and WatchChanges never count.
 //
 // Coming from Go's cloudprovider.Interface
 //
-// InstanceNotFound is the state ABSENT; NotImplemented is a missing capability; ImplementedElsewhere is `handled_elsewhere`; RetryError is `pending`, or
-// `failed` with `retry_after`; nil metadata is the state UNMANAGED; DiskNotFound is `failed` with NOT_FOUND; any other error is `failed` with INTERNAL.
+// InstanceNotFound is the state ABSENT; NotImplemented is a missing capability;
+// ImplementedElsewhere is `handled_elsewhere`; RetryError is `pending`, or `failed` with
+// `retry_after`; nil metadata is the state UNMANAGED; DiskNotFound is `failed` with NOT_FOUND; any
+// other error is `failed` with INTERNAL.
 //
-// Absent is never zero: a field that is `optional`, a message, or a oneof has explicit presence and its absence says "not stated".
+// Absent is never zero: a field that is `optional`, a message, or a oneof has explicit presence and
+// its absence says "not stated".
 
 // Code generated by protoc-gen-go. DO NOT EDIT.
 // versions:
@@ -104,9 +212,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The kinds of failure.
-//
-// CORE-15: A provider MUST use the code whose meaning is below; in doubt INTERNAL.
+// The kinds of failure (CORE-15). Which of them an RPC may answer stands in its comment (CORE-21).
 type FailureCode int32
 
 const (
@@ -121,17 +227,18 @@ const (
 	FailureCode_FAILURE_CODE_NOT_FOUND FailureCode = 3
 	// The object, or a part of it, belongs to somebody else. Event; slow retry; the controller never adopts it.
 	FailureCode_FAILURE_CODE_CONFLICT FailureCode = 4
-	// Another operation holds the same object. Again after 1 s with jitter, five times, then backoff.
+	// Another operation holds the same object (CORE-7), or the provider has too much to do (CORE-22). Again after 1 s with jitter, five times, then backoff.
 	FailureCode_FAILURE_CODE_BUSY FailureCode = 5
 	// The cloud asks to slow down. Event; the controller slows all calls of this service by `retry_after`.
 	FailureCode_FAILURE_CODE_THROTTLED FailureCode = 6
-	// The cloud refuses the provider's credentials. The provider counts as degraded; one event, not one per object; slow retry.
+	// The cloud refuses the provider's credentials: they are wrong, expired, or lack a right. The provider counts as degraded; one event, not one per object.
+	// The controller tries one object every 20 s, and the others as soon as that one is taken; each of them in any case after 5 min.
 	FailureCode_FAILURE_CODE_CREDENTIALS FailureCode = 7
-	// The cloud's API is down or unreachable. Event; backoff.
+	// The cloud's API is down or unreachable, or does not answer in the provider's own time. Event; backoff.
 	FailureCode_FAILURE_CODE_UNAVAILABLE FailureCode = 8
 	// The provider was restarted and has not seen `Initialize`. The controller initialises it and repeats the call.
 	FailureCode_FAILURE_CODE_NOT_INITIALIZED FailureCode = 9
-	// A fault of the provider. Backoff.
+	// A fault of the provider, or an answer of the cloud that it does not understand. Event; backoff.
 	FailureCode_FAILURE_CODE_INTERNAL FailureCode = 10
 )
 
@@ -386,9 +493,7 @@ type ClusterRef struct {
 	// The cluster's name, `--cluster-name` of the controller: for people, and part of the names that a cloud shows. Not unique.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The identity of the cluster as an owner of cloud objects: the UID of its `kube-system` namespace unless the operator sets one (a rebuilt or
-	// restored cluster keeps its load balancers by keeping its owner ID). At most 253 bytes, never empty.
-	//
-	// CORE-14: What a provider makes for a cluster MUST be marked in the cloud with this ID.
+	// restored cluster keeps its load balancers by keeping its owner ID). At most 253 bytes, never empty. Marks carry it (CORE-14).
 	OwnerId       string `protobuf:"bytes,2,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -443,7 +548,7 @@ type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What kind of failure this is; decides what the controller does next.
 	Code FailureCode `protobuf:"varint,1,opt,name=code,proto3,enum=cloudprovider.v1alpha1.FailureCode" json:"code,omitempty"`
-	// CamelCase, one word, for machines: the reason of an event or condition (for example `SubnetMissing`). At most 1,024 bytes.
+	// CamelCase, one word, for machines: the reason of an event or condition (for example `SubnetMissing`). At most 1,024 bytes; may be empty.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// One sentence for the operator who reads an event at night: what was wrong with which value, and what would be right. At most 1,024 bytes. No secrets.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
@@ -640,12 +745,10 @@ func (*HandledElsewhere) Descriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_types_proto_rawDescGZIP(), []int{4}
 }
 
-// The end of a listing.
-//
-// CORE-16: A stream of a listing MUST end with this message; without it, or with another total than what was sent, it is no listing.
+// The end of a listing (CORE-16).
 type ListEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many items were sent before this message.
+	// How many items (not messages) were sent before this message.
 	Total         uint64 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -30,19 +30,26 @@ const (
 type VolumeServiceClient interface {
 	// Which labels should this volume have?
 	//
-	// VOL-1: A disk that does not exist MUST be NOT_FOUND: the volume is then left alone. A source that is not this cloud's is `labels` without entries.
+	// VOL-1: A disk that does not exist MUST be NOT_FOUND: the volume is then left alone. A source
+	// that is not this cloud's is `labels` without entries.
 	//
-	// VOL-2: A provider SHOULD name the sources that are its cloud's in `VolumeCapability.source_types`: otherwise every restart of the controller asks about every volume that
-	// has no labels of this cloud, for example all those of other CSI drivers.
+	// VOL-2: A provider SHOULD name the sources that are its cloud's in
+	// `VolumeCapability.source_types`: otherwise every restart of the controller asks about every
+	// volume that has no labels of this cloud, for example all those of other CSI drivers.
 	//
-	// VOL-3: Labels are facts of the disk, not of the moment: a volume that has got them is not asked about again. Zone and region MUST be right or absent: they become required
-	// node affinity, which nobody can change any more.
+	// VOL-3: Labels are facts of the disk, not of the moment: a volume that has got them is not asked
+	// about again. Zone and region MUST be right or absent: they become required node affinity, which
+	// nobody can change any more.
 	//
 	// VOL-4: Keys and values MUST be valid ones of labels in Kubernetes.
 	//
 	// VOL-5: It MUST write nothing to the cloud.
 	//
-	// Deadline 60 s. Failures: INVALID, NOT_FOUND, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// Deadline 60 s. Failures: INVALID, NOT_FOUND, THROTTLED, CREDENTIALS, UNAVAILABLE,
+	// NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
+	// CORE-21, CORE-22, VOL-1, VOL-2, VOL-3, VOL-4, VOL-5.
 	GetVolumeLabels(ctx context.Context, in *GetVolumeLabelsRequest, opts ...grpc.CallOption) (*GetVolumeLabelsResponse, error)
 }
 
@@ -72,19 +79,26 @@ func (c *volumeServiceClient) GetVolumeLabels(ctx context.Context, in *GetVolume
 type VolumeServiceServer interface {
 	// Which labels should this volume have?
 	//
-	// VOL-1: A disk that does not exist MUST be NOT_FOUND: the volume is then left alone. A source that is not this cloud's is `labels` without entries.
+	// VOL-1: A disk that does not exist MUST be NOT_FOUND: the volume is then left alone. A source
+	// that is not this cloud's is `labels` without entries.
 	//
-	// VOL-2: A provider SHOULD name the sources that are its cloud's in `VolumeCapability.source_types`: otherwise every restart of the controller asks about every volume that
-	// has no labels of this cloud, for example all those of other CSI drivers.
+	// VOL-2: A provider SHOULD name the sources that are its cloud's in
+	// `VolumeCapability.source_types`: otherwise every restart of the controller asks about every
+	// volume that has no labels of this cloud, for example all those of other CSI drivers.
 	//
-	// VOL-3: Labels are facts of the disk, not of the moment: a volume that has got them is not asked about again. Zone and region MUST be right or absent: they become required
-	// node affinity, which nobody can change any more.
+	// VOL-3: Labels are facts of the disk, not of the moment: a volume that has got them is not asked
+	// about again. Zone and region MUST be right or absent: they become required node affinity, which
+	// nobody can change any more.
 	//
 	// VOL-4: Keys and values MUST be valid ones of labels in Kubernetes.
 	//
 	// VOL-5: It MUST write nothing to the cloud.
 	//
-	// Deadline 60 s. Failures: INVALID, NOT_FOUND, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// Deadline 60 s. Failures: INVALID, NOT_FOUND, THROTTLED, CREDENTIALS, UNAVAILABLE,
+	// NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
+	// CORE-21, CORE-22, VOL-1, VOL-2, VOL-3, VOL-4, VOL-5.
 	GetVolumeLabels(context.Context, *GetVolumeLabelsRequest) (*GetVolumeLabelsResponse, error)
 	mustEmbedUnimplementedVolumeServiceServer()
 }

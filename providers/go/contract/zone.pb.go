@@ -26,7 +26,7 @@ type LookupZonesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For which cluster.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// The Nodes that are asked about; no name twice.
+	// The Nodes that are asked about; no name twice, whatever the UIDs (CORE-20).
 	Nodes         []*NodeView `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

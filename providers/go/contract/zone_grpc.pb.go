@@ -31,11 +31,21 @@ const (
 type ZoneServiceClient interface {
 	// In which zones and regions are these Nodes?
 	//
-	// ZONE-1: Results MUST name their Nodes as in INST-2, and one Node's trouble MUST NOT fail the others'.
+	// ZONE-1: Results MUST name their Nodes as in INST-2, and one Node's trouble MUST NOT fail the
+	// others'.
 	//
 	// ZONE-3: It MUST write nothing to the cloud.
 	//
-	// At most `InstanceCapability.max_batch` Nodes (100 where there is no such capability). Deadline 60 s. Failures as LookupInstances.
+	// ZONE-4: A Node that the cloud does not know is a `zone` without fields, or `failed`; it says
+	// nothing about the existence of the instance.
+	//
+	// At most `InstanceCapability.max_batch` Nodes (100 where there is no such capability), and
+	// `InstanceCapability.max_in_flight` calls at once (8), counted apart from those of
+	// InstanceService. Deadline 60 s. Failures (of the whole or of an item): INVALID, PRECONDITION,
+	// THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
+	// CORE-21, CORE-22, ZONE-1, ZONE-2, ZONE-3, ZONE-4.
 	LookupZones(ctx context.Context, in *LookupZonesRequest, opts ...grpc.CallOption) (*LookupZonesResponse, error)
 }
 
@@ -66,11 +76,21 @@ func (c *zoneServiceClient) LookupZones(ctx context.Context, in *LookupZonesRequ
 type ZoneServiceServer interface {
 	// In which zones and regions are these Nodes?
 	//
-	// ZONE-1: Results MUST name their Nodes as in INST-2, and one Node's trouble MUST NOT fail the others'.
+	// ZONE-1: Results MUST name their Nodes as in INST-2, and one Node's trouble MUST NOT fail the
+	// others'.
 	//
 	// ZONE-3: It MUST write nothing to the cloud.
 	//
-	// At most `InstanceCapability.max_batch` Nodes (100 where there is no such capability). Deadline 60 s. Failures as LookupInstances.
+	// ZONE-4: A Node that the cloud does not know is a `zone` without fields, or `failed`; it says
+	// nothing about the existence of the instance.
+	//
+	// At most `InstanceCapability.max_batch` Nodes (100 where there is no such capability), and
+	// `InstanceCapability.max_in_flight` calls at once (8), counted apart from those of
+	// InstanceService. Deadline 60 s. Failures (of the whole or of an item): INVALID, PRECONDITION,
+	// THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	//
+	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
+	// CORE-21, CORE-22, ZONE-1, ZONE-2, ZONE-3, ZONE-4.
 	LookupZones(context.Context, *LookupZonesRequest) (*LookupZonesResponse, error)
 	mustEmbedUnimplementedZoneServiceServer()
 }

@@ -59,6 +59,8 @@ export class Changes {
       this.provider.admit(call.request.cluster);
       call.sendMetadata(new Metadata()); // The stream is open, even while there is nothing to say.
       let last = this.numberOf(call.request.resumeToken);
+      // From where on changes are told, before there is one (PROV-21).
+      if (last === this.last) call.write({ resumeToken: this.token() });
       while (!closing.aborted && !call.cancelled) {
         const hints = this.after(last);
         last = this.last;

@@ -20,12 +20,13 @@ export function clusterService(provider: Provider): ClusterServiceHandlers {
 export function volumeService(provider: Provider): VolumeServiceHandlers {
   return {
     GetVolumeLabels: unary(provider, 'GetVolumeLabels', async ({ volume }, { signal }) => {
-      const fields = volume?.source ?? {};
-      const source = volume?.sourceType === 'csi' && fields.driver ? `csi/${fields.driver}` : (volume?.sourceType ?? '');
+      if (!volume) throw new Fail('INVALID', 'the request has no volume');
+      const fields = volume.source;
+      const source = volume.sourceType === 'csi' && fields.driver ? `csi/${fields.driver}` : volume.sourceType;
       if (!provider.settings.sourceTypes.includes(source)) return { labels: { labels: {} } }; // Not this cloud's: no labels (VOL-1).
       const disks = new Map(Object.entries((await provider.cloud.catalogue(signal)).volumes));
       const disk = Object.values(fields).find((value) => disks.has(value));
-      if (disk === undefined) throw new Fail('NOT_FOUND', `the cloud knows no disk of volume ${quoted(volume?.name ?? '')}`);
+      if (disk === undefined) throw new Fail('NOT_FOUND', `the cloud knows no disk of volume ${quoted(volume.name)}`);
       return { labels: { labels: disks.get(disk) } };
     }),
   };

@@ -93,9 +93,9 @@ function providerService(provider: Provider): ProviderServiceHandlers {
       const initialize = async () => {
         const { name, ownerId } = checked(call.request.cluster);
         await cloud.read(cancelled.signal); // Finds out whether the credentials are good (PROV-3).
-        provider.owner = new Owner(name, ownerId, call.request.previousOwnerIds);
+        provider.owner = new Owner(name, ownerId, call.request.previousOwnerIds, call.request.readOnly);
         console.error(`initialised for cluster ${name}, owner ${ownerId}`);
-        return { initialized: { cloudScope: settings.cloudScope } };
+        return { initialized: { cloudScope: settings.cloudScope, readOnly: call.request.readOnly } };
       };
       initialize().then(
         (response) => callback(null, response),

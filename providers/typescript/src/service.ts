@@ -37,6 +37,8 @@ export class Owner {
     readonly clusterName: string,
     readonly ownerId: string,
     readonly previous: string[],
+    /** Nothing may be written to the cloud (PROV-20). */
+    readonly readOnly: boolean,
   ) {}
 
   owns(ownerId: string): boolean {
@@ -66,7 +68,7 @@ export class Provider {
     if (this.owner.ownerId !== ownerId) {
       throw new Fail('NOT_INITIALIZED', `this provider is initialised for ${quoted(this.owner.ownerId)}, not for ${quoted(ownerId)}`);
     }
-    return new Owner(name, ownerId, this.owner.previous);
+    return new Owner(name, ownerId, this.owner.previous, this.owner.readOnly);
   }
 
   /** One mutating call at a time for each object; the other one is BUSY (CORE-7). */
@@ -135,6 +137,14 @@ function contextOf(provider: Provider, call: grpc.ServerUnaryCall<any, any> | gr
   return { owner: provider.admit(call.request.cluster), signal: cancelled.signal, deadline: Number(call.getDeadline()) };
 }
 
+/** The RPCs that write to the cloud. */
+const WRITES = ['EnsureLoadBalancer', 'UpdateLoadBalancer', 'DeleteLoadBalancer', 'CreateRoutes', 'DeleteRoutes'];
+
+function mayWrite(rpc: string, owner: Owner): void {
+  if (!owner.readOnly || !WRITES.includes(rpc)) return;
+  throw new Fail('PRECONDITION', `${rpc} writes to the cloud, and this provider was initialised with read_only`, 'ReadOnly');
+}
+
 /** A unary RPC: its failures are said in the body; nobody reads the answer of a call that was cancelled. */
 export function unary<Request, Response>(
   provider: Provider,
@@ -142,7 +152,11 @@ export function unary<Request, Response>(
   method: (request: Request, context: Context) => Promise<Response>,
 ): grpc.handleUnaryCall<Request, Response> {
   return (call, callback) => {
-    const answer = async () => method(call.request, contextOf(provider, call));
+    const answer = async () => {
+      const context = contextOf(provider, call);
+      mayWrite(rpc, context.owner);
+      return method(call.request, context);
+    };
     answer().then(
       (response) => callback(null, response),
       (error) => (call.cancelled ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf(rpc, error) } as unknown as Response)),
@@ -176,6 +190,7 @@ export function listing<Request, Item, Response>(
 
 export function withinBatch(what: string, keys: string[]): void {
   if (keys.length > MAX_BATCH) throw new Fail('INVALID', `the request has ${keys.length} ${what}, more than max_batch ${MAX_BATCH}`);
+  if (keys.includes('')) throw new Fail('INVALID', `the request has one of its ${what} empty; each has a name of its own`);
   const twice = keys.find((key, at) => keys.indexOf(key) !== at);
   if (twice !== undefined) throw new Fail('INVALID', `the request has ${quoted(twice)} twice among its ${what}; each may stand there once`);
 }

@@ -14,6 +14,13 @@ pub(super) const LIES: &[Lie] = &[
         || everywhere(FaultKind::ResultsReordered),
     ),
     twist(
+        "unknown-name-unmanaged",
+        "a Node without a provider ID that the cloud does not know is UNMANAGED",
+        &["INST-13"],
+        "instances/an-unknown-name-is-not-claimed",
+        Twist::NamelessUnmanaged,
+    ),
+    twist(
         "wrong-length",
         "the last result of every batch is missing",
         &["INST-2"],

@@ -47,11 +47,11 @@ impl Service {
 
 /// What one RPC said, as far as all are alike.
 #[derive(Debug)]
-pub(super) struct Told {
-    pub(super) rpc: &'static str,
+pub(in super::super) struct Told {
+    pub(in super::super) rpc: &'static str,
     pub(super) sent: String,
     /// The failures of the whole and of its items; the error is a gRPC status.
-    pub(super) failures: Result<Vec<pb::Failure>, tonic::Status>,
+    pub(in super::super) failures: Result<Vec<pb::Failure>, tonic::Status>,
     /// Nothing of it is a success.
     pub(super) failed: bool,
     pub(super) came: String,
@@ -86,7 +86,7 @@ impl Told {
     }
 
     /// It failed as a whole, or each item did, and only with these codes.
-    pub(super) fn must_fail(&self, rule: &str, codes: &[FailureCode]) -> Verdict {
+    pub(in super::super) fn must_fail(&self, rule: &str, codes: &[FailureCode]) -> Verdict {
         let ours = |failures: &Vec<pb::Failure>| {
             failures
                 .iter()
@@ -103,7 +103,7 @@ impl Told {
         )
     }
 
-    pub(super) fn must(&self, holds: bool, rule: &str, expected: String) -> Verdict {
+    pub(in super::super) fn must(&self, holds: bool, rule: &str, expected: String) -> Verdict {
         if holds {
             Ok(())
         } else {
@@ -112,7 +112,7 @@ impl Told {
     }
 
     /// The status that it ended with instead of an answer.
-    pub(super) fn status(&self) -> Option<&tonic::Status> {
+    pub(in super::super) fn status(&self) -> Option<&tonic::Status> {
         self.failures.as_ref().err()
     }
 }
@@ -244,7 +244,7 @@ pub(super) async fn service(run: &Run, session: &Session, service: Service) -> V
 }
 
 /// The same for all services that are offered.
-pub(super) async fn everything(run: &Run, session: &Session) -> Vec<Told> {
+pub(in super::super) async fn everything(run: &Run, session: &Session) -> Vec<Told> {
     let offered = run.capabilities();
     let mut all = Vec::new();
     for of in Service::ALL {

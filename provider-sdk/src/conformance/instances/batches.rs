@@ -1,11 +1,14 @@
 //! Several Nodes at once (INST-2, INST-4), and how many.
 
+use std::time::Duration;
+
 use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, InstanceFacet};
 use futures::StreamExt;
 use prost::Message;
 
 use super::super::check::{Check, Need, Stop, Verdict, check, must_equal};
+use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::session::Session;
 use super::super::well_formed::{self, exists};
@@ -51,22 +54,22 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "instances/beyond-max-batch",
-            ["CORE-4", "CORE-11"],
-            "more Nodes than max_batch are answered, or `failed` with INVALID: never a gRPC status, never a part of them",
+            ["CORE-20", "CORE-4"],
+            "more Nodes than max_batch are `failed` with INVALID: never a gRPC status, never a part of them",
             [Need::Instances],
             beyond
         ),
         check!(
             "instances/same-name-other-uid",
-            ["INST-2", "CORE-4"],
-            "two Nodes of one name and two UIDs are each answered, or the call is `failed` with INVALID",
+            ["CORE-20", "CORE-4"],
+            "two Nodes of one name and two UIDs are `failed` with INVALID as a whole",
             [Need::Instances],
             same_name
         ),
         check!(
             "instances/same-node-twice",
-            ["INST-2", "CORE-4"],
-            "a Node that is sent twice is answered once or twice alike, or the call is `failed` with INVALID",
+            ["CORE-20", "CORE-4"],
+            "a Node that is sent twice is `failed` with INVALID as a whole",
             [Need::Instances],
             same_node
         ),
@@ -79,8 +82,8 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "instances/node-without-a-name",
-            ["INST-4", "CORE-4"],
-            "a Node without a name is answered in the body",
+            ["CORE-20", "CORE-4"],
+            "a Node without a name is `failed` with INVALID as a whole",
             [Need::Instances],
             nameless
         ),
@@ -104,6 +107,13 @@ pub(super) fn checks() -> Vec<Check> {
             "a request of max_request_bytes is accepted",
             [Need::Instances],
             largest_request
+        ),
+        check!(
+            "instances/beyond-max-in-flight",
+            ["CORE-22", "CORE-4"],
+            "of four times max_in_flight lookups at once each is answered, or BUSY",
+            [Need::Instances],
+            overload
         ),
         check!(
             "instances/concurrent-batches",
@@ -208,6 +218,14 @@ async fn full(run: &Run) -> Verdict {
     Ok(())
 }
 
+/// That these Nodes are refused as a whole.
+async fn refused(session: &Session, nodes: Vec<pb::NodeView>) -> Verdict {
+    let exchange = session.call(lookup(nodes, &ALL)).await;
+    exchange
+        .failure("CORE-20", &[FailureCode::Invalid])
+        .map(|_| ())
+}
+
 /// A request that the controller never sends: `failed` with INVALID as a whole, or answered like any other.
 async fn invalid_or_answered(
     run: &Run,
@@ -229,60 +247,55 @@ async fn beyond(run: &Run) -> Verdict {
     let known = Known::one(run, &session).await?;
     let mut nodes = vec![known.node()];
     nodes.resize_with(max_batch(run) + 1, || run.node("nobody"));
-    if let Some(looked_up) = invalid_or_answered(run, &session, lookup(nodes, &ALL)).await? {
-        looked_up.existing(0, "INST-2")?;
-    }
-    Ok(())
+    refused(&session, nodes).await
 }
 
 async fn same_name(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = Known::one(run, &session).await?;
-    if max_batch(run) < 2 {
-        return Err(Stop::not_offered("max_batch is 1"));
-    }
     let mut other = known.node();
     other.uid = "another-uid".into();
-    let request = lookup(vec![known.node(), other], &ALL);
-    if let Some(looked_up) = invalid_or_answered(run, &session, request).await? {
-        looked_up.existing(0, "INST-2")?;
-        looked_up.existing(1, "INST-2")?;
-    }
-    Ok(())
+    refused(&session, vec![known.node(), other]).await
 }
 
 async fn same_node(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = Known::one(run, &session).await?;
-    if max_batch(run) < 2 {
-        return Err(Stop::not_offered("max_batch is 1"));
+    refused(&session, vec![known.node(), known.node()]).await
+}
+
+async fn overload(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = Known::one(run, &session).await?;
+    let stated = run.capabilities().instances.and_then(|of| of.max_in_flight);
+    let at_once = stated.filter(|most| *most > 0).unwrap_or(8).min(64) * 4;
+    if run.has_hook(Hook::CloudSlow) {
+        // So that all of them are in flight at once.
+        run.cloud_slow(Duration::from_secs(1)).await?;
     }
-    let exchange = session
-        .call(lookup(vec![known.node(), known.node()], &ALL))
-        .await;
-    let answer = exchange.answer()?;
-    if answer.failed.is_some() {
-        exchange.failure("CORE-15", &[FailureCode::Invalid])?;
-        return Ok(());
-    }
-    for result in &answer.results {
-        let wrong = match &result.outcome {
-            Some(Outcome::Found(found)) => !exists(found.state()),
-            Some(Outcome::Failed(_)) => false,
-            None => true,
-        };
-        let named = result.node_name == known.name && result.node_uid == known.node().uid;
+    let calls = (0..at_once).map(|_| session.call(lookup(vec![known.node()], &ALL)));
+    for exchange in futures::future::join_all(calls).await {
         exchange.must(
-            named && !wrong,
-            "INST-2",
-            "each result names the Node and says that it exists, or `failed`",
+            exchange.came.is_ok(),
+            "CORE-22",
+            format_args!("an answer, or BUSY: one of {at_once} calls at once"),
+        )?;
+        let answer = exchange.answer()?;
+        let outcomes = answer.results.iter().filter_map(|one| one.outcome.as_ref());
+        let failures = outcomes.filter_map(|outcome| match outcome {
+            Outcome::Failed(failure) => Some(failure),
+            Outcome::Found(_) => None,
+        });
+        let may = [FailureCode::Busy, FailureCode::Throttled];
+        exchange.must(
+            failures
+                .chain(&answer.failed)
+                .all(|failure| may.contains(&failure.code())),
+            "CORE-22",
+            "an answer, or `failed` with BUSY (THROTTLED where it is the cloud's)",
         )?;
     }
-    exchange.must(
-        !answer.results.is_empty(),
-        "INST-2",
-        "a result for the Node, or `failed`",
-    )
+    Ok(())
 }
 
 async fn bad_neighbours(run: &Run) -> Verdict {
@@ -327,11 +340,7 @@ async fn bad_neighbours(run: &Run) -> Verdict {
 
 async fn nameless(run: &Run) -> Verdict {
     let session = run.session().await?;
-    let request = lookup(vec![node("", None)], &ALL);
-    if let Some(looked_up) = invalid_or_answered(run, &session, request).await? {
-        looked_up.must_not_exist(0, "INST-3")?;
-    }
-    Ok(())
+    refused(&session, vec![node("", None)]).await
 }
 
 /// 5,000 Nodes as a large cluster has them, a known one among them.

@@ -1,6 +1,8 @@
 //! Which instance a Node's is: by provider ID, else by name (INST-3, INST-7, INST-9).
 
-use cloud_provider_api::v1alpha1::{self as pb, InstanceFacet, InstanceState};
+use cloud_provider_api::v1alpha1::{
+    self as pb, InstanceFacet, InstanceState, lookup_instance_result,
+};
 
 use super::super::check::{Check, Need, Stop, Verdict, check, must_equal};
 use super::super::hooks::Hook;
@@ -9,6 +11,13 @@ use super::ask::{ALL, Known, LookedUp, id_of_none, look_up, lookup, node};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
+        check!(
+            "instances/an-unknown-name-is-not-claimed",
+            ["INST-13"],
+            "a Node without a provider ID whose name the cloud does not know is ABSENT, or `failed`",
+            [Need::Instances],
+            not_claimed
+        ),
         check!(
             "instances/found-by-name",
             ["INST-3", "INST-7", "INST-8", "PROV-8"],
@@ -358,6 +367,19 @@ async fn full_node(run: &Run) -> Verdict {
         same_id(&looked_up, &known)?;
     }
     Ok(())
+}
+
+async fn not_claimed(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let looked_up = look_up(run, &session, lookup(vec![run.node("nobody")], &ALL)).await?;
+    match looked_up.outcomes.first() {
+        Some(lookup_instance_result::Outcome::Found(found))
+            if found.state() != InstanceState::Absent =>
+        {
+            Err(looked_up.broke(0, "INST-13", "ABSENT, or `failed`"))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) fn checks() -> Vec<Check> {
     vec![
         check!(
             "instances/list-is-whole",
-            ["INST-6", "CORE-16", "INST-7", "INST-8", "PROV-8"],
+            ["INST-6", "INST-16", "CORE-16", "INST-7", "INST-8", "PROV-8"],
             "the listing ends with the right total; each instance has its own provider ID and a state",
             [Need::InstanceListing],
             whole
@@ -42,7 +42,7 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "instances/list-facets",
-            ["INST-6", "CORE-13"],
+            ["INST-6", "INST-16", "CORE-13"],
             "whatever is asked of each, the same instances are listed, each with its provider ID",
             [Need::InstanceListing],
             facets
@@ -56,7 +56,7 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "instances/list-has-stopped-ones",
-            ["INST-6"],
+            ["INST-6", "INST-14", "INST-16"],
             "an instance that is shut down is listed",
             [Need::InstanceListing, ADD, Need::Hook(Hook::InstanceStop)],
             stopped

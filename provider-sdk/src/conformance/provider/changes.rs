@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tonic::Status;
 
 use super::super::call::shown;
-use super::super::check::{Check, Need, Stop, Verdict, check, must};
+use super::super::check::{Check, Need, Stop, Verdict, check, must, should};
 use super::super::config::KnownInstance;
 use super::super::hooks::Hook;
 use super::super::run::Run;
@@ -18,6 +18,8 @@ use super::super::session::Session;
 /// How long a change may take to be hinted (PROV-13), and what a loaded machine adds.
 const HINT: Duration = Duration::from_secs(40);
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a stream may take to begin.
+const BOOKMARK: Duration = Duration::from_secs(5);
 /// How long nothing must come for "it is open".
 const QUIET: Duration = Duration::from_millis(500);
 const HINTS: [Need; 2] = [Need::Changes, Need::Hook(Hook::InstanceAdd)];
@@ -48,7 +50,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/watch-stays-open",
             ["PROV-6"],
-            "WatchChanges without a token stays open and says nothing while nothing changes but `resync`",
+            "WatchChanges without a token stays open while nothing changes",
             [Need::Changes],
             stays_open
         ),
@@ -116,9 +118,16 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/watch-tokens-keep-their-limit",
             ["CORE-11", "PROV-5"],
-            "resume tokens have 1 to 1,024 bytes, and each message says what changed",
+            "resume tokens have 1 to 1,024 bytes",
             [HINTS[0], HINTS[1]],
             tokens
+        ),
+        check!(
+            "provider/watch-begins-with-a-bookmark",
+            ["PROV-21"],
+            "a stream begins with a token to go on from, before anything has changed",
+            [Need::Changes],
+            begins_with_bookmark
         ),
     ]
 }
@@ -175,8 +184,9 @@ impl Watch {
                         {
                             return Ok(hint);
                         }
-                        Some(Change::Failed(_)) | None => return Err(format!("{hint:?}")),
-                        Some(_) => {}
+                        Some(Change::Failed(_)) => return Err(format!("{hint:?}")),
+                        // A bookmark (PROV-21) too.
+                        Some(_) | None => {}
                     },
                     Ok(None) => return Err("the end of the stream".to_owned()),
                     Err(status) => return Err(shown(&status)),
@@ -260,7 +270,7 @@ async fn stays_open(run: &Run) -> Verdict {
         match tokio::time::timeout_at(until, watch.stream.try_next()).await {
             Err(_) => return Ok(()),
             // Others may change the cloud meanwhile.
-            Ok(Ok(Some(hint))) if !matches!(hint.change, Some(Change::Failed(_)) | None) => {}
+            Ok(Ok(Some(hint))) if !matches!(hint.change, Some(Change::Failed(_))) => {}
             Ok(came) => {
                 return Err(Stop::failed(
                     "PROV-6",
@@ -379,5 +389,33 @@ async fn tokens(run: &Run) -> Verdict {
         &watch.sent,
         "a resume_token of 1 to 1,024 bytes",
         format_args!("{hint:?}"),
+    )
+}
+
+async fn begins_with_bookmark(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let mut watch = watch(&session, "");
+    let first = timeout(BOOKMARK, watch.stream.try_next()).await;
+    let token = match &first {
+        Ok(Ok(Some(hint))) if !matches!(hint.change, Some(Change::Failed(_))) => {
+            hint.resume_token.len()
+        }
+        Ok(came) => {
+            let came = format_args!("{came:?}");
+            return Err(Stop::failed(
+                "PROV-6",
+                &watch.sent,
+                "a stream of hints",
+                came,
+            ));
+        }
+        Err(_) => 0,
+    };
+    should(
+        (1..=1_024).contains(&token),
+        "PROV-21",
+        &watch.sent,
+        format_args!("a message with a resume_token within {BOOKMARK:?}, while nothing changes"),
+        format_args!("{first:?}"),
     )
 }

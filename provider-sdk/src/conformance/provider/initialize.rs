@@ -7,12 +7,20 @@ use futures::future::join_all;
 use pb::initialize_response::Outcome;
 
 use super::super::call::Exchange;
-use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
-use super::super::core::tour::ensure;
+use super::super::check::{Check, Need, Stop, Verdict, after, check, must, must_equal};
+use super::super::core::tour::{self, ensure};
 use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::session::Session;
 
+/// The RPCs that write to the cloud.
+const WRITES: [&str; 5] = [
+    "EnsureLoadBalancer",
+    "UpdateLoadBalancer",
+    "DeleteLoadBalancer",
+    "CreateRoutes",
+    "DeleteRoutes",
+];
 const FAIL: Need = Need::Hook(Hook::CloudFail);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -38,7 +46,7 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "provider/initialize-needs-no-optional-field",
-            ["PROV-2"],
+            ["PROV-2", "PROV-19"],
             "Initialize without previous owners, Pod CIDRs and version succeeds",
             bare
         ),
@@ -82,6 +90,25 @@ pub(super) fn checks() -> Vec<Check> {
             "after a failed Initialize the next one succeeds, in the same process",
             [FAIL],
             after_failure
+        ),
+        check!(
+            "provider/initialize-that-fails-changes-nothing",
+            ["PROV-17", "CORE-20"],
+            "after an Initialize that failed the former owner is served as before",
+            [Need::Instances],
+            failed_changes_nothing
+        ),
+        check!(
+            "provider/read-only-is-said",
+            ["PROV-20"],
+            "Initialize with read_only says that it was understood, and one without it does not",
+            read_only_said
+        ),
+        check!(
+            "provider/read-only-writes-nothing",
+            ["PROV-20"],
+            "after an Initialize with read_only what would write is PRECONDITION with the reason ReadOnly; after one without it is done",
+            read_only_writes_nothing
         ),
         check!(
             "provider/cloud-scope-is-stated",
@@ -184,6 +211,7 @@ async fn many_values(run: &Run) -> Verdict {
                 .collect(),
             cluster_cidrs: vec!["100.64.0.0/10".into(), "fd00:64::/48".into()],
             kubernetes_version: "v1.36.3+vendor.1".into(),
+            read_only: false,
         })
         .await;
     initialized(&asked).map(|_| ())
@@ -252,6 +280,13 @@ async fn fails(run: &Run, word: &str, code: FailureCode) -> Verdict {
             "Initialize succeeded while the cloud failed every call: it asks nothing of the cloud",
         ));
     }
+    if code == FailureCode::Credentials && initialized(&asked).is_ok() {
+        return asked.should(
+            false,
+            "PROV-3",
+            "failed with CREDENTIALS: the cloud refuses them",
+        );
+    }
     asked.failure("PROV-3", &[code]).map(|_| ())
 }
 
@@ -264,6 +299,118 @@ async fn after_failure(run: &Run) -> Verdict {
     initialize(&session).await?;
     if run.capabilities().instances.is_some() {
         lookup(run, &session).await.success("CORE-10")?;
+    }
+    Ok(())
+}
+
+async fn failed_changes_nothing(run: &Run) -> Verdict {
+    let former = run.session().await?;
+    let mut broken = run.other_cluster("b");
+    broken.owner_id.clear();
+    let second = run.connect_for(run.other_cluster("b")).await?;
+    let asked = second
+        .call(pb::InitializeRequest {
+            cluster: Some(broken),
+            ..Default::default()
+        })
+        .await;
+    asked.failure("CORE-20", &[FailureCode::Invalid])?;
+    after(
+        "an Initialize without an owner_id",
+        lookup(run, &former).await.success("PROV-17").map(|_| ()),
+    )?;
+    if !run.has_hook(Hook::CloudFail) {
+        return Ok(());
+    }
+    run.cloud_fail("CREDENTIALS").await?;
+    let asked = second.call(pb::InitializeRequest::default()).await;
+    asked.answer()?;
+    run.cloud_fail("NONE").await?;
+    // A provider that asks nothing of the cloud was initialised: PROV-3 has a check of its own.
+    if initialized(&asked).is_ok() {
+        return Ok(());
+    }
+    after(
+        "an Initialize for another owner that the cloud refused",
+        lookup(run, &former).await.success("PROV-17").map(|_| ()),
+    )?;
+    lookup(run, &second)
+        .await
+        .failure("PROV-17", &[FailureCode::NotInitialized])?;
+    Ok(())
+}
+
+async fn with_read_only(
+    session: &Session,
+    read_only: bool,
+) -> Verdict<Exchange<pb::InitializeResponse>> {
+    let asked = session
+        .call(pb::InitializeRequest {
+            read_only,
+            ..Default::default()
+        })
+        .await;
+    let said = initialized(&asked)?.read_only;
+    asked.must(
+        said == read_only,
+        "PROV-20",
+        format_args!("`initialized` with read_only {read_only}, as it was asked for"),
+    )?;
+    Ok(asked)
+}
+
+async fn read_only_said(run: &Run) -> Verdict {
+    let session = run.connect().await?;
+    for read_only in [true, false, true, false] {
+        with_read_only(&session, read_only).await?;
+    }
+    Ok(())
+}
+
+async fn read_only_writes_nothing(run: &Run) -> Verdict {
+    let offered = run.capabilities();
+    if offered.load_balancers.is_none() && offered.routes.is_none() {
+        return Err(Stop::not_offered(
+            "the provider makes neither load balancers nor routes",
+        ));
+    }
+    let session = run.connect().await?;
+    with_read_only(&session, true).await?;
+    let counted = run.has_hook(Hook::CloudWrites);
+    let before = if counted {
+        run.cloud_writes().await?
+    } else {
+        0
+    };
+    let told = tour::everything(run, &session).await;
+    for one in &told {
+        if WRITES.contains(&one.rpc) {
+            one.must_fail("PROV-20", &[FailureCode::Precondition])?;
+            let reasons = one.failures.as_deref().unwrap_or_default();
+            one.must(
+                reasons.iter().all(|failure| failure.reason == "ReadOnly"),
+                "PROV-20",
+                "the reason `ReadOnly`".into(),
+            )?;
+        } else {
+            one.must(
+                one.status().is_none(),
+                "CORE-4",
+                "an answer with gRPC status OK".into(),
+            )?;
+        }
+    }
+    if counted {
+        must_equal(
+            &run.cloud_writes().await?,
+            &before,
+            "PROV-20",
+            "every RPC after an Initialize with read_only; writes that reached the cloud",
+        )?;
+    }
+    with_read_only(&session, false).await?;
+    if offered.load_balancers.is_some() {
+        ensure(&session, &run.service("writes-again"), Vec::new()).await?;
     }
     Ok(())
 }

@@ -8,8 +8,13 @@ use futures::future::join_all;
 use super::super::check::{Check, Need, Stop, Verdict, check, must};
 use super::super::hooks::Hook;
 use super::super::run::Run;
+use super::super::session::Session;
 
 const SLOW: Duration = Duration::from_secs(8);
+/// After this a caller gives up.
+const GIVEN_UP: Duration = Duration::from_millis(500);
+/// How long a provider may take to say that all is well.
+const AGAIN: Duration = Duration::from_secs(30);
 /// Far less than what the cloud takes, far more than an answer from memory needs on a loaded machine.
 const FROM_MEMORY: Duration = Duration::from_secs(4);
 
@@ -21,6 +26,34 @@ pub(super) fn checks() -> Vec<Check> {
             "a new process answers Probe before Initialize",
             [Need::Command],
             before_initialize
+        ),
+        check!(
+            "provider/probe-is-ready-before-initialize",
+            ["PROV-15"],
+            "a new process that nobody initialises says READY, as a standby's provider does",
+            [Need::Command],
+            ready_before_initialize
+        ),
+        check!(
+            "provider/probe-tells-of-a-failing-cloud",
+            ["PROV-16"],
+            "after five calls that the cloud failed the state is DEGRADED, or BROKEN",
+            [Need::Instances, Need::Hook(Hook::CloudFail)],
+            tells_of_failing_cloud
+        ),
+        check!(
+            "provider/probe-is-ready-again-after-a-success",
+            ["PROV-16"],
+            "with the first call that the cloud answers the state is READY again",
+            [Need::Instances, Need::Hook(Hook::CloudFail)],
+            ready_again
+        ),
+        check!(
+            "provider/probe-does-not-count-cancelled-calls",
+            ["PROV-16"],
+            "calls that their caller gives up are no trouble of the cloud: the state stays READY",
+            [Need::Instances, Need::Hook(Hook::CloudSlow)],
+            cancelled_calls
         ),
         check!(
             "provider/probe-tells-the-boot-id",
@@ -87,6 +120,87 @@ async fn before_initialize(run: &Run) -> Verdict {
         .map(|_| ())
 }
 
+/// READY within this time; the last answer is what is shown.
+async fn must_become_ready(run: &Run, session: &Session, rule: &str, when: &str) -> Verdict {
+    let ready = run
+        .eventually(AGAIN, || async {
+            let asked = session.call(pb::ProbeRequest::default()).await;
+            let state = asked.came.ok()?.state();
+            (state == pb::ProbeState::Ready).then_some(())
+        })
+        .await;
+    let asked = session.call(pb::ProbeRequest::default()).await;
+    asked.must(
+        ready.is_some(),
+        rule,
+        format_args!("READY within {AGAIN:?}: {when}"),
+    )
+}
+
+fn question(run: &Run) -> pb::LookupInstancesRequest {
+    pb::LookupInstancesRequest {
+        nodes: vec![run.node("asked")],
+        facets: vec![pb::InstanceFacet::Existence.into()],
+        ..Default::default()
+    }
+}
+
+async fn ready_before_initialize(run: &Run) -> Verdict {
+    run.target().restart().await?;
+    let session = run.connect().await?;
+    must_become_ready(run, &session, "PROV-15", "nobody has sent Initialize").await
+}
+
+/// Five lookups that the cloud fails.
+async fn failing_lookups(run: &Run, session: &Session) -> Verdict {
+    run.cloud_fail("UNAVAILABLE").await?;
+    for _ in 0..5 {
+        session.call(question(run)).await.answer()?;
+    }
+    Ok(())
+}
+
+async fn tells_of_failing_cloud(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    failing_lookups(run, &session).await?;
+    let asked = session.call(pb::ProbeRequest::default()).await;
+    let state = asked.answer()?.state();
+    asked.should(
+        matches!(state, pb::ProbeState::Degraded | pb::ProbeState::Broken),
+        "PROV-16",
+        "DEGRADED: the cloud failed the last five calls",
+    )
+}
+
+async fn ready_again(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    failing_lookups(run, &session).await?;
+    run.cloud_fail("NONE").await?;
+    session.call(question(run)).await.success("PROV-16")?;
+    must_become_ready(run, &session, "PROV-16", "the cloud answered the last call").await
+}
+
+async fn cancelled_calls(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    // Whatever was before: the cloud answers.
+    session.call(question(run)).await.success("PROV-16")?;
+    must_become_ready(run, &session, "PROV-16", "the cloud answered the last call").await?;
+    run.cloud_slow(SLOW).await?;
+    let given_up = (0..10).map(|_| session.call_within(question(run), GIVEN_UP));
+    join_all(given_up).await;
+    // The provider learns of it when the reset has come.
+    tokio::time::sleep(GIVEN_UP).await;
+    let asked = session.call(pb::ProbeRequest::default()).await;
+    let state = asked.answer()?.state();
+    asked.must(
+        state == pb::ProbeState::Ready,
+        "PROV-16",
+        format_args!(
+            "READY: ten callers gave up after {GIVEN_UP:?} while the cloud takes {SLOW:?}, and the cloud failed nothing"
+        ),
+    )
+}
+
 async fn boot_id(run: &Run) -> Verdict {
     let session = run.connect().await?;
     let info = session.call(pb::GetProviderInfoRequest::default()).await;
@@ -100,7 +214,7 @@ async fn boot_id(run: &Run) -> Verdict {
 }
 
 /// Probe, which must come from memory; `beside` says what else goes on.
-async fn at_once(session: &super::super::session::Session, beside: &str) -> Verdict {
+async fn at_once(session: &Session, beside: &str) -> Verdict {
     let asked = session.call(pb::ProbeRequest::default()).await;
     asked.answer()?;
     asked.must(
@@ -214,19 +328,12 @@ async fn state(run: &Run) -> Verdict {
 
 async fn ready(run: &Run) -> Verdict {
     let session = run.session().await?;
-    let ready = run
-        .eventually(Duration::from_secs(30), || async {
-            let asked = session.call(pb::ProbeRequest::default()).await;
-            let state = asked.came.ok()?.state();
-            (state == pb::ProbeState::Ready).then_some(())
-        })
-        .await;
-    let asked = session.call(pb::ProbeRequest::default()).await;
-    asked.must(
-        ready.is_some(),
-        "PROV-12",
-        "READY within 30 s of an Initialize that succeeded",
-    )
+    // What other checks did to the cloud ends with the first call that succeeds (PROV-16).
+    if run.capabilities().instances.is_some() {
+        session.call(question(run)).await.success("PROV-12")?;
+    }
+    let when = "after an Initialize that succeeded, while the cloud works";
+    must_become_ready(run, &session, "PROV-12", when).await
 }
 
 async fn last_success(run: &Run) -> Verdict {

@@ -60,6 +60,7 @@ final class ClustersVolumes {
     @Override
     public void getVolumeLabels(GetVolumeLabelsRequest request, StreamObserver<GetVolumeLabelsResponse> out) {
       provider.answer("GetVolumeLabels", request.getCluster(), out, failure -> GetVolumeLabelsResponse.newBuilder().setFailed(failure).build(), owner -> {
+        if (!request.hasVolume()) throw new Fail("INVALID", "the request has no volume");
         VolumeView volume = request.getVolume();
         String driver = volume.getSourceOrDefault("driver", "");
         String source = volume.getSourceType().equals("csi") && !driver.isEmpty() ? "csi/" + driver : volume.getSourceType();

@@ -38,7 +38,7 @@ final class Provider {
   record Settings(String name, String prefix, String cloudScope, List<String> pools, List<String> classes, List<String> sourceTypes, long provisioningMs) {}
 
   /** The cluster that a call is for. */
-  record Owner(String clusterName, String ownerId, List<String> previous) {
+  record Owner(String clusterName, String ownerId, List<String> previous, boolean readOnly) {
     boolean owns(String id) {
       return id.equals(ownerId) || previous.contains(id);
     }
@@ -89,7 +89,7 @@ final class Provider {
     if (!now.ownerId.equals(cluster.getOwnerId())) {
       throw new Fail("NOT_INITIALIZED", "this provider is initialised for \"" + now.ownerId + "\", not for \"" + cluster.getOwnerId() + "\"");
     }
-    return new Owner(cluster.getName(), now.ownerId, now.previous);
+    return new Owner(cluster.getName(), now.ownerId, now.previous, now.readOnly);
   }
 
   /** One mutating call at a time for each object; the other one is BUSY (CORE-7). */
@@ -103,11 +103,22 @@ final class Provider {
     }
   }
 
+  /** The RPCs that write to the cloud. */
+  private static final Set<String> WRITES = Set.of("EnsureLoadBalancer", "UpdateLoadBalancer", "DeleteLoadBalancer", "CreateRoutes", "DeleteRoutes");
+
+  private static void mayWrite(String rpc, Owner owner) throws Fail {
+    if (owner.readOnly && WRITES.contains(rpc)) throw new Fail("PRECONDITION", rpc + " writes to the cloud, and this provider was initialised with read_only", "ReadOnly");
+  }
+
   /** Runs one call: its failures are said in the body, by failed; nobody reads the answer of a call that was cancelled. */
   <T> void answer(String rpc, ClusterRef cluster, StreamObserver<T> out, Function<Failure, T> failed, Call<T> work) {
     T response;
     try {
-      response = interruptible(() -> work.run(admit(cluster)));
+      response = interruptible(() -> {
+        Owner owner = admit(cluster);
+        mayWrite(rpc, owner);
+        return work.run(owner);
+      });
     } catch (InterruptedException cancelled) {
       out.onError(Status.CANCELLED.asRuntimeException());
       return;
@@ -198,6 +209,7 @@ final class Provider {
     if (keys.size() > MAX_BATCH) throw new Fail("INVALID", "the request has " + keys.size() + " " + what + ", more than max_batch " + MAX_BATCH);
     Set<String> seen = new HashSet<>();
     for (String key : keys) {
+      if (key.isEmpty()) throw new Fail("INVALID", "the request has one of its " + what + " empty; each has a name of its own");
       if (!seen.add(key)) throw new Fail("INVALID", "the request has \"" + key + "\" twice among its " + what + "; each may stand there once");
     }
   }

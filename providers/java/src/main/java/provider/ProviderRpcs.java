@@ -38,6 +38,7 @@ import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
@@ -103,9 +104,9 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     try {
       Provider.checkOwnerId(request.getCluster());
       Provider.interruptible(() -> provider.cloud.read(0)); // Finds out whether the credentials are good (PROV-3).
-      provider.owner = new Owner(request.getCluster().getName(), request.getCluster().getOwnerId(), List.copyOf(request.getPreviousOwnerIdsList()));
+      provider.owner = new Owner(request.getCluster().getName(), request.getCluster().getOwnerId(), List.copyOf(request.getPreviousOwnerIdsList()), request.getReadOnly());
       Provider.LOG.info("initialised for cluster " + request.getCluster().getName() + ", owner " + request.getCluster().getOwnerId());
-      response.setInitialized(Initialized.newBuilder().setCloudScope(provider.settings.cloudScope()));
+      response.setInitialized(Initialized.newBuilder().setCloudScope(provider.settings.cloudScope()).setReadOnly(request.getReadOnly()));
     } catch (InterruptedException cancelled) {
       out.onError(Status.CANCELLED.asRuntimeException());
       return;
@@ -134,6 +135,8 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     try {
       provider.admit(request.getCluster());
       long seen = numberOf(request.getResumeToken());
+      // From where on changes are told, before there is one (PROV-21).
+      bookmark(seen).ifPresent(out::onNext);
       do {
         List<WatchChangesResponse> news = new ArrayList<>();
         seen = after(seen, news);
@@ -185,6 +188,10 @@ final class ProviderRpcs extends ProviderServiceImplBase {
 
   private String token() {
     return provider.bootId + "/" + last;
+  }
+
+  private synchronized Optional<WatchChangesResponse> bookmark(long number) {
+    return number == last ? Optional.of(WatchChangesResponse.newBuilder().setResumeToken(token()).build()) : Optional.empty();
   }
 
   /** Adds the hints after that number to news, and answers the number of the last one. Where some are no longer known, or the number is none, they are a resync (PROV-5). */

@@ -47,7 +47,7 @@ final class DeadlineTest {
     Files.writeString(state, "{\"format\":1,\"now_ms\":0,\"saved_at_unix_ms\":0,\"last_number\":0,\"instances\":[],\"load_balancers\":[],\"routes\":[]}");
     Files.writeString(directory.resolve("cloud.json.weather.json"), "{\"slow_ms\": 60000}");
     Provider provider = new Provider(new Cloud(state), new Provider.Settings("mock", "mock://", "here", List.of(), List.of(), List.of(), 0));
-    provider.owner = new Provider.Owner("test", "us", List.of());
+    provider.owner = new Provider.Owner("test", "us", List.of(), false);
     CountDownLatch stop = new CountDownLatch(1);
     Path socket = directory.resolve("socket/p.sock");
     CompletableFuture<Void> serving = CompletableFuture.runAsync(() -> {
