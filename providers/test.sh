@@ -14,6 +14,7 @@ for name in "$@"; do
     go)
       packages="./sample ./first github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
       (cd go && GOWORK=off go vet $packages && GOWORK=off go test $packages)
+      go/fresh.sh
       ;;
   esac
 done
