@@ -25,7 +25,7 @@ ZIP
 done
 # A cache of its own, as what is served here is no release; what the ordinary cache has is taken from there.
 GOPROXY="file://$work/proxy,file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
-export GOPROXY GOMODCACHE=$work/cache GONOSUMDB="$path/*" GOWORK=off GOFLAGS=-modcacherw
+export GOPROXY GOMODCACHE=$work/cache GONOSUMDB="$path/*" GOWORK=off GOFLAGS="-modcacherw -trimpath"
 mkdir "$work/fresh"
 cp first/main.go "$work/fresh"
 cd "$work/fresh"
