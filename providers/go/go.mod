@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/grpc-ccm/grpc-ccm/providers/go/contract v0.1.0
+	github.com/grpc-ccm/grpc-ccm/providers/go/sdk v0.1.0
 	google.golang.org/grpc v1.79.3
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
 )
@@ -15,4 +16,7 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260128011058-8636f8732409 // indirect
 )
 
-replace github.com/grpc-ccm/grpc-ccm/providers/go/contract => ./contract
+replace (
+	github.com/grpc-ccm/grpc-ccm/providers/go/contract => ./contract
+	github.com/grpc-ccm/grpc-ccm/providers/go/sdk => ./sdk
+)

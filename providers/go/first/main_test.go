@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +12,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // What the program answers is shown by the suite (`providers/conformance.sh go-first`).
@@ -36,26 +35,24 @@ func first(t *testing.T, arguments ...string) (command *exec.Cmd, said *bytes.Bu
 	return command, said
 }
 
-func TestAProviderIDWithoutOurPrefixIsUnmanagedAlsoWhereItReadsLikeAMachine(t *testing.T) {
-	known := map[string][]string{"a": {"a", "10.0.0.1", "8-cores", "rack-a"}}
-	unmanaged, present := contract.InstanceState_INSTANCE_STATE_UNMANAGED, contract.InstanceState_INSTANCE_STATE_PRESENT
+func TestAMachineIsFoundByItsProviderIDAndElseByName(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "machines.csv")
+	if err := os.WriteFile(file, []byte("a,10.0.0.1,8-cores,rack-a\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, at := range []struct {
-		name       string
-		providerID *string
-		state      contract.InstanceState
+		node  sdk.Node
+		state sdk.InstanceState
 	}{
-		{"a", nil, present},
-		{"b", nil, unmanaged},
-		{"renamed", proto.String("machines://a"), present},
-		{"a", proto.String("machines://b"), unmanaged},
-		{"a", proto.String("a"), unmanaged},
-		{"a", proto.String("other://a"), unmanaged},
-		{"a", proto.String("machines://machines://a"), unmanaged},
-		{"a", proto.String(""), unmanaged},
+		{sdk.Node{Name: "a"}, sdk.InstancePresent},
+		{sdk.Node{Name: "b"}, sdk.InstanceUnmanaged},
+		{sdk.Node{Name: "renamed", ProviderID: "machines://a"}, sdk.InstancePresent},
+		{sdk.Node{Name: "a", ProviderID: "machines://b"}, sdk.InstanceUnmanaged},
+		{sdk.Node{Name: "a", ProviderID: "machines://machines://a"}, sdk.InstanceUnmanaged},
 	} {
-		node := &contract.NodeView{Name: at.name, ProviderId: at.providerID}
-		if state := found(node, known).State; state != at.state {
-			t.Errorf("%v is %v; right would be %v", node, state, at.state)
+		found, err := machines{file}.LookupInstance(t.Context(), &sdk.Call{}, at.node, sdk.InstanceQuery{})
+		if err != nil || found.State != at.state {
+			t.Errorf("%v is %v (%v); right would be %v", at.node, found.State, err, at.state)
 		}
 	}
 }
@@ -80,7 +77,7 @@ func TestSignalsEndItQuietlyAndRemoveItsSocket(t *testing.T) {
 				t.Fatal(err)
 			}
 			begun := time.Now()
-			if err := command.Wait(); err != nil || said.String() != "" {
+			if err := command.Wait(); err != nil || strings.Contains(said.String(), "WARN") || strings.Contains(said.String(), "ERROR") {
 				t.Errorf("%v: %s", err, said)
 			}
 			if took := time.Since(begun); took > 10*time.Second {
@@ -90,13 +87,6 @@ func TestSignalsEndItQuietlyAndRemoveItsSocket(t *testing.T) {
 				t.Errorf("left behind: %v %v", left, err)
 			}
 		})
-	}
-}
-
-func TestAPanicFailsOneCall(t *testing.T) {
-	_, err := survive(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "X"}, func(context.Context, any) (any, error) { panic("x") })
-	if err == nil {
-		t.Error("a panic was answered as if it were none")
 	}
 }
 

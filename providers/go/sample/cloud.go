@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // The cloud: a state file that several providers, in whatever language, can use in turn (../../README.md describes it). In a provider of your own this file is the client
@@ -26,24 +26,12 @@ const (
 )
 
 // What the cloud, not the request, is to blame for.
-var troubles = []contract.FailureCode{
-	contract.FailureCode_FAILURE_CODE_THROTTLED,
-	contract.FailureCode_FAILURE_CODE_CREDENTIALS,
-	contract.FailureCode_FAILURE_CODE_UNAVAILABLE,
-}
+var troubles = []sdk.Code{sdk.CodeThrottled, sdk.CodeCredentials, sdk.CodeUnavailable}
 
-// Failure is what the provider means by a failure (CORE-4): it stands in the body, never in the gRPC status.
-type Failure struct {
-	Code       contract.FailureCode
-	Reason     string
-	Message    string
-	RetryAfter time.Duration
-}
-
-func (f *Failure) Error() string { return f.Message }
-
-func unavailable(text string, arguments ...any) *Failure {
-	return &Failure{Code: contract.FailureCode_FAILURE_CODE_UNAVAILABLE, Message: fmt.Sprintf(text, arguments...)}
+// What the weather can say; anything else is a fault of ours.
+var failures = map[string]sdk.Code{
+	"INVALID": sdk.CodeInvalid, "PRECONDITION": sdk.CodePrecondition, "CONFLICT": sdk.CodeConflict, "BUSY": sdk.CodeBusy, "THROTTLED": sdk.CodeThrottled,
+	"CREDENTIALS": sdk.CodeCredentials, "UNAVAILABLE": sdk.CodeUnavailable, "NOT_FOUND": sdk.CodeNotFound, "INTERNAL": sdk.CodeInternal,
 }
 
 // Instance is a machine.
@@ -191,7 +179,7 @@ func (c *Cloud) Write(ctx context.Context, decide func(*State) (*Write, error)) 
 		unlock, err := c.lock(waiting)
 		if err != nil {
 			if ctx.Err() == nil && waiting.Err() != nil {
-				return unavailable("another process holds %s.lock for longer than %s", c.path, patience)
+				return sdk.Unavailable("another process holds %s.lock for longer than %s", c.path, patience)
 			}
 			return err
 		}
@@ -205,8 +193,8 @@ func (c *Cloud) Write(ctx context.Context, decide func(*State) (*Write, error)) 
 			return err
 		}
 		// The last moment before the write: a call that was cancelled ends here (CORE-8).
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err := sdk.BeforeWrite(ctx); err != nil {
+			return err
 		}
 		return c.save(state, write)
 	})
@@ -239,19 +227,22 @@ func (c *Cloud) operation(ctx context.Context, work func() error) error {
 			return ctx.Err()
 		}
 		if weather.Fail != nil {
-			code := contract.FailureCode(contract.FailureCode_value["FAILURE_CODE_"+*weather.Fail])
-			failure := &Failure{Code: code, Message: fmt.Sprintf("the cloud answers %s to every operation until its weather changes", *weather.Fail)}
-			if code == contract.FailureCode_FAILURE_CODE_THROTTLED {
+			code, known := failures[*weather.Fail]
+			if !known {
+				code = sdk.CodeInternal
+			}
+			failure := sdk.Fail(code, "the cloud answers %s to every operation until its weather changes", *weather.Fail)
+			if code == sdk.CodeThrottled {
 				failure.RetryAfter = time.Second
 			}
 			return failure
 		}
 		return work()
 	}()
-	failure := (*Failure)(nil)
+	failure := (*sdk.Failure)(nil)
 	switch isFailure := errors.As(err, &failure); {
 	case isFailure && slices.Contains(troubles, failure.Code):
-		c.note(failure.Message)
+		c.note(failure.Error())
 	case err == nil || isFailure: // It answered, whatever came of the request.
 		c.note("")
 	}
@@ -294,7 +285,7 @@ func (c *Cloud) lock(ctx context.Context) (unlock func(), err error) {
 	}
 	<-c.turn
 	if ctx.Err() == nil {
-		err = unavailable("%s.lock cannot be locked: %v", c.path, err)
+		err = sdk.Unavailable("%s.lock cannot be locked: %v", c.path, err)
 	}
 	return nil, err
 }
@@ -308,7 +299,7 @@ func (c *Cloud) Look() (*State, error) {
 		err = c.parse(info)
 	}
 	if err != nil {
-		return nil, unavailable("%s: the state file cannot be read: %v", c.path, err)
+		return nil, sdk.Unavailable("%s: the state file cannot be read: %v", c.path, err)
 	}
 	c.learnedAt = time.Now()
 	return c.state, nil
@@ -401,7 +392,7 @@ func (c *Cloud) save(before *State, write *Write) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if err != nil {
-		return unavailable("%s: the state file cannot be written: %v", c.path, err)
+		return sdk.Unavailable("%s: the state file cannot be written: %v", c.path, err)
 	}
 	if c.file != nil {
 		c.state, c.file = &after, info
@@ -435,7 +426,7 @@ func (c *Cloud) json(suffix string, content any) error {
 		err = json.Unmarshal(text, content)
 	}
 	if err != nil {
-		return unavailable("%s%s cannot be read: %v", c.path, suffix, err)
+		return sdk.Unavailable("%s%s cannot be read: %v", c.path, suffix, err)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // Tests over a real socket: a provider, and a controller in front of it.
@@ -71,7 +72,7 @@ func serve(t *testing.T) *harness {
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
-	go func() { h.served <- Serve(ctx, h.provider, h.endpoint, -1) }()
+	go func() { h.served <- (&sdk.Server{Provider: h.provider, Endpoint: h.endpoint}).Serve(ctx) }()
 	connection, err := grpc.NewClient(h.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithStatsHandler(h))
 	h.check(err)

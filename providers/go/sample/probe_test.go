@@ -8,13 +8,12 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
-	"github.com/grpc-ccm/grpc-ccm/providers/go/contract/probe"
-	"github.com/grpc-ccm/grpc-ccm/providers/go/contract/socket"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 func probed(arguments ...string) (int, string) {
 	var output, errorOutput strings.Builder
-	code := probe.Run(arguments, socket.DefaultEndpoint, &output, &errorOutput)
+	code := sdk.RunProbe(arguments, sdk.DefaultEndpoint, &output, &errorOutput)
 	return code, output.String() + errorOutput.String()
 }
 

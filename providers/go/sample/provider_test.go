@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
-	"github.com/grpc-ccm/grpc-ccm/providers/go/contract/socket"
 )
 
 func TestClustersAndDisksAreTold(t *testing.T) {
@@ -82,45 +78,6 @@ func TestHintsTellWhatOthersChangedAndUnknownTokensAreAResync(t *testing.T) {
 	if _, err = unknown.Recv(); err != io.EOF { // Status OK.
 		t.Fatal(err)
 	}
-}
-
-func TestTheSocketIsGuardedAndALivingOneIsLeftAlone(t *testing.T) {
-	h := serveInitialized(t)
-	path := strings.TrimPrefix(h.endpoint, "unix://")
-	directory := filepath.Dir(path)
-	for path, mode := range map[string]os.FileMode{path: 0o660, directory: 0o750} {
-		info, err := os.Stat(path)
-		h.check(err)
-		h.equal(info.Mode().Perm(), mode)
-	}
-	refused := func(endpoint, why string) {
-		t.Helper()
-		if _, err := socket.Listen(endpoint, -1); err == nil || !strings.Contains(err.Error(), why) {
-			t.Fatal(err)
-		}
-	}
-	refused(h.endpoint, "another provider answers")
-	link := filepath.Join(filepath.Dir(directory), "link")
-	h.check(os.Symlink(directory, link))
-	refused("unix://"+link+"/p.sock", "symbolic link")
-	h.check(os.WriteFile(directory+"/file", nil, 0o644))
-	refused("unix://"+directory+"/file", "not a socket")
-	for _, endpoint := range []string{"unix:p.sock", "unix-abstract:x", "unix:///a/../b", "unix:///a/"} {
-		refused(endpoint, "right would be")
-	}
-	refused("unix:///"+strings.Repeat("x", 120), "at most 107")
-	// A stale one is taken over.
-	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: directory + "/stale", Net: "unix"})
-	h.check(err)
-	stale.SetUnlinkOnClose(false)
-	stale.Close()
-	taken, err := socket.Listen("unix://"+directory+"/stale", os.Geteuid())
-	h.check(err)
-	taken.Close()
-	taken.Remove()
-	names, err := filepath.Glob(directory + "/.*")
-	h.check(err)
-	h.equal(slices.Compact(names), []string{})
 }
 
 func TestAtShutdownACallInFlightMayFinish(t *testing.T) {

@@ -1,4 +1,4 @@
-package probe
+package sdk
 
 import (
 	"context"
@@ -17,7 +17,7 @@ const somewhere = "unix:///nowhere/provider.sock"
 
 func probed(arguments ...string) (int, string) {
 	var output, errorOutput strings.Builder
-	code := Run(arguments, somewhere, &output, &errorOutput)
+	code := RunProbe(arguments, somewhere, &output, &errorOutput)
 	return code, output.String() + errorOutput.String()
 }
 

@@ -1,0 +1,220 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+// MaxTextBytes is the longest message or reason (CORE-11); longer ones are cut between characters.
+const MaxTextBytes = 1024
+
+// Code is the kind of a [Failure]; it decides what the controller does next (CORE-15).
+type Code int32
+
+// The codes of the contract. NOT_INITIALIZED is not among them: the server answers it by itself.
+const (
+	CodeInvalid      = Code(contract.FailureCode_FAILURE_CODE_INVALID)
+	CodePrecondition = Code(contract.FailureCode_FAILURE_CODE_PRECONDITION)
+	CodeNotFound     = Code(contract.FailureCode_FAILURE_CODE_NOT_FOUND)
+	CodeConflict     = Code(contract.FailureCode_FAILURE_CODE_CONFLICT)
+	CodeBusy         = Code(contract.FailureCode_FAILURE_CODE_BUSY)
+	CodeThrottled    = Code(contract.FailureCode_FAILURE_CODE_THROTTLED)
+	CodeCredentials  = Code(contract.FailureCode_FAILURE_CODE_CREDENTIALS)
+	CodeUnavailable  = Code(contract.FailureCode_FAILURE_CODE_UNAVAILABLE)
+	CodeInternal     = Code(contract.FailureCode_FAILURE_CODE_INTERNAL)
+
+	codeNotInitialized = Code(contract.FailureCode_FAILURE_CODE_NOT_INITIALIZED)
+)
+
+// String is the code's name in the contract, for example THROTTLED.
+func (c Code) String() string {
+	return strings.TrimPrefix(contract.FailureCode(c).String(), "FAILURE_CODE_")
+}
+
+// The reasons that stand in events where the vendor gives none.
+var defaultReasons = map[Code]string{
+	CodeInvalid:        "Invalid",
+	CodePrecondition:   "PreconditionMissing",
+	CodeNotFound:       "NotFound",
+	CodeConflict:       "Conflict",
+	CodeBusy:           "Busy",
+	CodeThrottled:      "Throttled",
+	CodeCredentials:    "CredentialsRefused",
+	CodeUnavailable:    "CloudUnavailable",
+	codeNotInitialized: "NotInitialized",
+	CodeInternal:       "InternalError",
+}
+
+// Failure is an error as the controller will read it. It says nothing about the existence of anything: only [InstanceAbsent] says that an instance is gone.
+//
+// Its message is one sentence for the operator who reads an event at night: what was wrong with which value, and what would be right. No secrets (CORE-12). Where a
+// failure is wrapped, the text of the outermost error is the message.
+type Failure struct {
+	// Code is the kind.
+	Code Code
+	// Reason is one word in CamelCase, for example SubnetMissing: the reason of an event. Each code has one of its own unless it is set.
+	Reason string
+	// RetryAfter is how long the controller should wait before it repeats the call; it clamps to 1 s..10 min.
+	RetryAfter time.Duration
+
+	err error
+}
+
+// Error is the message.
+func (f *Failure) Error() string { return f.err.Error() }
+
+// Unwrap gives what %w named in the constructor's text.
+func (f *Failure) Unwrap() error { return errors.Unwrap(f.err) }
+
+// Because sets the reason and gives the failure back.
+func (f *Failure) Because(reason string) *Failure {
+	f.Reason = reason
+	return f
+}
+
+// After sets how long the controller should wait and gives the failure back.
+func (f *Failure) After(delay time.Duration) *Failure {
+	f.RetryAfter = delay
+	return f
+}
+
+// Fail is a failure with a code that is chosen at run time. The text is that of [fmt.Errorf], so that %w works.
+func Fail(code Code, text string, arguments ...any) *Failure {
+	return &Failure{Code: code, err: fmt.Errorf(text, arguments...)}
+}
+
+// Invalid says that the object itself is wrong or unsupported. The controller asks again when the object changes.
+func Invalid(text string, arguments ...any) *Failure { return Fail(CodeInvalid, text, arguments...) }
+
+// Precondition says that something around the object is missing: a subnet, a tag, a setting, quota.
+func Precondition(text string, arguments ...any) *Failure {
+	return Fail(CodePrecondition, text, arguments...)
+}
+
+// NotFound says that the load balancer to update is gone, or that the disk or the cluster does not exist. Never that an instance is gone.
+func NotFound(text string, arguments ...any) *Failure { return Fail(CodeNotFound, text, arguments...) }
+
+// Conflict says that the object, or a part of it, belongs to somebody else.
+func Conflict(text string, arguments ...any) *Failure { return Fail(CodeConflict, text, arguments...) }
+
+// Busy says that another operation holds the same object.
+func Busy(text string, arguments ...any) *Failure { return Fail(CodeBusy, text, arguments...) }
+
+// Throttled says that the cloud asks to slow down, and for how long: what the cloud's own answer says, where it does.
+func Throttled(retryAfter time.Duration, text string, arguments ...any) *Failure {
+	return Fail(CodeThrottled, text, arguments...).After(retryAfter)
+}
+
+// Credentials says that the cloud refuses the provider's credentials.
+func Credentials(text string, arguments ...any) *Failure {
+	return Fail(CodeCredentials, text, arguments...)
+}
+
+// Unavailable says that the cloud's API is down or unreachable.
+func Unavailable(text string, arguments ...any) *Failure {
+	return Fail(CodeUnavailable, text, arguments...)
+}
+
+// Internal says that the provider has a fault. Its text is read by operators; that of an error that is no Failure only goes to the log.
+func Internal(text string, arguments ...any) *Failure { return Fail(CodeInternal, text, arguments...) }
+
+// PendingError says that it is not finished yet, and no failure: see [Pending].
+type PendingError struct {
+	// Message says what is being waited for, for people.
+	Message string
+	// RetryAfter is when to ask again; 5 s where zero, and the controller clamps it to 1 s..10 min.
+	RetryAfter time.Duration
+}
+
+// Error is the message.
+func (p *PendingError) Error() string { return p.Message }
+
+// Pending is what EnsureLoadBalancer, UpdateLoadBalancer and DeleteLoadBalancer return while the cloud works: the controller asks again after the delay and counts nothing
+// as failed. Anywhere else it is read as UNAVAILABLE.
+func Pending(retryAfter time.Duration, text string, arguments ...any) error {
+	return &PendingError{fmt.Sprintf(text, arguments...), retryAfter}
+}
+
+// RetainedError says that a load balancer is kept on purpose: see [Retained].
+type RetainedError struct {
+	// Reason says why, for people.
+	Reason string
+}
+
+// Error is the reason.
+func (r *RetainedError) Error() string { return r.Reason }
+
+// Retained is what DeleteLoadBalancer returns where the load balancer is kept on purpose: a Warning event, and the Service may go. Anywhere else it is read as INTERNAL.
+func Retained(text string, arguments ...any) error {
+	return &RetainedError{fmt.Sprintf(text, arguments...)}
+}
+
+// ErrHandledElsewhere is what the methods of [LoadBalancers] that change something return where another component takes care of the Service. Anywhere else it is read as INTERNAL.
+var ErrHandledElsewhere = errors.New("another component takes care of this Service")
+
+// BeforeWrite stands before each write to the cloud: an error where the call has ended and nothing more may be written (CORE-8, CORE-19).
+func BeforeWrite(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return Unavailable("the call has ended, and nothing more is written to the cloud: %w", context.Cause(ctx)).Because("CallEnded")
+}
+
+func contractBroken(text string, arguments ...any) *Failure {
+	return Internal("the provider's answer breaks the contract: "+text, arguments...).Because("ContractBroken")
+}
+
+// At most MaxTextBytes, cut between characters.
+func cut(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= MaxTextBytes {
+		return text
+	}
+	end := MaxTextBytes
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+func durationTo(duration time.Duration) *durationpb.Duration {
+	if duration <= 0 {
+		return nil
+	}
+	return durationpb.New(duration)
+}
+
+// Every error as the contract says it.
+func (s *session) failed(rpc, item string, err error) *contract.Failure {
+	var failure *Failure
+	var pending *PendingError
+	switch {
+	case errors.As(err, &failure):
+		if failure.Code == CodeInternal {
+			s.log.Error("the provider failed", "rpc", rpc, "item", item, "error", err)
+		}
+	case errors.As(err, &pending):
+		failure = Unavailable("%s", pending.Message).After(pending.RetryAfter)
+		err = failure
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		failure = Unavailable("the cloud has not answered within the time of %s", rpc).Because("CallEnded")
+		err = failure
+	default:
+		s.log.Error("the provider failed", "rpc", rpc, "item", item, "error", err)
+		failure = Internal("a fault of the provider in %s; its log says more", rpc)
+		err = failure
+	}
+	reason := failure.Reason
+	if reason == "" {
+		reason = defaultReasons[failure.Code]
+	}
+	return &contract.Failure{Code: contract.FailureCode(failure.Code), Reason: cut(reason), Message: cut(err.Error()), RetryAfter: durationTo(failure.RetryAfter)}
+}

@@ -1,0 +1,138 @@
+package sdk
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"reflect"
+)
+
+// DigestBytes is how long [Tag] is where the text does not fit: what labels and tags of most clouds take.
+const DigestBytes = 63
+
+// Tag is a text as a cloud's tag of at most most bytes can hold it: the text itself where it fits, else the first 63 hexadecimal digits of its SHA-256, or as many as fit. Fewer
+// than 32 would not be unique: a most below that panics.
+func Tag(text string, most int) string {
+	if most < 32 {
+		panic("sdk.Tag: a tag of fewer than 32 bytes cannot hold a digest that is unique")
+	}
+	if len(text) <= most {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:min(most, DigestBytes)]
+}
+
+// Mark is what a cloud object carries that says for whom it was made (CORE-14): each as [Tag] makes it.
+type Mark struct {
+	// Owner is the cluster's owner ID.
+	Owner string
+	// Service is the UID of the Service of a load balancer; empty for other objects.
+	Service string
+}
+
+// Mark is what an object that is made now is to be marked with: with the present owner ID and, for a load balancer, the UID of its Service. most is how many bytes a tag of
+// this cloud can hold.
+func (c *Call) Mark(serviceUID string, most int) Mark {
+	return Mark{Tag(c.Cluster.OwnerID, most), Tag(serviceUID, most)}
+}
+
+// Ownership says whose an object is that carries this mark. serviceUID and most are as in [Call.Mark].
+func (c *Call) Ownership(mark Mark, serviceUID string, most int) Ownership {
+	if mark.Owner == "" {
+		return Unmarked
+	}
+	for _, owner := range append([]string{c.Cluster.OwnerID}, c.PreviousOwnerIDs...) {
+		if owner != "" && mark == (Mark{Tag(owner, most), Tag(serviceUID, most)}) {
+			return Ours
+		}
+	}
+	return Foreign
+}
+
+// MayTake says whether an object may be written for whom asks: what is ours may, what is unmarked with the operator's grant ([EnsureLoadBalancer.AdoptUnmarked]; then it must be
+// marked, LB-9). Else it is a [Conflict] that names the object; what is, for example, "load balancer lb-1".
+func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
+	switch {
+	case ownership == Ours, ownership == Unmarked && adoptUnmarked:
+		return nil
+	case ownership == Unmarked:
+		return Conflict("%s carries no mark: grant its adoption, or remove it", what)
+	default:
+		return Conflict("%s is marked for somebody else", what)
+	}
+}
+
+// FindOwn finds a Service's own load balancer among those of the cloud: by the handle, which a user can edit (LB-4), else by its mark (LB-5). nil where there is none; a [Conflict]
+// where the handle names one that is not ours.
+func FindOwn[T any](objects []T, handle string, handleOf func(*T) string, ownership func(*T) Ownership) (*T, error) {
+	if handle != "" {
+		for i := range objects {
+			if handleOf(&objects[i]) == handle {
+				if err := MayTake(ownership(&objects[i]), false, "load balancer "+handle); err != nil {
+					return nil, err
+				}
+				return &objects[i], nil
+			}
+		}
+	}
+	for i := range objects {
+		if ownership(&objects[i]) == Ours {
+			return &objects[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// Same says whether what is there is what there should be, so that nothing is to be written (LB-8, LB-14). It compares all exported fields; slices and maps that are empty are the
+// same as those that are nil.
+func Same[T any](there, wanted T) bool {
+	return same(reflect.ValueOf(&there).Elem(), reflect.ValueOf(&wanted).Elem())
+}
+
+func same(one, other reflect.Value) bool {
+	switch one.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if one.IsNil() || other.IsNil() {
+			return one.IsNil() == other.IsNil()
+		}
+		if one.Elem().Type() != other.Elem().Type() {
+			return false
+		}
+		return same(one.Elem(), other.Elem())
+	case reflect.Slice, reflect.Array:
+		if one.Len() != other.Len() {
+			return false
+		}
+		for i := range one.Len() {
+			if !same(one.Index(i), other.Index(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Map:
+		if one.Len() != other.Len() {
+			return false
+		}
+		for entries := one.MapRange(); entries.Next(); {
+			value := other.MapIndex(entries.Key())
+			if !value.IsValid() || !same(entries.Value(), value) {
+				return false
+			}
+		}
+		return true
+	case reflect.Struct:
+		exported := 0
+		for i := range one.NumField() {
+			if one.Type().Field(i).IsExported() {
+				exported++
+				if !same(one.Field(i), other.Field(i)) {
+					return false
+				}
+			}
+		}
+		// Such as time.Time and netip.Addr, which are values.
+		return exported > 0 || !one.Comparable() || one.Interface() == other.Interface()
+	default:
+		return one.Comparable() && one.Equal(other)
+	}
+}

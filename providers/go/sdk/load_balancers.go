@@ -1,0 +1,412 @@
+package sdk
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+// LoadBalancers are those of Services of type LoadBalancer. One is identified by the cluster's owner ID and the Service's UID (LB-1); namespace and name are for people.
+//
+// A provider must not touch a load balancer, listener, frontend or rule that it did not make for this owner (LB-2), must check the ownership of what a handle names (a user can edit
+// it; LB-4), and must work without a handle (LB-5): [FindOwn], [Call.Mark], [Call.Ownership] and [MayTake] help.
+//
+// While ensure, update or delete of a Service runs, another of them for the same Service is answered BUSY (CORE-7). What still runs at three quarters of the call's time is
+// answered pending (CORE-9): its context has ended, and the next call goes on from what is there.
+type LoadBalancers interface {
+	// GetLoadBalancer: how is the load balancer of this Service? Writes nothing (LB-6). Deadline 5 min.
+	GetLoadBalancer(ctx context.Context, call *Call, request GetLoadBalancer) (LoadBalancer, error)
+	// EnsureLoadBalancer makes the load balancer, or makes it as the Service asks. The request is the full state: a field that was cleared is removed (LB-7). On a load balancer that
+	// already is as asked it writes nothing (LB-8). Errors also: [Pending], [ErrHandledElsewhere]. Deadline 5 min.
+	EnsureLoadBalancer(ctx context.Context, call *Call, request EnsureLoadBalancer) (LoadBalancerStatus, error)
+	// UpdateLoadBalancer makes the targets those that are given, and nothing else (LB-16). Where the load balancer does not exist: [NotFound] (LB-11). Errors also: [Pending],
+	// [ErrHandledElsewhere]. Deadline 5 min.
+	UpdateLoadBalancer(ctx context.Context, call *Call, request UpdateLoadBalancer) error
+	// DeleteLoadBalancer removes everything that was made for this Service. nil means that nothing is left and that it was looked for; unsure is an error (LB-12). One that does not
+	// exist is nil. Errors also: [Pending], [Retained], [ErrHandledElsewhere]. Deadline 5 min.
+	DeleteLoadBalancer(ctx context.Context, call *Call, request DeleteLoadBalancer) error
+}
+
+// LoadBalancerLister lists all load balancers.
+type LoadBalancerLister interface {
+	// ListLoadBalancers gives all load balancers that are marked for this cluster; complete, or a failure (LB-13). Deadline 5 min.
+	ListLoadBalancers(ctx context.Context, call *Call) ([]ListedLoadBalancer, error)
+}
+
+// ServiceFeature is a field of a Service that a cloud may or may not honour.
+type ServiceFeature int32
+
+// The fields of a Service that a cloud may or may not honour.
+const (
+	FeatureSourceRanges               = ServiceFeature(contract.ServiceFeature_SERVICE_FEATURE_SOURCE_RANGES)
+	FeatureSessionAffinity            = ServiceFeature(contract.ServiceFeature_SERVICE_FEATURE_SESSION_AFFINITY)
+	FeatureExternalTrafficPolicyLocal = ServiceFeature(contract.ServiceFeature_SERVICE_FEATURE_EXTERNAL_TRAFFIC_POLICY_LOCAL)
+	FeatureUDP                        = ServiceFeature(contract.ServiceFeature_SERVICE_FEATURE_UDP)
+	FeatureSCTP                       = ServiceFeature(contract.ServiceFeature_SERVICE_FEATURE_SCTP)
+	FeatureDualStack                  = ServiceFeature(contract.ServiceFeature_SERVICE_FEATURE_DUAL_STACK)
+	FeatureIPMode                     = ServiceFeature(contract.ServiceFeature_SERVICE_FEATURE_IP_MODE)
+	FeatureLoadBalancerIP             = ServiceFeature(contract.ServiceFeature_SERVICE_FEATURE_LOAD_BALANCER_IP)
+	FeatureAppProtocol                = ServiceFeature(contract.ServiceFeature_SERVICE_FEATURE_APP_PROTOCOL)
+)
+
+// Targets are the Nodes that a load balancer balances to.
+type Targets struct {
+	// Nodes are in the order of their names.
+	Nodes []Node
+}
+
+// GetLoadBalancer is the request of the method of that name.
+type GetLoadBalancer struct {
+	// Service is whose load balancer it is about.
+	Service Service
+	// Handle is that of an earlier answer; empty where there is none.
+	Handle string
+	// Targets are those that it should have, for [LoadBalancer.InSync]; nil where they do not matter.
+	Targets *Targets
+	// Notes is what else is to be said.
+	Notes *Notes
+}
+
+// EnsureLoadBalancer is the request of the method of that name.
+type EnsureLoadBalancer struct {
+	// Service is whose load balancer it is about.
+	Service Service
+	// Handle is that of an earlier answer; empty where there is none.
+	Handle string
+	// Targets are those that it shall have. nil leaves the targets alone; no Nodes means none (LB-10).
+	Targets *Targets
+	// AdoptUnmarked says that the operator grants that an unmarked load balancer is taken over where the native name, a tag, the handle or a status address matches; then it must be
+	// marked (LB-9). See [MayTake].
+	AdoptUnmarked bool
+	// Notes is what else is to be said.
+	Notes *Notes
+}
+
+// UpdateLoadBalancer is the request of the method of that name.
+type UpdateLoadBalancer struct {
+	// Service is whose load balancer it is about.
+	Service Service
+	// Handle is that of an earlier answer; empty where there is none.
+	Handle string
+	// Targets are those that it shall have; no Nodes means none.
+	Targets Targets
+	// Notes is what else is to be said.
+	Notes *Notes
+}
+
+// DeleteLoadBalancer is the request of the method of that name.
+type DeleteLoadBalancer struct {
+	// Service is whose load balancer it is about, as the controller last saw it.
+	Service Service
+	// Handle is that of an earlier answer; empty where there is none.
+	Handle string
+	// Notes is what else is to be said.
+	Notes *Notes
+}
+
+// Notes are what may be said beside every outcome about a load balancer, also beside a failure, a panic or a time that is over. They may be written by several goroutines; a nil one
+// takes them and forgets them.
+type Notes struct {
+	mutex        sync.Mutex
+	handle       *string
+	events       []*contract.Event
+	set          map[string]string
+	remove       []string
+	targetErrors map[string]error
+}
+
+func (n *Notes) write(change func()) {
+	if n != nil {
+		n.mutex.Lock()
+		defer n.mutex.Unlock()
+		change()
+	}
+}
+
+// Handle says the cloud's own ID of what was made: opaque, 1 to 1,024 bytes. Say it as soon as the cloud knows it; the controller stores it before its next call and sends it back ever
+// after. Not said means: as it was (LB-3).
+func (n *Notes) Handle(handle string) { n.write(func() { n.handle = &handle }) }
+
+// Event records an event of type Normal on the Service: a reason of one word in CamelCase, and a sentence.
+func (n *Notes) Event(reason, message string) {
+	n.event(contract.EventSeverity_EVENT_SEVERITY_NORMAL, reason, message)
+}
+
+// Warn records an event of type Warning on the Service.
+func (n *Notes) Warn(reason, message string) {
+	n.event(contract.EventSeverity_EVENT_SEVERITY_WARNING, reason, message)
+}
+
+func (n *Notes) event(severity contract.EventSeverity, reason, message string) {
+	n.write(func() {
+		n.events = append(n.events, &contract.Event{Severity: severity, Reason: cut(reason), Message: cut(message)})
+	})
+}
+
+// SetAnnotation sets an annotation on the Service; only keys with a prefix that the operator granted are applied.
+func (n *Notes) SetAnnotation(key, value string) {
+	n.write(func() {
+		if n.set == nil {
+			n.set = map[string]string{}
+		}
+		n.set[key] = value
+	})
+}
+
+// RemoveAnnotation removes an annotation from the Service.
+func (n *Notes) RemoveAnnotation(key string) { n.write(func() { n.remove = append(n.remove, key) }) }
+
+// TargetError says that a target, by its Node's name, could not be attached. It never fails the rest (LB-17); the controller repeats the call with backoff.
+func (n *Notes) TargetError(node string, err error) {
+	n.write(func() {
+		if n.targetErrors == nil {
+			n.targetErrors = map[string]error{}
+		}
+		n.targetErrors[node] = err
+	})
+}
+
+// Service is a Service, with every field that concerns a load balancer. Empty fields and nil pointers are absent, as in the Kubernetes API.
+type Service struct {
+	// Namespace, Name and UID are of metadata.
+	Namespace, Name, UID string
+	// Labels, and Annotations without kubectl's last-applied-configuration.
+	Labels, Annotations map[string]string
+	// Finalizers are of metadata.
+	Finalizers []string
+	// Generation is metadata.generation; zero where the API server keeps none.
+	Generation int64
+	// Created and Deleted are the timestamps of metadata; Deleted is zero while the Service is not being deleted.
+	Created, Deleted time.Time
+	// Type is spec.type.
+	Type string
+	// LoadBalancerClass is spec.loadBalancerClass.
+	LoadBalancerClass *string
+	// Ports are spec.ports.
+	Ports []ServicePort
+	// ClusterIPs and ExternalIPs are of spec.
+	ClusterIPs, ExternalIPs []string
+	// LoadBalancerIP is spec.loadBalancerIP, as the user wrote it.
+	LoadBalancerIP string
+	// SourceRanges are spec.loadBalancerSourceRanges, or what its annotation says: CIDRs as the user wrote them; empty is everybody.
+	SourceRanges []string
+	// SessionAffinity is None or ClientIP, and SessionAffinityTimeout its timeoutSeconds.
+	SessionAffinity        string
+	SessionAffinityTimeout time.Duration
+	// ExternalTrafficPolicy is Cluster or Local; HealthCheckNodePort goes with Local, and is zero where there is none.
+	ExternalTrafficPolicy string
+	HealthCheckNodePort   int
+	// InternalTrafficPolicy is of spec.
+	InternalTrafficPolicy string
+	// IPFamilies are IPv4 and IPv6 in the order of preference; IPFamilyPolicy is SingleStack, PreferDualStack or RequireDualStack.
+	IPFamilies     []string
+	IPFamilyPolicy string
+	// AllocateNodePorts is spec.allocateLoadBalancerNodePorts; nil is true.
+	AllocateNodePorts *bool
+	// PublishNotReadyAddresses is of spec.
+	PublishNotReadyAddresses bool
+	// Status is status.loadBalancer.
+	Status LoadBalancerStatus
+}
+
+// ServicePort is a port of a Service.
+type ServicePort struct {
+	// Name, Protocol (TCP, UDP or SCTP), and AppProtocol; empty where it has none.
+	Name, Protocol, AppProtocol string
+	// Port is what the load balancer listens on.
+	Port int
+	// TargetPort is a number or a name, as text.
+	TargetPort string
+	// NodePort is where the Nodes listen; nil where none is allocated.
+	NodePort *int
+}
+
+// LoadBalancerStatus is status.loadBalancer of a Service.
+type LoadBalancerStatus struct {
+	// Ingress are the points where the load balancer can be reached.
+	Ingress []Ingress
+}
+
+// Ingress is one point where a load balancer can be reached: an address, a host name or both (LB-19).
+type Ingress struct {
+	// IP is the address; the zero value where it has only a host name.
+	IP netip.Addr
+	// Hostname is a DNS name in lower case.
+	Hostname string
+	// IPMode says how traffic to IP arrives at the Nodes (KEP-1860).
+	IPMode IPMode
+	// Ports are the ports, and what is wrong with them.
+	Ports []PortStatus
+}
+
+// IPMode says how traffic to an address of a load balancer arrives at the Nodes.
+type IPMode int32
+
+// How traffic to an address arrives at the Nodes; the zero value says nothing, which is read as VIP.
+const (
+	// IPModeVIP is with the load balancer's address as its destination: Nodes may short-cut it.
+	IPModeVIP = IPMode(contract.IpMode_IP_MODE_VIP)
+	// IPModeProxy is with a Node's or Pod's address as its destination: Nodes must not short-cut it.
+	IPModeProxy = IPMode(contract.IpMode_IP_MODE_PROXY)
+)
+
+// PortStatus is a port of a load balancer.
+type PortStatus struct {
+	// Port is its number.
+	Port int
+	// Protocol is TCP, UDP or SCTP. Error is what is wrong with it, in CamelCase; empty when nothing is.
+	Protocol, Error string
+}
+
+// Presence says whether there is a load balancer.
+type Presence int32
+
+// Whether there is a load balancer. The zero value is none of them and a fault.
+const (
+	// LoadBalancerAbsent says that there is nothing.
+	LoadBalancerAbsent = Presence(contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT)
+	// LoadBalancerPresent says that there is one.
+	LoadBalancerPresent = Presence(contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT)
+	// LoadBalancerRemnants says that parts are left that a delete would remove.
+	LoadBalancerRemnants = Presence(contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_REMNANTS)
+)
+
+// LoadBalancer is a load balancer as the cloud has it.
+type LoadBalancer struct {
+	// Presence says whether there is one.
+	Presence Presence
+	// Ownership says whose it is; zero only when absent.
+	Ownership Ownership
+	// Name is its name in the cloud, for people. At most 253 bytes.
+	Name string
+	// Status is where it can be reached.
+	Status LoadBalancerStatus
+	// InSync says whether ensure with the same service, targets and handle would write nothing and answer ready (LB-14). Sent with [LoadBalancerOptions.InSync] for one that is
+	// present. [Same] compares.
+	InSync bool
+}
+
+// ListedLoadBalancer is a load balancer that is marked for this cluster.
+type ListedLoadBalancer struct {
+	// Name is its name in the cloud, at most 253 bytes; Handle is as in [Notes.Handle], and may be empty.
+	Name, Handle string
+	// Owners are the Services that it, or a part of it, is marked for.
+	Owners []ServiceRef
+}
+
+// ServiceRef names a Service.
+type ServiceRef struct {
+	// Namespace, Name and UID are of metadata.
+	Namespace, Name, UID string
+}
+
+func targetsFrom(set *contract.TargetSet) (*Targets, error) {
+	if set == nil {
+		return nil, nil
+	}
+	inline, ok := set.Set.(*contract.TargetSet_Inline)
+	if !ok {
+		return nil, Invalid("targets are not given inline, which is all that this minor of the contract has")
+	}
+	views := inline.Inline.GetNodes()
+	if err := checkNodes(views); err != nil {
+		return nil, err
+	}
+	targets := &Targets{}
+	for _, view := range views {
+		targets.Nodes = append(targets.Nodes, nodeFrom(view))
+	}
+	return targets, nil
+}
+
+func serviceFrom(view *contract.ServiceView) (Service, error) {
+	if view.GetUid() == "" {
+		return Service{}, Invalid("the request's service %s/%s has no uid; it is what a load balancer is known by", view.GetNamespace(), view.GetName())
+	}
+	service := Service{
+		Namespace: view.Namespace, Name: view.Name, UID: view.Uid, Labels: maps.Clone(view.Labels), Annotations: maps.Clone(view.Annotations),
+		Finalizers: slices.Clone(view.Finalizers), Generation: view.GetGeneration(), Type: view.Type, LoadBalancerClass: view.LoadBalancerClass,
+		ClusterIPs: view.ClusterIps, ExternalIPs: view.ExternalIps, LoadBalancerIP: view.GetLoadBalancerIp(), SourceRanges: view.LoadBalancerSourceRanges,
+		SessionAffinity: view.SessionAffinity, SessionAffinityTimeout: view.SessionAffinityTimeout.AsDuration(), ExternalTrafficPolicy: view.ExternalTrafficPolicy,
+		HealthCheckNodePort: int(view.GetHealthCheckNodePort()), InternalTrafficPolicy: view.GetInternalTrafficPolicy(), IPFamilies: view.IpFamilies,
+		IPFamilyPolicy: view.GetIpFamilyPolicy(), AllocateNodePorts: view.AllocateLoadBalancerNodePorts, PublishNotReadyAddresses: view.PublishNotReadyAddresses,
+	}
+	if view.CreationTime != nil {
+		service.Created = view.CreationTime.AsTime()
+	}
+	if view.DeletionTime != nil {
+		service.Deleted = view.DeletionTime.AsTime()
+	}
+	for _, port := range view.Ports {
+		read := ServicePort{Name: port.Name, Protocol: port.Protocol, AppProtocol: port.GetAppProtocol(), Port: int(port.Port), TargetPort: port.TargetPort}
+		if port.NodePort != nil {
+			number := int(*port.NodePort)
+			read.NodePort = &number
+		}
+		service.Ports = append(service.Ports, read)
+	}
+	for _, point := range view.GetStatus().GetIngress() {
+		read := Ingress{Hostname: point.GetHostname(), IPMode: IPMode(point.GetIpMode())}
+		// What does not parse was never an address of ours.
+		read.IP, _ = netip.ParseAddr(point.GetIp())
+		for _, port := range point.Ports {
+			read.Ports = append(read.Ports, PortStatus{int(port.Port), port.Protocol, port.GetError()})
+		}
+		service.Status.Ingress = append(service.Status.Ingress, read)
+	}
+	return service, nil
+}
+
+func statusTo(status LoadBalancerStatus) (*contract.LoadBalancerStatus, error) {
+	sent := &contract.LoadBalancerStatus{}
+	for _, point := range status.Ingress {
+		if !point.IP.IsValid() && point.Hostname == "" {
+			return nil, contractBroken("a point of the status has neither an address nor a host name (LB-19)")
+		}
+		if err := atMost("the host name of the status", point.Hostname, nameBytes); err != nil {
+			return nil, err
+		}
+		ingress := &contract.LoadBalancerIngress{Hostname: optional(point.Hostname)}
+		if point.IP.IsValid() {
+			ingress.Ip = optional(point.IP.Unmap().WithZone("").String())
+		}
+		if point.IPMode != 0 {
+			ingress.IpMode = contract.IpMode(point.IPMode).Enum()
+		}
+		for _, port := range point.Ports {
+			ingress.Ports = append(ingress.Ports, &contract.PortStatus{Port: int32(port.Port), Protocol: port.Protocol, Error: optional(port.Error)})
+		}
+		sent.Ingress = append(sent.Ingress, ingress)
+	}
+	return sent, nil
+}
+
+func (s *session) loadBalancerTo(found LoadBalancer) (*contract.LoadBalancer, error) {
+	if err := atMost("the load balancer's name", found.Name, nameBytes); err != nil {
+		return nil, err
+	}
+	switch found.Presence {
+	case LoadBalancerAbsent:
+		return &contract.LoadBalancer{Presence: contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT}, nil
+	case LoadBalancerPresent, LoadBalancerRemnants:
+	default:
+		return nil, contractBroken("the presence %d is none that the contract has", found.Presence)
+	}
+	if found.Ownership < Ours || found.Ownership > Unmarked {
+		return nil, contractBroken("a load balancer that is there has no ownership")
+	}
+	status, err := statusTo(found.Status)
+	if err != nil {
+		return nil, err
+	}
+	sent := &contract.LoadBalancer{Presence: contract.LoadBalancerPresence(found.Presence), Ownership: contract.Ownership(found.Ownership), LoadBalancerName: found.Name, Status: status}
+	if s.info.LoadBalancers.InSync && found.Presence == LoadBalancerPresent {
+		sent.InSync = &found.InSync
+	}
+	return sent, nil
+}

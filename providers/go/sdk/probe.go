@@ -1,0 +1,116 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+// HandleProbe belongs at the beginning of main: where the first argument is `probe` it asks the provider on a socket how it is, and ends the process. It is for the kubelet's exec probes,
+// since its gRPC probe takes no Unix socket.
+func HandleProbe() {
+	if len(os.Args) > 1 && os.Args[1] == "probe" {
+		os.Exit(RunProbe(os.Args[2:], DefaultEndpoint, os.Stdout, os.Stderr))
+	}
+}
+
+// RunProbe reads the arguments behind `probe`, asks, prints one line, and returns the exit code: 0 where the provider answers, else 1; 2 where the arguments are wrong. Without
+// --endpoint it asks at defaultEndpoint, which should be where the program serves unless told.
+func RunProbe(arguments []string, defaultEndpoint string, output, errorOutput io.Writer) int {
+	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
+	flags.SetOutput(errorOutput)
+	endpoint := flags.String("endpoint", defaultEndpoint, "where it is served")
+	timeout := flags.Duration("timeout", time.Second, "how long it may take")
+	ready := flags.Bool("ready", false, "it must be READY or DEGRADED, too")
+	if err := flags.Parse(arguments); err != nil {
+		return 2
+	}
+	if *timeout <= 0 || flags.NArg() > 0 || !strings.HasPrefix(*endpoint, "unix:///") {
+		fmt.Fprintln(errorOutput, "usage: probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]")
+		return 2
+	}
+	wanted := "live"
+	if *ready {
+		wanted = "ready"
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
+	defer cancel()
+	said, works, err := askProvider(ctx, strings.TrimPrefix(*endpoint, "unix://"))
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		fmt.Fprintf(errorOutput, "not %s: no answer from %s within %v: the provider hangs, or has too little CPU\n", wanted, *endpoint, *timeout)
+	case err != nil:
+		fmt.Fprintf(errorOutput, "not %s: %v\n", wanted, err)
+	case *ready && !works:
+		fmt.Fprintf(errorOutput, "not ready: the provider says %s\n", said)
+	default:
+		// A provider lives while it answers, whatever it answers: one whose cloud is down must not be killed for it.
+		fmt.Fprintf(output, "%s: the provider says %s\n", wanted, said)
+		return 0
+	}
+	return 1
+}
+
+// What the provider says, and whether controllers work with it then.
+func askProvider(ctx context.Context, path string) (said string, works bool, err error) {
+	var dialer net.Dialer
+	connection, err := dialer.DialContext(ctx, "unix", path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", false, fmt.Errorf("the socket %s does not exist: the provider has not come so far, or serves elsewhere", path)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "", false, fmt.Errorf("nobody listens on the socket %s: the provider is not running", path)
+	case errors.Is(err, fs.ErrPermission):
+		return "", false, fmt.Errorf("uid %d, gid %d may not connect to the socket %s: probe as the provider's user", os.Geteuid(), os.Getegid(), path)
+	case err != nil:
+		return "", false, fmt.Errorf("cannot connect to the socket %s: %w", path, err)
+	}
+	// One connection, and never a second one.
+	once := func(context.Context, string) (net.Conn, error) {
+		made := connection
+		connection = nil
+		if made == nil {
+			return nil, errors.New("the connection was closed")
+		}
+		return made, nil
+	}
+	client, err := grpc.NewClient("passthrough:///localhost", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(once))
+	if err != nil {
+		return "", false, err
+	}
+	defer client.Close()
+	answer, err := contract.NewProviderServiceClient(client).Probe(ctx, &contract.ProbeRequest{})
+	if status.Code(err) == codes.DeadlineExceeded {
+		return "", false, context.DeadlineExceeded
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("what listens on %s did not answer as a provider: %w", path, err)
+	}
+	said = "BROKEN"
+	switch answer.State {
+	case contract.ProbeState_PROBE_STATE_READY, contract.ProbeState_PROBE_STATE_DEGRADED:
+		works = true
+		fallthrough
+	case contract.ProbeState_PROBE_STATE_STARTING:
+		said = strings.TrimPrefix(answer.State.String(), "PROBE_STATE_")
+	}
+	if answer.Message != "" {
+		said += " (" + strings.ReplaceAll(answer.Message, "\n", " ") + ")"
+	}
+	return said, works, nil
+}

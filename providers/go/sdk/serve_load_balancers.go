@@ -1,0 +1,242 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+// outcome is what came of a call about one load balancer; the four responses have the fields of the same names.
+type outcome struct {
+	handle       *string
+	events       []*contract.Event
+	annotations  *contract.AnnotationChanges
+	targetErrors []*contract.TargetError
+
+	failed    *contract.Failure
+	pending   *contract.Pending
+	retained  *contract.Retained
+	elsewhere *contract.HandledElsewhere
+}
+
+// Runs a call about the load balancer of one Service. mutates: one at a time for each Service, and pending where its time is over (CORE-7, CORE-9).
+func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *contract.ClusterRef, view *contract.ServiceView, mutates bool, work func(context.Context, *Call, Service, *Notes) (T, error), to func(T) (R, error)) (answer R, said outcome, err error) {
+	item, notes := view.GetNamespace()+"/"+view.GetName(), &Notes{}
+	call, err := s.admit(rpc, cluster)
+	release, late := func() {}, false
+	var service Service
+	if err == nil {
+		service, err = serviceFrom(view)
+	}
+	if err == nil && mutates {
+		release, err = s.hold(call, "the load balancer of the Service "+service.UID)
+	}
+	if err == nil {
+		within, grace := budget(ctx)
+		stop := time.Now().Add(within)
+		var value T
+		value, err = ask(ctx, s, rpc, item, within, grace, release, func(ctx context.Context) (T, error) { return work(ctx, call, service, notes) })
+		if err == nil {
+			answer, err = to(value)
+		}
+		if err != nil && ctx.Err() != nil {
+			return answer, said, status.FromContextError(ctx.Err()).Err()
+		}
+		// A time limit of the vendor's own is a failure like any other.
+		late = errors.Is(err, context.DeadlineExceeded) && !time.Now().Before(stop)
+	}
+	if fault := s.say(&said, rpc, item, notes); err == nil {
+		err = fault
+	}
+	var pending *PendingError
+	var retained *RetainedError
+	switch {
+	case err == nil:
+	case mutates && errors.As(err, &pending):
+		said.pending = &contract.Pending{Message: cut(pending.Message), RetryAfter: durationTo(pending.RetryAfter)}
+	case mutates && late:
+		said.pending = &contract.Pending{Message: "the cloud has not answered yet", RetryAfter: durationTo(5 * time.Second)}
+	case rpc == "DeleteLoadBalancer" && errors.As(err, &retained):
+		said.retained = &contract.Retained{Reason: cut(retained.Reason)}
+	case mutates && errors.Is(err, ErrHandledElsewhere):
+		said.elsewhere = &contract.HandledElsewhere{}
+	default:
+		said.failed = s.failed(rpc, item, err)
+	}
+	return answer, said, nil
+}
+
+// What stands beside the outcome. A handle that breaks the contract is left out.
+func (s *session) say(said *outcome, rpc, item string, notes *Notes) error {
+	notes.mutex.Lock()
+	defer notes.mutex.Unlock()
+	// Copies: a method that ignores its context may go on writing.
+	said.events = slices.Clone(notes.events)
+	if len(notes.set) > 0 || len(notes.remove) > 0 {
+		said.annotations = &contract.AnnotationChanges{Set: maps.Clone(notes.set), Remove: slices.Clone(notes.remove)}
+	}
+	for _, node := range slices.Sorted(maps.Keys(notes.targetErrors)) {
+		said.targetErrors = append(said.targetErrors, &contract.TargetError{NodeName: node, Failure: s.failed(rpc, item+" target "+node, notes.targetErrors[node])})
+	}
+	if notes.handle == nil {
+		return nil
+	}
+	err := fits("the handle", *notes.handle, idBytes)
+	if err == nil {
+		said.handle = optional(*notes.handle)
+	}
+	return err
+}
+
+// GetLoadBalancer writes nothing (LB-6).
+func (s *session) GetLoadBalancer(ctx context.Context, request *contract.GetLoadBalancerRequest) (*contract.GetLoadBalancerResponse, error) {
+	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (LoadBalancer, error) {
+		targets, err := targetsFrom(request.Targets)
+		if err != nil {
+			return LoadBalancer{}, err
+		}
+		return s.offers.loadBalancers.GetLoadBalancer(ctx, call, GetLoadBalancer{service, request.GetHandle(), targets, notes})
+	}
+	found, said, err := aboutOne(ctx, s, "GetLoadBalancer", request.Cluster, request.Service, false, work, s.loadBalancerTo)
+	if err != nil {
+		return nil, err
+	}
+	response := &contract.GetLoadBalancerResponse{Handle: said.handle, Events: said.events, Annotations: said.annotations, TargetErrors: said.targetErrors}
+	if said.failed != nil {
+		response.Outcome = &contract.GetLoadBalancerResponse_Failed{Failed: said.failed}
+	} else {
+		response.Outcome = &contract.GetLoadBalancerResponse_Found{Found: found}
+	}
+	return response, nil
+}
+
+// EnsureLoadBalancer makes the load balancer, or makes it as the Service asks.
+func (s *session) EnsureLoadBalancer(ctx context.Context, request *contract.EnsureLoadBalancerRequest) (*contract.EnsureLoadBalancerResponse, error) {
+	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (LoadBalancerStatus, error) {
+		targets, err := targetsFrom(request.Targets)
+		if err != nil {
+			return LoadBalancerStatus{}, err
+		}
+		return s.offers.loadBalancers.EnsureLoadBalancer(ctx, call, EnsureLoadBalancer{service, request.GetHandle(), targets, request.AdoptUnmarked, notes})
+	}
+	ready := func(status LoadBalancerStatus) (*contract.LoadBalancerStatus, error) {
+		if len(status.Ingress) == 0 {
+			return nil, contractBroken("the load balancer is ready and has no address (LB-19); right would be sdk.Pending until it has one")
+		}
+		return statusTo(status)
+	}
+	status, said, err := aboutOne(ctx, s, "EnsureLoadBalancer", request.Cluster, request.Service, true, work, ready)
+	if err != nil {
+		return nil, err
+	}
+	response := &contract.EnsureLoadBalancerResponse{Handle: said.handle, Events: said.events, Annotations: said.annotations, TargetErrors: said.targetErrors}
+	switch {
+	case said.failed != nil:
+		response.Outcome = &contract.EnsureLoadBalancerResponse_Failed{Failed: said.failed}
+	case said.pending != nil:
+		response.Outcome = &contract.EnsureLoadBalancerResponse_Pending{Pending: said.pending}
+	case said.elsewhere != nil:
+		response.Outcome = &contract.EnsureLoadBalancerResponse_HandledElsewhere{HandledElsewhere: said.elsewhere}
+	default:
+		response.Outcome = &contract.EnsureLoadBalancerResponse_Ready{Ready: &contract.LoadBalancerReady{Status: status}}
+	}
+	return response, nil
+}
+
+// UpdateLoadBalancer sets the targets and nothing else.
+func (s *session) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {
+	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (struct{}, error) {
+		targets, err := targetsFrom(request.Targets)
+		if err == nil && targets == nil {
+			err = Invalid("the request has no targets; an update is about nothing else (LB-15)")
+		}
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, s.offers.loadBalancers.UpdateLoadBalancer(ctx, call, UpdateLoadBalancer{service, request.GetHandle(), *targets, notes})
+	}
+	_, said, err := aboutOne(ctx, s, "UpdateLoadBalancer", request.Cluster, request.Service, true, work, done)
+	if err != nil {
+		return nil, err
+	}
+	response := &contract.UpdateLoadBalancerResponse{Handle: said.handle, Events: said.events, Annotations: said.annotations, TargetErrors: said.targetErrors}
+	switch {
+	case said.failed != nil:
+		response.Outcome = &contract.UpdateLoadBalancerResponse_Failed{Failed: said.failed}
+	case said.pending != nil:
+		response.Outcome = &contract.UpdateLoadBalancerResponse_Pending{Pending: said.pending}
+	case said.elsewhere != nil:
+		response.Outcome = &contract.UpdateLoadBalancerResponse_HandledElsewhere{HandledElsewhere: said.elsewhere}
+	default:
+		response.Outcome = &contract.UpdateLoadBalancerResponse_Done{Done: &contract.Done{}}
+	}
+	return response, nil
+}
+
+func done(struct{}) (struct{}, error) { return struct{}{}, nil }
+
+// DeleteLoadBalancer removes everything that was made for this Service.
+func (s *session) DeleteLoadBalancer(ctx context.Context, request *contract.DeleteLoadBalancerRequest) (*contract.DeleteLoadBalancerResponse, error) {
+	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (struct{}, error) {
+		return struct{}{}, s.offers.loadBalancers.DeleteLoadBalancer(ctx, call, DeleteLoadBalancer{service, request.GetHandle(), notes})
+	}
+	_, said, err := aboutOne(ctx, s, "DeleteLoadBalancer", request.Cluster, request.Service, true, work, done)
+	if err != nil {
+		return nil, err
+	}
+	response := &contract.DeleteLoadBalancerResponse{Handle: said.handle, Events: said.events, Annotations: said.annotations, TargetErrors: said.targetErrors}
+	switch {
+	case said.failed != nil:
+		response.Outcome = &contract.DeleteLoadBalancerResponse_Failed{Failed: said.failed}
+	case said.pending != nil:
+		response.Outcome = &contract.DeleteLoadBalancerResponse_Pending{Pending: said.pending}
+	case said.retained != nil:
+		response.Outcome = &contract.DeleteLoadBalancerResponse_Retained{Retained: said.retained}
+	case said.elsewhere != nil:
+		response.Outcome = &contract.DeleteLoadBalancerResponse_HandledElsewhere{HandledElsewhere: said.elsewhere}
+	default:
+		response.Outcome = &contract.DeleteLoadBalancerResponse_Done{Done: &contract.Done{}}
+	}
+	return response, nil
+}
+
+// ListLoadBalancers gives all that are marked for this cluster, one in each part.
+func (s *session) ListLoadBalancers(request *contract.ListLoadBalancersRequest, stream grpc.ServerStreamingServer[contract.ListLoadBalancersResponse]) error {
+	type response = contract.ListLoadBalancersResponse
+	failed := func(failure *contract.Failure) []*response {
+		return []*response{{Part: &contract.ListLoadBalancersResponse_Failed{Failed: failure}}}
+	}
+	list := func(ctx context.Context, call *Call) ([]ListedLoadBalancer, error) {
+		if s.offers.balancerLister == nil {
+			return nil, notOffered("ListLoadBalancers")
+		}
+		return s.offers.balancerLister.ListLoadBalancers(ctx, call)
+	}
+	parts, err := answer(stream.Context(), s, "ListLoadBalancers", "", request.Cluster, failed, list, func(found []ListedLoadBalancer) (parts []*response, err error) {
+		for _, lb := range found {
+			if err := errors.Join(atMost("the load balancer's name", lb.Name, nameBytes), atMost("the handle", lb.Handle, idBytes)); err != nil {
+				return nil, err
+			}
+			listed := &contract.ListedLoadBalancer{LoadBalancerName: lb.Name, Handle: optional(lb.Handle)}
+			for _, owner := range lb.Owners {
+				listed.Owners = append(listed.Owners, &contract.ServiceRef{Namespace: owner.Namespace, Name: owner.Name, Uid: owner.UID})
+			}
+			parts = append(parts, &response{Part: &contract.ListLoadBalancersResponse_LoadBalancer{LoadBalancer: listed}})
+		}
+		end := &contract.ListEnd{Total: uint64(len(parts))}
+		return append(parts, &response{Part: &contract.ListLoadBalancersResponse_End{End: end}}), nil
+	})
+	for _, part := range parts {
+		if err == nil {
+			err = stream.Send(part)
+		}
+	}
+	return err
+}

@@ -1,0 +1,320 @@
+package sdk
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+// The minor of v1alpha1 that this SDK speaks.
+const contractMinor = 0
+
+// GetProviderInfo makes no call to the cloud (PROV-1).
+func (s *session) GetProviderInfo(_ context.Context, request *contract.GetProviderInfoRequest) (*contract.GetProviderInfoResponse, error) {
+	s.log.Info("a controller asks who we are", "version", request.ControllerVersion, "minor", request.ContractMinor)
+	count := func(stated, otherwise int) *uint32 {
+		number := uint32(orDefault(stated, otherwise))
+		return &number
+	}
+	info, offers, maxRequest := &s.info, &s.offers, uint64(s.maxMessageBytes)
+	capabilities := &contract.Capabilities{}
+	if offers.lookups() {
+		capabilities.Instances = &contract.InstanceCapability{
+			MaxBatch: count(info.Instances.MaxBatch, defaultBatch), Listing: offers.instanceLister != nil, PowerState: info.Instances.PowerState,
+			MaxInFlight: count(info.Instances.MaxInFlight, defaultInFlight),
+		}
+	}
+	if offers.zoneLookups() {
+		capabilities.Zones = &contract.ZoneCapability{}
+	}
+	if offers.loadBalancers != nil {
+		options := &info.LoadBalancers
+		balancers := &contract.LoadBalancerCapability{
+			Classes: options.Classes, DefaultClass: !options.OnlyClasses, Listing: offers.balancerLister != nil, InSync: options.InSync, IgnoresNodes: options.IgnoresNodes,
+			TargetScope: contract.TargetScope_TARGET_SCOPE_OWNED, MaxInFlight: count(options.MaxInFlight, defaultInFlight),
+		}
+		if options.AllTargets {
+			balancers.TargetScope = contract.TargetScope_TARGET_SCOPE_ALL
+		}
+		if options.MaxTargets > 0 {
+			balancers.MaxTargets = count(options.MaxTargets, 0)
+		}
+		for _, feature := range options.Features {
+			balancers.Features = append(balancers.Features, contract.ServiceFeature(feature))
+		}
+		capabilities.LoadBalancers = balancers
+	}
+	if offers.routing() {
+		capabilities.Routes = &contract.RouteCapability{
+			MaxBatch: count(info.Routes.MaxBatch, defaultBatch), TracksNodeAddresses: info.Routes.TracksNodeAddresses, MaxInFlight: count(info.Routes.MaxInFlight, defaultInFlight),
+		}
+	}
+	if offers.clusters != nil {
+		capabilities.Clusters = &contract.ClusterCapability{}
+	}
+	if offers.volumes != nil {
+		capabilities.Volumes = &contract.VolumeCapability{SourceTypes: info.Volumes.SourceTypes, MaxInFlight: count(info.Volumes.MaxInFlight, defaultInFlight)}
+	}
+	if offers.changes != nil {
+		capabilities.Changes = &contract.ChangeCapability{}
+	}
+	projection := &contract.NodeProjection{
+		LabelKeys: info.NodeProjection.LabelKeys, AllLabels: info.NodeProjection.AllLabels, AnnotationKeys: info.NodeProjection.AnnotationKeys,
+	}
+	for _, field := range info.NodeProjection.Fields {
+		projection.FieldGroups = append(projection.FieldGroups, contract.NodeFieldGroup(field))
+	}
+	return &contract.GetProviderInfoResponse{
+		ProviderName: info.Name, ProviderVersion: info.Version, ContractMinor: contractMinor, MinControllerMinor: info.MinControllerMinor, BootId: s.bootID,
+		ProviderIdPrefixes: info.ProviderIDPrefixes, MaxRequestBytes: &maxRequest, Capabilities: capabilities, NodeProjection: projection,
+	}, nil
+}
+
+// Initialize says for whom the provider works from here on. Where it fails, what was before stays.
+func (s *session) Initialize(ctx context.Context, request *contract.InitializeRequest) (*contract.InitializeResponse, error) {
+	failed := func(err error) (*contract.InitializeResponse, error) {
+		if ctx.Err() != nil {
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Failed{Failed: s.failed("Initialize", "", err)}}, nil
+	}
+	if err := checkCluster(request.Cluster); err != nil {
+		return failed(err)
+	}
+	call := &Call{RPC: "Initialize", Cluster: Cluster{request.Cluster.GetName(), request.Cluster.GetOwnerId()}, PreviousOwnerIDs: request.PreviousOwnerIds, contact: &s.contact}
+	within, grace := budget(ctx)
+	initialized, err := ask(ctx, s, "Initialize", "", within, grace, nil, func(ctx context.Context) (*contract.Initialized, error) {
+		select {
+		case s.initializing <- struct{}{}:
+			defer func() { <-s.initializing }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		initialized, err := s.provider.Initialize(ctx, call, InitializeRequest{request.ClusterCidrs, request.KubernetesVersion})
+		if err != nil {
+			return nil, err
+		}
+		if err := fits("the cloud scope", initialized.CloudScope, nameBytes); err != nil {
+			return nil, err
+		}
+		if err := atMost("the cluster ID", initialized.ClusterID, nameBytes); err != nil {
+			return nil, err
+		}
+		// Nobody waits for it any more: whoever asked asks again.
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		s.mutex.Lock()
+		s.ready = call
+		s.mutex.Unlock()
+		hints := initialized.Deadlines
+		return &contract.Initialized{CloudScope: initialized.CloudScope, ClusterId: optional(initialized.ClusterID), DeadlineHints: &contract.DeadlineHints{
+			Lookup: durationTo(hints.Lookup), List: durationTo(hints.List), LoadBalancer: durationTo(hints.LoadBalancer), Routes: durationTo(hints.Routes),
+		}}, nil
+	})
+	if err != nil {
+		return failed(err)
+	}
+	s.log.Info("initialised", "cluster", call.Cluster.Name, "owner", call.Cluster.OwnerID)
+	return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Initialized{Initialized: initialized}}, nil
+}
+
+// Probe answers from memory (PROV-4).
+func (s *session) Probe(context.Context, *contract.ProbeRequest) (*contract.ProbeResponse, error) {
+	health := Health{}
+	if s.offers.health != nil {
+		health = s.offers.health.Health()
+	}
+	states := map[HealthState]contract.ProbeState{
+		HealthReady: contract.ProbeState_PROBE_STATE_READY, HealthStarting: contract.ProbeState_PROBE_STATE_STARTING,
+		HealthDegraded: contract.ProbeState_PROBE_STATE_DEGRADED, HealthBroken: contract.ProbeState_PROBE_STATE_BROKEN,
+	}
+	response := &contract.ProbeResponse{State: states[health.State], Message: cut(health.Message), BootId: s.bootID}
+	last := s.contact.at()
+	if health.LastCloudSuccess.After(last) {
+		last = health.LastCloudSuccess
+	}
+	if !last.IsZero() {
+		response.LastCloudSuccess = timestamppb.New(last)
+	}
+	return response, nil
+}
+
+// How many hints may wait to be read.
+const waitingHints = 128
+
+// Hints is where hints go.
+type Hints struct {
+	ctx  context.Context
+	log  *slog.Logger
+	sent chan *contract.WatchChangesResponse
+}
+
+// Send sends one hint, with the token to go on from after a reconnect: at most 1,024 bytes, a longer one is left out and logged. It waits while 128 hints are unread, and fails when nobody
+// listens any more.
+func (h *Hints) Send(change Change, resumeToken string) error {
+	if len(resumeToken) > idBytes {
+		h.log.Error("the provider's resume token is longer than 1,024 bytes and is left out", "bytes", len(resumeToken))
+		resumeToken = ""
+	}
+	hint := &contract.WatchChangesResponse{ResumeToken: resumeToken}
+	switch {
+	case change.Instance != nil:
+		hint.Change = &contract.WatchChangesResponse_Instance{Instance: &contract.InstanceChange{ProviderId: change.Instance.ProviderID, NodeName: change.Instance.NodeName}}
+	case change.LoadBalancer != nil:
+		hint.Change = &contract.WatchChangesResponse_LoadBalancer{LoadBalancer: &contract.LoadBalancerChange{Namespace: change.LoadBalancer.Namespace, Name: change.LoadBalancer.Name}}
+	case change.Routes:
+		hint.Change = &contract.WatchChangesResponse_Routes{Routes: &contract.RoutesChange{}}
+	default: // In doubt anything.
+		hint.Change = &contract.WatchChangesResponse_Resync{Resync: &contract.Resync{}}
+	}
+	select {
+	case h.sent <- hint:
+		return nil
+	case <-h.ctx.Done():
+		return BeforeWrite(h.ctx)
+	}
+}
+
+// WatchChanges sends hints until the controller goes or the server shuts down: then the stream ends with status OK (PROV-6).
+func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grpc.ServerStreamingServer[contract.WatchChangesResponse]) error {
+	failed := func(err error) error {
+		return stream.Send(&contract.WatchChangesResponse{Change: &contract.WatchChangesResponse_Failed{Failed: s.failed("WatchChanges", "", err)}})
+	}
+	call, err := s.admit("WatchChanges", request.Cluster)
+	if err != nil {
+		return failed(err)
+	}
+	if s.offers.changes == nil {
+		return failed(notOffered("WatchChanges"))
+	}
+	// The stream is open, even while there is nothing to say.
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(stream.Context())
+	defer stop()
+	hints := &Hints{ctx, s.log, make(chan *contract.WatchChangesResponse, waitingHints)}
+	ended := make(chan error, 1)
+	go func() {
+		var err error = Internal("the method's goroutine was ended by runtime.Goexit")
+		defer func() {
+			if panicked := recover(); panicked != nil {
+				s.log.Error("the provider's code panicked", "rpc", "WatchChanges", "panic", panicked, "stack", string(debug.Stack()))
+				err = Internal("the provider's code panicked in WatchChanges; its log says more").Because("ProviderPanicked")
+			}
+			ended <- err
+		}()
+		err = s.offers.changes.WatchChanges(ctx, call, request.ResumeToken, hints)
+	}()
+	for {
+		select {
+		case <-s.closing:
+			return nil
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case hint := <-hints.sent:
+			if err := stream.Send(hint); err != nil {
+				return err
+			}
+		case err := <-ended:
+			// What was sent before is still read.
+			for len(hints.sent) > 0 {
+				if err := stream.Send(<-hints.sent); err != nil {
+					return err
+				}
+			}
+			if err != nil && ctx.Err() == nil {
+				return failed(err)
+			}
+			return nil
+		}
+	}
+}
+
+func notOffered(service string) error {
+	return Internal("this provider does not offer %s; its capabilities say so", service)
+}
+
+// Feed numbers hints and keeps the last ones for a controller that comes back (PROV-5). Its methods may be called by several goroutines.
+type Feed struct {
+	mutex  sync.Mutex
+	id     string
+	kept   int
+	hints  []Change
+	last   int
+	latest chan struct{}
+}
+
+// NewFeed is a feed that keeps so many hints; 1,024 where that is none.
+func NewFeed(kept int) *Feed {
+	return &Feed{id: newID(), kept: orDefault(kept, 1024), latest: make(chan struct{})}
+}
+
+// Add notes a change; whoever watches is told.
+func (f *Feed) Add(change Change) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.last++
+	f.hints = append(f.hints, change)
+	f.hints = f.hints[max(0, len(f.hints)-f.kept):]
+	close(f.latest)
+	f.latest = make(chan struct{})
+}
+
+// Watch is the whole of [Changes.WatchChanges] for a provider that calls [Feed.Add]: it sends what came after the token, and goes on until the context ends.
+func (f *Feed) Watch(ctx context.Context, resumeToken string, hints *Hints) error {
+	last := f.number(resumeToken)
+	for {
+		changes, token, latest := f.after(&last)
+		for i, change := range changes {
+			if err := hints.Send(change, token(i)); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-latest:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// The hints after that number, which becomes that of the last one. Where some are no longer known, or the number is none, it is a resync.
+func (f *Feed) after(number *int) (changes []Change, token func(int) string, latest <-chan struct{}) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	oldest, first := f.last-len(f.hints)+1, *number+1
+	if first < oldest || *number > f.last {
+		changes, first = []Change{{Resync: true}}, f.last
+	} else {
+		changes = append(changes, f.hints[first-oldest:]...)
+	}
+	*number = f.last
+	return changes, func(i int) string { return feedToken(f.id, first+i) }, f.latest
+}
+
+func feedToken(id string, number int) string { return id + "/" + strconv.Itoa(number) }
+
+// The number that a token names: the last one where it is empty, -2 where it is not known.
+func (f *Feed) number(token string) int {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if token == "" {
+		return f.last
+	}
+	id, text, _ := strings.Cut(token, "/")
+	if number, err := strconv.Atoi(text); err == nil && number >= 0 && id == f.id {
+		return number
+	}
+	return -2
+}

@@ -1,0 +1,423 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+func queryFrom(facets []contract.InstanceFacet, maxAge time.Duration) InstanceQuery {
+	query := InstanceQuery{MaxAge: max(0, maxAge)}
+	for _, facet := range facets {
+		switch facet {
+		case contract.InstanceFacet_INSTANCE_FACET_EXISTENCE:
+			query.Existence = true
+		case contract.InstanceFacet_INSTANCE_FACET_POWER:
+			query.Power = true
+		case contract.InstanceFacet_INSTANCE_FACET_METADATA:
+			query.Metadata = true
+		}
+	}
+	return query
+}
+
+// Whether a Node is ours to be asked about: one with a provider ID that has none of our prefixes is not (INST-9).
+func (s *session) ours(node *contract.NodeView) bool {
+	return node.ProviderId == nil || s.hasPrefix(*node.ProviderId)
+}
+
+func (s *session) hasPrefix(id string) bool {
+	for _, prefix := range s.info.ProviderIDPrefixes {
+		if strings.HasPrefix(id, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// Asks about the Nodes of a request that are ours, in a batch or one by one; foreign is the answer for the others.
+func lookUp[T any](ctx context.Context, s *session, call *Call, views []*contract.NodeView, foreign T, batch func([]Node) (Answers[T], error), each func(context.Context, Node) (T, error)) (Answers[T], error) {
+	if err := withinBatch("Nodes", len(views), s.info.Instances.MaxBatch); err != nil {
+		return nil, err
+	}
+	if err := checkNodes(views); err != nil {
+		return nil, err
+	}
+	others, asked := Answers[T]{}, map[string]bool{}
+	var nodes []Node
+	for _, view := range views {
+		switch {
+		case !s.ours(view):
+			others.Set(view.Name, foreign, nil)
+		case len(view.GetProviderId()) > idBytes:
+			others.Set(view.Name, foreign, Invalid("the provider ID %.64q has %d bytes, more than %d", view.GetProviderId(), len(view.GetProviderId()), idBytes))
+		default:
+			nodes, asked[view.Name] = append(nodes, nodeFrom(view)), true
+		}
+	}
+	answers := Answers[T]{}
+	if batch != nil && len(nodes) > 0 {
+		var err error
+		if answers, err = batch(nodes); err != nil {
+			return nil, err
+		}
+		logStrangers(s, call.RPC, answers, asked)
+	} else if len(nodes) > 0 {
+		answers = oneByOne(ctx, s, call, nodes, orDefault(s.info.Instances.AtOnce, 16), func(node Node) string { return node.Name }, nil, each)
+	}
+	all := Answers[T]{}
+	for _, view := range views {
+		if answer, ok := others[view.Name]; ok {
+			all[view.Name] = answer
+		} else if answer, ok := answers[view.Name]; ok {
+			all[view.Name] = answer
+		} else {
+			var none T
+			all.Set(view.Name, none, contractBroken("it has no answer for this Node"))
+		}
+	}
+	return all, nil
+}
+
+// LookupInstances is of InstanceService.
+func (s *session) LookupInstances(ctx context.Context, request *contract.LookupInstancesRequest) (*contract.LookupInstancesResponse, error) {
+	type response = contract.LookupInstancesResponse
+	query := queryFrom(request.Facets, request.MaxAge.AsDuration())
+	work := func(ctx context.Context, call *Call) (Answers[Instance], error) {
+		var batch func([]Node) (Answers[Instance], error)
+		if s.offers.instanceBatches != nil {
+			batch = func(nodes []Node) (Answers[Instance], error) {
+				return s.offers.instanceBatches.LookupInstances(ctx, call, nodes, query)
+			}
+		}
+		return lookUp(ctx, s, call, request.Nodes, Instance{State: InstanceUnmanaged}, batch, func(ctx context.Context, node Node) (Instance, error) {
+			return s.offers.instances.LookupInstance(ctx, call, node, query)
+		})
+	}
+	failed := func(failure *contract.Failure) *response { return &response{Failed: failure} }
+	return answer(ctx, s, "LookupInstances", "", request.Cluster, failed, work, func(answers Answers[Instance]) (*response, error) {
+		said := &response{}
+		for _, node := range request.Nodes {
+			result, found := &contract.LookupInstanceResult{NodeName: node.Name, NodeUid: node.Uid}, (*contract.Instance)(nil)
+			answer := answers[node.Name]
+			if answer.Err == nil {
+				found, answer.Err = s.instanceTo(answer.Value, query.Metadata)
+			}
+			if answer.Err != nil {
+				result.Outcome = &contract.LookupInstanceResult_Failed{Failed: s.failed("LookupInstances", node.Name, answer.Err)}
+			} else {
+				result.Outcome = &contract.LookupInstanceResult_Found{Found: found}
+			}
+			said.Results = append(said.Results, result)
+		}
+		return said, nil
+	})
+}
+
+func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instance, error) {
+	switch instance.State {
+	case InstancePresent, InstanceRunning, InstanceStopped:
+		if metadata && instance.ProviderID == "" {
+			return nil, contractBroken("an instance that exists has no provider ID (INST-7)")
+		}
+	case InstanceAbsent, InstancePending, InstanceUnmanaged:
+	default:
+		return nil, contractBroken("the state %d of an instance is none that the contract has", instance.State)
+	}
+	if id := instance.ProviderID; id != "" {
+		if err := atMost("the provider ID", id, idBytes); err != nil {
+			return nil, err
+		}
+		if !s.hasPrefix(id) {
+			return nil, contractBroken("the provider ID %q begins with none of the stated prefixes %q (PROV-8)", id, s.info.ProviderIDPrefixes)
+		}
+	}
+	for what, value := range map[string]string{"the instance type": instance.Type, "the zone": instance.Zone, "the region": instance.Region} {
+		if err := atMost(what, value, nameBytes); err != nil {
+			return nil, err
+		}
+	}
+	addresses, err := addressesTo(instance.Addresses)
+	return &contract.Instance{
+		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: optional(instance.Type), Addresses: addresses,
+		Zone: optional(instance.Zone), Region: optional(instance.Region), Labels: instance.Labels, RetryAfter: durationTo(instance.RetryAfter),
+	}, err
+}
+
+// ListInstances is of InstanceService.
+func (s *session) ListInstances(request *contract.ListInstancesRequest, stream grpc.ServerStreamingServer[contract.ListInstancesResponse]) error {
+	type response = contract.ListInstancesResponse
+	query := queryFrom(request.Facets, 0)
+	list := func(ctx context.Context, call *Call) ([]Instance, error) {
+		if s.offers.instanceLister == nil {
+			return nil, notOffered("ListInstances")
+		}
+		return s.offers.instanceLister.ListInstances(ctx, call, query)
+	}
+	return listing(stream, s, "ListInstances", request.Cluster, list, func(instance Instance) (*contract.Instance, error) { return s.instanceTo(instance, true) }, sizeOf,
+		func(part []*contract.Instance) *response {
+			return &response{Part: &contract.ListInstancesResponse_Instances{Instances: &contract.InstanceList{Instances: part}}}
+		},
+		func(end *contract.ListEnd) *response {
+			return &response{Part: &contract.ListInstancesResponse_End{End: end}}
+		},
+		func(failure *contract.Failure) *response {
+			return &response{Part: &contract.ListInstancesResponse_Failed{Failed: failure}}
+		})
+}
+
+func sizeOf[M proto.Message](message M) int { return proto.Size(message) }
+
+// LookupZones is of ZoneService.
+func (s *session) LookupZones(ctx context.Context, request *contract.LookupZonesRequest) (*contract.LookupZonesResponse, error) {
+	type response = contract.LookupZonesResponse
+	work := func(ctx context.Context, call *Call) (Answers[Zone], error) {
+		var batch func([]Node) (Answers[Zone], error)
+		if s.offers.zoneBatches != nil {
+			batch = func(nodes []Node) (Answers[Zone], error) { return s.offers.zoneBatches.LookupZones(ctx, call, nodes) }
+		}
+		return lookUp(ctx, s, call, request.Nodes, Zone{}, batch, func(ctx context.Context, node Node) (Zone, error) {
+			return s.offers.zones.LookupZone(ctx, call, node)
+		})
+	}
+	failed := func(failure *contract.Failure) *response { return &response{Failed: failure} }
+	return answer(ctx, s, "LookupZones", "", request.Cluster, failed, work, func(answers Answers[Zone]) (*response, error) {
+		said := &response{}
+		for _, node := range request.Nodes {
+			result, answer := &contract.LookupZoneResult{NodeName: node.Name, NodeUid: node.Uid}, answers[node.Name]
+			if answer.Err == nil {
+				answer.Err = errors.Join(atMost("the zone", answer.Value.Zone, nameBytes), atMost("the region", answer.Value.Region, nameBytes))
+			}
+			if answer.Err != nil {
+				result.Outcome = &contract.LookupZoneResult_Failed{Failed: s.failed("LookupZones", node.Name, answer.Err)}
+			} else {
+				result.Outcome = &contract.LookupZoneResult_Zone{Zone: &contract.Zone{Zone: optional(answer.Value.Zone), Region: optional(answer.Value.Region)}}
+			}
+			said.Results = append(said.Results, result)
+		}
+		return said, nil
+	})
+}
+
+// ListRoutes is of RouteService.
+func (s *session) ListRoutes(request *contract.ListRoutesRequest, stream grpc.ServerStreamingServer[contract.ListRoutesResponse]) error {
+	type response = contract.ListRoutesResponse
+	list := func(ctx context.Context, call *Call) ([]Route, error) {
+		if s.offers.routeBatches != nil {
+			return s.offers.routeBatches.ListRoutes(ctx, call)
+		}
+		return s.offers.routes.ListRoutes(ctx, call)
+	}
+	return listing(stream, s, "ListRoutes", request.Cluster, list, routeTo, sizeOf,
+		func(part []*contract.Route) *response {
+			return &response{Part: &contract.ListRoutesResponse_Routes{Routes: &contract.RouteList{Routes: part}}}
+		},
+		func(end *contract.ListEnd) *response {
+			return &response{Part: &contract.ListRoutesResponse_End{End: end}}
+		},
+		func(failure *contract.Failure) *response {
+			return &response{Part: &contract.ListRoutesResponse_Failed{Failed: failure}}
+		})
+}
+
+func routeTo(route Route) (*contract.Route, error) {
+	if route.Ownership < Ours || route.Ownership > Unmarked {
+		return nil, contractBroken("the route %q has no ownership (ROUTE-5)", route.Name)
+	}
+	if !route.Blackhole && route.NodeName == "" && route.ProviderID == "" && !route.NextHop.IsValid() {
+		return nil, contractBroken("the route %q is no blackhole and has no target (ROUTE-5)", route.Name)
+	}
+	addresses, err := addressesTo(route.NodeAddresses)
+	if err == nil {
+		err = errors.Join(fits("the name of a route", route.Name, nameBytes), fits("the destination of a route", route.DestinationCIDR, nameBytes),
+			atMost("the Node's name", route.NodeName, nameBytes), atMost("the provider ID", route.ProviderID, idBytes))
+	}
+	sent := &contract.Route{
+		Name: route.Name, DestinationCidr: route.DestinationCIDR, NodeName: optional(route.NodeName), ProviderId: optional(route.ProviderID), NodeAddresses: addresses,
+		Blackhole: route.Blackhole, Ownership: contract.Ownership(route.Ownership),
+	}
+	if route.NextHop.IsValid() {
+		sent.NextHop = optional(route.NextHop.WithZone("").String())
+	}
+	return sent, err
+}
+
+func routeFrom(route *contract.Route) Route {
+	read := Route{
+		Key: route.RouteKey, Name: route.Name, NameHint: route.NameHint, DestinationCIDR: route.DestinationCidr, NodeName: route.GetNodeName(), ProviderID: route.GetProviderId(),
+		NodeAddresses: addressesFrom(route.NodeAddresses), Blackhole: route.Blackhole, Ownership: Ownership(route.Ownership),
+	}
+	// One that does not parse is none of ours.
+	read.NextHop, _ = netip.ParseAddr(route.GetNextHop())
+	return read
+}
+
+// CreateRoutes is of RouteService.
+func (s *session) CreateRoutes(ctx context.Context, request *contract.CreateRoutesRequest) (*contract.CreateRoutesResponse, error) {
+	results, failure, err := s.writeRoutes(ctx, "CreateRoutes", request.Cluster, request.Routes)
+	return &contract.CreateRoutesResponse{Failed: failure, Results: results}, err
+}
+
+// DeleteRoutes is of RouteService.
+func (s *session) DeleteRoutes(ctx context.Context, request *contract.DeleteRoutesRequest) (*contract.DeleteRoutesResponse, error) {
+	results, failure, err := s.writeRoutes(ctx, "DeleteRoutes", request.Cluster, request.Routes)
+	return &contract.DeleteRoutesResponse{Failed: failure, Results: results}, err
+}
+
+func (s *session) writeRoutes(ctx context.Context, rpc string, cluster *contract.ClusterRef, asked []*contract.Route) (results []*contract.RouteResult, failure *contract.Failure, err error) {
+	creates := rpc == "CreateRoutes"
+	work := func(ctx context.Context, call *Call) (Answers[struct{}], error) {
+		if err := withinBatch("routes", len(asked), s.info.Routes.MaxBatch); err != nil {
+			return nil, err
+		}
+		keys, answers := map[string]bool{}, Answers[struct{}]{}
+		var routes []Route
+		for _, route := range asked {
+			if keys[route.RouteKey] {
+				return nil, Invalid("the request has the route_key %q twice; each may stand there once", route.RouteKey)
+			}
+			keys[route.RouteKey] = true
+			if _, err := netip.ParsePrefix(route.DestinationCidr); err != nil && creates {
+				answers.Set(route.RouteKey, struct{}{}, Invalid("destination_cidr %q is not a CIDR; send one such as 10.0.1.0/24", route.DestinationCidr))
+				continue
+			}
+			routes = append(routes, routeFrom(route))
+		}
+		written, err := s.eachRoute(ctx, call, creates, routes)
+		if err != nil {
+			return nil, err
+		}
+		logStrangers(s, rpc, written, keys)
+		for key, answer := range written {
+			answers[key] = answer
+		}
+		return answers, nil
+	}
+	type said struct {
+		results []*contract.RouteResult
+		failure *contract.Failure
+	}
+	failed := func(failure *contract.Failure) said { return said{failure: failure} }
+	done, err := answer(ctx, s, rpc, "", cluster, failed, work, func(answers Answers[struct{}]) (all said, err error) {
+		for _, route := range asked {
+			result := &contract.RouteResult{RouteKey: route.RouteKey, Outcome: &contract.RouteResult_Done{Done: &contract.Done{}}}
+			answer, ok := answers[route.RouteKey]
+			if !ok {
+				answer.Err = contractBroken("it has no answer for this route")
+			}
+			if answer.Err != nil {
+				result.Outcome = &contract.RouteResult_Failed{Failed: s.failed(rpc, route.RouteKey, answer.Err)}
+			}
+			all.results = append(all.results, result)
+		}
+		return all, nil
+	})
+	return done.results, done.failure, err
+}
+
+// Each route, held by its destination: in a batch where the vendor has that, else one by one.
+func (s *session) eachRoute(ctx context.Context, call *Call, creates bool, routes []Route) (Answers[struct{}], error) {
+	hold := func(route Route) (func(), error) { return s.hold(call, "the route to "+route.DestinationCIDR) }
+	key := func(route Route) string { return route.Key }
+	batches := s.offers.routeBatches
+	if batches == nil {
+		return oneByOne(ctx, s, call, routes, orDefault(s.info.Routes.AtOnce, 8), key, hold, func(ctx context.Context, route Route) (struct{}, error) {
+			if creates {
+				return struct{}{}, s.offers.routes.CreateRoute(ctx, call, route)
+			}
+			return struct{}{}, s.offers.routes.DeleteRoute(ctx, call, route)
+		}), nil
+	}
+	busy, free, held := Answers[struct{}]{}, []Route(nil), map[string]bool{}
+	for _, route := range routes {
+		if !held[route.DestinationCIDR] {
+			release, err := hold(route)
+			if err != nil {
+				busy.Set(route.Key, struct{}{}, err)
+				continue
+			}
+			held[route.DestinationCIDR] = true
+			defer release() // When the vendor's code has really ended: this is its goroutine.
+		}
+		free = append(free, route)
+	}
+	if len(free) == 0 {
+		return busy, nil
+	}
+	write := batches.DeleteRoutes
+	if creates {
+		write = batches.CreateRoutes
+	}
+	answers, err := write(ctx, call, free)
+	if err != nil {
+		return nil, err
+	}
+	all := Answers[struct{}]{}
+	for _, answered := range []Answers[struct{}]{answers, busy} {
+		for key, answer := range answered {
+			all[key] = answer
+		}
+	}
+	return all, nil
+}
+
+// ListClusters is of ClusterService.
+func (s *session) ListClusters(request *contract.ListClustersRequest, stream grpc.ServerStreamingServer[contract.ListClustersResponse]) error {
+	type response = contract.ListClustersResponse
+	list := func(ctx context.Context, call *Call) ([]string, error) {
+		return s.offers.clusters.ListClusters(ctx, call)
+	}
+	name := func(name string) (string, error) { return name, fits("a cluster's name", name, nameBytes) }
+	return listing(stream, s, "ListClusters", request.Cluster, list, name, func(name string) int { return len(name) },
+		func(part []string) *response {
+			return &response{Part: &contract.ListClustersResponse_Clusters{Clusters: &contract.ClusterNames{Names: part}}}
+		},
+		func(end *contract.ListEnd) *response {
+			return &response{Part: &contract.ListClustersResponse_End{End: end}}
+		},
+		func(failure *contract.Failure) *response {
+			return &response{Part: &contract.ListClustersResponse_Failed{Failed: failure}}
+		})
+}
+
+// GetControlPlaneAddress is of ClusterService.
+func (s *session) GetControlPlaneAddress(ctx context.Context, request *contract.GetControlPlaneAddressRequest) (*contract.GetControlPlaneAddressResponse, error) {
+	type response = contract.GetControlPlaneAddressResponse
+	failed := func(failure *contract.Failure) *response {
+		return &response{Outcome: &contract.GetControlPlaneAddressResponse_Failed{Failed: failure}}
+	}
+	work := func(ctx context.Context, call *Call) (string, error) {
+		if request.ClusterName == "" {
+			return "", Invalid("cluster_name is empty; right would be one that ListClusters names")
+		}
+		return s.offers.clusters.ControlPlaneAddress(ctx, call, request.ClusterName)
+	}
+	return answer(ctx, s, "GetControlPlaneAddress", request.ClusterName, request.Cluster, failed, work, func(address string) (*response, error) {
+		return &response{Outcome: &contract.GetControlPlaneAddressResponse_Address{Address: address}}, fits("the address", address, nameBytes)
+	})
+}
+
+// GetVolumeLabels is of VolumeService.
+func (s *session) GetVolumeLabels(ctx context.Context, request *contract.GetVolumeLabelsRequest) (*contract.GetVolumeLabelsResponse, error) {
+	type response = contract.GetVolumeLabelsResponse
+	view := request.GetVolume()
+	failed := func(failure *contract.Failure) *response {
+		return &response{Outcome: &contract.GetVolumeLabelsResponse_Failed{Failed: failure}}
+	}
+	work := func(ctx context.Context, call *Call) (map[string]string, error) {
+		if view == nil {
+			return nil, Invalid("the request has no volume")
+		}
+		return s.offers.volumes.VolumeLabels(ctx, call, Volume{view.Name, view.Uid, view.Labels, view.Annotations, view.SourceType, view.Source})
+	}
+	return answer(ctx, s, "GetVolumeLabels", view.GetName(), request.Cluster, failed, work, func(labels map[string]string) (*response, error) {
+		return &response{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{Labels: labels}}}, nil
+	})
+}

@@ -1,0 +1,343 @@
+package sdk
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+const (
+	// The context of the vendor's code ends when this share of a call's time is over: an answer comes before 80 % of it (CORE-9).
+	stopAfter = 0.75
+	// How much longer it is then waited for, as a share of the call's time, and never less than this: what was not given the processor yet has ignored nothing.
+	graceAfter = 0.04
+	leastGrace = 20 * time.Millisecond
+	// A call without a deadline gets this one: no caller of the contract makes any.
+	noDeadline = 5 * time.Minute
+)
+
+// session is what all services share: for whom the provider works, and who works on what.
+type session struct {
+	contract.UnimplementedProviderServiceServer
+	contract.UnimplementedInstanceServiceServer
+	contract.UnimplementedZoneServiceServer
+	contract.UnimplementedLoadBalancerServiceServer
+	contract.UnimplementedRouteServiceServer
+	contract.UnimplementedClusterServiceServer
+	contract.UnimplementedVolumeServiceServer
+
+	provider Provider
+	info     Info
+	offers   offers
+	log      *slog.Logger
+	// New for every process (PROV-7).
+	bootID          string
+	maxMessageBytes int
+	contact         contact
+	// One Initialize at a time.
+	initializing chan struct{}
+	// Closed when the server shuts down.
+	closing chan struct{}
+
+	mutex sync.Mutex
+	// For whom it works, once Initialize has succeeded.
+	ready *Call
+	held  map[string]bool
+}
+
+// offers are the parts of the provider that are offered, each nil where it is not.
+type offers struct {
+	instances       Instances
+	instanceBatches InstanceBatches
+	instanceLister  InstanceLister
+	zones           Zones
+	zoneBatches     ZoneBatches
+	loadBalancers   LoadBalancers
+	balancerLister  LoadBalancerLister
+	routes          Routes
+	routeBatches    RouteBatches
+	clusters        Clusters
+	volumes         Volumes
+	changes         Changes
+	health          HealthReporter
+}
+
+// What the provider offers follows from what it implements.
+func offersOf(provider Provider, without []ServiceName) (o offers) {
+	with := func(service ServiceName) bool { return !slices.Contains(without, service) }
+	if with(ServiceInstances) {
+		o.instances, _ = provider.(Instances)
+		o.instanceBatches, _ = provider.(InstanceBatches)
+		o.instanceLister, _ = provider.(InstanceLister)
+	}
+	if with(ServiceZones) {
+		o.zones, _ = provider.(Zones)
+		o.zoneBatches, _ = provider.(ZoneBatches)
+	}
+	if with(ServiceLoadBalancers) {
+		o.loadBalancers, _ = provider.(LoadBalancers)
+		o.balancerLister, _ = provider.(LoadBalancerLister)
+	}
+	if with(ServiceRoutes) {
+		o.routes, _ = provider.(Routes)
+		o.routeBatches, _ = provider.(RouteBatches)
+	}
+	if with(ServiceClusters) {
+		o.clusters, _ = provider.(Clusters)
+	}
+	if with(ServiceVolumes) {
+		o.volumes, _ = provider.(Volumes)
+	}
+	if with(ServiceChanges) {
+		o.changes, _ = provider.(Changes)
+	}
+	o.health, _ = provider.(HealthReporter)
+	return o
+}
+
+func (o *offers) lookups() bool     { return o.instances != nil || o.instanceBatches != nil }
+func (o *offers) zoneLookups() bool { return o.zones != nil || o.zoneBatches != nil }
+func (o *offers) routing() bool     { return o.routes != nil || o.routeBatches != nil }
+
+// contact is when the cloud last answered with success.
+type contact struct {
+	mutex sync.Mutex
+	last  time.Time
+}
+
+func (c *contact) record() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.last = time.Now()
+}
+
+func (c *contact) at() time.Time {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.last
+}
+
+func checkCluster(cluster *contract.ClusterRef) error {
+	if n := len(cluster.GetOwnerId()); n == 0 || n > nameBytes {
+		return Invalid("cluster.owner_id has %d bytes; right would be 1 to %d, such as the UID of kube-system", n, nameBytes)
+	}
+	return nil
+}
+
+// Who asks, if they may (CORE-10).
+func (s *session) admit(rpc string, cluster *contract.ClusterRef) (*Call, error) {
+	if err := checkCluster(cluster); err != nil {
+		return nil, err
+	}
+	s.mutex.Lock()
+	ready := s.ready
+	s.mutex.Unlock()
+	if ready == nil {
+		return nil, Fail(codeNotInitialized, "this provider process has not seen a successful Initialize")
+	}
+	if ready.Cluster.OwnerID != cluster.GetOwnerId() {
+		return nil, Fail(codeNotInitialized, "this provider is initialised for the owner ID %q, not for %q", ready.Cluster.OwnerID, cluster.GetOwnerId())
+	}
+	// The name is for people and may differ from what Initialize said.
+	return &Call{RPC: rpc, Cluster: Cluster{cluster.GetName(), ready.Cluster.OwnerID}, PreviousOwnerIDs: ready.PreviousOwnerIDs, contact: &s.contact}, nil
+}
+
+// One mutating call at a time for each object; the other one is BUSY (CORE-7).
+func (s *session) hold(call *Call, what string) (release func(), err error) {
+	key := call.Cluster.OwnerID + "\x00" + what
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.held[key] {
+		return nil, Busy("another call is working on %s; ask again in a second", what).After(time.Second)
+	}
+	s.held[key] = true
+	return func() {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		delete(s.held, key)
+	}, nil
+}
+
+// overran is a method that still runs after its context has ended.
+type overran struct{ rpc string }
+
+func (o *overran) Error() string { return o.rpc + " still runs after its context has ended" }
+
+// The context's own error, so that it reads as what it is to those who look for that.
+func (o *overran) Unwrap() error { return context.DeadlineExceeded }
+
+// The vendor's time within a call's: when its context ends, and how much longer it is waited for.
+func budget(ctx context.Context) (within, grace time.Duration) {
+	whole := noDeadline
+	if deadline, ok := ctx.Deadline(); ok {
+		whole = time.Until(deadline)
+	}
+	return time.Duration(float64(whole) * stopAfter), max(time.Duration(float64(whole)*graceAfter), leastGrace)
+}
+
+// Runs the vendor's code in a goroutine of its own and waits for it within the call's time: a panic becomes an error, and a method that ignores its context does not keep the call
+// from being answered. ended is called when it has really ended.
+func ask[T any](ctx context.Context, s *session, rpc, item string, within, grace time.Duration, ended func(), work func(context.Context) (T, error)) (answer T, err error) {
+	inTime, stop := context.WithTimeout(ctx, within)
+	type outcome struct {
+		answer T
+		err    error
+	}
+	outcomes := make(chan outcome, 1)
+	go func() {
+		// What runtime.Goexit leaves.
+		result := outcome{err: fmt.Errorf("the method's goroutine was ended by runtime.Goexit")}
+		defer func() {
+			if panicked := recover(); panicked != nil {
+				s.log.Error("the provider's code panicked", "rpc", rpc, "item", item, "panic", panicked, "stack", string(debug.Stack()))
+				result = outcome{err: Internal("the provider's code panicked in %s; its log says more", rpc).Because("ProviderPanicked")}
+			}
+			stop()
+			if ended != nil {
+				ended() // Before it is answered: who hears the answer finds the object free.
+			}
+			outcomes <- result
+		}()
+		result.answer, result.err = work(inTime)
+	}()
+	select {
+	case result := <-outcomes:
+		return result.answer, result.err
+	case <-inTime.Done():
+	}
+	patience := time.NewTimer(grace)
+	defer patience.Stop()
+	select {
+	case result := <-outcomes:
+		return result.answer, result.err
+	case <-patience.C:
+		s.log.Warn("the provider's code ignores its context", "rpc", rpc, "item", item)
+		return answer, &overran{rpc}
+	}
+}
+
+// Runs one call: admitted, its errors and panics said by failed. Only a call that nobody waits for any more is a gRPC status.
+func answer[T, R any](ctx context.Context, s *session, rpc, item string, cluster *contract.ClusterRef, failed func(*contract.Failure) R, work func(context.Context, *Call) (T, error), said func(T) (R, error)) (R, error) {
+	call, err := s.admit(rpc, cluster)
+	if err != nil {
+		return failed(s.failed(rpc, item, err)), nil
+	}
+	var value T
+	var response R
+	within, grace := budget(ctx)
+	value, err = ask(ctx, s, rpc, item, within, grace, nil, func(ctx context.Context) (T, error) { return work(ctx, call) })
+	if err == nil {
+		response, err = said(value)
+	}
+	switch {
+	case err == nil:
+		return response, nil
+	case ctx.Err() != nil:
+		return response, status.FromContextError(ctx.Err()).Err()
+	default:
+		return failed(s.failed(rpc, item, err)), nil
+	}
+}
+
+// Asks for each item on its own, atOnce at a time, so that one item's trouble is not the others'. An item that ignores its context is a failure of that item. begin holds what an item
+// works on, where it works on something; it is free when the item has really ended.
+func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, atOnce int, key func(I) string, begin func(I) (func(), error), each func(context.Context, I) (T, error)) Answers[T] {
+	var mutex sync.Mutex
+	answers := Answers[T]{}
+	set := func(item I, value T, err error) {
+		mutex.Lock()
+		defer mutex.Unlock()
+		answers.Set(key(item), value, err)
+	}
+	// The context is the vendor's already: what is left of it is each item's.
+	within, grace := noDeadline, leastGrace
+	turns := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	for _, item := range items {
+		var none T
+		select {
+		case turns <- struct{}{}:
+		case <-ctx.Done():
+			set(item, none, ctx.Err())
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-turns }()
+			ended := func() {}
+			if begin != nil {
+				release, err := begin(item)
+				if err != nil {
+					set(item, none, err)
+					return
+				}
+				ended = release
+			}
+			value, err := ask(ctx, s, call.RPC, key(item), within, grace, ended, func(ctx context.Context) (T, error) { return each(ctx, item) })
+			set(item, value, err)
+		})
+	}
+	all.Wait()
+	return answers
+}
+
+// What nobody asked for goes to the log.
+func logStrangers[T any](s *session, rpc string, answers Answers[T], asked map[string]bool) {
+	for key := range answers {
+		if !asked[key] {
+			s.log.Warn("the provider answered what nobody asked", "rpc", rpc, "item", key)
+		}
+	}
+}
+
+const (
+	// The most items in one part of a listing, and the most bytes.
+	partItems = 500
+	partBytes = 1024 * 1024
+)
+
+// Sends a listing in parts, then the end with the number of items (CORE-16). All items are there before the first is sent: a failure in the middle is then never a listing that looks
+// complete.
+func listing[T, M, R any](stream grpc.ServerStreamingServer[R], s *session, rpc string, cluster *contract.ClusterRef, list func(context.Context, *Call) ([]T, error), to func(T) (M, error), size func(M) int, part func([]M) *R, end func(*contract.ListEnd) *R, failed func(*contract.Failure) *R) error {
+	var items []M
+	failure, err := answer(stream.Context(), s, rpc, "", cluster, failed, list, func(found []T) (*R, error) {
+		for _, item := range found {
+			message, err := to(item)
+			if err != nil {
+				return nil, err
+			}
+			items = append(items, message)
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return err
+	}
+	if failure != nil {
+		return stream.Send(failure)
+	}
+	for begin := 0; begin < len(items); {
+		next, bytes := begin, 0
+		for next < len(items) && next-begin < partItems && (next == begin || bytes+size(items[next]) <= partBytes) {
+			bytes += size(items[next])
+			next++
+		}
+		if err := stream.Send(part(items[begin:next])); err != nil {
+			return err
+		}
+		begin = next
+	}
+	return stream.Send(end(&contract.ListEnd{Total: uint64(len(items))}))
+}
+
+// The last part of an RPC's full name.
+func nameOf(method string) string { return method[strings.LastIndexByte(method, '/')+1:] }

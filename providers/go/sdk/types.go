@@ -1,0 +1,250 @@
+package sdk
+
+import (
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+const (
+	nameBytes = 253
+	idBytes   = 1024
+	// The largest batch, and how many calls at once, where a provider states none.
+	defaultBatch    = 100
+	defaultInFlight = 8
+)
+
+// Cluster is the cluster on whose behalf a call is made.
+type Cluster struct {
+	// Name is for people, and part of the names that a cloud shows. Not unique.
+	Name string
+	// OwnerID is the cluster's identity as an owner of cloud objects; what is made for it is marked with it (CORE-14).
+	OwnerID string
+}
+
+// Call says for whom a method works. It is safe for use by several goroutines.
+type Call struct {
+	// RPC is the name of the RPC, for example EnsureLoadBalancer.
+	RPC string
+	// Cluster is the cluster on whose behalf the call is made.
+	Cluster Cluster
+	// PreviousOwnerIDs are owner IDs that this cluster had before. In Initialize itself: those of the request.
+	PreviousOwnerIDs []string
+
+	contact *contact
+}
+
+// Owns says whether a mark with this owner ID is this cluster's: the present owner ID or a previous one.
+func (c *Call) Owns(ownerID string) bool {
+	owns := ownerID == c.Cluster.OwnerID
+	for _, previous := range c.PreviousOwnerIDs {
+		owns = owns || ownerID == previous
+	}
+	return owns && ownerID != ""
+}
+
+// CloudAnswered records that the cloud answered with success just now; Probe reports the last time.
+func (c *Call) CloudAnswered() {
+	if c.contact != nil {
+		c.contact.record()
+	}
+}
+
+// Node is a Node of the cluster, as far as [NodeProjection] asked to see it. Name, UID, provider ID and addresses are always there.
+type Node struct {
+	// Name is metadata.name, UID is metadata.uid.
+	Name, UID string
+	// ProviderID is spec.providerID; empty while the Node has none. It identifies the instance where it is set, else the name does (INST-3).
+	ProviderID string
+	// Addresses are status.addresses, in their order; those of kinds that this version does not know are left out.
+	Addresses []NodeAddress
+	// Labels and Annotations are those that the projection names.
+	Labels, Annotations map[string]string
+	// PodCIDRs are spec.podCIDRs; with [FieldPodCIDRs].
+	PodCIDRs []string
+	// Taints are spec.taints; with [FieldTaints].
+	Taints []Taint
+	// Info is from status.nodeInfo; with [FieldNodeInfo], else nil.
+	Info *NodeInfo
+	// Ready says whether the Ready condition is True; with [FieldReadiness], else nil. A change of it alone never causes a call.
+	Ready *bool
+	// Created is metadata.creationTimestamp; with [FieldCreationTime], else zero.
+	Created time.Time
+}
+
+// AddressType is the kind of a Node's address.
+type AddressType int32
+
+// The kinds of a Node's addresses, as Kubernetes names them.
+const (
+	Hostname    = AddressType(contract.NodeAddressType_NODE_ADDRESS_TYPE_HOSTNAME)
+	InternalIP  = AddressType(contract.NodeAddressType_NODE_ADDRESS_TYPE_INTERNAL_IP)
+	ExternalIP  = AddressType(contract.NodeAddressType_NODE_ADDRESS_TYPE_EXTERNAL_IP)
+	InternalDNS = AddressType(contract.NodeAddressType_NODE_ADDRESS_TYPE_INTERNAL_DNS)
+	ExternalDNS = AddressType(contract.NodeAddressType_NODE_ADDRESS_TYPE_EXTERNAL_DNS)
+)
+
+// NodeAddress is one address of a Node or an instance.
+type NodeAddress struct {
+	// Type is its kind.
+	Type AddressType
+	// Address is an IPv4 or IPv6 address without a prefix length, or a DNS name, as the kind asks.
+	Address string
+}
+
+// Taint is a taint of a Node.
+type Taint struct {
+	// Key and Value are the taint's; Value is empty where it has none. Effect is NoSchedule, PreferNoSchedule or NoExecute.
+	Key, Value, Effect string
+}
+
+// NodeInfo is what the kubelet says of its machine (status.nodeInfo).
+type NodeInfo struct {
+	// The fields of the same names in Kubernetes.
+	MachineID, SystemUUID, BootID, Architecture, OperatingSystem, KubeletVersion string
+}
+
+// NodeField is a group of a Node's fields that a provider may ask for.
+type NodeField int32
+
+// The groups of a Node's fields.
+const (
+	FieldPodCIDRs     = NodeField(contract.NodeFieldGroup_NODE_FIELD_GROUP_POD_CIDRS)
+	FieldTaints       = NodeField(contract.NodeFieldGroup_NODE_FIELD_GROUP_TAINTS)
+	FieldNodeInfo     = NodeField(contract.NodeFieldGroup_NODE_FIELD_GROUP_NODE_INFO)
+	FieldReadiness    = NodeField(contract.NodeFieldGroup_NODE_FIELD_GROUP_READINESS)
+	FieldCreationTime = NodeField(contract.NodeFieldGroup_NODE_FIELD_GROUP_CREATION_TIME)
+)
+
+// NodeProjection is what a provider wants to see of each Node, so that a request for 5,000 Nodes stays small. The zero value asks for nothing beyond what is always sent.
+type NodeProjection struct {
+	// LabelKeys and AnnotationKeys are exact keys.
+	LabelKeys, AnnotationKeys []string
+	// AllLabels asks for all labels; LabelKeys is then ignored.
+	AllLabels bool
+	// Fields are groups of further fields.
+	Fields []NodeField
+}
+
+// Ownership says whose a cloud object is, by the mark that it carries.
+type Ownership int32
+
+// Whose a cloud object is.
+const (
+	// Ours is marked with this cluster's owner ID or a previous one ([Call.Owns]) and, for a load balancer, with this Service's UID.
+	Ours = Ownership(contract.Ownership_OWNERSHIP_OURS)
+	// Foreign is marked for somebody else.
+	Foreign = Ownership(contract.Ownership_OWNERSHIP_FOREIGN)
+	// Unmarked carries no mark: made by hand or by another program.
+	Unmarked = Ownership(contract.Ownership_OWNERSHIP_UNMARKED)
+)
+
+// Answer is what came of one item of a batch.
+type Answer[T any] struct {
+	// Value is the answer where Err is nil.
+	Value T
+	// Err is why there is none: one item's trouble is not the others' (INST-4, ROUTE-2).
+	Err error
+}
+
+// Answers are the answers of a batch by key: the Node's name, or [Route.Key]. A key that was asked for and has no answer is a failure of that item; one that nobody asked for is
+// logged and left out.
+type Answers[T any] map[string]Answer[T]
+
+// Set records the answer for a key.
+func (a Answers[T]) Set(key string, value T, err error) { a[key] = Answer[T]{value, err} }
+
+func optional(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// 1 to most bytes.
+func fits(what, value string, most int) error {
+	if value == "" {
+		return contractBroken("%s is empty", what)
+	}
+	return atMost(what, value, most)
+}
+
+func atMost(what, value string, most int) error {
+	if len(value) > most {
+		return contractBroken("%s has %d bytes, more than %d", what, len(value), most)
+	}
+	return nil
+}
+
+func addressesTo(addresses []NodeAddress) (sent []*contract.NodeAddress, err error) {
+	for _, address := range addresses {
+		switch address.Type {
+		case InternalIP, ExternalIP:
+			if ip, err := netip.ParseAddr(address.Address); err != nil || ip.Zone() != "" {
+				return nil, contractBroken("the address %q is not an IP address", address.Address)
+			}
+		case Hostname, InternalDNS, ExternalDNS:
+			if err := fits("an address", address.Address, nameBytes); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, contractBroken("the address %q has no known type", address.Address)
+		}
+		sent = append(sent, &contract.NodeAddress{Type: contract.NodeAddressType(address.Type), Address: address.Address})
+	}
+	return sent, nil
+}
+
+func addressesFrom(addresses []*contract.NodeAddress) (read []NodeAddress) {
+	for _, address := range addresses {
+		if kind := AddressType(address.GetType()); kind >= Hostname && kind <= ExternalDNS {
+			read = append(read, NodeAddress{kind, address.GetAddress()})
+		}
+	}
+	return read
+}
+
+func nodeFrom(view *contract.NodeView) Node {
+	node := Node{
+		Name: view.GetName(), UID: view.GetUid(), ProviderID: view.GetProviderId(), Addresses: addressesFrom(view.GetAddresses()),
+		Labels: maps.Clone(view.GetLabels()), Annotations: maps.Clone(view.GetAnnotations()), PodCIDRs: view.GetPodCidrs(), Ready: view.Ready,
+	}
+	for _, taint := range view.GetTaints() {
+		node.Taints = append(node.Taints, Taint{taint.GetKey(), taint.GetValue(), taint.GetEffect()})
+	}
+	if info := view.GetNodeInfo(); info != nil {
+		node.Info = &NodeInfo{info.MachineId, info.SystemUuid, info.BootId, info.Architecture, info.OperatingSystem, info.KubeletVersion}
+	}
+	if view.GetCreationTime() != nil {
+		node.Created = view.CreationTime.AsTime()
+	}
+	return node
+}
+
+// The Nodes of a request; a name twice, or an empty one, is a fault of the controller.
+func checkNodes(views []*contract.NodeView) error {
+	seen := map[string]bool{}
+	for _, view := range views {
+		if name := view.GetName(); name == "" || seen[name] {
+			return Invalid("the request names the Node %q twice, or not at all", name)
+		}
+		seen[view.GetName()] = true
+	}
+	return nil
+}
+
+func withinBatch(what string, size, stated int) error {
+	if most := orDefault(stated, defaultBatch); size > most {
+		return Invalid("the request has %d %s, more than max_batch %d", size, what, most)
+	}
+	return nil
+}
+
+func orDefault(stated, otherwise int) int {
+	if stated <= 0 {
+		return otherwise
+	}
+	return stated
+}
