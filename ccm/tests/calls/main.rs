@@ -24,7 +24,14 @@ use futures::future::join_all;
 use tokio::sync::Semaphore;
 
 /// The clouds, by what `--cloud-provider` takes.
-const CLOUDS: [&str; 5] = ["annotated", "byid", "careless", "fake", "instancesv1"];
+const CLOUDS: [&str; 6] = [
+    "annotated",
+    "byid",
+    "careless",
+    "fake",
+    "instancesv1",
+    "lister",
+];
 
 /// Only these clouds, by commas; the page is then neither written nor looked at.
 const ONLY: &str = "CALLS_CLOUDS";
