@@ -59,7 +59,13 @@ impl Half {
             env!("CARGO_MANIFEST_DIR"),
             "/../deploy/kustomize/base/rbac.yaml"
         );
-        text(plane.kubectl().args(["apply", "-f", rbac]).output().unwrap());
+        text(
+            plane
+                .kubectl()
+                .args(["apply", "-f", rbac])
+                .output()
+                .unwrap(),
+        );
         let state = plane.directory().join("cloud.json");
         let config = plane.directory().join("cloud.conf");
         let said = match cloud {
@@ -331,7 +337,10 @@ impl Half {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             let written = text.lines().skip(first).any(|line| {
                 let call: Value = serde_json::from_str(line).unwrap_or_default();
-                call["status"] == 200 && !call["what"].as_str().is_some_and(|it| it.starts_with("GET"))
+                call["status"] == 200
+                    && !call["what"]
+                        .as_str()
+                        .is_some_and(|it| it.starts_with("GET"))
             });
             if written { Ok(()) } else { Err(text) }
         })
@@ -384,6 +393,9 @@ fn tainted(node: &Node, key: &str) -> bool {
 }
 
 fn has_address(service: &Service) -> bool {
-    let status = service.status.as_ref().and_then(|it| it.load_balancer.as_ref());
+    let status = service
+        .status
+        .as_ref()
+        .and_then(|it| it.load_balancer.as_ref());
     status.is_some_and(|it| it.ingress.iter().flatten().next().is_some())
 }

@@ -112,7 +112,7 @@ pub async fn of(cloud: &'static str) -> Vec<Row> {
 }
 
 async fn nodes_and_services(pair: &mut Pair) {
-    pair.count("three Nodes join", seconds(15), async |half| {
+    pair.count("three Nodes join", seconds(10), async |half| {
         for number in 1..=3 {
             half.register(number).await;
         }
@@ -121,24 +121,32 @@ async fn nodes_and_services(pair: &mut Pair) {
         }
     })
     .await;
-    pair.count("a Service is made", seconds(15), async |half| {
+    pair.count("a Service is made", seconds(10), async |half| {
         half.serve("one").await;
         half.served("one").await;
     })
     .await;
-    pair.count("a second Service is made", seconds(10), async |half| {
+    pair.count("a second Service is made", seconds(8), async |half| {
         half.serve("two").await;
         half.served("two").await;
     })
     .await;
-    pair.count("a Node joins under two Services", seconds(20), async |half| {
-        half.register(4).await;
-        half.initialised(4).await;
-    })
+    pair.count(
+        "a Node joins under two Services",
+        seconds(20),
+        async |half| {
+            half.register(4).await;
+            half.initialised(4).await;
+        },
+    )
     .await;
-    pair.count("an annotation of a Service changes", seconds(10), async |half| {
-        half.annotate("one", "yes").await;
-    })
+    pair.count(
+        "an annotation of a Service changes",
+        seconds(10),
+        async |half| {
+            half.annotate("one", "yes").await;
+        },
+    )
     .await;
 }
 
@@ -151,14 +159,18 @@ async fn changes_of_nodes(pair: &mut Pair) {
     pair.count_edit("uncordon", uncordon).await;
     let label = json!({"metadata": {"labels": {"example.com/pool": "blue"}}});
     pair.count_edit("a label of a Node changes", label).await;
-    pair.count("a Node is not ready for ten seconds", seconds(20), async |half| {
-        half.ready(1, "Unknown").await;
-        let taint = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]);
-        half.edit_node(1, json!({"spec": {"taints": taint}})).await;
-        sleep(seconds(10)).await;
-        half.ready(1, "True").await;
-        half.edit_node(1, json!({"spec": {"taints": null}})).await;
-    })
+    pair.count(
+        "a Node is not ready for ten seconds",
+        seconds(20),
+        async |half| {
+            half.ready(1, "Unknown").await;
+            let taint = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]);
+            half.edit_node(1, json!({"spec": {"taints": taint}})).await;
+            sleep(seconds(10)).await;
+            half.ready(1, "True").await;
+            half.edit_node(1, json!({"spec": {"taints": null}})).await;
+        },
+    )
     .await;
     pair.count("power off for 20 s", seconds(20), async |half| {
         half.edit(&["instance-stop", "node-4"]);
@@ -176,13 +188,15 @@ async fn changes_of_nodes(pair: &mut Pair) {
 
 async fn restarts(pair: &mut Pair) {
     const BOTH: &str = "restart of both";
-    pair.count(BOTH, seconds(25), async |half| half.restart(Restart::Both).await)
-        .await;
-    pair.count_ours("restart of the ccm", BOTH, seconds(25), async |half| {
+    pair.count(BOTH, seconds(20), async |half| {
+        half.restart(Restart::Both).await
+    })
+    .await;
+    pair.count_ours("restart of the ccm", BOTH, seconds(20), async |half| {
         half.restart(Restart::Ccm).await;
     })
     .await;
-    pair.count_ours("restart of the provider", BOTH, seconds(25), async |half| {
+    pair.count_ours("restart of the provider", BOTH, seconds(20), async |half| {
         half.restart(Restart::Provider).await;
     })
     .await;
@@ -197,7 +211,7 @@ async fn failures(pair: &mut Pair) {
         ("401 for half a minute", "credentials"),
     ];
     for (situation, fail) in failures {
-        pair.count(situation, OUTAGE + seconds(20), async |half| {
+        pair.count(situation, OUTAGE + seconds(10), async |half| {
             let (_, first) = half.calls_from(0);
             half.edit(&["cloud-fail", fail]);
             half.annotate("one", fail).await;
@@ -210,7 +224,7 @@ async fn failures(pair: &mut Pair) {
 }
 
 async fn ends(pair: &mut Pair) {
-    pair.count("kill -9 during a create", seconds(25), async |half| {
+    pair.count("kill -9 during a create", seconds(20), async |half| {
         half.edit(&["cloud-slow", "2000"]);
         half.serve("three").await;
         sleep(seconds(3)).await;
@@ -219,11 +233,15 @@ async fn ends(pair: &mut Pair) {
         half.served("three").await;
     })
     .await;
-    pair.count("an instance is gone, until its Node is", seconds(30), async |half| {
-        half.edit(&["instance-remove", "node-4"]);
-        half.ready(4, "Unknown").await;
-        half.is_gone(4).await;
-    })
+    pair.count(
+        "an instance is gone, until its Node is",
+        seconds(30),
+        async |half| {
+            half.edit(&["instance-remove", "node-4"]);
+            half.ready(4, "Unknown").await;
+            half.is_gone(4).await;
+        },
+    )
     .await;
     pair.count("a Service is deleted", seconds(10), async |half| {
         half.delete_service("three").await;
@@ -231,7 +249,8 @@ async fn ends(pair: &mut Pair) {
     })
     .await;
     pair.count("a Service becomes ClusterIP", seconds(10), async |half| {
-        half.edit_service("two", json!({"spec": {"type": "ClusterIP"}})).await;
+        half.edit_service("two", json!({"spec": {"type": "ClusterIP"}}))
+            .await;
         half.unserved("two").await;
     })
     .await;

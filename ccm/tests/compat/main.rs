@@ -59,7 +59,10 @@ async fn through_go_the_same_is_left_behind() {
     let report = play_all(&[direct, bridged], Report::of_ways(ways::EXCEPTIONS)).await;
     if report.is_whole() {
         let unneeded = report.unneeded();
-        assert!(unneeded.is_empty(), "no longer needed in ways.rs:\n{unneeded}");
+        assert!(
+            unneeded.is_empty(),
+            "no longer needed in ways.rs:\n{unneeded}"
+        );
         table::check(table::WAYS, &table::of_ways(ways::EXCEPTIONS));
     }
 }
