@@ -11,6 +11,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
 use testenv::{ControlPlane, Process, User, eventually};
+use tokio::time::sleep;
 
 use crate::binary::{binary, text};
 
@@ -213,10 +214,11 @@ impl Half {
         Api::namespaced(self.plane.client(), "default")
     }
 
-    /// An instance, and its Node as a kubelet registers it.
+    /// An instance, and its Node as a kubelet registers it: some time later, when the machine has booted.
     pub async fn register(&self, number: u8) {
         let name = node(number);
         self.edit(&["instance-add", &name]);
+        sleep(Duration::from_millis(1500)).await;
         let node = NodeBuilder::new(name)
             .uninitialized()
             .label("kubernetes.io/os", "linux")

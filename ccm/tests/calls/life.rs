@@ -112,7 +112,8 @@ pub async fn of(cloud: &'static str) -> Vec<Row> {
 }
 
 async fn nodes_and_services(pair: &mut Pair) {
-    pair.count("three Nodes join", seconds(10), async |half| {
+    // A pass over routes may be up to ten seconds away.
+    pair.count("three Nodes join", seconds(20), async |half| {
         for number in 1..=3 {
             half.register(number).await;
         }
@@ -217,6 +218,10 @@ async fn failures(pair: &mut Pair) {
             half.annotate("one", fail).await;
             sleep(OUTAGE).await;
             half.edit(&["cloud-fail", ""]);
+            if fail == "invalid" {
+                // What is refused as invalid waits until somebody mends it.
+                half.annotate("one", "mended").await;
+            }
             half.written_since(first).await;
         })
         .await;
