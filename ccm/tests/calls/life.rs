@@ -190,7 +190,7 @@ async fn changes_of_nodes(pair: &mut Pair) {
 async fn restarts(pair: &mut Pair) {
     const BOTH: &str = "restart of both";
     pair.count(BOTH, seconds(20), async |half| {
-        half.restart(Restart::Both).await
+        half.restart(Restart::Both).await;
     })
     .await;
     pair.count_ours("restart of the ccm", BOTH, seconds(20), async |half| {

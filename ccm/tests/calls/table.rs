@@ -1,6 +1,7 @@
 //! The tables of calls in docs/go-clouds.md.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -45,8 +46,9 @@ pub fn of_cloud(cloud: &str, rows: &[Row]) -> String {
             };
             format!("{bound}: {} ({})", it.why, it.rule)
         });
-        text += &format!(
-            "| {} | {} | {} | {allowed} |\n",
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {allowed} |",
             row.situation,
             shown(&row.upstream),
             shown(&row.ours)
