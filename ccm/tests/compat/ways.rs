@@ -50,7 +50,6 @@ const SEEN: Option<&str> = Some("seen");
 const HANDLE: &str = "the handle is the bridge's, as Go's interface has none";
 const REASON: &str =
     "Go's errors are text: the reason stands in it, and the bridge's own reason is `CloudError`";
-const NO_CODE: &str = "Go's errors have no code: this one does not pass by itself, as far as is known, and is told at once (▲R9)";
 const NO_ID: &str = "that the provider names no ID is found by the bridge (INST-7)";
 const NOT_YET: &str =
     "Go's interface has no word for an instance that is not shown yet: it is an error";
@@ -66,6 +65,7 @@ const WITH_REASON: &[&str] = &[
     "ensure-fails-once",
     "ensure-invalid",
     "route-cloud-down",
+    "route-cloud-stumbles",
     "route-fails",
     "route-half",
     "route-taken",
@@ -99,11 +99,6 @@ pub const EXCEPTIONS: &[Exception] = &[
         REASON,
         LOOKUP_FAILS,
         "event on *: Warning NodeNotInitialized: *: scripted by the mock [cloud-node-controller]",
-    ),
-    only_bridged(
-        NO_CODE,
-        &["route-cloud-stumbles"],
-        "event on *: Warning FailedToCreateRoute: *(CloudUnavailable) (CloudError) [route_controller]",
     ),
     only_bridged(
         NO_ID,
