@@ -57,6 +57,13 @@ pub const ALLOWED: &[Allowed] = &[
         why: "both back off, with different chance",
     },
     Allowed {
+        situation: "503 for half a minute",
+        clouds: &[],
+        bound: Bound::Twice,
+        rule: "B-S9",
+        why: "both back off, with different chance",
+    },
+    Allowed {
         situation: "401 for half a minute",
         clouds: &[],
         bound: Bound::Twice,
