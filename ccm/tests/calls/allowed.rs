@@ -44,7 +44,7 @@ pub const ALLOWED: &[Allowed] = &[
     },
     Allowed {
         situation: "an instance is gone, until its Node is",
-        clouds: &["annotated", "byid", "fake", "instancesv1"],
+        clouds: &[],
         bound: Bound::Known(28),
         rule: "▲L6",
         why: WITNESSES,

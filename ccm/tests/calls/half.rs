@@ -324,6 +324,13 @@ impl Half {
         self.edit_service(name, annotations).await;
     }
 
+    /// Gives it another port: every cloud has to write that.
+    pub async fn listen(&self, name: &str, port: u16) {
+        let ports = json!([{"name": "http", "port": port, "protocol": "TCP"}]);
+        self.edit_service(name, json!({"spec": {"ports": ports}}))
+            .await;
+    }
+
     pub async fn delete_service(&self, name: &str) {
         self.services()
             .delete(name, &DeleteParams::default())

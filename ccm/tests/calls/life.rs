@@ -203,24 +203,24 @@ async fn restarts(pair: &mut Pair) {
     .await;
 }
 
-/// An annotation changes while the cloud refuses everything.
+/// A port changes while the cloud refuses everything.
 async fn failures(pair: &mut Pair) {
     let failures = [
-        ("429 for half a minute", "throttled"),
-        ("422 for half a minute", "invalid"),
-        ("503 for half a minute", "unavailable"),
-        ("401 for half a minute", "credentials"),
+        ("429 for half a minute", "throttled", 8429),
+        ("422 for half a minute", "invalid", 8422),
+        ("503 for half a minute", "unavailable", 8503),
+        ("401 for half a minute", "credentials", 8401),
     ];
-    for (situation, fail) in failures {
+    for (situation, fail, port) in failures {
         pair.count(situation, OUTAGE + seconds(10), async |half| {
             let (_, first) = half.calls_from(0);
             half.edit(&["cloud-fail", fail]);
-            half.annotate("one", fail).await;
+            half.listen("one", port).await;
             sleep(OUTAGE).await;
             half.edit(&["cloud-fail", ""]);
             if fail == "invalid" {
                 // What is refused as invalid waits until somebody mends it.
-                half.annotate("one", "mended").await;
+                half.listen("one", port + 1).await;
             }
             half.written_since(first).await;
         })

@@ -23,7 +23,7 @@ where they are more than that column allows. \"at most twice\" is two calls wher
 
 - A situation is counted for 8 to 50 seconds, and until it is over on both sides. Counts differ by a few from run to run.
 - Upstream is one process: a restart of it stands beside each of our three.
-- During a failure all calls of the cloud's API are refused for half a minute, and one Service has an annotation that changed; ten seconds after that are counted too, and longer until that change has
+- During a failure all calls of the cloud's API are refused for half a minute, and one Service has a port that changed; ten seconds after that are counted too, and longer until that change has
   reached the cloud.
 - The idle hour has 12 refreshes of the Nodes' addresses, as upstream's default makes in an hour (`--node-status-update-frequency=5m`). It is counted in 72 seconds, with 6 s
   instead of 5 min, for three Nodes and one Service. So what does not follow that flag is counted for 72 seconds, and an hour has 50 times as many: that is said where there is any.
