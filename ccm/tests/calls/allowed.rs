@@ -23,7 +23,75 @@ pub struct Allowed {
     pub why: &'static str,
 }
 
-pub const ALLOWED: &[Allowed] = &[];
+/// Reads of the Ready Nodes without whose answers an absence is not believed.
+const WITNESSES: &str =
+    "up to three Ready Nodes are asked about in each pass, not only where an instance is absent";
+
+pub const ALLOWED: &[Allowed] = &[
+    Allowed {
+        situation: "a Node is not ready for ten seconds",
+        clouds: &["annotated", "byid", "fake", "instancesv1"],
+        bound: Bound::Known(24),
+        rule: "▲L6",
+        why: WITNESSES,
+    },
+    Allowed {
+        situation: "power off for 20 s",
+        clouds: &["annotated", "byid", "fake", "instancesv1"],
+        bound: Bound::Known(40),
+        rule: "▲L6",
+        why: WITNESSES,
+    },
+    Allowed {
+        situation: "an instance is gone, until its Node is",
+        clouds: &[],
+        bound: Bound::Known(28),
+        rule: "▲L6",
+        why: WITNESSES,
+    },
+    Allowed {
+        situation: "429 for half a minute",
+        clouds: &[],
+        bound: Bound::Twice,
+        rule: "B-S9",
+        why: "both back off, with different chance",
+    },
+    Allowed {
+        situation: "503 for half a minute",
+        clouds: &[],
+        bound: Bound::Twice,
+        rule: "B-S9",
+        why: "both back off, with different chance",
+    },
+    Allowed {
+        situation: "401 for half a minute",
+        clouds: &[],
+        bound: Bound::Twice,
+        rule: "▲M10",
+        why: "one call tries again within 30 s",
+    },
+    Allowed {
+        situation: "restart of both",
+        clouds: &["instancesv1"],
+        bound: Bound::Twice,
+        rule: "▲N12",
+        why: "type and zone are kept current, and are reads of their own",
+    },
+    Allowed {
+        situation: "restart of the ccm",
+        clouds: &["instancesv1"],
+        bound: Bound::Twice,
+        rule: "▲N12",
+        why: "type and zone are kept current, and are reads of their own",
+    },
+    Allowed {
+        situation: "three Nodes join",
+        clouds: &["fake", "lister"],
+        bound: Bound::Twice,
+        rule: "▲R6",
+        why: "routes are listed once more after they were made",
+    },
+];
 
 /// What is allowed to this cloud in this situation.
 pub fn of(cloud: &str, situation: &str) -> Option<&'static Allowed> {

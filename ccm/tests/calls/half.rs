@@ -11,6 +11,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
 use testenv::{ControlPlane, Process, User, eventually};
+use tokio::time::sleep;
 
 use crate::binary::{binary, text};
 
@@ -59,7 +60,13 @@ impl Half {
             env!("CARGO_MANIFEST_DIR"),
             "/../deploy/kustomize/base/rbac.yaml"
         );
-        text(plane.kubectl().args(["apply", "-f", rbac]).output().unwrap());
+        text(
+            plane
+                .kubectl()
+                .args(["apply", "-f", rbac])
+                .output()
+                .unwrap(),
+        );
         let state = plane.directory().join("cloud.json");
         let config = plane.directory().join("cloud.conf");
         let said = match cloud {
@@ -207,10 +214,11 @@ impl Half {
         Api::namespaced(self.plane.client(), "default")
     }
 
-    /// An instance, and its Node as a kubelet registers it.
+    /// An instance, and its Node as a kubelet registers it: some time later, when the machine has booted.
     pub async fn register(&self, number: u8) {
         let name = node(number);
         self.edit(&["instance-add", &name]);
+        sleep(Duration::from_millis(1500)).await;
         let node = NodeBuilder::new(name)
             .uninitialized()
             .label("kubernetes.io/os", "linux")
@@ -316,6 +324,13 @@ impl Half {
         self.edit_service(name, annotations).await;
     }
 
+    /// Gives it another port: every cloud has to write that.
+    pub async fn listen(&self, name: &str, port: u16) {
+        let ports = json!([{"name": "http", "port": port, "protocol": "TCP"}]);
+        self.edit_service(name, json!({"spec": {"ports": ports}}))
+            .await;
+    }
+
     pub async fn delete_service(&self, name: &str) {
         self.services()
             .delete(name, &DeleteParams::default())
@@ -331,7 +346,10 @@ impl Half {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             let written = text.lines().skip(first).any(|line| {
                 let call: Value = serde_json::from_str(line).unwrap_or_default();
-                call["status"] == 200 && !call["what"].as_str().is_some_and(|it| it.starts_with("GET"))
+                call["status"] == 200
+                    && !call["what"]
+                        .as_str()
+                        .is_some_and(|it| it.starts_with("GET"))
             });
             if written { Ok(()) } else { Err(text) }
         })
@@ -384,6 +402,9 @@ fn tainted(node: &Node, key: &str) -> bool {
 }
 
 fn has_address(service: &Service) -> bool {
-    let status = service.status.as_ref().and_then(|it| it.load_balancer.as_ref());
+    let status = service
+        .status
+        .as_ref()
+        .and_then(|it| it.load_balancer.as_ref());
     status.is_some_and(|it| it.ingress.iter().flatten().next().is_some())
 }

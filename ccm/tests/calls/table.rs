@@ -1,6 +1,7 @@
 //! The tables of calls in docs/go-clouds.md.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -22,12 +23,13 @@ where they are more than that column allows. \"at most twice\" is two calls wher
 
 - A situation is counted for 8 to 50 seconds, and until it is over on both sides. Counts differ by a few from run to run.
 - Upstream is one process: a restart of it stands beside each of our three.
-- During a failure all calls of the cloud's API are refused for half a minute, and one Service has an annotation that changed; 20 seconds after that are counted too.
+- During a failure all calls of the cloud's API are refused for half a minute, and one Service has a port that changed; ten seconds after that are counted too, and longer until that change has
+  reached the cloud.
 - The idle hour has 12 refreshes of the Nodes' addresses, as upstream's default makes in an hour (`--node-status-update-frequency=5m`). It is counted in 72 seconds, with 6 s
   instead of 5 min, for three Nodes and one Service. So what does not follow that flag is counted for 72 seconds, and an hour has 50 times as many: that is said where there is any.
 - The clouds are shapes of those that are in use ([providers/go/bridge/shapes](../providers/go/bridge/shapes)): `annotated` notes its load balancers on Services, `byid` goes by IDs
   alone and reads before it writes, `careless` answers Nodes from a cache of its own, which costs a call a second under either controller and is left out, `fake` is upstream's
-  with routes, `instancesv1` has the older interfaces.
+  with routes, `instancesv1` has the older interfaces, `lister` is made with a lister of Nodes and has routes.
 
 ";
 
@@ -44,8 +46,9 @@ pub fn of_cloud(cloud: &str, rows: &[Row]) -> String {
             };
             format!("{bound}: {} ({})", it.why, it.rule)
         });
-        text += &format!(
-            "| {} | {} | {} | {allowed} |\n",
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {allowed} |",
             row.situation,
             shown(&row.upstream),
             shown(&row.ours)

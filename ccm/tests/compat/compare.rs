@@ -68,7 +68,8 @@ impl Report {
     pub fn unneeded(&self) -> String {
         let all = self.ways.unwrap_or_default().iter().enumerate();
         let unneeded = all.filter(|(number, _)| !self.met.contains(number));
-        unneeded.map(|(_, it)| format!("{it:?}\n")).collect()
+        let lines: Vec<String> = unneeded.map(|(_, it)| format!("{it:?}")).collect();
+        lines.join("\n")
     }
 
     pub fn text(&self) -> String {

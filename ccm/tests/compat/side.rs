@@ -137,7 +137,12 @@ impl Side {
         let settings = self.cloud().settings();
         let offered = settings.capabilities.load_balancers.features.iter();
         let features: Vec<String> = offered
-            .filter_map(|feature| serde_json::to_value(feature).unwrap().as_str().map(str::to_owned))
+            .filter_map(|feature| {
+                serde_json::to_value(feature)
+                    .unwrap()
+                    .as_str()
+                    .map(str::to_owned)
+            })
             .collect();
         let mut command = Command::new(binary());
         command

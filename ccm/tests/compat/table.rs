@@ -21,7 +21,10 @@ Services, events, load balancers and routes are compared. That our events of wha
 
 /// Writes the table, or holds the written one against the results.
 pub fn check((page, name): (&str, &str), table: &str) {
-    let (begin, end) = (format!("<!-- {name}:begin -->"), format!("<!-- {name}:end -->"));
+    let (begin, end) = (
+        format!("<!-- {name}:begin -->"),
+        format!("<!-- {name}:end -->"),
+    );
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../docs")
         .join(page);

@@ -72,9 +72,7 @@ func (c *Cloud) CreateRoute(ctx context.Context, _ string, nameHint string, rout
 		DestinationCidr: route.DestinationCIDR,
 		NodeName:        new(string(route.TargetNode)),
 	}
-	if c.info.GetCapabilities().GetRoutes().GetTracksNodeAddresses() {
-		wanted.NodeAddresses = addressViews(route.TargetNodeAddresses)
-	}
+	wanted.NodeAddresses = addressViews(route.TargetNodeAddresses)
 	if node, err := c.nodes.Get(string(route.TargetNode)); err == nil && node.Spec.ProviderID != "" {
 		wanted.ProviderId = new(node.Spec.ProviderID)
 	}

@@ -6,7 +6,7 @@ use provider_sdk::FailureCode;
 use super::{cloud_has, joins, planted, routed, unrouted, v4, v6};
 use crate::nodes::instance;
 use crate::scenario::{Scenario, nothing};
-use crate::side::{Side, Who};
+use crate::side::Side;
 
 const CREATE: &str = "CreateRoutes";
 
@@ -55,7 +55,7 @@ pub fn failing() -> Vec<Scenario> {
                 nothing()
             },
         ),
-            Scenario::new(
+        Scenario::new(
             "route-cloud-stumbles",
             "the cloud's API is down when a route is made",
             &["B-R4", "▲R9"],
@@ -70,12 +70,6 @@ pub fn failing() -> Vec<Scenario> {
                 routed(&side, name).await;
                 nothing()
             },
-        )
-        .only(
-            "▲R9",
-            "what passes by itself is no event",
-            Who::Go,
-            "event on route-cloud-stumbles: Warning FailedToCreateRoute: Could not create route <uid of route-cloud-stumbles> 10.244.27.0/24 for node route-cloud-stumbles after <time>: scripted by the mock (CloudUnavailable) [route_controller]",
         ),
         Scenario::new(
             "route-cloud-down",

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	cloudprovider "k8s.io/cloud-provider"
@@ -13,6 +15,9 @@ import (
 	"k8s.io/component-base/cli"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/klog/v2"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/lister"
 
 	// Logging and metrics as every upstream cloud-controller-manager links them.
 	_ "k8s.io/component-base/logs/json/register"
@@ -34,14 +39,23 @@ func goCCM() int {
 
 // registered is the cloud that --cloud-provider and --cloud-config name. One that has no cluster ID is run all the same where the operator allows it, as upstream's own example of a main does.
 func registered(completed *config.CompletedConfig) cloudprovider.Interface {
-	wanted := completed.ComponentConfig.KubeCloudShared.CloudProvider
-	cloud, err := cloudprovider.InitCloudProvider(wanted.Name, wanted.CloudConfigFile)
+	shared := completed.ComponentConfig.KubeCloudShared
+	wanted := shared.CloudProvider
+	var cloud cloudprovider.Interface
+	var err error
+	if wanted.Name == lister.Name {
+		cloud, err = newLister(context.Background(), bridge.Deps{
+			CloudConfig: wanted.CloudConfigFile, ClusterCIDRs: strings.Split(shared.ClusterCIDR, ","), Nodes: completed.SharedInformers.Core().V1().Nodes().Lister(),
+		})
+	} else {
+		cloud, err = cloudprovider.InitCloudProvider(wanted.Name, wanted.CloudConfigFile)
+	}
 	switch {
 	case err != nil:
 		klog.Fatalf("the cloud cannot be used: %v", err)
 	case cloud == nil:
 		klog.Fatalf("no cloud is named: set --cloud-provider")
-	case !cloud.HasClusterID() && !completed.ComponentConfig.KubeCloudShared.AllowUntaggedCloud:
+	case !cloud.HasClusterID() && !shared.AllowUntaggedCloud:
 		klog.Fatalf("the cloud has no cluster ID: set --allow-untagged-cloud")
 	}
 	return cloud

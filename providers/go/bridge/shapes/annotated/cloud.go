@@ -169,6 +169,9 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 			}
 			state.LoadBalancers[balancer.ID] = balancer
 		}
+		if service.Annotations == nil {
+			service.Annotations = map[string]string{}
+		}
 		service.Annotations[Annotation] = balancer.ID
 		var wanted []string
 		for _, port := range service.Spec.Ports {
