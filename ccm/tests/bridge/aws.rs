@@ -1,9 +1,11 @@
 //! AWS's API, played by moto: a Python package, pinned, installed into cargo's target directory.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use provider_sdk::conformance::Hook;
 use testenv::{Process, eventually};
 
 use crate::clouds::{BRIDGE, Instance, text};
@@ -59,6 +61,26 @@ impl Aws {
     /// Runs `cloud.py`.
     pub fn run(&self, arguments: &[&str]) -> String {
         text(self.script(arguments).output().unwrap())
+    }
+
+    /// The hooks of suite.yaml: what a person does at AWS's console.
+    pub fn hooks(&self) -> String {
+        let mut text = "hooks:\n".to_owned();
+        for (hook, arguments) in [
+            (Hook::InstanceAdd, "add \"$NAME\""),
+            (Hook::InstanceRemove, "remove \"$PROVIDER_ID\""),
+            (Hook::InstanceStop, "stop \"$PROVIDER_ID\""),
+            (Hook::InstanceStart, "start \"$PROVIDER_ID\""),
+            (Hook::CloudWrites, "console writes"),
+            (Hook::CloudFail, "console fail \"code=$CODE\""),
+            (Hook::CloudSlow, "console slow \"ms=$MS\""),
+            (Hook::LoadBalancerRemove, "unbalance \"$HANDLE\""),
+        ] {
+            let line = format!("exec {:?} {arguments}", self.script(&[]));
+            let line = serde_json::to_string(&line).unwrap();
+            writeln!(text, "  {}: {line}", hook.key()).unwrap();
+        }
+        text
     }
 
     fn script(&self, arguments: &[&str]) -> Command {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/aws/smithy-go"
@@ -117,19 +118,27 @@ func classifyLister(err error) contract.FailureCode {
 	return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
 }
 
+// apiError finds the code in the text of an error of AWS's SDK: the cloud wraps some by their text alone.
+var apiError = regexp.MustCompile(`\bapi error (\w+):`)
+
 // classifyAWS reads the codes of AWS's errors.
 func classifyAWS(err error) contract.FailureCode {
 	var said smithy.APIError
-	if !errors.As(err, &said) {
-		return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
+	var code string
+	if errors.As(err, &said) {
+		code = said.ErrorCode()
+	} else if found := apiError.FindStringSubmatch(err.Error()); found != nil {
+		code = found[1]
 	}
-	switch said.ErrorCode() {
+	switch code {
 	case "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException":
 		return contract.FailureCode_FAILURE_CODE_THROTTLED
 	case "AuthFailure", "InvalidClientTokenId", "ExpiredToken", "SignatureDoesNotMatch", "UnrecognizedClientException":
 		return contract.FailureCode_FAILURE_CODE_CREDENTIALS
 	case "ServiceUnavailable", "Unavailable", "InternalError", "InternalFailure":
 		return contract.FailureCode_FAILURE_CODE_UNAVAILABLE
+	case "ResourceLimitExceeded", "TooManyLoadBalancers", "InsufficientFreeAddressesInSubnet", "SubnetNotFound", "RulesPerSecurityGroupLimitExceeded":
+		return contract.FailureCode_FAILURE_CODE_PRECONDITION
 	default:
 		return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
 	}

@@ -1,7 +1,21 @@
-"""moto's server, with what AWS does and moto leaves out: a new classic load balancer has a health check."""
+"""moto's server, with what AWS does and moto leaves out, and a console by which a test makes the cloud fail.
 
+- A new classic load balancer has a health check.
+- An instance can be given the private DNS name of its Node: GET /console/name?instance=ID&name=NAME.
+- Every API call can fail as AWS's calls do (GET /console/fail?code=CODE, the codes of suite.yaml's hook
+  cloud-fail), can be slow (GET /console/slow?ms=MS), and the calls that change something are counted
+  (GET /console/writes; GET /console/actions names them). moto has none of the three.
+"""
+
+import io
+import time
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape
+
+from moto import server
+from moto.ec2.models.instances import Instance
 from moto.elb import models
-from moto.server import main
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
 made = models.LoadBalancer.__init__
 
@@ -13,5 +27,78 @@ def with_health_check(self, *arguments, **named):
 
 models.LoadBalancer.__init__ = with_health_check
 
+names = {}
+by_address = Instance.private_dns_name.fget
+Instance.private_dns_name = property(lambda self: names.get(self.id) or by_address(self))
+
+# What AWS answers: the status, and the code of the error as EC2 and as ELB name it.
+FAILURES = {
+    "THROTTLED": ("503 Service Unavailable", "RequestLimitExceeded", "Throttling"),
+    "CREDENTIALS": ("401 Unauthorized", "AuthFailure", "InvalidClientTokenId"),
+    "UNAVAILABLE": ("503 Service Unavailable", "Unavailable", "ServiceUnavailable"),
+    "PRECONDITION": ("400 Bad Request", "ResourceLimitExceeded", "TooManyLoadBalancers"),
+}
+EC2 = "<Response><Errors><Error><Code>{code}</Code><Message>{text}</Message></Error></Errors><RequestID>r</RequestID></Response>"
+ELB = "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{text}</Message></Error><RequestId>r</RequestId></ErrorResponse>"
+READS = ("Describe", "Get", "List")
+# cloud-provider-aws 1.34 sends it in each Ensure: it compares what it wants with AWS's answer, which has attributes that it never states.
+# Were it counted, no other write of an Ensure that should write nothing would be seen.
+NOT_COUNTED = "ModifyLoadBalancerAttributes"
+
+
+class Console:
+    """The WSGI application that a person at AWS's console would be."""
+
+    def __init__(self, application):
+        self.application = application
+        self.code = None
+        self.delay = 0.0
+        self.writes = []
+
+    def __call__(self, environ, start_response):
+        path = environ["PATH_INFO"]
+        if path.startswith("/console/"):
+            return self.console(path.removeprefix("/console/"), environ, start_response)
+        action, elb = self.action(environ)
+        time.sleep(self.delay)
+        if self.code:
+            status, *codes = FAILURES[self.code]
+            body = (ELB if elb else EC2).format(code=codes[elb], text=escape(f"{action}: played by the test"))
+            start_response(status, [("Content-Type", "text/xml")])
+            return [body.encode()]
+        if action and action != NOT_COUNTED and not action.startswith(READS):
+            self.writes.append(action)
+        return self.application(environ, start_response)
+
+    @staticmethod
+    def action(environ):
+        """The Action of a request in AWS's query protocol, and whether it is ELB's."""
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(length)
+        environ["wsgi.input"] = io.BytesIO(body)
+        action = parse_qs(body.decode("utf-8", "replace")).get("Action", [""])[0]
+        return action, "elasticloadbalancing" in environ.get("HTTP_AUTHORIZATION", "")
+
+    def console(self, what, environ, start_response):
+        asked = {key: values[0] for key, values in parse_qs(environ["QUERY_STRING"]).items()}
+        answer = ""
+        if what == "fail" and asked["code"] in [*FAILURES, "NONE"]:
+            self.code = None if asked["code"] == "NONE" else asked["code"]
+        elif what == "slow":
+            self.delay = float(asked["ms"]) / 1000
+        elif what == "writes":
+            answer = str(len(self.writes))
+        elif what == "actions":
+            answer = "\n".join(self.writes)
+        elif what == "name":
+            names[asked["instance"]] = asked["name"]
+        else:
+            start_response("404 Not Found", [])
+            return [f"the console has no {what} {asked}".encode()]
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [answer.encode()]
+
+
 if __name__ == "__main__":
-    main()
+    server.DomainDispatcherApplication = lambda create: Console(DomainDispatcherApplication(create))
+    server.main()
