@@ -595,7 +595,7 @@ async fn l6_where_a_witness_is_not_recognised_others_are_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l7_a_node_about_which_nothing_changes_is_asked_about_less_often() {
+async fn l1_a_node_about_which_nothing_changes_is_asked_about_less_often() {
     let looping = Looping::start(20).await;
     looping.down([3, 4], api::InstanceState::Running);
     let in_the_next = async |time: Duration| {
@@ -650,7 +650,7 @@ async fn l7_a_node_about_which_nothing_changes_is_asked_about_less_often() {
 /// What a cloud without batches is asked, and what a controller would ask that asks in each period, for each Node that is not Ready, whether its instance
 /// exists and then whether it runs (upstream's does).
 #[tokio::test(start_paused = true)]
-async fn l7_calls_by_situation() {
+async fn l1_calls_by_situation() {
     use api::InstanceState::{Absent, Running, Stopped};
     struct Situation {
         what: &'static str,
