@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::ask::Answer;
 use super::brake::{Brake, Due};
 use crate::cluster::{is_ready, ready_condition};
+use crate::provider::{Trouble, TroubleCode};
 
 /// The taint of a Node whose machine is shut down (B-L3).
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -587,6 +588,14 @@ fn void(
         return Some(format!(
             "the provider's answer about Node {name} is about {id}, which is another Node's instance"
         ));
+    }
+    // One that misses its deadline may be a Node whose lookup hangs.
+    let late = |trouble: &Trouble| trouble.code == TroubleCode::Deadline;
+    let mut failures = found.answers.iter().filter_map(|it| it.found.as_ref().err());
+    if found.answers.iter().all(|answer| answer.found.is_err())
+        && let Some(trouble) = failures.find(|trouble| !late(trouble))
+    {
+        return Some(format!("the provider answered for no Node: {trouble}"));
     }
     let mut claims = relevant.iter().filter(|answer| is_claim(answer));
     if !found.may_delete || claims.all(|claim| is_vouched(claim, found.answers, found.nodes)) {

@@ -8,7 +8,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::args::BrakeConfig;
-use crate::provider::{Trouble, TroubleCode};
 
 // Spelled out: users tolerate it.
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";

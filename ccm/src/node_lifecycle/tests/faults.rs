@@ -148,7 +148,7 @@ async fn fault_lifecycle_provider_answers_nothing() {
     instead(Instead::Nothing, 1).await;
 }
 
-/// Fault: the provider answers a whole call with any code of the table | nobody vouches for the provider: the pass is void, and deletes nothing
+/// Fault: the provider answers a whole call with any code of the table | the pass is void: what was counted begins anew, and nothing is deleted
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_fails_a_whole_call() {
     for code in 1..=10 {
