@@ -474,7 +474,8 @@ impl Lifecycle {
     /// Says what a pass found: once, not in each pass.
     fn show(&mut self, pass: &Pass) {
         let provider = &self.context.provider;
-        if let Some(reason) = &pass.void {
+        let void = pass.void.as_ref().or(pass.failed.as_ref());
+        if let Some(reason) = void {
             self.metrics.void(provider);
             if self.void.is_none() {
                 tracing::warn!(%provider, reason, "the provider's answers about Nodes count for nothing");
@@ -485,7 +486,7 @@ impl Lifecycle {
         if pass.void.is_none() {
             self.metrics.held(provider, pass.held.len());
         }
-        self.void.clone_from(&pass.void);
+        self.void = void.cloned();
         if pass.void.is_none() {
             self.tell_of_shared(&pass.shared);
         }

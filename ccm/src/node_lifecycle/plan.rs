@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::ask::Answer;
 use super::brake::{Brake, Due};
 use crate::cluster::{is_ready, ready_condition};
-use crate::provider::{Trouble, TroubleCode};
+use crate::provider::TroubleCode;
 
 /// The taint of a Node whose machine is shut down (B-L3).
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -138,6 +138,8 @@ pub(super) struct Pass {
     pub(super) engaged: bool,
     /// Why the pass counts for nothing, for people.
     pub(super) void: Option<String>,
+    /// Why it was told nothing: all that arrived are failures. The rows of other Nodes stand.
+    pub(super) failed: Option<String>,
 }
 
 impl Ledger {
@@ -282,6 +284,7 @@ impl Ledger {
 
         let mut pass = Pass {
             void: void(found, &relevant, &now_there),
+            failed: failed(found.answers),
             ..Pass::default()
         };
         if pass.void.is_some() {
@@ -589,14 +592,6 @@ fn void(
             "the provider's answer about Node {name} is about {id}, which is another Node's instance"
         ));
     }
-    // One that misses its deadline may be a Node whose lookup hangs.
-    let late = |trouble: &Trouble| trouble.code == TroubleCode::Deadline;
-    let mut failures = found.answers.iter().filter_map(|it| it.found.as_ref().err());
-    if found.answers.iter().all(|answer| answer.found.is_err())
-        && let Some(trouble) = failures.find(|trouble| !late(trouble))
-    {
-        return Some(format!("the provider answered for no Node: {trouble}"));
-    }
     let mut claims = relevant.iter().filter(|answer| is_claim(answer));
     if !found.may_delete || claims.all(|claim| is_vouched(claim, found.answers, found.nodes)) {
         None
@@ -605,6 +600,16 @@ fn void(
     } else {
         Some("no Node is Ready, and the provider recognises none of them".to_owned())
     }
+}
+
+/// Why nothing was told, where all answers are failures. One that misses its deadline may be a Node whose lookup hangs.
+fn failed(answers: &[Answer]) -> Option<String> {
+    if answers.iter().any(|answer| answer.found.is_ok()) {
+        return None;
+    }
+    let mut failures = answers.iter().filter_map(|it| it.found.as_ref().err());
+    let trouble = failures.find(|trouble| trouble.code != TroubleCode::Deadline)?;
+    Some(format!("the provider answered for no Node: {trouble}"))
 }
 
 /// The provider IDs that several Nodes have.

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::args::BrakeConfig;
+use crate::provider::Trouble;
 
 // Spelled out: users tolerate it.
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
