@@ -164,8 +164,8 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Node-route-controller flags")]
     concurrent_route_syncs: Option<usize>,
 
-    /// How fast Nodes may be deleted: within WINDOW at most the larger of FLOOR and SHARE of the provider's Nodes, and never half of them; beyond
-    /// that only after the same absences held for HOLD; and none that is younger than MIN-AGE.
+    /// How fast Nodes may be deleted: within WINDOW at most the larger of FLOOR and SHARE of the provider's Nodes, and never half of them (one of two
+    /// may go, see docs/node-deletion.md); beyond that only after the same absences held for HOLD; and none that is younger than MIN-AGE.
     #[arg(
         long,
         value_name = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",

@@ -167,18 +167,13 @@ impl Loners {
         }
     }
 
-    /// One call asked about these, and was not waited for any longer.
+    /// The call about these was not answered before its deadline.
     pub(crate) fn late(&self, nodes: &[Arc<Node>]) {
         let size = batch::smaller(nodes.len(), TroubleCode::Deadline);
         let mut most = self.most();
         for uid in nodes.iter().filter_map(|node| uid(node)) {
             most.insert(uid.to_owned(), size);
         }
-    }
-
-    /// It is not the Nodes: nothing is held against any of them.
-    pub(crate) fn forget(&self) {
-        self.most().clear();
     }
 
     /// Forgets the Nodes that are not there any more.
@@ -377,7 +372,5 @@ mod tests {
         }
         assert_eq!(sizes(&loners), [99, 1]);
         assert!(loners.is_alone(&all[37]) && !loners.is_alone(&all[36]));
-        loners.forget();
-        assert_eq!(sizes(&loners), [100]);
     }
 }

@@ -60,11 +60,12 @@ impl Lifecycle {
         set_all_taints(&self.context, bare.collect(), "set").await;
     }
 
-    /// Deletes these Nodes, each after a last look. `counted_at`: the `now` of their pass.
+    /// Deletes these Nodes, each after a last look. `one_of_two`: where there is a list, it must say so too. `counted_at`: the `now` of their pass.
     pub(super) async fn delete(
         &mut self,
         session: &Arc<Session>,
         nodes: Vec<Arc<Node>>,
+        one_of_two: bool,
         listing: bool,
         counted_at: Instant,
     ) {
@@ -72,6 +73,13 @@ impl Lifecycle {
             let stop = self.context.stop.clone();
             match stop.run_until_cancelled(self.listing.hear(session)).await {
                 Some(Heard::Complete(listed)) => listed,
+                Some(Heard::Nothing(error)) if one_of_two => {
+                    for node in nodes {
+                        self.tell_of_no_list(&node, &error);
+                        self.ledger.postpone(&node, counted_at);
+                    }
+                    return;
+                }
                 // No list, no veto: it never testifies, neither way.
                 Some(Heard::Nothing(error)) => {
                     let provider = &self.context.provider;
@@ -81,6 +89,7 @@ impl Lifecycle {
                 Some(Heard::NotYet) | None => {
                     for node in nodes {
                         self.ledger.postpone(&node, counted_at);
+                        self.ledger.hurry(&node, counted_at);
                     }
                     return;
                 }
@@ -218,6 +227,20 @@ impl Lifecycle {
         tracing::warn!(node = name, %provider, "not deleted: the provider's own list has its instance");
         self.tell_held(node, format!(
             "provider {provider} says that this Node's instance is gone, but its own list has it, so the Node is not deleted"
+        ));
+    }
+
+    /// One of two Nodes is not deleted because the provider's list cannot be had.
+    fn tell_of_no_list(&mut self, node: &Node, error: &str) {
+        if !self.told_listed.is_due(node) {
+            return;
+        }
+        let (name, provider) = (plan::name(node), &self.context.provider);
+        let hold = self.context.config.node_lifecycle.brake.hold;
+        let minutes = hold.as_secs().div_ceil(60);
+        tracing::warn!(node = name, %provider, error, "Node not deleted yet: the list of instances failed");
+        self.tell_held(node, format!(
+            "provider {provider} says that this Node's instance is gone, and its list of instances, which must not have it, failed: {error}; the Node is one of two, and is not deleted until that has held for {minutes} min"
         ));
     }
 

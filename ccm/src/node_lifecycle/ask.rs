@@ -1,346 +1,237 @@
-//! Asking about the Nodes of a pass, so that one whose lookup hangs does not keep the others waiting (▲M10).
+//! Asking about Nodes, so that one whose lookup hangs does not keep the others waiting (▲M10).
 //!
-//! All batches are asked about at once, and the pass waits for as long as answers come. When none has come for a while (`patience`) it goes on
-//! with what it has: of the others nothing is known, and what was asked together and not answered is asked about in smaller batches next time, down to
-//! single Nodes. The call about a single Node outlasts its pass: it has its whole deadline, and the pass that finds it answered takes the answer.
-//! Where nothing is answered in time, not even about single Nodes, it is the provider that is slow: then the patience grows.
+//! Each batch is a call with a deadline of its own, which may outlast the pass that made it. A pass takes the answers that have arrived. A Node is not
+//! asked about again while a call about it is under way. A call about several Nodes that misses its deadline is cut into tenths,
+//! and so on; the Nodes are asked about in calls of that size until they are answered for.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::pin::{Pin, pin};
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use futures::future::{BoxFuture, FutureExt as _};
-use futures::stream::{FuturesUnordered, StreamExt};
+use futures::stream::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::plan::{self, Questions};
-use crate::node::lookup::{self, Called, Loners, Lookup};
-use crate::provider::{Session, Trouble};
+use super::plan;
+use crate::node::lookup::{self, Called, Loners};
+use crate::provider::{Session, Trouble, TroubleCode};
 
-/// A pass waits at least so long for an answer.
-const LEAST_PATIENCE: Duration = Duration::from_secs(10);
-/// A call that takes so many times as long as others do is waited for no longer.
-const TIMES_AS_LONG: u32 = 3;
+/// Where the provider takes one call at a time, a Node that is asked about alone has this long.
+const ONLY_PLACE: Duration = Duration::from_secs(10);
+/// Calls whose answers nobody has taken yet.
+const BACKLOG: usize = 64;
 
-/// What a pass was told.
-#[derive(Debug, Default)]
-pub(super) struct Answers {
-    /// By UID. Of a Node that is missing nothing is known.
-    pub(super) by_uid: BTreeMap<String, Result<api::Instance, Trouble>>,
-    /// UIDs of the Nodes whose call is still under way, or has not had its turn yet.
-    pub(super) pending: BTreeSet<String>,
+/// What is asked of a Node that may be shut down.
+pub(super) const POWER: &[api::InstanceFacet] =
+    &[api::InstanceFacet::Existence, api::InstanceFacet::Power];
+/// What is asked where only ABSENT matters.
+pub(super) const EXISTENCE: &[api::InstanceFacet] = &[api::InstanceFacet::Existence];
+
+/// What the provider said of one Node.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    /// The Node, as it was when it was asked about.
+    pub(super) node: Arc<Node>,
+    /// When the call was sent.
+    pub(super) began: Instant,
+    /// When it was answered.
+    pub(super) at: Instant,
+    /// The answer.
+    pub(super) found: Result<api::Instance, Trouble>,
 }
 
 /// What lasts from pass to pass.
 pub(super) struct Asker {
-    period: Duration,
-    /// How long a pass waits for the next answer.
-    patience: Duration,
-    most_patience: Duration,
-    loners: Loners,
-    /// Calls that outlast their pass. In a mutex that is never contended: a future is `Send` and not `Sync`.
-    open: Mutex<Vec<Alone>>,
-    /// UIDs of loners whose call was not answered in one pass: they have time.
-    tried: BTreeSet<String>,
-    /// The last Node that was asked about alone: others come first, in the order of names.
-    last_alone: String,
-    /// When a call was last answered in time.
-    last_answer: Option<Instant>,
+    loners: Arc<Loners>,
+    calls: JoinSet<()>,
+    /// Nodes that a call is under way for, by UID, and the round that it belongs to.
+    under_way: BTreeMap<String, u64>,
+    round: u64,
+    /// Of this session.
+    places: Option<Arc<Places>>,
+    sender: mpsc::Sender<Vec<Answer>>,
+    answers: mpsc::Receiver<Vec<Answer>>,
+    /// Answers that came between two passes.
+    early: Vec<Answer>,
 }
 
-/// The call about a single Node.
-struct Alone {
-    node: Arc<Node>,
-    began: Instant,
-    call: BoxFuture<'static, Called<api::Instance>>,
-}
-
-impl Future for Alone {
-    type Output = (Instant, Called<api::Instance>);
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let began = self.began;
-        self.call
-            .as_mut()
-            .poll(context)
-            .map(|called| (began, called))
-    }
+/// How many calls may be under way. Held here and not in the session's limiter, where they would wait on their deadlines.
+struct Places {
+    width: usize,
+    all: Semaphore,
+    /// For Nodes that are asked about alone: those that hang must not take the places of all others.
+    alone: Semaphore,
 }
 
 impl Asker {
-    /// `longest`: no pass waits longer for the next answer.
-    pub(super) fn new(period: Duration, longest: Duration) -> Self {
+    pub(super) fn new() -> Self {
+        let (sender, answers) = mpsc::channel(BACKLOG);
         Self {
-            period,
-            patience: LEAST_PATIENCE.max(period * 2),
-            most_patience: longest,
-            loners: Loners::default(),
-            open: Mutex::default(),
-            tried: BTreeSet::new(),
-            last_alone: String::new(),
-            last_answer: None,
+            loners: Arc::default(),
+            calls: JoinSet::new(),
+            under_way: BTreeMap::new(),
+            round: 0,
+            places: None,
+            sender,
+            answers,
+            early: Vec::new(),
         }
     }
 
-    /// No answer that is still under way counts.
+    /// No answer that is under way counts.
     pub(super) fn give_up(&mut self) {
-        self.open().clear();
+        let loners = Arc::clone(&self.loners);
+        *self = Self {
+            loners,
+            ..Self::new()
+        };
     }
 
     /// Forgets the Nodes that are not there any more.
-    pub(super) fn keep(&mut self, nodes: &[Arc<Node>]) {
+    pub(super) fn keep(&self, nodes: &[Arc<Node>]) {
         self.loners.keep(nodes);
-        if !self.tried.is_empty() {
-            let there: BTreeSet<&str> = nodes.iter().map(|node| plan::uid(node)).collect();
-            self.tried.retain(|uid| there.contains(uid.as_str()));
-        }
     }
 
-    /// Asks about all Nodes of a pass, in batches, at once (▲L5).
-    pub(super) async fn ask(&mut self, session: &Arc<Session>, questions: &Questions) -> Answers {
-        let start = Instant::now();
-        let width = session.max_lookups();
-        let asked = questions.witnesses.iter().chain(&questions.suspects);
-        let (alone, others) = asked
-            .cloned()
-            .partition::<Vec<_>, _>(|node| self.loners.is_alone(node));
-        let (mut running, mut line) = self.alone(alone, questions);
-        let mut answers = Answers::default();
-
-        let calls = &Mutex::new(Calls::default());
-        let permits = &Semaphore::new(width);
-        let batches = self.loners.batches(others, session.max_batch());
-        let mut found = pin!(lookup::answers(batches, |nodes| async move {
-            // Never closed.
-            let _permit = permits.acquire().await;
-            let began = Instant::now();
-            let ticket = lock(calls).sent(&nodes);
-            let outcome = look_up(session, &nodes).await;
-            lock(calls).answered(ticket, outcome.is_ok().then(|| began.elapsed()));
-            (nodes, outcome) as Called<api::Instance>
-        }));
-        // A call that hangs must not take the place of all others.
-        let most_alone = (width / 2).max(1);
-        let mut over = false;
-        // Calls of this pass about single Nodes.
-        let mut young = 0_usize;
-        let mut last = start;
-        loop {
-            while (over || width > 1)
-                && running.len() < most_alone
-                && let Some(node) = line.pop_front()
-            {
-                plan::name(&node).clone_into(&mut self.last_alone);
-                running.push(Alone::call(session, node));
-                young += 1;
-            }
-            let until = if !over {
-                last + self.patience
-            } else if young > 0 {
-                start + self.period
-            } else {
-                break;
-            };
-            tokio::select! {
-                biased;
-                batch = found.next(), if !over => match batch {
-                    Some(batch) => {
-                        last = Instant::now();
-                        self.loners.learn(&batch);
-                        answers.take(batch);
-                    }
-                    None => over = true,
-                },
-                Some((began, called)) = running.next(), if !running.is_empty() => {
-                    if began >= start {
-                        young -= 1;
-                    }
-                    self.answered_alone(began, called, &mut answers);
-                }
-                () = sleep_until(until) => break,
-            }
-        }
-        // What was answered since the last pass, also where nothing else is waited for.
-        while let Some(Some((began, called))) = running.next().now_or_never() {
-            self.answered_alone(began, called, &mut answers);
-        }
-        self.learn(&lock(calls));
-
-        let unanswered = running.iter().map(|alone| &alone.node).chain(&line);
-        answers.pending = unanswered.map(|node| plan::uid(node).to_owned()).collect();
-        for alone in running {
-            self.tried.insert(plan::uid(&alone.node).to_owned());
-            // Where the provider takes one call at a time, nobody else could ask anything.
-            if width > 1
-                && questions
-                    .suspects
-                    .iter()
-                    .any(|node| same(node, &alone.node))
-            {
-                self.open().push(alone);
-            }
-        }
-        answers
+    /// Whether a call about this Node is under way.
+    pub(super) fn is_asked(&self, uid: &str) -> bool {
+        self.under_way.contains_key(uid)
     }
 
-    /// What goes on from earlier passes, and who waits for a turn: first those that never had one, then in turn.
-    fn alone(
+    /// Sends the questions, in batches, all at once (▲L5).
+    pub(super) fn ask(
         &mut self,
-        alone: Vec<Arc<Node>>,
-        questions: &Questions,
-    ) -> (FuturesUnordered<Alone>, VecDeque<Arc<Node>>) {
-        let mut open = std::mem::take(self.open());
-        let has_turn = |open: &[Alone], node: &Node| open.iter().any(|it| same(&it.node, node));
-        // About a Node that is Ready meanwhile, or has another ID, nobody wants to know.
-        open.retain(|it| {
-            let mut suspects = questions.suspects.iter();
-            suspects.any(|node| same(node, &it.node))
-        });
-        let fresh = |node: &Arc<Node>| !self.tried.contains(plan::uid(node));
-        if alone
-            .iter()
-            .any(|node| fresh(node) && !has_turn(&open, node))
-        {
-            // A call makes room that others were answered before, though they were asked later.
-            open.retain(|it| self.last_answer.is_none_or(|at| at < it.began));
-        }
-        let mut line: Vec<Arc<Node>> = alone
-            .into_iter()
-            .filter(|node| !has_turn(&open, node))
-            .collect();
-        line.sort_by_cached_key(|node| {
-            let name = plan::name(node).to_owned();
-            (!fresh(node), name <= self.last_alone, name)
-        });
-        (open.into_iter().collect(), line.into())
-    }
-
-    fn open(&mut self) -> &mut Vec<Alone> {
-        self.open.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn answered_alone(
-        &mut self,
-        began: Instant,
-        (nodes, outcome): Called<api::Instance>,
-        answers: &mut Answers,
+        session: &Arc<Session>,
+        nodes: Vec<Arc<Node>>,
+        facets: &'static [api::InstanceFacet],
     ) {
-        let took = began.elapsed();
-        let answered = outcome.is_ok();
-        let found = lookup::of_call(nodes, outcome);
-        if took <= self.patience {
-            self.loners.learn(&found);
-            if answered {
-                self.last_answer = Some(Instant::now());
-                for lookup in &found {
-                    self.tried.remove(plan::uid(&lookup.node));
-                }
-            }
-        } else if answered && self.last_answer.is_none_or(|at| at < began) {
-            // Meanwhile nobody else was answered either: it is not this Node.
-            self.loners.forget();
-            self.tried.clear();
-            self.patience = self.within(took);
-        }
-        // Else it is slow, and goes on to be asked about alone.
-        answers.take(found);
-    }
-
-    /// Learns from the calls of a pass about several Nodes each.
-    fn learn(&mut self, calls: &Calls) {
-        if let Some(usual) = calls.usual() {
-            self.last_answer = Some(Instant::now());
-            self.patience = self.within(usual);
-        }
-        for nodes in calls.open.values() {
-            self.loners.late(nodes);
-        }
-    }
-
-    fn within(&self, usual: Duration) -> Duration {
-        let least = LEAST_PATIENCE.max(self.period * 2);
-        (usual * TIMES_AS_LONG).min(self.most_patience).max(least)
-    }
-}
-
-impl Alone {
-    fn call(session: &Arc<Session>, node: Arc<Node>) -> Self {
-        let (session, nodes) = (Arc::clone(session), vec![Arc::clone(&node)]);
-        let call = Box::pin(async move {
-            let outcome = look_up(&session, &nodes).await;
-            (nodes, outcome)
+        let places = self.places.get_or_insert_with(|| {
+            let width = session.max_lookups().max(1);
+            Arc::new(Places {
+                width,
+                all: Semaphore::new(width),
+                alone: Semaphore::new((width / 2).max(1)),
+            })
         });
-        let began = Instant::now();
-        Self { node, began, call }
+        let uids = nodes.iter().map(|node| plan::uid(node).to_owned());
+        self.under_way.extend(uids.map(|uid| (uid, self.round)));
+        for batch in self.loners.batches(nodes, session.max_batch()) {
+            let (session, places) = (Arc::clone(session), Arc::clone(places));
+            let (loners, sender) = (Arc::clone(&self.loners), self.sender.clone());
+            self.calls.spawn(async move {
+                let sent = &Mutex::new(BTreeMap::new());
+                let mut answers = pin!(lookup::answers(vec![batch], |nodes| call(
+                    &session, &places, &loners, sent, nodes, facets
+                )));
+                while let Some(found) = answers.next().await {
+                    let at = Instant::now();
+                    loners.learn(&found);
+                    let answers = found.into_iter().map(|lookup| Answer {
+                        began: lock(sent).remove(plan::uid(&lookup.node)).unwrap_or(at),
+                        node: lookup.node,
+                        at,
+                        found: lookup.answer,
+                    });
+                    // Nobody waits for them any more.
+                    if sender.send(answers.collect()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
     }
-}
 
-impl Answers {
-    fn take(&mut self, found: Vec<Lookup<api::Instance>>) {
-        for Lookup { node, answer, .. } in found {
-            self.by_uid.insert(plan::uid(&node).to_owned(), answer);
+    /// Returns when answers have come.
+    pub(super) async fn arrived(&mut self) {
+        if let Some(answers) = self.answers.recv().await {
+            self.take(answers);
+        }
+    }
+
+    /// What has arrived when all that was asked since the last call of this is answered, and at `until` the latest.
+    pub(super) async fn gather(&mut self, until: Instant) -> Vec<Answer> {
+        self.reap();
+        let round = self.round;
+        while self.under_way.values().any(|of| *of == round)
+            && let Ok(Some(answers)) = timeout_at(until, self.answers.recv()).await
+        {
+            self.take(answers);
+            self.reap();
+        }
+        self.round += 1;
+        std::mem::take(&mut self.early)
+    }
+
+    fn take(&mut self, answers: Vec<Answer>) {
+        for answer in &answers {
+            self.under_way.remove(plan::uid(&answer.node));
+        }
+        self.early.extend(answers);
+    }
+
+    fn reap(&mut self) {
+        while self.calls.try_join_next().is_some() {}
+        let over = self.calls.is_empty();
+        while let Ok(answers) = self.answers.try_recv() {
+            self.take(answers);
+        }
+        if over {
+            // Also that of a task that died.
+            self.under_way.clear();
         }
     }
 }
 
-/// The calls of a pass about several Nodes each.
-#[derive(Debug, Default)]
-struct Calls {
-    count: usize,
-    /// Sent, and not answered.
-    open: BTreeMap<usize, Vec<Arc<Node>>>,
-    took: Vec<Duration>,
-}
-
-impl Calls {
-    fn sent(&mut self, nodes: &[Arc<Node>]) -> usize {
-        self.count += 1;
-        self.open.insert(self.count, nodes.to_vec());
-        self.count
-    }
-
-    fn answered(&mut self, ticket: usize, took: Option<Duration>) {
-        self.open.remove(&ticket);
-        self.took.extend(took);
-    }
-
-    /// How long a call usually takes: half of them took less.
-    fn usual(&self) -> Option<Duration> {
-        let mut took = self.took.clone();
-        took.sort_unstable();
-        took.get(took.len() / 2).copied()
-    }
-}
-
-async fn look_up(
+async fn call(
     session: &Session,
-    nodes: &[Arc<Node>],
-) -> Result<Vec<Result<api::Instance, Trouble>>, Trouble> {
-    let power = session.offers(|offered| {
-        let instances = offered.instances.as_ref();
-        instances.is_some_and(|instances| instances.power_state)
-    });
-    let facets: &[api::InstanceFacet] = if power {
-        &[api::InstanceFacet::Existence, api::InstanceFacet::Power]
+    places: &Places,
+    loners: &Loners,
+    sent: &Mutex<BTreeMap<String, Instant>>,
+    nodes: Vec<Arc<Node>>,
+    facets: &[api::InstanceFacet],
+) -> Called<api::Instance> {
+    let alone = nodes.len() == 1 && nodes.iter().any(|node| loners.is_alone(node));
+    // Neither is ever closed.
+    let _alone = if alone {
+        places.alone.acquire().await.ok()
     } else {
-        &[api::InstanceFacet::Existence]
+        None
     };
+    let _place = places.all.acquire().await;
+    let now = Instant::now();
+    let uids = nodes.iter().map(|node| plan::uid(node).to_owned());
+    lock(sent).extend(uids.map(|uid| (uid, now)));
     let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
-    session
-        .lookup_instances(&asked, facets, Duration::ZERO)
-        .await
+    let lookup = session.lookup_instances(&asked, facets, Duration::ZERO);
+    let outcome = if alone && places.width == 1 {
+        let outcome = timeout(ONLY_PLACE, lookup).await;
+        outcome.unwrap_or_else(|_| Err(no_answer()))
+    } else {
+        lookup.await
+    };
+    if let Err(trouble) = &outcome
+        && trouble.code == TroubleCode::Deadline
+    {
+        loners.late(&nodes);
+    }
+    (nodes, outcome)
 }
 
-/// Whether an answer about the one is an answer about the other.
-fn same(one: &Node, other: &Node) -> bool {
-    plan::uid(one) == plan::uid(other) && plan::provider_id(one) == plan::provider_id(other)
+fn no_answer() -> Trouble {
+    Trouble {
+        code: TroubleCode::Deadline,
+        reason: String::new(),
+        message: format!(
+            "no answer within {} s, and the provider takes no other call meanwhile",
+            ONLY_PLACE.as_secs()
+        ),
+        retry_after: None,
+    }
 }
 
-fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
-    calls.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(sent: &Mutex<BTreeMap<String, Instant>>) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+    sent.lock().unwrap_or_else(PoisonError::into_inner)
 }

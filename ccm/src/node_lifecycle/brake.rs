@@ -4,9 +4,9 @@
 //! are due than that leaves room for, the brake holds: *none* goes until its own absence has held for `hold` of valid passes, and
 //! then no more than the same number in a window. It stays so until no absence is left.
 //!
-//! Small clusters: of one or two Nodes each is half of them or more, so none may go at once. Such a Node waits for `hold`, and then one may go
-//! in a window: without this a dead Node of a two-Node cluster would stay for ever. (The only Node of a cluster has nobody to witness
-//! for the provider, so its passes are never valid, and it stays.)
+//! Small clusters: of one or two Nodes each is half of them or more. One of two may go at once all the same when it is the only one that is due, nothing was deleted within the
+//! window, and the other Node was Ready and vouched for the provider in the same passes. Else it waits for `hold`, and then one may go
+//! in a window. (The only Node of a cluster has nobody to witness for the provider, so its passes are never valid, and it stays.)
 //!
 //! A process does not know what another one deleted before it: for its first window no more than `floor` go, whatever the share.
 
@@ -28,6 +28,19 @@ pub(super) struct Brake {
     cautious_until: Option<Instant>,
 }
 
+/// The Nodes that are due.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due<'a> {
+    /// For each of those that may go now, how long its absence has held in valid passes.
+    pub(super) held: &'a [Duration],
+    /// How many others are due, and wait for another answer.
+    pub(super) waiting: usize,
+    /// Ready Nodes vouched for the provider in all passes that said so.
+    pub(super) witnessed: bool,
+    /// How many Nodes the provider has now, these included.
+    pub(super) nodes: usize,
+}
+
 /// What the brake lets through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
@@ -37,6 +50,8 @@ pub(super) struct Verdict {
     pub(super) held: usize,
     /// It began to hold just now.
     pub(super) engaged: bool,
+    /// The one that may go is one of two.
+    pub(super) one_of_two: bool,
 }
 
 impl Brake {
@@ -57,15 +72,26 @@ impl Brake {
         }
     }
 
-    /// Which of the due Nodes may go. `due` has, for each, how long its absence has held in valid passes; `nodes` is how many
-    /// Nodes the provider has now, the due ones included. Does not count anything as deleted.
-    pub(super) fn judge(&mut self, due: &[Duration], nodes: usize, now: Instant) -> Verdict {
+    /// Which of the due Nodes may go. Does not count anything as deleted.
+    pub(super) fn judge(&mut self, due: &Due<'_>, now: Instant) -> Verdict {
         self.forget(now);
-        let limit = self.limit(nodes.saturating_add(self.deletions.len()), now);
+        let all = due.nodes.saturating_add(self.deletions.len());
+        let most = self.most(all, now);
+        // Always less than half.
+        let limit = most.min(all.saturating_sub(1) / 2);
+        let count = due.held.len() + due.waiting;
+        let long_enough = |held: &Duration| *held >= self.config.hold;
+        let one_of_two = !self.holding
+            && (count, limit) == (1, 0)
+            && due.witnessed
+            && most > 0
+            && self.deletions.is_empty()
+            && due.held.first().is_none_or(|held| !long_enough(held));
+        let limit = limit.max(usize::from(one_of_two));
         let room = limit.saturating_sub(self.deletions.len());
         let was_holding = self.holding;
         // One that is due and finds no room is beyond the limit, as are many.
-        self.holding = was_holding || due.len() > room;
+        self.holding = was_holding || count > room;
         let room = if self.holding {
             // At the same pace, but not at a standstill.
             limit.max(1).saturating_sub(self.deletions.len())
@@ -73,16 +99,18 @@ impl Brake {
             room
         };
         let allowed: Vec<usize> = due
+            .held
             .iter()
             .enumerate()
-            .filter(|(_, held)| !self.holding || **held >= self.config.hold)
+            .filter(|(_, held)| !self.holding || long_enough(held))
             .map(|(place, _)| place)
             .take(room)
             .collect();
         Verdict {
-            held: due.len() - allowed.len(),
+            held: due.held.len() - allowed.len(),
+            engaged: self.holding && !was_holding && count > allowed.len(),
             allowed,
-            engaged: self.holding && !was_holding,
+            one_of_two,
         }
     }
 
@@ -108,16 +136,14 @@ impl Brake {
         self.holding
     }
 
-    /// How many of so many Nodes may go in a window: always less than half.
-    fn limit(&self, nodes: usize, now: Instant) -> usize {
+    /// The larger of floor and share.
+    fn most(&self, nodes: usize, now: Instant) -> usize {
         let share = if self.cautious_until.is_some_and(|until| now < until) {
             0
         } else {
             (nodes as f64 * self.config.share).floor() as usize
         };
-        share
-            .max(self.config.floor)
-            .min(nodes.saturating_sub(1) / 2)
+        share.max(self.config.floor)
     }
 
     fn forget(&mut self, now: Instant) {
@@ -140,8 +166,19 @@ mod tests {
         Brake::new(BrakeConfig::default())
     }
 
+    /// Nobody was Ready to vouch.
+    fn judged(brake: &mut Brake, held: &[Duration], nodes: usize, now: Instant) -> Verdict {
+        let due = Due {
+            held,
+            waiting: 0,
+            witnessed: false,
+            nodes,
+        };
+        brake.judge(&due, now)
+    }
+
     fn allowed(brake: &mut Brake, due: &[Duration], nodes: usize, now: Instant) -> usize {
-        let verdict = brake.judge(due, nodes, now);
+        let verdict = judged(brake, due, nodes, now);
         assert_eq!(verdict.allowed.len() + verdict.held, due.len());
         for _ in &verdict.allowed {
             brake.count(now);
@@ -173,6 +210,71 @@ mod tests {
     }
 
     #[test]
+    fn l6_one_of_two_goes_at_once_where_the_other_one_vouches() {
+        let now = Instant::now();
+        let one = Due {
+            held: &[Duration::ZERO],
+            waiting: 0,
+            witnessed: true,
+            nodes: 2,
+        };
+        let verdict = brake().judge(&one, now);
+        assert_eq!((verdict.allowed, verdict.one_of_two), (vec![0], true));
+        assert!(!verdict.engaged);
+        // Not where anything is otherwise.
+        let two = [Duration::ZERO; 2];
+        let none = BrakeConfig {
+            floor: 0,
+            share: 0.0,
+            ..BrakeConfig::default()
+        };
+        for (what, mut brake, due) in [
+            (
+                "nobody vouches",
+                brake(),
+                Due {
+                    witnessed: false,
+                    ..one
+                },
+            ),
+            ("both are due", brake(), Due { held: &two, ..one }),
+            ("another one waits", brake(), Due { waiting: 1, ..one }),
+            ("none may ever go", Brake::new(none), one),
+        ] {
+            let verdict = brake.judge(&due, now);
+            assert!(verdict.allowed.is_empty() && brake.holds(), "{what}");
+            // Once it holds, it holds until no absence is left.
+            assert!(brake.judge(&one, now).allowed.is_empty(), "{what}");
+        }
+        // One went within the window: of three there are two left.
+        let mut brake = brake();
+        brake.count(now);
+        assert!(brake.judge(&one, now).allowed.is_empty());
+        // After the hold it goes as any other.
+        let late = brake.judge(
+            &Due {
+                held: &[LONG],
+                ..one
+            },
+            now + LONG,
+        );
+        assert_eq!((late.allowed, late.one_of_two), (vec![0], false));
+    }
+
+    #[test]
+    fn l6_those_that_wait_for_an_answer_are_due_too() {
+        let due = Due {
+            held: &[Duration::ZERO; 2],
+            waiting: 1,
+            witnessed: true,
+            nodes: 20,
+        };
+        let mut brake = brake();
+        let verdict = brake.judge(&due, Instant::now());
+        assert!(verdict.engaged && verdict.allowed.is_empty());
+    }
+
+    #[test]
     fn l6_one_or_two_nodes_wait_for_the_hold_and_go_one_by_one() {
         for nodes in [1, 2] {
             let mut brake = brake();
@@ -190,17 +292,22 @@ mod tests {
         let start = Instant::now();
         assert_eq!(allowed(&mut brake, &[Duration::ZERO; 2], 20, start), 2);
         // A third one in the window: it waits for the hold, even when the window has passed.
-        let third = brake.judge(&[Duration::ZERO], 18, start + Duration::from_mins(1));
+        let third = judged(
+            &mut brake,
+            &[Duration::ZERO],
+            18,
+            start + Duration::from_mins(1),
+        );
         assert_eq!((third.allowed.len(), third.engaged), (0, true));
         let later = start + Duration::from_mins(11);
-        let third = brake.judge(&[Duration::from_mins(10)], 18, later);
+        let third = judged(&mut brake, &[Duration::from_mins(10)], 18, later);
         assert_eq!((third.held, third.engaged), (1, false));
         assert_eq!(
             allowed(&mut brake, &[LONG], 18, start + Duration::from_mins(16)),
             1
         );
         // Without an absence it lets go.
-        brake.judge(&[], 17, start + Duration::from_mins(17));
+        judged(&mut brake, &[], 17, start + Duration::from_mins(17));
         assert!(brake.holds());
         brake.release();
         assert_eq!(
@@ -251,6 +358,6 @@ mod tests {
         brake.count(now);
         brake.count(now);
         brake.uncount(now);
-        assert_eq!(brake.judge(&[Duration::ZERO], 20, now).allowed, [0]);
+        assert_eq!(judged(&mut brake, &[Duration::ZERO], 20, now).allowed, [0]);
     }
 }

@@ -181,11 +181,6 @@ pub(crate) fn refreshes_an_hour(nodes: usize, batch: usize, period: Duration) ->
     let rounds = 3600 / period.as_secs();
     nodes.div_ceil(batch) as u64 * rounds
 }
-
-fn passes_an_hour() -> u64 {
-    3600 / defaults().node_lifecycle.monitor_period.as_secs()
-}
-
 /// `1,234`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -222,20 +217,18 @@ fn docs_operator_guide_counts_the_calls_to_the_cloud() {
         &|nodes| refreshes_an_hour(nodes, 1, period),
     );
     let suspects = |nodes: usize| nodes.div_ceil(100);
+    let pause = config.node_lifecycle.monitor_period * crate::node_lifecycle::MOST_PERIODS;
+    let asked_an_hour = 3600 / pause.as_secs();
     row(
         &format!(
-            "1 % of the Nodes not Ready all the time (and {} that are Ready, as witnesses): `LookupInstances`, every {} s",
-            crate::node_lifecycle::WITNESSES,
-            config.node_lifecycle.monitor_period.as_secs()
+            "1 % of the Nodes not Ready all the time: `LookupInstances`, every {} s",
+            pause.as_secs()
         ),
-        &|nodes| {
-            let asked = suspects(nodes) + crate::node_lifecycle::WITNESSES;
-            asked.div_ceil(DEFAULT_MAX_BATCH) as u64 * passes_an_hour()
-        },
+        &|nodes| suspects(nodes).div_ceil(DEFAULT_MAX_BATCH) as u64 * asked_an_hour,
     );
     row(
         "the same, where the provider makes one cloud call for each Node",
-        &|nodes| (suspects(nodes) + crate::node_lifecycle::WITNESSES) as u64 * passes_an_hour(),
+        &|nodes| suspects(nodes) as u64 * asked_an_hour,
     );
     row(
         "looking for load balancers without a Service: `ListLoadBalancers`, where offered",

@@ -46,12 +46,16 @@ pub(crate) struct State {
     pub(crate) network: String,
     /// How long a lookup takes.
     pub(crate) delay: Duration,
+    /// How much longer for each Node that it asks about.
+    pub(crate) per_node: Duration,
     pub(crate) probe: api::ProbeState,
     pub(crate) offered: api::InstanceCapability,
     /// The Nodes of each LookupInstances, by name.
     pub(crate) lookups: Vec<Vec<String>>,
     /// When each of them came.
     pub(crate) times: Vec<tokio::time::Instant>,
+    /// What a cloud without batches was asked: whether each instance exists, and of those that do whether they run.
+    pub(crate) reads: usize,
     boot: u32,
 }
 
@@ -71,6 +75,7 @@ impl Cloud {
             listed: Vec::new(),
             network: "10.0".to_owned(),
             delay: Duration::from_millis(50),
+            per_node: Duration::ZERO,
             probe: api::ProbeState::Ready,
             offered: api::InstanceCapability {
                 max_batch: Some(100),
@@ -80,6 +85,7 @@ impl Cloud {
             },
             lookups: Vec::new(),
             times: Vec::new(),
+            reads: 0,
             boot: 0,
         })))
     }
@@ -217,14 +223,25 @@ impl InstanceService for Cloud {
         &self,
         request: Request<api::LookupInstancesRequest>,
     ) -> Answer<api::LookupInstancesResponse> {
-        let nodes = request.into_inner().nodes;
+        let request = request.into_inner();
+        let nodes = request.nodes;
+        let power = i32::from(api::InstanceFacet::Power);
         let delay = {
             let mut state = self.state();
+            state.reads += nodes.len();
+            if request.facets.contains(&power) {
+                let absent = Some(&api::InstanceState::Absent);
+                let there = nodes
+                    .iter()
+                    .filter(|node| state.states.get(&node.name) != absent);
+                state.reads += there.count();
+            }
             let names = nodes.iter().map(|node| node.name.clone()).collect();
             state.lookups.push(names);
             state.times.push(tokio::time::Instant::now());
             let slow = nodes.iter().filter_map(|node| state.slow.get(&node.name));
-            slow.max().copied().unwrap_or(state.delay)
+            let count = u32::try_from(nodes.len()).unwrap();
+            slow.max().copied().unwrap_or(state.delay) + state.per_node * count
         };
         tokio::time::sleep(delay).await;
         let hangs = nodes

@@ -1,14 +1,14 @@
 mod guards;
 mod outcomes;
 
-use api::InstanceState::{Absent, Pending, Present, Running, Stopped, Unmanaged, Unspecified};
+use api::InstanceState::{Pending, Unmanaged};
 use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
 use super::*;
 use crate::args::BrakeConfig;
-use crate::provider::TroubleCode;
+use crate::provider::Trouble;
 
 // Spelled out: users tolerate it.
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -73,6 +73,7 @@ impl Driver {
             ledger: Ledger::new(
                 Arc::new(Mutex::new(Brake::new(BrakeConfig::default()))),
                 BrakeConfig::default().min_age,
+                PERIOD,
                 Duration::from_mins(1),
             ),
             now: Instant::now(),
@@ -91,26 +92,39 @@ impl Driver {
         answer: impl Fn(&Node) -> Option<Result<api::InstanceState, Trouble>>,
     ) -> Pass {
         self.now += PERIOD;
-        let questions = self.ledger.questions(nodes);
-        let asked = questions.suspects.iter().chain(&questions.witnesses);
-        let answers = asked
+        // How often a Node is asked about has tests of its own.
+        for node in nodes {
+            self.ledger.hurry(node, self.now);
+        }
+        let busy = |uid: &str| self.pending.contains(uid);
+        let questions = self.ledger.questions(nodes, busy, self.now);
+        let mut asked = [questions.suspects, questions.absent].concat();
+        let busy = |other: &str| busy(other) || asked.iter().any(|node| uid(node) == other);
+        let witnesses = self.ledger.witnesses(nodes, WITNESSES, busy);
+        asked.extend(witnesses);
+        let answers: Vec<Answer> = asked
+            .into_iter()
             .filter_map(|node| {
-                let state = answer(node)?;
-                let instance = state.map(|state| api::Instance {
+                let state = answer(&node)?;
+                let found = state.map(|state| api::Instance {
                     state: state as i32,
-                    provider_id: self.ids.get(name(node)).map(|id| (*id).to_owned()),
+                    provider_id: self.ids.get(name(&node)).map(|id| (*id).to_owned()),
                     ..api::Instance::default()
                 });
-                Some((uid(node).to_owned(), instance))
+                Some(Answer {
+                    node,
+                    began: self.now,
+                    at: self.now,
+                    found,
+                })
             })
             .collect();
         self.ledger.pass(&Findings {
-            questions: &questions,
             answers: &answers,
-            pending: &self.pending,
             nodes: after,
             may_delete: self.may_delete,
             power_state: self.power_state,
+            start: self.now,
             now: self.now,
             wall: wall(),
         })
@@ -137,11 +151,12 @@ fn b_l1_only_nodes_that_are_not_ready_are_asked_about() {
         node("c", None),
         node("d", Some("True")),
     ];
-    let questions = driver.ledger.questions(&nodes);
+    let now = driver.now;
+    let questions = driver.ledger.questions(&nodes, |_| false, now);
     assert_eq!(names(&questions.suspects), ["a", "b", "c"]);
-    assert_eq!(names(&questions.witnesses), ["d"]);
-    let questions = driver.ledger.questions(&cluster(3, 0));
-    assert!(questions.suspects.is_empty() && questions.witnesses.is_empty());
+    assert!(questions.absent.is_empty() && !questions.idle);
+    let questions = driver.ledger.questions(&cluster(3, 0), |_| false, now);
+    assert!(questions.suspects.is_empty() && questions.absent.is_empty() && questions.idle);
 }
 
 #[test]
@@ -149,7 +164,7 @@ fn l6_witnesses_rotate() {
     let mut driver = Driver::new();
     let nodes = cluster(4, 1);
     let mut next = || {
-        let witnesses = driver.ledger.questions(&nodes).witnesses;
+        let witnesses = driver.ledger.witnesses(&nodes, WITNESSES, |_| false);
         witnesses
             .iter()
             .map(|node| name(node)[8..].to_owned())
@@ -168,7 +183,8 @@ fn b_l2_l6_two_absent_answers_in_valid_passes_in_a_row() {
     let second = driver.pass(&nodes, Absent);
     assert_eq!(names(&second.delete), ["down-000"]);
     // Its deletion is on its way: it is not asked about again.
-    assert!(driver.ledger.questions(&nodes).suspects.is_empty());
+    let questions = driver.ledger.questions(&nodes, |_| false, driver.now);
+    assert!(questions.idle);
     // It was spared: two new answers.
     let (gone, at) = (second.delete[0].clone(), driver.now);
     driver.ledger.spare(&gone, Some(at));
@@ -193,21 +209,91 @@ fn b_l4_nothing_but_absent_counts_and_everything_else_breaks_the_row() {
             );
         }
     }
-    for between in [None, Some(Err(trouble()))] {
-        let mut driver = Driver::new();
-        let nodes = cluster(9, 1);
-        for _ in 0..5 {
-            assert!(driver.pass(&nodes, Absent).delete.is_empty());
-            let pass = driver.pass_with(&nodes, &nodes, |node| {
-                if is_ready(node) {
-                    Some(Ok(Running))
-                } else {
-                    between.clone()
-                }
-            });
-            assert!(pass.delete.is_empty() && pass.void.is_none());
-        }
+    let mut driver = Driver::new();
+    let nodes = cluster(9, 1);
+    for _ in 0..5 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+        let pass = driver.pass_with(&nodes, &nodes, |node| {
+            Some(if is_ready(node) {
+                Ok(Running)
+            } else {
+                Err(trouble())
+            })
+        });
+        assert!(pass.delete.is_empty() && pass.void.is_none());
     }
+}
+
+/// The Node as it was made anew, with another UID.
+fn anew(node: &Arc<Node>) -> Arc<Node> {
+    edited(node, |node| node.metadata.uid = Some("another".to_owned()))
+}
+
+/// Not Ready as before, but since another moment: it may have been Ready between.
+fn flapped(node: &Arc<Node>) -> Arc<Node> {
+    edited(node, |node| {
+        let status = node.status.get_or_insert_default();
+        for condition in status.conditions.iter_mut().flatten() {
+            condition.last_transition_time = Some(Time(wall()));
+        }
+    })
+}
+
+#[test]
+fn l6_an_answer_about_a_node_that_was_another_one_or_ready_meanwhile_counts_for_nothing() {
+    for change in [anew, flapped] {
+        let nodes = cluster(9, 1);
+        let mut later = nodes.clone();
+        later[0] = change(&nodes[0]);
+        let absent = |node: &Node| Some(Ok(if is_ready(node) { Running } else { Absent }));
+        // The answers to what was asked before come after it.
+        let mut driver = Driver::new();
+        driver.pass(&nodes, Absent);
+        assert!(driver.pass_with(&nodes, &later, absent).delete.is_empty());
+        // The row is a new one: it takes two more.
+        assert!(driver.pass(&later, Absent).delete.is_empty());
+        assert_eq!(driver.pass(&later, Absent).delete.len(), 1);
+        // And where the change comes between two passes.
+        let mut driver = Driver::new();
+        driver.pass(&nodes, Absent);
+        assert!(driver.pass(&later, Absent).delete.is_empty());
+        assert_eq!(driver.pass(&later, Absent).delete.len(), 1);
+    }
+}
+
+#[test]
+fn l6_absent_needs_a_witness_whose_answer_is_no_older() {
+    let nodes = cluster(1, 1);
+    let now = Instant::now();
+    let answer = |node: &Arc<Node>, state: api::InstanceState, after: u64| Answer {
+        node: Arc::clone(node),
+        began: now,
+        at: now + Duration::from_secs(after),
+        found: Ok(api::Instance {
+            state: state.into(),
+            ..api::Instance::default()
+        }),
+    };
+    let claim = answer(&nodes[0], Absent, 5);
+    for (state, after, vouches) in [
+        (Running, 4, false),
+        (Running, 5, true),
+        (Present, 6, true),
+        (Stopped, 6, true),
+        (Pending, 6, false),
+        (Unmanaged, 6, false),
+        (Unspecified, 6, false),
+    ] {
+        let witness = [answer(&nodes[1], state, after)];
+        let vouched = is_vouched(&claim, &witness, &nodes);
+        assert_eq!(vouched, vouches, "{state:?} after {after} s");
+    }
+    // A Node that is not Ready vouches only where none is.
+    let other = [answer(&node("other", None), Stopped, 6)];
+    assert!(!is_vouched(&claim, &other, &nodes));
+    assert!(is_vouched(&claim, &other, &nodes[..1]));
+    assert!(!is_too_old(&claim, now + OLDEST_ANSWER));
+    assert!(is_too_old(&claim, now + OLDEST_ANSWER + PERIOD));
 }
 
 type Between = fn(&mut Driver, &[Arc<Node>]);
@@ -235,7 +321,7 @@ fn m10_an_answer_that_is_still_to_come_neither_counts_nor_breaks_the_row() {
 
     // What makes all answers worth nothing breaks this row too, as does time.
     let void: Between = |driver, nodes| {
-        let pass = driver.pass_with(nodes, nodes, |_| None);
+        let pass = driver.pass_with(nodes, nodes, |_| Some(Ok(Absent)));
         assert!(pass.void.is_some());
     };
     let degraded: Between = |driver, nodes| {

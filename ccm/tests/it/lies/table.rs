@@ -66,7 +66,7 @@ lies! {
     one_bad_item_fails_all: "one-bad-item-fails-all", Calls("LookupInstances", 8), Plain, Lied, Told(&["rpc=\"LookupInstances\",outcome=\"internal\""]);
     name_before_id: "name-before-id", Calls("LookupInstances", 8), Renamed, ByWhatIsTold, Told(&["void_passes"]);
     foreign_prefix: "foreign-prefix", Calls("LookupInstances", 8), Plain, Lied, Told(&["begins with none of the provider's prefixes", "void_passes"]);
-    provider_id_changes: "provider-id-changes", Calls("LookupInstances", 8), Plain, Lied, Told(&["void_passes"]);
+    provider_id_changes: "provider-id-changes", Calls("LookupInstances", 8), Plain, Lied, Told(&["Node/fresh Warning FailedToCreateRoute"]);
     provider_id_missing: "provider-id-missing", Calls("LookupInstances", 8), Plain, Lied, Told(&["gave no provider ID"]);
     provider_id_shared: "provider-id-shared", Calls("LookupInstances", 8), Plain, Lied, Told(&["void_passes"]);
     too_long_ids: "too-long-ids", Calls("LookupInstances", 8), Plain, Lied, Told(&["NodeNotInitialized", "void_passes"]);
