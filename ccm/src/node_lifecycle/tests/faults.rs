@@ -113,6 +113,7 @@ async fn fault_lifecycle_provider_answers_credentials() {
     let looping = Looping::start(20).await;
     let many = std::iter::repeat_n(FailureCode::Credentials, 1000);
     looping.cloud.state().failures.extend(many);
+    looping.down([4], api::InstanceState::Present);
     looping.down([3], api::InstanceState::Absent);
     tokio::time::sleep(Duration::from_mins(10)).await;
     let lookups = looping.cloud.state().lookups.clone();
