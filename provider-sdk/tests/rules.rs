@@ -137,9 +137,16 @@ fn the_rpcs_index_names_every_rule_of_load_balancers_and_routes_and_none_else() 
         indexes += usize::from(["load_balancer.proto", "route.proto"].contains(&file.as_str()));
         let ids = index.trim_end_matches('.').split(", ");
         let ids: Vec<_> = ids.map(str::to_owned).collect();
-        assert!(ids.iter().all(|id| id_of(&format!("{id}: ")).is_some()));
+        let strange: Vec<_> = ids
+            .iter()
+            .filter(|id| id_of(&format!("{id}: x")).is_none())
+            .collect();
+        assert!(strange.is_empty(), "{file}: {strange:?}");
         let number = |id: &String| id.rsplit('-').next().unwrap().parse::<u32>().unwrap();
-        let family = |id: &String| id.split('-').next().unwrap().to_owned();
+        let families = [
+            "CORE", "PROV", "INST", "ZONE", "LB", "ROUTE", "CLUSTER", "VOL",
+        ];
+        let family = |id: &String| families.iter().position(|name| id.starts_with(name));
         let ascending = ids.is_sorted_by_key(|id| (family(id), number(id)));
         assert!(ascending, "{file}: {index}");
         indexed.extend(ids);

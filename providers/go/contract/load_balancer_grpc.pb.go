@@ -141,8 +141,8 @@ type LoadBalancerServiceClient interface {
 	// LB-6: It MUST write nothing to the cloud.
 	//
 	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
-	// LB-1, LB-2, LB-3, LB-4, LB-5, LB-6, LB-14, LB-19, LB-20, LB-24, LB-25, LB-27, LB-28, LB-29,
-	// LB-30, LB-31, LB-32, LB-33.
+	// CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-6, LB-14, LB-19, LB-20, LB-24, LB-25, LB-27,
+	// LB-28, LB-29, LB-30, LB-31, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(ctx context.Context, in *GetLoadBalancerRequest, opts ...grpc.CallOption) (*GetLoadBalancerResponse, error)
@@ -158,8 +158,8 @@ type LoadBalancerServiceClient interface {
 	// LB-10: `targets` absent is not `targets` empty: an absent set leaves the targets alone.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
-	// CORE-15, CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-7, LB-8, LB-9, LB-10, LB-17, LB-18,
-	// LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33.
+	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-7, LB-8, LB-9,
+	// LB-10, LB-17, LB-18, LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(ctx context.Context, in *EnsureLoadBalancerRequest, opts ...grpc.CallOption) (*EnsureLoadBalancerResponse, error)
@@ -170,8 +170,8 @@ type LoadBalancerServiceClient interface {
 	// LB-16: It MUST change nothing but the targets, whatever else the Service asks by now.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
-	// CORE-15, CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16, LB-17, LB-20,
-	// LB-24, LB-27, LB-30, LB-31, LB-32, LB-33.
+	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16,
+	// LB-17, LB-20, LB-24, LB-27, LB-30, LB-31, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: all codes.
 	UpdateLoadBalancer(ctx context.Context, in *UpdateLoadBalancerRequest, opts ...grpc.CallOption) (*UpdateLoadBalancerResponse, error)
@@ -181,8 +181,8 @@ type LoadBalancerServiceClient interface {
 	// balancer that does not exist is `done`.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
-	// CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-12, LB-20, LB-22, LB-24, LB-26, LB-27,
-	// LB-29, LB-30, LB-32, LB-33.
+	// CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-12, LB-20, LB-22, LB-24,
+	// LB-26, LB-27, LB-29, LB-30, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	DeleteLoadBalancer(ctx context.Context, in *DeleteLoadBalancerRequest, opts ...grpc.CallOption) (*DeleteLoadBalancerResponse, error)
@@ -191,8 +191,8 @@ type LoadBalancerServiceClient interface {
 	// LB-13: It MUST be complete, or fail. Marked for this cluster is what carries the present owner
 	// ID or a previous one.
 	//
-	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, LB-3,
-	// LB-13, LB-20, LB-23, LB-27, LB-30, LB-33.
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
+	// CORE-21, CORE-22, LB-3, LB-13, LB-20, LB-23, LB-27, LB-30, LB-33.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListLoadBalancers(ctx context.Context, in *ListLoadBalancersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListLoadBalancersResponse], error)
@@ -380,8 +380,8 @@ type LoadBalancerServiceServer interface {
 	// LB-6: It MUST write nothing to the cloud.
 	//
 	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
-	// LB-1, LB-2, LB-3, LB-4, LB-5, LB-6, LB-14, LB-19, LB-20, LB-24, LB-25, LB-27, LB-28, LB-29,
-	// LB-30, LB-31, LB-32, LB-33.
+	// CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-6, LB-14, LB-19, LB-20, LB-24, LB-25, LB-27,
+	// LB-28, LB-29, LB-30, LB-31, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(context.Context, *GetLoadBalancerRequest) (*GetLoadBalancerResponse, error)
@@ -397,8 +397,8 @@ type LoadBalancerServiceServer interface {
 	// LB-10: `targets` absent is not `targets` empty: an absent set leaves the targets alone.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
-	// CORE-15, CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-7, LB-8, LB-9, LB-10, LB-17, LB-18,
-	// LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33.
+	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-7, LB-8, LB-9,
+	// LB-10, LB-17, LB-18, LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(context.Context, *EnsureLoadBalancerRequest) (*EnsureLoadBalancerResponse, error)
@@ -409,8 +409,8 @@ type LoadBalancerServiceServer interface {
 	// LB-16: It MUST change nothing but the targets, whatever else the Service asks by now.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
-	// CORE-15, CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16, LB-17, LB-20,
-	// LB-24, LB-27, LB-30, LB-31, LB-32, LB-33.
+	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16,
+	// LB-17, LB-20, LB-24, LB-27, LB-30, LB-31, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: all codes.
 	UpdateLoadBalancer(context.Context, *UpdateLoadBalancerRequest) (*UpdateLoadBalancerResponse, error)
@@ -420,8 +420,8 @@ type LoadBalancerServiceServer interface {
 	// balancer that does not exist is `done`.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
-	// CORE-19, CORE-20, LB-1, LB-2, LB-3, LB-4, LB-5, LB-12, LB-20, LB-22, LB-24, LB-26, LB-27,
-	// LB-29, LB-30, LB-32, LB-33.
+	// CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-12, LB-20, LB-22, LB-24,
+	// LB-26, LB-27, LB-29, LB-30, LB-32, LB-33.
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	DeleteLoadBalancer(context.Context, *DeleteLoadBalancerRequest) (*DeleteLoadBalancerResponse, error)
@@ -430,8 +430,8 @@ type LoadBalancerServiceServer interface {
 	// LB-13: It MUST be complete, or fail. Marked for this cluster is what carries the present owner
 	// ID or a previous one.
 	//
-	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, LB-3,
-	// LB-13, LB-20, LB-23, LB-27, LB-30, LB-33.
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
+	// CORE-21, CORE-22, LB-3, LB-13, LB-20, LB-23, LB-27, LB-30, LB-33.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListLoadBalancers(*ListLoadBalancersRequest, grpc.ServerStreamingServer[ListLoadBalancersResponse]) error

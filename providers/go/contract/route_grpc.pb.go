@@ -85,8 +85,8 @@ type RouteServiceClient interface {
 	//
 	// ROUTE-6: It MUST write nothing to the cloud.
 	//
-	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, ROUTE-1,
-	// ROUTE-5, ROUTE-6, ROUTE-7, ROUTE-9, ROUTE-11, ROUTE-12.
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
+	// CORE-21, CORE-22, ROUTE-1, ROUTE-5, ROUTE-6, ROUTE-7, ROUTE-9, ROUTE-11, ROUTE-12.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListRoutes(ctx context.Context, in *ListRoutesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListRoutesResponse], error)
@@ -103,7 +103,8 @@ type RouteServiceClient interface {
 	// differ one of the two is CONFLICT. A request without routes has no results.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
-	// CORE-15, CORE-19, CORE-20, ROUTE-2, ROUTE-3, ROUTE-7, ROUTE-9, ROUTE-12, ROUTE-13.
+	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-3, ROUTE-7, ROUTE-9, ROUTE-12,
+	// ROUTE-13.
 	//
 	// At most `RouteCapability.max_batch` routes. Deadline 2 min. Failures: all codes but NOT_FOUND.
 	CreateRoutes(ctx context.Context, in *CreateRoutesRequest, opts ...grpc.CallOption) (*CreateRoutesResponse, error)
@@ -115,7 +116,8 @@ type RouteServiceClient interface {
 	// nobody knows which one is meant.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
-	// CORE-19, CORE-20, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10, ROUTE-12, ROUTE-13.
+	// CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10,
+	// ROUTE-12, ROUTE-13.
 	//
 	// At most `RouteCapability.max_batch` routes. Deadline 2 min. Failures: all codes but NOT_FOUND.
 	DeleteRoutes(ctx context.Context, in *DeleteRoutesRequest, opts ...grpc.CallOption) (*DeleteRoutesResponse, error)
@@ -229,8 +231,8 @@ type RouteServiceServer interface {
 	//
 	// ROUTE-6: It MUST write nothing to the cloud.
 	//
-	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, ROUTE-1,
-	// ROUTE-5, ROUTE-6, ROUTE-7, ROUTE-9, ROUTE-11, ROUTE-12.
+	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
+	// CORE-21, CORE-22, ROUTE-1, ROUTE-5, ROUTE-6, ROUTE-7, ROUTE-9, ROUTE-11, ROUTE-12.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	ListRoutes(*ListRoutesRequest, grpc.ServerStreamingServer[ListRoutesResponse]) error
@@ -247,7 +249,8 @@ type RouteServiceServer interface {
 	// differ one of the two is CONFLICT. A request without routes has no results.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
-	// CORE-15, CORE-19, CORE-20, ROUTE-2, ROUTE-3, ROUTE-7, ROUTE-9, ROUTE-12, ROUTE-13.
+	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-3, ROUTE-7, ROUTE-9, ROUTE-12,
+	// ROUTE-13.
 	//
 	// At most `RouteCapability.max_batch` routes. Deadline 2 min. Failures: all codes but NOT_FOUND.
 	CreateRoutes(context.Context, *CreateRoutesRequest) (*CreateRoutesResponse, error)
@@ -259,7 +262,8 @@ type RouteServiceServer interface {
 	// nobody knows which one is meant.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
-	// CORE-19, CORE-20, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10, ROUTE-12, ROUTE-13.
+	// CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10,
+	// ROUTE-12, ROUTE-13.
 	//
 	// At most `RouteCapability.max_batch` routes. Deadline 2 min. Failures: all codes but NOT_FOUND.
 	DeleteRoutes(context.Context, *DeleteRoutesRequest) (*DeleteRoutesResponse, error)

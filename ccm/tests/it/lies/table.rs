@@ -92,6 +92,18 @@ lies! {
     probe_waits_for_the_cloud: "probe-waits-for-the-cloud", Calls("Probe", 2), Slow, ByWhatIsTold, Told(&["rpc=\"Probe\",outcome=\"deadline\""]);
     probe_waits_for_calls: "probe-waits-for-calls", Calls("Probe", 2), Hangs, ByWhatIsTold, Told(&["rpc=\"Probe\",outcome=\"deadline\""]);
     probe_never_ready: "probe-never-ready", Calls("Probe", 2), Plain, Lied, Told(&["provider mock cannot be asked"]);
+    bookmark_missing: "bookmark-missing", Calls("Probe", 2), Plain, Never, Untold("a stream without a bookmark looks like one without news");
+    broken_requests_taken: "broken-requests-taken", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sends no request that breaks the contract");
+    cancelled_is_trouble: "cancelled-is-trouble", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm cancels no call here; a DEGRADED of its own is a state like any other, and no Node is deleted meanwhile");
+    codes_of_elsewhere: "codes-of-elsewhere", Calls("LookupInstances", 8), Plain, Never, Untold("nothing asks for a volume's labels here");
+    failed_initialize_forgets: "failed-initialize-forgets", Calls("LookupInstances", 8), Plain, Never, Untold("an Initialize that fails is repeated until it succeeds, and no controller calls before");
+    initialize_asks_nothing: "initialize-asks-nothing", Calls("LookupInstances", 8), Plain, Never, Untold("the credentials are good here; where they are refused the first call says so");
+    overload_is_status: "overload-is-status", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm keeps to max_in_flight");
+    read_only_ignored: "read-only-ignored", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm never initialises with read_only");
+    read_only_unsaid: "read-only-unsaid", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm never initialises with read_only");
+    ready_only_after_initialize: "ready-only-after-initialize", Calls("LookupInstances", 8), Plain, Never, Untold("the leader initialises before it asks how the provider is");
+    stays_degraded: "stays-degraded", Calls("LookupInstances", 8), Plain, Never, Untold("the cloud fails no call here; DEGRADED is a state like any other, and no Node is deleted meanwhile");
+    unknown_name_unmanaged: "unknown-name-unmanaged", Calls("LookupInstances", 8), Plain, Never, Untold("an UNMANAGED Node is left alone, as the contract says; that the cloud does not know it nobody hears");
     probe_always_ready: "probe-always-ready", Throttled("LookupInstances", 6), Plain, Lied, Alike(&["outcome=\"throttled\""], "the contract allows it: each call says for itself what the cloud does");
     slow_drip: "slow-drip", Calls("Probe", 3), Plain, ByWhatIsTold, Told(&["rpc=\"Probe\",outcome=\"deadline\""]);
     token_ignored: "token-ignored", Calls("WatchChanges", 2), TokenLost, Answered("WatchChanges", "", ""), Untold("a stream without a resync looks like one without news; the passes go on");
