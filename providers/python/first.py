@@ -39,7 +39,7 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
         if not request.cluster.owner_id:
             return provider.InitializeResponse(failed=failure("INVALID", "cluster.owner_id is empty; right would be the UID of kube-system"))
         self.owner_id = request.cluster.owner_id
-        return provider.InitializeResponse(initialized=provider.Initialized(cloud_scope=f"file {self.file}"))
+        return provider.InitializeResponse(initialized=provider.Initialized(cloud_scope=f"file {self.file}", read_only=request.read_only))
 
     async def Probe(self, request, context):
         return provider.ProbeResponse(state=provider.PROBE_STATE_READY, boot_id=self.boot_id)
@@ -47,6 +47,9 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
     async def LookupInstances(self, request, context):
         if not self.owner_id or request.cluster.owner_id != self.owner_id:  # CORE-10
             return instance.LookupInstancesResponse(failed=failure("NOT_INITIALIZED", "Initialize for this owner ID comes first"))
+        names = [node.name for node in request.nodes]
+        if len(names) > 100 or "" in names or len(set(names)) < len(names):  # CORE-20; 100 is max_batch where it is not stated.
+            return instance.LookupInstancesResponse(failed=failure("INVALID", "the request has over 100 Nodes, one twice, or one without a name"))
         try:
             lines = [line.split(",") for line in self.file.read_text().splitlines()]
         except OSError as error:  # Never a gRPC status, never ABSENT (CORE-4, INST-1).

@@ -56,6 +56,8 @@ type Bridge struct {
 	mu sync.RWMutex
 	// For whom the provider works, once Initialize has succeeded.
 	owner *Owner
+	// What would write is refused (PROV-20).
+	readOnly bool
 }
 
 var providerName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
@@ -204,6 +206,16 @@ func (b *Bridge) admit(cluster *contract.ClusterRef) (*Owner, *contract.Failure)
 	return &Owner{ID: owner.ID, Previous: owner.Previous, ClusterName: cluster.GetName()}, nil
 }
 
+// mayWrite refuses what would write to the cloud after an Initialize with read_only (PROV-20).
+func (b *Bridge) mayWrite() *contract.Failure {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.readOnly {
+		return fail(contract.FailureCode_FAILURE_CODE_PRECONDITION, "ReadOnly", "this provider was initialised with read_only and writes nothing")
+	}
+	return nil
+}
+
 // Initialize says for whom the provider works. The cloud's own Initialize and SetInformers are called once in a process, however often this is.
 func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeRequest) (*contract.InitializeResponse, error) {
 	failed := func(failure *contract.Failure) (*contract.InitializeResponse, error) {
@@ -234,9 +246,9 @@ func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeReq
 		}
 	}
 	b.mu.Lock()
-	b.owner = owner
+	b.owner, b.readOnly = owner, request.GetReadOnly()
 	b.mu.Unlock()
-	return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Initialized{Initialized: &contract.Initialized{CloudScope: scope}}}, nil
+	return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Initialized{Initialized: &contract.Initialized{CloudScope: scope, ReadOnly: request.GetReadOnly()}}}, nil
 }
 
 // Probe says how the provider is, from memory (PROV-4).

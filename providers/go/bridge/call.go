@@ -125,7 +125,7 @@ func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method strin
 	go func() {
 		result := outcome{err: &panicked{method, "its goroutine was ended by runtime.Goexit"}}
 		defer func() {
-			b.noteContact(ctx, result.err)
+			b.noteContact(stopping, result.err)
 			stop()
 			taken.leave(call)
 			// Before it is answered: who hears the answer finds the object free.

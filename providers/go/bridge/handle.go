@@ -32,8 +32,7 @@ func (o *Owner) checkHandle(text string, service *v1.Service) *contract.Failure 
 	}
 	var named handle
 	if err := json.Unmarshal([]byte(text), &named); err != nil || named.Owner == "" || named.UID == "" {
-		return fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "UnknownHandle",
-			"the handle %q is none that this provider gave; remove the annotation, and the cloud finds the load balancer of Service %s by itself", text, serviceKey(service))
+		return nil // It names nothing: the cloud finds the load balancer by itself.
 	}
 	if !o.Owns(named.Owner) || named.UID != string(service.UID) {
 		return fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "ForeignHandle",

@@ -65,6 +65,9 @@ func (a *aboutService) takeTargets(ctx context.Context, targets *contract.Target
 // change runs methods that change something: alone for its Service, with its annotations open for the cloud. It gives what the cloud answered and what to say beside it.
 func change[Answer any](ctx context.Context, a *aboutService, method string, work func(context.Context, cloudprovider.LoadBalancer, *v1.Service) (Answer, error)) (Answer, remarks, error) {
 	var none Answer
+	if failure := a.b.mayWrite(); failure != nil {
+		return none, remarks{}, &refusal{failure}
+	}
 	what := "the load balancer of Service " + serviceKey(a.service) + " (" + string(a.service.UID) + ")"
 	release, free := a.b.holds.take("load balancer " + string(a.service.UID))
 	if !free {

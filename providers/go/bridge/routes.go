@@ -229,6 +229,9 @@ func (b *Bridge) sameRoute(route, wanted *cloudprovider.Route) bool {
 // DeleteRoutes removes each route by one call, as the cloud lists it now; one that it does not list is gone (ROUTE-4).
 func (b *Bridge) DeleteRoutes(ctx context.Context, request *contract.DeleteRoutesRequest) (*contract.DeleteRoutesResponse, error) {
 	results, failed := b.eachRoute(ctx, request.GetCluster(), request.GetRoutes(), "DeleteRoute", func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error {
+		if view.GetName() == "" {
+			return &refusal{invalid("the route to %s has no name; send it as ListRoutes gave it", view.GetDestinationCidr())}
+		}
 		route, err := listedRoute(there, view)
 		if err != nil || route == nil {
 			return err
@@ -243,6 +246,9 @@ type onRoute func(ctx context.Context, owner *Owner, view *contract.Route, there
 
 func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, routes []*contract.Route, method string, work onRoute) ([]*contract.RouteResult, *contract.Failure) {
 	owner, failure := b.admit(cluster)
+	if failure == nil {
+		failure = b.mayWrite()
+	}
 	if failure != nil {
 		return nil, failure
 	}

@@ -59,11 +59,12 @@ type InstanceServiceClient interface {
 	// INST-11: Lookups and listings MUST write nothing to the cloud.
 	//
 	// INST-13: A Node without a provider ID whose name the cloud does not know MUST NOT be claimed:
-	// it is ABSENT where the cloud's answer was complete, else `failed`. It is not UNMANAGED: its
-	// instance may appear. PENDING (a claim) is only for a provider that knows the instance to be on
-	// its way, for example because the cloud lists it without what is asked for. The controller keeps
-	// such a Node tainted, asks again with backoff, and tells the user that the instance was not
-	// found. A name that fits several instances is `failed` with CONFLICT.
+	// it SHOULD be ABSENT where the cloud's answer was complete, else `failed`. The controller then
+	// keeps the Node tainted, asks again with backoff, and tells the user that the instance was not
+	// found. UNMANAGED tells the user nothing: it is for a provider whose source proves nothing by what
+	// it lacks. PENDING (a claim) is only for a provider that knows the instance to be on its way, for
+	// example because the cloud lists it without what is asked for. A name that fits several instances
+	// is `failed` with CONFLICT.
 	//
 	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an
 	// item): INVALID, PRECONDITION, CONFLICT (of an item), THROTTLED, CREDENTIALS, UNAVAILABLE,
@@ -167,11 +168,12 @@ type InstanceServiceServer interface {
 	// INST-11: Lookups and listings MUST write nothing to the cloud.
 	//
 	// INST-13: A Node without a provider ID whose name the cloud does not know MUST NOT be claimed:
-	// it is ABSENT where the cloud's answer was complete, else `failed`. It is not UNMANAGED: its
-	// instance may appear. PENDING (a claim) is only for a provider that knows the instance to be on
-	// its way, for example because the cloud lists it without what is asked for. The controller keeps
-	// such a Node tainted, asks again with backoff, and tells the user that the instance was not
-	// found. A name that fits several instances is `failed` with CONFLICT.
+	// it SHOULD be ABSENT where the cloud's answer was complete, else `failed`. The controller then
+	// keeps the Node tainted, asks again with backoff, and tells the user that the instance was not
+	// found. UNMANAGED tells the user nothing: it is for a provider whose source proves nothing by what
+	// it lacks. PENDING (a claim) is only for a provider that knows the instance to be on its way, for
+	// example because the cloud lists it without what is asked for. A name that fits several instances
+	// is `failed` with CONFLICT.
 	//
 	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an
 	// item): INVALID, PRECONDITION, CONFLICT (of an item), THROTTLED, CREDENTIALS, UNAVAILABLE,

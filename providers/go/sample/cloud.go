@@ -86,6 +86,7 @@ type Route struct {
 	NodeName        *string             `json:"node_name,omitempty"`
 	ProviderID      *string             `json:"provider_id,omitempty"`
 	NextHop         *string             `json:"next_hop,omitempty"`
+	Gateway         *string             `json:"gateway,omitempty"`
 	NodeAddresses   []map[string]string `json:"node_addresses,omitempty"`
 	OwnerID         *string             `json:"owner_id,omitempty"`
 }

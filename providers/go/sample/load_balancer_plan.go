@@ -42,6 +42,20 @@ func findOwn(state *State, a *Asker) (*LoadBalancer, error) {
 	return sdk.FindOwn(state.Living(), a.handle, func(lb *LoadBalancer) string { return lb.Handle }, a.ownership)
 }
 
+// The Service's own, else the unmarked one that has its native name: CONFLICT without the grant, and never done (LB-26).
+func findToDelete(state *State, a *Asker, adopt bool) (*LoadBalancer, error) {
+	living := state.Living()
+	at := slices.IndexFunc(living, func(lb LoadBalancer) bool { return lb.Owner == nil && lb.Name == nativeName(a.service.UID) })
+	if at >= 0 && adopt && living[at].Handle == a.handle {
+		return &living[at], nil
+	}
+	own, err := findOwn(state, a)
+	if own != nil || err != nil || at < 0 {
+		return own, err
+	}
+	return &living[at], sdk.MayTake(sdk.Unmarked, adopt, "load balancer "+living[at].Handle)
+}
+
 // The Service's own, or the one that is in its way or may be taken over: by handle, mark, native name, or an address of its status (LB-9).
 func find(state *State, a *Asker) *LoadBalancer {
 	living := state.Living()
@@ -89,10 +103,7 @@ func wanted(state *State, a *Asker, targets []string, adopt bool, settings *Sett
 	if lb.Addresses, err = addressesFor(state, a.service, &lb, settings); err != nil {
 		return nil, lb, err
 	}
-	// A former owner's mark alone is no reason to write; the next write marks anew.
-	if found == nil || found.Owner == nil || !sdk.Same(*found, lb) {
-		lb.Owner = a.mark()
-	}
+	lb.Owner = a.mark() // A mark with a previous owner ID is a difference (LB-25).
 	return found, lb, nil
 }
 

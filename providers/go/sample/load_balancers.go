@@ -106,7 +106,7 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, reque
 	asker := &Asker{call, &request.Service, request.Handle}
 	waits := error(nil)
 	err := p.cloud.Write(ctx, func(state *State) (write *Write, err error) {
-		lb, err := findOwn(state, asker)
+		lb, err := findToDelete(state, asker, request.AdoptUnmarked)
 		if err != nil || lb == nil {
 			return nil, err
 		}

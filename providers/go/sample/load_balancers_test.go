@@ -114,10 +114,10 @@ func TestWhatIsNotOursIsNotTouched(t *testing.T) {
 	h.equal(code(h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: them, Service: service("uid-2"), Handle: made.Handle}).GetFailed()), "CONFLICT")
 	h.equal(code(h.remove(&contract.DeleteLoadBalancerRequest{Cluster: them, Service: service("uid-2"), Handle: made.Handle}).GetFailed()), "CONFLICT")
 	h.equal(h.writes(), 1)
-	// A former owner's is ours, and is marked anew when it is next written.
+	// A former owner's is ours, and its mark is a difference (LB-25).
 	h.initialize(them, "us")
 	h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: them, Service: service("uid-1")})
-	h.equal(h.writes(), 1)
+	h.equal(h.writes(), 2)
 	h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: them, Service: service("uid-1"), Targets: targets("a")})
 	h.equal(h.loadBalancers()[0].Owner.OwnerID, "them")
 }

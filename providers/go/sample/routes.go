@@ -19,7 +19,7 @@ func (r *Route) isBlackhole(state *State) bool {
 	case r.NodeName != nil:
 		return state.ByName[*r.NodeName] == nil
 	default:
-		return r.NextHop == nil
+		return r.NextHop == nil && r.Gateway == nil
 	}
 }
 
@@ -98,13 +98,17 @@ func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	if there == nil {
 		return putRoute(route), nil
 	}
+	same := slices.EqualFunc(there.NodeAddresses, route.NodeAddresses, func(one, other map[string]string) bool { return fmt.Sprint(one) == fmt.Sprint(other) })
+	same = same && there.DestinationCIDR == cidr && there.sameTarget(&route)
+	if same && there.ownership(call) == sdk.Unmarked {
+		return nil, nil // It leads where it should, and is not adopted (ROUTE-9).
+	}
 	if there.ownership(call) != sdk.Ours {
 		return nil, sdk.Conflict("the route %q to %s was not made for this cluster; remove it or choose another CIDR", there.Name, there.DestinationCIDR)
 	}
 	if there.DestinationCIDR == cidr {
-		same := slices.EqualFunc(there.NodeAddresses, route.NodeAddresses, func(one, other map[string]string) bool { return fmt.Sprint(one) == fmt.Sprint(other) })
 		switch {
-		case there.sameTarget(&route) && same:
+		case same:
 			return nil, nil
 		case !there.sameTarget(&route) && !there.isBlackhole(state):
 			return nil, sdk.Conflict("the route %q leads %s to another instance; delete it first", there.Name, cidr).Because("DestinationTaken")
@@ -116,13 +120,11 @@ func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 
 // What removing a route that a listing gave takes.
 func planDelete(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
-	there := routeTo(state, asked.DestinationCIDR)
-	if named, ok := state.Routes[asked.Name]; asked.Name != "" {
-		if there = &named; !ok {
-			there = nil
-		}
+	if asked.Name == "" {
+		return nil, sdk.Invalid("the route to %s has no name; send it as ListRoutes gave it", asked.DestinationCIDR)
 	}
-	if there == nil || there.DestinationCIDR != asked.DestinationCIDR {
+	there, ok := state.Routes[asked.Name]
+	if !ok || there.DestinationCIDR != asked.DestinationCIDR {
 		return nil, nil
 	}
 	if there.ownership(call) == sdk.Foreign {

@@ -105,6 +105,8 @@ type DeleteLoadBalancer struct {
 	Service Service
 	// Handle is that of an earlier answer; empty where there is none.
 	Handle string
+	// AdoptUnmarked says that the operator grants that the unmarked load balancer with the Service's native name or tag is removed; without it that one is a CONFLICT, never done (LB-26).
+	AdoptUnmarked bool
 	// Notes is what else is to be said.
 	Notes *Notes
 }

@@ -124,6 +124,8 @@ type InitializeRequest struct {
 	ClusterCIDRs []string
 	// KubernetesVersion is that of the API server, for example v1.36.3.
 	KubernetesVersion string
+	// ReadOnly says that nothing may be written to the cloud until another Initialize without it. The server refuses the calls that would (PROV-20); Initialize itself must not write either.
+	ReadOnly bool
 }
 
 // Initialized says that the provider is ready for calls.

@@ -185,7 +185,7 @@ func done(struct{}) (struct{}, error) { return struct{}{}, nil }
 // DeleteLoadBalancer removes everything that was made for this Service.
 func (s *session) DeleteLoadBalancer(ctx context.Context, request *contract.DeleteLoadBalancerRequest) (*contract.DeleteLoadBalancerResponse, error) {
 	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (struct{}, error) {
-		return struct{}{}, s.offers.loadBalancers.DeleteLoadBalancer(ctx, call, DeleteLoadBalancer{service, request.GetHandle(), notes})
+		return struct{}{}, s.offers.loadBalancers.DeleteLoadBalancer(ctx, call, DeleteLoadBalancer{service, request.GetHandle(), request.AdoptUnmarked, notes})
 	}
 	_, said, err := aboutOne(ctx, s, "DeleteLoadBalancer", request.Cluster, request.Service, true, work, done)
 	if err != nil {

@@ -99,7 +99,7 @@ func (s *session) Initialize(ctx context.Context, request *contract.InitializeRe
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		initialized, err := s.provider.Initialize(ctx, call, InitializeRequest{request.ClusterCidrs, request.KubernetesVersion})
+		initialized, err := s.provider.Initialize(ctx, call, InitializeRequest{request.ClusterCidrs, request.KubernetesVersion, request.ReadOnly})
 		if err != nil {
 			return nil, err
 		}
@@ -114,10 +114,10 @@ func (s *session) Initialize(ctx context.Context, request *contract.InitializeRe
 			return nil, ctx.Err()
 		}
 		s.mutex.Lock()
-		s.ready = call
+		s.ready, s.readOnly = call, request.ReadOnly
 		s.mutex.Unlock()
 		hints := initialized.Deadlines
-		return &contract.Initialized{CloudScope: initialized.CloudScope, ClusterId: optional(initialized.ClusterID), DeadlineHints: &contract.DeadlineHints{
+		return &contract.Initialized{ReadOnly: request.ReadOnly, CloudScope: initialized.CloudScope, ClusterId: optional(initialized.ClusterID), DeadlineHints: &contract.DeadlineHints{
 			Lookup: durationTo(hints.Lookup), List: durationTo(hints.List), LoadBalancer: durationTo(hints.LoadBalancer), Routes: durationTo(hints.Routes),
 		}}, nil
 	})

@@ -231,7 +231,8 @@ func routeTo(route Route) (*contract.Route, error) {
 	if route.Ownership < Ours || route.Ownership > Unmarked {
 		return nil, contractBroken("the route %q has no ownership (ROUTE-5)", route.Name)
 	}
-	if !route.Blackhole && route.NodeName == "" && route.ProviderID == "" && !route.NextHop.IsValid() {
+	// What is not ours may lead to a gateway (ROUTE-11).
+	if route.Ownership == Ours && !route.Blackhole && route.NodeName == "" && route.ProviderID == "" && !route.NextHop.IsValid() {
 		return nil, contractBroken("the route %q is no blackhole and has no target (ROUTE-5)", route.Name)
 	}
 	addresses, err := addressesTo(route.NodeAddresses)

@@ -52,7 +52,9 @@ type session struct {
 	mutex sync.Mutex
 	// For whom it works, once Initialize has succeeded.
 	ready *Call
-	held  map[string]bool
+	// What would write is refused (PROV-20).
+	readOnly bool
+	held     map[string]bool
 }
 
 // offers are the parts of the provider that are offered, each nil where it is not.
@@ -134,19 +136,25 @@ func checkCluster(cluster *contract.ClusterRef) error {
 	return nil
 }
 
+// The RPCs that write to the cloud.
+var writing = []string{"EnsureLoadBalancer", "UpdateLoadBalancer", "DeleteLoadBalancer", "CreateRoutes", "DeleteRoutes"}
+
 // Who asks, if they may (CORE-10).
 func (s *session) admit(rpc string, cluster *contract.ClusterRef) (*Call, error) {
 	if err := checkCluster(cluster); err != nil {
 		return nil, err
 	}
 	s.mutex.Lock()
-	ready := s.ready
+	ready, readOnly := s.ready, s.readOnly
 	s.mutex.Unlock()
 	if ready == nil {
 		return nil, Fail(codeNotInitialized, "this provider process has not seen a successful Initialize")
 	}
 	if ready.Cluster.OwnerID != cluster.GetOwnerId() {
 		return nil, Fail(codeNotInitialized, "this provider is initialised for the owner ID %q, not for %q", ready.Cluster.OwnerID, cluster.GetOwnerId())
+	}
+	if readOnly && slices.Contains(writing, rpc) {
+		return nil, Precondition("this provider was initialised with read_only and writes nothing").Because("ReadOnly")
 	}
 	// The name is for people and may differ from what Initialize said.
 	return &Call{RPC: rpc, Cluster: Cluster{cluster.GetName(), ready.Cluster.OwnerID}, PreviousOwnerIDs: ready.PreviousOwnerIDs, contact: &s.contact}, nil

@@ -190,7 +190,7 @@ export function listing<Request, Item, Response>(
 
 export function withinBatch(what: string, keys: string[]): void {
   if (keys.length > MAX_BATCH) throw new Fail('INVALID', `the request has ${keys.length} ${what}, more than max_batch ${MAX_BATCH}`);
-  if (keys.includes('')) throw new Fail('INVALID', `the request has one of its ${what} empty; each has a name of its own`);
+  if (keys.includes('') && what !== 'route keys') throw new Fail('INVALID', `the request has one of its ${what} empty; each has a name of its own`);
   const twice = keys.find((key, at) => keys.indexOf(key) !== at);
   if (twice !== undefined) throw new Fail('INVALID', `the request has ${quoted(twice)} twice among its ${what}; each may stand there once`);
 }

@@ -376,7 +376,9 @@ async fn not_claimed(run: &Run) -> Verdict {
         Some(lookup_instance_result::Outcome::Found(found))
             if found.state() != InstanceState::Absent =>
         {
-            Err(looked_up.broke(0, "INST-13", "ABSENT, or `failed`"))
+            Err(looked_up
+                .broke(0, "INST-13", "ABSENT, or `failed`")
+                .softened())
         }
         _ => Ok(()),
     }

@@ -209,7 +209,7 @@ final class Provider {
     if (keys.size() > MAX_BATCH) throw new Fail("INVALID", "the request has " + keys.size() + " " + what + ", more than max_batch " + MAX_BATCH);
     Set<String> seen = new HashSet<>();
     for (String key : keys) {
-      if (key.isEmpty()) throw new Fail("INVALID", "the request has one of its " + what + " empty; each has a name of its own");
+      if (key.isEmpty() && !what.equals("route keys")) throw new Fail("INVALID", "the request has one of its " + what + " empty; each has a name of its own");
       if (!seen.add(key)) throw new Fail("INVALID", "the request has \"" + key + "\" twice among its " + what + "; each may stand there once");
     }
   }
