@@ -291,7 +291,7 @@ func TestAHandleOfSomebodyElseIsAConflict(t *testing.T) {
 	}
 	bridge := initialised(t, cloud, Options{})
 	mine := bridge.ensure(patience, service("a")).GetHandle()
-	for _, handle := range []string{"edited", `{"owner":"owner-2","uid":"uid-a"}`, `{"owner":"owner-1","uid":"uid-b"}`} {
+	for _, handle := range []string{`{"owner":"owner-2","uid":"uid-a"}`, `{"owner":"owner-1","uid":"uid-b"}`} {
 		answer, err := bridge.balancers.EnsureLoadBalancer(bridge.context(patience), &contract.EnsureLoadBalancerRequest{Cluster: cluster(), Service: service("a"), Targets: targets(), Handle: &handle})
 		must(t, err)
 		code(t, answer.GetFailed(), contract.FailureCode_FAILURE_CODE_CONFLICT)

@@ -123,7 +123,7 @@ func TestARequestThatCouldMeanRoutesOfTwoNodesDeletesNone(t *testing.T) {
 	bridge := initialised(t, router(to("10.1.0.0/24", "one", ""), to("10.1.0.0/24", "two", "")), Options{})
 	failed := bridge.deleteRoute(&contract.Route{DestinationCidr: "10.1.0.0/24"}).GetFailed()
 	code(t, failed, contract.FailureCode_FAILURE_CODE_INVALID)
-	if !strings.Contains(failed.GetMessage(), "name the Node") || len(bridge.listed()) != 2 {
+	if !strings.Contains(failed.GetMessage(), "has no name") || len(bridge.listed()) != 2 {
 		t.Errorf("%v", failed)
 	}
 }
