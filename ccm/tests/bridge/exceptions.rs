@@ -106,6 +106,7 @@ pub const FAKE: &[Exception] = &[
             "load-balancers/get-never-made",
             "load-balancers/handle-edited-and-put-right",
             "load-balancers/handle-of-nothing",
+            "load-balancers/handle-of-nothing-as-without",
             "load-balancers/handle-of-nothing-delete",
             "load-balancers/handle-of-nothing-ensure",
             "load-balancers/handle-of-other-cluster",
