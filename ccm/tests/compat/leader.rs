@@ -38,7 +38,7 @@ fn hand_over(name: &'static str, what: &'static str, to: fn(&Side) -> Who) -> Sc
             // The new leader has seen to what was there when it has seen to what came later.
             joins(&side, &format!("{name}--new")).await;
             match next {
-                Who::Ours if side.is_ours_directly() => {
+                Who::Ours if side.has_no_go_between() => {
                     side.asked_times("GetLoadBalancer", &subject, 1).await;
                 }
                 _ => side.asked_times(ENSURE, &subject, 2).await,

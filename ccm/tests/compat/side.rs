@@ -183,6 +183,11 @@ impl Side {
         self.0.who == Who::Ours && self.0.way == Way::Direct
     }
 
+    /// Whether our controller, where it leads on this side, reaches the cloud without Go between.
+    pub fn has_no_go_between(&self) -> bool {
+        self.0.way == Way::Direct
+    }
+
     pub fn who(&self) -> Who {
         self.0.who
     }
