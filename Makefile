@@ -62,7 +62,7 @@ conformance: ## providers in other languages and bridged Go clouds: their own te
 	providers/interrupted.sh
 	providers/conformance.sh $(LANGUAGES)
 	$(if $(LANGUAGES),,providers/guide.sh)
-	$(CARGO) test -p ccm --test swap --test bridge -- --nocapture --test-threads=2
+	$(CARGO) test -p ccm --test swap --test bridge -- --nocapture --test-threads=2 $(if $(LANGUAGES),--skip whole_)
 
 .PHONY: e2e
 e2e: ## the images and manifests on real kubelets, as an operator uses them (as root; KEEP=1 leaves the last cluster running)
