@@ -101,7 +101,7 @@ lies! {
     overload_is_status: "overload-is-status", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm keeps to max_in_flight");
     read_only_ignored: "read-only-ignored", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm never initialises with read_only");
     read_only_unsaid: "read-only-unsaid", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm never initialises with read_only");
-    ready_only_after_initialize: "ready-only-after-initialize", Calls("LookupInstances", 8), Plain, Never, Untold("the leader initialises before it asks how the provider is");
+    ready_only_after_initialize: "ready-only-after-initialize", Calls("LookupInstances", 8), Plain, ByWhatIsTold, Untold("the leader initialises a provider that is STARTING, and a standby waits until it leads");
     stays_degraded: "stays-degraded", Calls("LookupInstances", 8), Plain, Never, Untold("the cloud fails no call here; DEGRADED is a state like any other, and no Node is deleted meanwhile");
     unknown_name_unmanaged: "unknown-name-unmanaged", Calls("LookupInstances", 8), Plain, Never, Untold("an UNMANAGED Node is left alone, as the contract says; that the cloud does not know it nobody hears");
     probe_always_ready: "probe-always-ready", Throttled("LookupInstances", 6), Plain, Lied, Alike(&["outcome=\"throttled\""], "the contract allows it: each call says for itself what the cloud does");

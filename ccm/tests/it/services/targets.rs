@@ -139,10 +139,11 @@ async fn b_s6_b_s7_s7_s14_who_is_a_target() {
 
 #[tokio::test]
 async fn b_s7_s12_s14_what_costs_an_update_and_what_does_not() {
-    // It sees whether Nodes are ready, yet hears of it only with the next call.
+    // It sees readiness and a label with each call, but only the other label is a reason for one.
     let mut fixture = Fixture::default();
     fixture.provider.node_readiness = true;
     fixture.provider.node_labels = vec!["example.com/seen".into()];
+    fixture.capabilities.load_balancers.target_labels = vec!["example.com/counts".into()];
     let mut world = World::new(fixture).await;
     for name in ["a", "b"] {
         world.old_node(name).await;
@@ -163,7 +164,9 @@ async fn b_s7_s12_s14_what_costs_an_update_and_what_does_not() {
     for status in ["False", "Unknown", "True", "False"] {
         set_ready(&world.client, "a", status).await.unwrap();
     }
-    world.label_node("a", "example.com/any", Some("1")).await;
+    for label in ["example.com/any", "example.com/seen"] {
+        world.label_node("a", label, Some("1")).await;
+    }
     world
         .edit_node(
             "b",
@@ -197,8 +200,8 @@ async fn b_s7_s12_s14_what_costs_an_update_and_what_does_not() {
     let node = world.node("a").await.unwrap();
     assert_eq!(addresses(&node), ["InternalIP=10.9.9.9"]);
     assert_eq!(world.cloud().mutating_calls(), 1);
-    // So is a label that the provider asked to see.
-    world.label_node("b", "example.com/seen", Some("1")).await;
+    // So is a label that the provider named for it.
+    world.label_node("b", "example.com/counts", Some("1")).await;
     world.asked_times(UPDATE, "web", 2).await;
     assert_eq!(world.cloud().mutating_calls(), 2);
 }
