@@ -12,6 +12,7 @@ mod exposition;
 mod health;
 mod process;
 mod reviews;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -40,8 +41,9 @@ pub(crate) use health::{Health, Probe};
 pub(crate) use process::register as register_process;
 pub(crate) use webhook::{Review, WebhookMetrics, WebhookSite, serve_webhooks};
 
-use auth::Refusal;
+use auth::{Admitted, Refusal};
 use connections::Limits;
+use slots::Slot;
 
 /// What every answer carries: it holds for now only, and is what it says it is.
 const EVERY_ANSWER: [(HeaderName, &str); 2] = [
@@ -113,7 +115,14 @@ async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Respon
         }
         let (head, body) = request.into_parts();
         match gate.reviewer.review(&head).await {
-            Ok(()) => next.run(Request::from_parts(head, body)).await,
+            Ok(admitted) => {
+                if admitted == Admitted::Authenticated
+                    && let Some(slot) = head.extensions.get::<Slot>()
+                {
+                    slot.known();
+                }
+                next.run(Request::from_parts(head, body)).await
+            }
             Err(refusal) => refused(&refusal),
         }
     });

@@ -11,11 +11,10 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Client;
 use tokio::time::Instant;
 
-use super::authorities::Authorities;
+use super::authorities::{Authorities, Shown};
 use super::cache::{Cache, Digest, digest};
-use super::connections::Shown;
 use super::reviews::{NotReviewed, Reviews};
-use super::user::{User, common_name};
+use super::user::User;
 use crate::args::ServeConfig;
 
 /// Why a request is not answered. The texts are for whoever asked: the cause of a failed review stands in the log only.
@@ -31,6 +30,15 @@ pub(super) enum Refusal {
     },
     #[error(transparent)]
     NotReviewed(#[from] NotReviewed),
+}
+
+/// Whose request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admitted {
+    /// The path is open to everybody, or to the anonymous user.
+    Anybody,
+    /// An authenticated user may see the path.
+    Authenticated,
 }
 
 /// Authenticates and authorises requests. Clones share what they know.
@@ -83,7 +91,7 @@ impl Reviewer {
     }
 
     /// Ok: answer the request. Paths that are always allowed need no API server: a probe with a token must not fail because it is down.
-    pub(super) async fn review(&self, request: &Parts) -> Result<(), Refusal> {
+    pub(super) async fn review(&self, request: &Parts) -> Result<Admitted, Refusal> {
         let inner = &self.0;
         let path = request.uri.path();
         if inner
@@ -91,15 +99,20 @@ impl Reviewer {
             .iter()
             .any(|pattern| pattern.matches(path))
         {
-            return Ok(());
+            return Ok(Admitted::Anybody);
         }
         let user = inner.authenticate(request).await?;
+        let admitted = if *user == User::anonymous() {
+            Admitted::Anybody
+        } else {
+            Admitted::Authenticated
+        };
         if user.groups.iter().any(|group| group == MASTERS) {
-            return Ok(());
+            return Ok(admitted);
         }
         let verb = request.method.as_str().to_ascii_lowercase();
         if inner.may(&user, &verb, path).await? {
-            return Ok(());
+            return Ok(admitted);
         }
         Err(Refusal::Forbidden {
             user: user.name.clone(),
@@ -113,11 +126,22 @@ impl Inner {
     /// Who asks: a front proxy says so, or a client certificate, or a token; else nobody knows. What is shown and not valid is no fault as long as something else is.
     async fn authenticate(&self, request: &Parts) -> Result<Arc<User>, Refusal> {
         let mut refused = false;
-        let shown = request.extensions.get::<Shown>();
-        match shown.map(|shown| self.by_certificate(shown, request)) {
-            Some(Ok(Some(user))) => return Ok(Arc::new(user.authenticated())),
-            Some(Err(())) => refused = true,
-            Some(Ok(None)) | None => {}
+        if let Some(shown) = request.extensions.get::<Shown>() {
+            match self.authorities.judge(shown).await {
+                Some(verdict) => {
+                    let proxy = verdict.proxy.as_ref();
+                    let named =
+                        proxy.and_then(|headers| User::of_headers(&request.headers, headers));
+                    if let Some(user) = named
+                        .map(User::authenticated)
+                        .or_else(|| verdict.user.clone())
+                    {
+                        return Ok(Arc::new(user));
+                    }
+                    refused = verdict.refused;
+                }
+                None => refused = true,
+            }
         }
         match Credentials::of(&request.headers) {
             Credentials::Token(token) => {
@@ -133,45 +157,6 @@ impl Inner {
             return Err(Refusal::Unauthenticated);
         }
         Ok(Arc::new(User::anonymous()))
-    }
-
-    /// Whom the certificates speak for; an error where they count for nothing.
-    fn by_certificate(&self, shown: &Shown, request: &Parts) -> Result<Option<User>, ()> {
-        let chain = &*shown.0;
-        let Some(certificate) = chain.first() else {
-            return Ok(None);
-        };
-        let trust = self.authorities.trust();
-        let mut refused = false;
-        if let Some((bundle, headers)) = &trust.proxies {
-            let names = &headers.allowed_names;
-            let named = || names.is_empty() || names.contains(&common_name(certificate));
-            if bundle.verify(chain).is_ok() && named() {
-                if let Some(user) = User::of_headers(&request.headers, headers) {
-                    return Ok(Some(user));
-                }
-            } else {
-                refused = true;
-            }
-        }
-        if let Some(bundle) = &trust.clients {
-            match bundle
-                .verify(chain)
-                .map(|()| User::of_certificate(certificate))
-            {
-                Ok(Ok(Some(user))) => return Ok(Some(user)),
-                Ok(Ok(None)) => {}
-                Ok(Err(error)) => {
-                    tracing::debug!(%error, "a client certificate is refused");
-                    refused = true;
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "a client certificate is refused");
-                    refused = true;
-                }
-            }
-        }
-        if refused { Err(()) } else { Ok(None) }
     }
 
     /// Whose token it is; `None` where it is not valid.

@@ -15,7 +15,11 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
 use super::tls::BindError;
+use super::user::{User, common_name};
 use crate::args::{AuthenticationConfig, RequestHeaderConfig};
 
 const CLIENT_FLAG: &str = "--client-ca-file";
@@ -26,6 +30,9 @@ const CONFIG_MAP: &str = "extension-apiserver-authentication";
 const LOOKUP: Duration = Duration::from_mins(1);
 /// How soon again after that failed.
 const AGAIN: Duration = Duration::from_secs(5);
+/// The most that a chain of a client may have: the time to verify one grows with the number of its paths.
+const INTERMEDIATES: usize = 4;
+const CHAIN_BYTES: usize = 16 * 1024;
 /// How often the files are read.
 const FILES: Duration = Duration::from_secs(10);
 
@@ -75,6 +82,77 @@ pub(super) struct Trust {
     pub(super) clients: Option<Bundle>,
     /// Authorities of front proxies, and how those say who asks.
     pub(super) proxies: Option<(Bundle, RequestHeaderConfig)>,
+    /// Counts the changes.
+    generation: u64,
+}
+
+/// The certificates that a caller showed on a connection; none for most. That the caller has the first one's key is known. What they are worth is decided once for the
+/// connection and again when the trust changes: the caller pays for the handshake, and must not make this process build chains at each request.
+#[derive(Clone, Default)]
+pub(super) struct Shown(Arc<ShownChain>);
+
+#[derive(Default)]
+struct ShownChain {
+    chain: Vec<CertificateDer<'static>>,
+    /// By the generation of the trust.
+    verdict: tokio::sync::Mutex<Option<(u64, Arc<Verdict>)>>,
+}
+
+/// What the certificates of a connection are worth.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    /// It is a front proxy's, which says in headers who asks.
+    pub(super) proxy: Option<RequestHeaderConfig>,
+    /// The user whom the certificate names.
+    pub(super) user: Option<User>,
+    /// An authority that was asked said no.
+    pub(super) refused: bool,
+}
+
+impl Verdict {
+    fn of(chain: &[CertificateDer<'_>], trust: &Trust) -> Self {
+        let mut verdict = Self {
+            proxy: None,
+            user: None,
+            refused: false,
+        };
+        let Some(certificate) = chain.first() else {
+            return verdict;
+        };
+        if let Some((bundle, headers)) = &trust.proxies {
+            let names = &headers.allowed_names;
+            let named = || names.is_empty() || names.contains(&common_name(certificate));
+            if bundle.verify(chain).is_ok() && named() {
+                verdict.proxy = Some(headers.clone());
+            } else {
+                verdict.refused = true;
+            }
+        }
+        if let Some(bundle) = &trust.clients {
+            match bundle
+                .verify(chain)
+                .map_err(|error| error.to_string())
+                .and_then(|()| User::of_certificate(certificate).map_err(|error| error.to_string()))
+            {
+                Ok(user) => verdict.user = user.map(User::authenticated),
+                Err(error) => {
+                    tracing::debug!(error, "a client certificate is refused");
+                    verdict.refused = true;
+                }
+            }
+        }
+        verdict
+    }
+}
+
+impl Shown {
+    pub(super) fn new(chain: &[CertificateDer<'_>]) -> Self {
+        let chain = chain.iter().map(|der| der.clone().into_owned()).collect();
+        Self(Arc::new(ShownChain {
+            chain,
+            ..ShownChain::default()
+        }))
+    }
 }
 
 /// Whose client certificates count. Clones share it.
@@ -86,6 +164,8 @@ struct Inner {
     trust: RwLock<Arc<Trust>>,
     /// There was an answer about the ConfigMap.
     looked_up: AtomicBool,
+    /// Chains are built one at a time, and not on the threads that renew the Lease: what strangers show takes no more than one core.
+    building: Semaphore,
 }
 
 impl Authorities {
@@ -103,7 +183,26 @@ impl Authorities {
             config: config.clone(),
             trust: RwLock::new(Arc::new(trust)),
             looked_up: AtomicBool::new(false),
+            building: Semaphore::new(1),
         })))
+    }
+
+    /// What the shown certificates are worth. `None` where that cannot be decided, as the process ends.
+    pub(super) async fn judge(&self, shown: &Shown) -> Option<Arc<Verdict>> {
+        let trust = self.trust();
+        let mut known = shown.0.verdict.lock().await;
+        if let Some((generation, verdict)) = &*known
+            && *generation == trust.generation
+        {
+            return Some(Arc::clone(verdict));
+        }
+        let _turn = self.0.building.acquire().await.ok()?;
+        let generation = trust.generation;
+        let chain = Arc::clone(&shown.0);
+        let verdict = spawn_blocking(move || Verdict::of(&chain.chain, &trust)).await;
+        let verdict = Arc::new(verdict.ok()?);
+        *known = Some((generation, Arc::clone(&verdict)));
+        Some(verdict)
     }
 
     pub(super) fn trust(&self) -> Arc<Trust> {
@@ -113,7 +212,9 @@ impl Authorities {
 
     fn set(&self, change: impl FnOnce(&mut Trust)) {
         let mut trust = self.0.trust.write().unwrap_or_else(PoisonError::into_inner);
-        change(Arc::make_mut(&mut trust));
+        let trust = Arc::make_mut(&mut trust);
+        trust.generation += 1;
+        change(trust);
     }
 
     /// Reads files and ConfigMap again, for ever. Returns only where the ConfigMap may not be read and must be: why.
@@ -353,10 +454,17 @@ impl ClientCertVerifier for AnyCertificate {
 
     fn verify_client_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
+        let bytes = intermediates.iter().map(|der| der.len()).sum::<usize>() + certificate.len();
+        if intermediates.len() > INTERMEDIATES || bytes > CHAIN_BYTES {
+            return Err(rustls::Error::General(format!(
+                "the client shows {} intermediate certificates and {bytes} bytes; at most {INTERMEDIATES} and {CHAIN_BYTES} are taken",
+                intermediates.len()
+            )));
+        }
         Ok(ClientCertVerified::assertion())
     }
 

@@ -3,21 +3,23 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use std::sync::Arc;
-
 use axum::Router;
-use axum::extract::Request;
+use axum::http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+#[cfg(test)]
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
+use tower::{ServiceExt as _, service_fn};
 
-use super::authorities::Authorities;
+use super::authorities::{Authorities, Shown};
+use super::slots::{Slot, Slots, Taken};
 use super::tls::{self, BindError, Flags, Tls};
 use crate::args::{AuthenticationConfig, ServeConfig, TlsConfig, WebhookConfig};
 
@@ -27,11 +29,13 @@ const HEAD_BYTES: usize = 64 * 1024;
 const BACKLOG: u32 = 1024;
 /// After a failed accept (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// How often the log says that the port is full.
+const TOLD_EVERY: Duration = Duration::from_mins(1);
 
 /// What a connection may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at once; more wait in the kernel's queue.
+    /// Connections at once; for one more an older one is closed.
     pub(super) connections: usize,
     /// The TLS handshake.
     pub(super) handshake: Duration,
@@ -60,10 +64,6 @@ impl Default for Limits {
         }
     }
 }
-
-/// The certificates that a caller showed; empty for most. That the caller has the first one's key is known, and nothing else.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Shown(pub(super) Arc<[CertificateDer<'static>]>);
 
 /// The port, bound, with its certificates.
 pub(crate) struct Listener {
@@ -156,6 +156,8 @@ pub(super) async fn serve(
     let mut renewal = JoinSet::new();
     renewal.spawn(tls.renew(limits.reload));
     let mut connections = JoinSet::new();
+    let slots = Slots::new(limits.connections);
+    let mut pressure = Pressure::default();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
@@ -163,13 +165,25 @@ pub(super) async fn serve(
                 log_panic(ended);
                 continue;
             }
-            accepted = tcp.accept(), if connections.len() < limits.connections => accepted,
+            accepted = tcp.accept() => accepted,
         };
         match accepted {
             Ok((stream, peer)) => {
+                let slot = match slots.take() {
+                    Taken::Free(slot) => slot,
+                    Taken::Evicted(slot) => {
+                        pressure.tell(limits.connections);
+                        slot
+                    }
+                    Taken::Full => {
+                        pressure.tell(limits.connections);
+                        continue;
+                    }
+                };
                 let connection = connection(
                     stream,
                     peer,
+                    slot,
                     acceptor.clone(),
                     router.clone(),
                     limits,
@@ -202,9 +216,51 @@ pub(super) async fn serve(
     connections.shutdown().await;
 }
 
+/// Says that the port is full, and how often since it last said so.
+#[derive(Default)]
+struct Pressure {
+    told: Option<Instant>,
+    closed: u64,
+}
+
+impl Pressure {
+    fn tell(&mut self, connections: usize) {
+        self.closed += 1;
+        if self.told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
+            return;
+        }
+        tracing::warn!(
+            connections,
+            closed = self.closed,
+            "the HTTPS port has all the connections that it takes; the oldest idle ones are closed for new ones. Find out who opens them"
+        );
+        *self = Self {
+            told: Some(Instant::now()),
+            closed: 0,
+        };
+    }
+}
+
 async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
+    slot: Slot,
+    acceptor: TlsAcceptor,
+    router: Router,
+    limits: Limits,
+    shutdown: CancellationToken,
+) {
+    let evicted = slot.clone();
+    tokio::select! {
+        () = evicted.evicted() => tracing::debug!(%peer, "closed for a new connection"),
+        () = served(stream, peer, slot, acceptor, router, limits, shutdown) => {}
+    }
+}
+
+async fn served(
+    stream: TcpStream,
+    peer: SocketAddr,
+    slot: Slot,
     acceptor: TlsAcceptor,
     router: Router,
     limits: Limits,
@@ -228,15 +284,17 @@ async fn connection(
         },
     };
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let shown = Shown(
-        certificates
-            .iter()
-            .map(|der| der.clone().into_owned())
-            .collect(),
-    );
-    let service = router.map_request(move |mut request: Request<_>| {
+    let shown = Shown::new(certificates);
+    let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(shown.clone());
-        request
+        request.extensions_mut().insert(slot.clone());
+        let serving = slot.serve();
+        let answer = router.clone().oneshot(request);
+        async move {
+            let answer = answer.await;
+            drop(serving);
+            answer
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -4,6 +4,7 @@ mod describe;
 mod kubeconfig;
 mod port;
 mod quiet;
+mod strangers;
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};

@@ -60,9 +60,18 @@ impl Caller {
         certificate: CertificateDer<'static>,
         key: PrivateKeyDer<'static>,
     ) -> Self {
+        self.with_chain(vec![certificate], key)
+    }
+
+    /// The same with intermediates behind it.
+    pub(super) fn with_chain(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Self {
         let config = builder(rustls::ALL_VERSIONS)
             .with_root_certificates(self.roots.clone())
-            .with_client_auth_cert(vec![certificate], key)
+            .with_client_auth_cert(chain, key)
             .unwrap();
         self.with(config)
     }

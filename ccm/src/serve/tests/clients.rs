@@ -333,3 +333,56 @@ async fn b_m4_authorities_in_files_are_read_again_when_they_change() {
     assert!(counts(&new) && !counts(&old));
     keeping.abort();
 }
+
+/// Finding B2.
+#[tokio::test]
+async fn b_m4_a_chain_that_is_too_long_is_refused_in_the_handshake() {
+    let authority = Authority::new("users");
+    let files = Files::new();
+    let flag = files.flag("client-ca-file", "ca.crt", &authority.pem());
+    let port = Port::open_with(&[&flag], Limits::default()).await;
+    let (certificate, key) = authority.client("alice", "ops");
+    let with = |intermediates: Vec<CertificateDer<'static>>| {
+        let chain = std::iter::once(certificate.clone()).chain(intermediates);
+        port.caller.with_chain(chain.collect(), key.clone_key())
+    };
+    let other = || Authority::new("users").0.der().clone();
+    let four = with((0..4).map(|_| other()).collect());
+    assert_eq!(four.get("/metrics", None).await.status, 200);
+    let large = CertificateDer::from(vec![0; 16 * 1024]);
+    for refused in [(0..5).map(|_| other()).collect(), vec![large]] {
+        let caller = with(refused);
+        // With TLS 1.3 the client has ended its own half of the handshake before it is refused.
+        let refused = match caller.tls().await {
+            Err(_) => true,
+            Ok(mut stream) => {
+                use tokio::io::AsyncReadExt as _;
+                stream.read_u8().await.is_err()
+            }
+        };
+        assert!(refused);
+    }
+}
+
+/// Finding B2: the verdict is kept for a connection, and made anew when the authorities change.
+#[tokio::test]
+async fn b_m4_a_connection_is_judged_again_when_the_authorities_change() {
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let port = Port::open().await;
+    let trust = |authority: &Authority| {
+        let pem = authority.pem();
+        port.authorities.taken(&[("client-ca-file", &pem)]).unwrap();
+    };
+    trust(&old);
+    let (mut sender, _driver) = port.caller_with(&old.client("alice", "")).connect().await;
+    let mut status = async || {
+        let request = hyper::Request::get("/metrics").body(http_body_util::Empty::new());
+        let answer = sender.send_request(request.unwrap()).await.unwrap();
+        answer.status().as_u16()
+    };
+    assert_eq!((status().await, status().await), (200, 200));
+    trust(&new);
+    assert_eq!(status().await, 401);
+    trust(&old);
+    assert_eq!(status().await, 200);
+}

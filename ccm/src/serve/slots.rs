@@ -1,0 +1,235 @@
+//! The connections that a port has room for, and which of them gives way to a new one.
+//!
+//! A full port must still answer the kubelet's probes, so a new connection is always taken and an older one is closed for it. The address of a caller says nothing: the
+//! provider, which is not trusted with this, shares the network namespace.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+/// The slots of a port.
+pub(super) struct Slots {
+    max: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Counts what happens; what has the lower number happened before.
+    clock: u64,
+    held: BTreeMap<u64, Entry>,
+}
+
+struct Entry {
+    /// When it was accepted or ended its last request.
+    idle_since: u64,
+    serving: bool,
+    /// It made a request of an authenticated user that was allowed.
+    known: bool,
+    evicted: CancellationToken,
+}
+
+impl Entry {
+    /// The lowest gives way first; `None` never does.
+    fn rank(&self) -> Option<(u8, u64)> {
+        let class = match (self.known, self.serving) {
+            (false, false) => 0,
+            (true, false) => 1,
+            (false, true) => 2,
+            (true, true) => return None,
+        };
+        Some((class, self.idle_since))
+    }
+}
+
+/// What a new connection finds.
+pub(super) enum Taken {
+    Free(Slot),
+    /// An older connection was closed for it.
+    Evicted(Slot),
+    /// All connections serve authenticated users.
+    Full,
+}
+
+impl Slots {
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            max,
+            table: Mutex::default(),
+        })
+    }
+
+    pub(super) fn take(self: &Arc<Self>) -> Taken {
+        let mut table = self.table();
+        let evicts = table.held.len() >= self.max;
+        if evicts {
+            let ranked = table
+                .held
+                .iter()
+                .filter_map(|(id, it)| Some((it.rank()?, *id)));
+            let Some((_, id)) = ranked.min() else {
+                return Taken::Full;
+            };
+            if let Some(entry) = table.held.remove(&id) {
+                entry.evicted.cancel();
+            }
+        }
+        let id = table.tick();
+        let evicted = CancellationToken::new();
+        let entry = Entry {
+            idle_since: id,
+            serving: false,
+            known: false,
+            evicted: evicted.clone(),
+        };
+        table.held.insert(id, entry);
+        drop(table);
+        let slot = Slot(Arc::new(Held {
+            slots: Arc::clone(self),
+            id,
+            evicted,
+        }));
+        if evicts {
+            Taken::Evicted(slot)
+        } else {
+            Taken::Free(slot)
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+}
+
+/// The slot of one connection. The last clone gives it back.
+#[derive(Clone)]
+pub(super) struct Slot(Arc<Held>);
+
+struct Held {
+    slots: Arc<Slots>,
+    id: u64,
+    evicted: CancellationToken,
+}
+
+impl Slot {
+    /// Ends when the connection has to give way.
+    pub(super) async fn evicted(&self) {
+        self.0.evicted.cancelled().await;
+    }
+
+    /// A request is served until the guard is dropped.
+    pub(super) fn serve(&self) -> Serving {
+        self.change(|entry, _| entry.serving = true);
+        Serving(self.clone())
+    }
+
+    /// The connection belongs to an authenticated user that may see what it asks for.
+    pub(super) fn known(&self) {
+        self.change(|entry, _| entry.known = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Entry, u64)) {
+        let mut table = self.0.slots.table();
+        let now = table.tick();
+        if let Some(entry) = table.held.get_mut(&self.0.id) {
+            change(entry, now);
+        }
+    }
+}
+
+/// A request in progress.
+pub(super) struct Serving(Slot);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.change(|entry, now| {
+            entry.serving = false;
+            entry.idle_since = now;
+        });
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.slots.table().held.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(slots: &Arc<Slots>) -> Slot {
+        match slots.take() {
+            Taken::Free(slot) | Taken::Evicted(slot) => slot,
+            Taken::Full => panic!("no slot"),
+        }
+    }
+
+    fn gone(slots: &[&Slot]) -> Vec<bool> {
+        slots
+            .iter()
+            .map(|slot| slot.0.evicted.is_cancelled())
+            .collect()
+    }
+
+    #[test]
+    fn b_m4_the_oldest_idle_connection_of_nobody_known_gives_way_first() {
+        let slots = Slots::new(4);
+        let (known, serving, first, second) =
+            (take(&slots), take(&slots), take(&slots), take(&slots));
+        known.known();
+        let request = serving.serve();
+        // Its last request ended after the other one was accepted.
+        drop(first.serve());
+        let third = take(&slots);
+        assert_eq!(
+            gone(&[&known, &serving, &first, &second]),
+            [false, false, false, true]
+        );
+        let _keep = third.serve();
+        let fourth = take(&slots);
+        assert_eq!(
+            gone(&[&known, &serving, &first, &third]),
+            [false, false, true, false]
+        );
+        let _keep_too = fourth.serve();
+        let fifth = take(&slots);
+        assert_eq!(
+            gone(&[&known, &serving, &third, &fourth]),
+            [true, false, false, false]
+        );
+        let _keep_again = fifth.serve();
+        // All serve: the request of nobody known that is the oldest.
+        let sixth = take(&slots);
+        assert_eq!(
+            gone(&[&serving, &third, &fourth, &fifth]),
+            [true, false, false, false]
+        );
+        drop((request, sixth));
+    }
+
+    #[test]
+    fn b_m4_authenticated_requests_are_never_closed_for_a_new_connection() {
+        let slots = Slots::new(1);
+        let slot = take(&slots);
+        slot.known();
+        let request = slot.serve();
+        assert!(matches!(slots.take(), Taken::Full));
+        drop(request);
+        let next = take(&slots);
+        assert_eq!(gone(&[&slot]), [true]);
+        // What was evicted takes nothing with it when it ends.
+        drop(slot);
+        drop(next);
+        assert!(matches!(slots.take(), Taken::Free(_)));
+    }
+}
