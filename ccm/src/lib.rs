@@ -18,6 +18,7 @@ pub mod run;
 mod serve;
 mod service;
 mod stuck;
+pub mod text;
 mod volume;
 mod writes;
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ccm::args::{Args, ArgsError, LogFormat, ProbeArgs};
+use ccm::text::Lines;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -91,11 +92,12 @@ fn start_log((verbosity, format): (u16, LogFormat)) {
         _ => "debug,ccm=trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    // In a file or a pod's log colours are noise that no search finds its way through.
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // In a file or a pod's log colours are noise that no search finds its way through.
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .with_writer(std::io::stderr);
+        .with_ansi(colours)
+        .with_writer(Lines::new(std::io::stderr, colours));
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),

@@ -174,7 +174,7 @@ impl Trouble {
         Self {
             code,
             reason: String::new(),
-            message: limits::cut(message.into()),
+            message: limits::cut(&message.into()),
             retry_after: None,
         }
     }
@@ -246,8 +246,8 @@ impl From<api::Failure> for Trouble {
         };
         Self {
             code,
-            reason: limits::cut(failure.reason),
-            message: limits::cut(failure.message),
+            reason: limits::cut(&failure.reason),
+            message: limits::cut(&failure.message),
             retry_after: failure.retry_after.as_ref().and_then(limits::retry_after),
         }
     }

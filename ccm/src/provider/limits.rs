@@ -8,6 +8,7 @@ use cloud_provider_api::v1alpha1 as api;
 use prost::Message;
 
 use super::{Trouble, view};
+use crate::text::plain;
 
 /// The most bytes of a name (CORE-11).
 pub(crate) const NAME_LIMIT: usize = 253;
@@ -20,9 +21,10 @@ pub(crate) const DEFAULT_REQUEST_BYTES: u64 = 4 * 1024 * 1024;
 /// What a provider must accept at least.
 pub(crate) const LEAST_REQUEST_BYTES: u64 = 64 * 1024;
 
-/// A text of the provider, cut to `TEXT_LIMIT` at a character; a cut one ends with `…`.
-pub(crate) fn cut(mut text: String) -> String {
+/// A text of the provider, on one line and cut to `TEXT_LIMIT` at a character; a cut one ends with `…`.
+pub(crate) fn cut(text: &str) -> String {
     const MARK: char = '…';
+    let mut text = plain(text).into_owned();
     if text.len() > TEXT_LIMIT {
         let end = text.floor_char_boundary(TEXT_LIMIT - MARK.len_utf8());
         text.truncate(end);
@@ -307,8 +309,8 @@ pub(crate) fn check_request(request: &impl Message, max_bytes: usize) -> Result<
 /// The events of an answer with their texts cut.
 pub(crate) fn cut_events(events: &mut [api::Event]) {
     for event in events {
-        event.reason = cut(std::mem::take(&mut event.reason));
-        event.message = cut(std::mem::take(&mut event.message));
+        event.reason = cut(&event.reason);
+        event.message = cut(&event.message);
     }
 }
 

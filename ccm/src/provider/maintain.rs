@@ -340,7 +340,7 @@ impl Keeper {
         };
         let message = match state {
             api::ProbeState::Ready => String::new(),
-            _ => limits::cut(answer.message),
+            _ => limits::cut(&answer.message),
         };
         self.with.status.send_if_modified(|status| {
             status.last_answer = Some(Instant::now());
@@ -404,7 +404,7 @@ impl Keeper {
             status.probe = api::ProbeState::Unspecified;
             status.probe_message.clear();
             status.scope_accepted = false;
-            status.message = limits::cut(why.to_owned());
+            status.message = limits::cut(why);
         });
         self.say(why);
     }

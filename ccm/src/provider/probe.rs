@@ -33,7 +33,7 @@ pub(crate) async fn probe(
         api::ProbeState::Unspecified => api::ProbeState::Broken,
         state => state,
     };
-    let message = limits::cut(answer.message).replace(['\n', '\r'], " ");
+    let message = limits::cut(&answer.message);
     let why = match &*message {
         "" => String::new(),
         message => format!(" ({message})"),
@@ -77,7 +77,7 @@ async fn ask(socket: &Path) -> Result<api::ProbeResponse, String> {
             None => format!(
                 "Probe was answered with the gRPC status {:?}: {}",
                 status.code(),
-                limits::cut(status.message().to_owned())
+                limits::cut(status.message())
             ),
         }
     })

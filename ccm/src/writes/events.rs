@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::run::WallClock;
+use crate::text::plain;
 use pending::{Draft, EventKey, Pending};
 pub(crate) use writer::EventWriter;
 
@@ -148,7 +149,7 @@ impl EventSink {
         };
         let draft = Draft {
             object: object.clone(),
-            message: cut(message),
+            message: cut(&message),
             count: 1,
             first: now,
             last: now,
@@ -207,15 +208,10 @@ impl EventSink {
     }
 }
 
-/// At most `MESSAGE_BYTES`, at a character's boundary, on one line and without what a terminal would obey: the words may be a provider's.
-fn cut(message: String) -> String {
-    let mut message = if message.contains(char::is_control) {
-        message.replace(char::is_control, " ")
-    } else {
-        message
-    };
-    message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
-    message
+/// At most `MESSAGE_BYTES`, at a character's boundary, on one line: the words may be a provider's.
+fn cut(message: &str) -> String {
+    let message = plain(message);
+    message[..message.floor_char_boundary(MESSAGE_BYTES)].to_owned()
 }
 
 /// The metrics of the sink.

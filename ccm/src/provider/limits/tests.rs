@@ -207,15 +207,21 @@ fn an_instance_without_a_known_state_is_a_fault() {
 
 #[test]
 fn texts_are_cut_at_a_character() {
-    assert_eq!(cut("short".to_owned()), "short");
+    assert_eq!(cut("short"), "short");
     let exact = "x".repeat(1024);
-    assert_eq!(cut(exact.clone()), exact);
+    assert_eq!(cut(&exact), exact);
     for text in ["ü".repeat(513), "😀".repeat(300), "x".repeat(9999)] {
-        let cut = cut(text);
+        let cut = cut(&text);
         assert!(cut.len() <= 1024 && cut.len() > 1015, "{}", cut.len());
         assert!(cut.ends_with('…'));
     }
     assert!(shown(&"😀".repeat(300)).len() <= 128);
+}
+
+/// Finding B10: an event's message and a line of the log stay one.
+#[test]
+fn texts_are_on_one_line() {
+    assert_eq!(cut("no\n[+]lease ok\u{202e}"), "no [+]lease ok ");
 }
 
 #[test]
