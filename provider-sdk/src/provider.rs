@@ -198,7 +198,7 @@ pub struct InitializeRequest {
 #[non_exhaustive]
 pub struct Initialized {
     /// Names the account, project and region that the credentials reach. Must be the same for the same three, whatever process answers (PROV-9): when it
-    /// differs from the one last seen the controller creates and deletes nothing until an operator accepts it. 1 to 253 bytes.
+    /// differs from the one last seen the controller creates and deletes nothing until an operator accepts it. 1 to 253 ASCII letters, digits, spaces and `. _ : / , @ = + -`.
     pub cloud_scope: String,
     /// The cloud's own ID of this cluster, where it has one.
     pub cluster_id: Option<String>,

@@ -69,12 +69,21 @@ pub(super) fn check_info(info: &api::GetProviderInfoResponse) -> Result<(), Stri
     Ok(())
 }
 
-/// Whether an Initialize was answered as it must be.
+/// Whether an Initialize was answered as it must be. The scope stands in a command that an operator is told to run.
 pub(super) fn check_initialized(initialized: &api::Initialized) -> Result<(), String> {
-    match initialized.cloud_scope.len() {
-        1..=NAME_LIMIT => Ok(()),
-        length => Err(format!(
-            "the cloud_scope that Initialize answered has {length} bytes; 1 to {NAME_LIMIT} are allowed"
+    let scope = &initialized.cloud_scope;
+    if !(1..=NAME_LIMIT).contains(&scope.len()) {
+        return Err(format!(
+            "the cloud_scope that Initialize answered has {} bytes; 1 to {NAME_LIMIT} are allowed (PROV-9)",
+            scope.len()
+        ));
+    }
+    let allowed = |char: char| char.is_ascii_alphanumeric() || " ._:/,@=+-".contains(char);
+    match scope.chars().find(|char| !allowed(*char)) {
+        None => Ok(()),
+        Some(wrong) => Err(format!(
+            "the cloud_scope that Initialize answered, {:?}, has the character {wrong:?}; letters, digits, spaces and . _ : / , @ = + - are allowed (PROV-9)",
+            limits::shown(scope)
         )),
     }
 }
@@ -122,6 +131,34 @@ mod tests {
             }),
             ..Default::default()
         }
+    }
+
+    /// Finding B3: an operator is told to run a command with the scope in it.
+    #[test]
+    fn prov_9_a_scope_has_no_character_that_a_shell_obeys() {
+        let check = |scope: &str| {
+            check_initialized(&api::Initialized {
+                cloud_scope: scope.to_owned(),
+                ..Default::default()
+            })
+        };
+        for good in ["a", "acct-1/eu_2 @x.y:z, a=b+c", &"x".repeat(253)] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "a$(id)",
+            "a`id`",
+            "a'b",
+            "a\"b",
+            "a;b",
+            "a\nb",
+            "größe",
+            "a\u{202e}b",
+        ] {
+            assert!(check(bad).unwrap_err().contains("PROV-9"), "{bad}");
+        }
+        assert!(check(&"x".repeat(254)).is_err());
     }
 
     #[test]

@@ -262,6 +262,13 @@ fn change_to(change: Option<Change>, mut resume_token: String) -> pb::WatchChang
 
 fn initialized_to(initialized: Initialized, read_only: bool) -> Result<pb::Initialized, String> {
     fits("the cloud scope", &initialized.cloud_scope, NAME_BYTES)?;
+    let scope = &initialized.cloud_scope;
+    let allowed = |char: char| char.is_ascii_alphanumeric() || " ._:/,@=+-".contains(char);
+    if let Some(wrong) = scope.chars().find(|char| !allowed(*char)) {
+        return Err(format!(
+            "the cloud scope {scope:?} has the character {wrong:?}; letters, digits, spaces and . _ : / , @ = + - are allowed (PROV-9)"
+        ));
+    }
     convert::optional_at_most(
         "the cluster ID",
         initialized.cluster_id.as_ref(),

@@ -1108,9 +1108,10 @@ func (*InitializeResponse_Initialized) isInitializeResponse_Outcome() {}
 type Initialized struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the account, project and region that the credentials reach, for example `account 1234, eu-west-1`. When it differs from the one last seen the controller
-	// creates and deletes nothing until the operator accepts the new one. At most 253 bytes, never empty.
+	// creates and deletes nothing until the operator accepts the new one.
 	//
-	// PROV-9: It MUST be the same for the same account, project and region, whatever process, version or replica answers.
+	// PROV-9: It MUST be the same for the same account, project and region, whatever process, version or replica answers. It MUST have 1 to 253 characters, each of them an
+	// ASCII letter, a digit, a space or one of `. _ : / , @ = + -`: an operator pastes it into a command.
 	CloudScope string `protobuf:"bytes,1,opt,name=cloud_scope,json=cloudScope,proto3" json:"cloud_scope,omitempty"`
 	// The cloud's own ID of this cluster, where it has one.
 	ClusterId *string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3,oneof" json:"cluster_id,omitempty"`

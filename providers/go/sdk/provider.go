@@ -131,7 +131,7 @@ type InitializeRequest struct {
 // Initialized says that the provider is ready for calls.
 type Initialized struct {
 	// CloudScope names the account, project and region that the credentials reach. It must be the same for the same three, whatever process answers (PROV-9): when it differs
-	// from the one last seen the controller creates and deletes nothing until an operator accepts it. 1 to 253 bytes.
+	// from the one last seen the controller creates and deletes nothing until an operator accepts it. 1 to 253 ASCII letters, digits, spaces and . _ : / , @ = + -.
 	CloudScope string
 	// ClusterID is the cloud's own ID of this cluster, where it has one.
 	ClusterID string

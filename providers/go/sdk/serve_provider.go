@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strconv"
@@ -105,6 +106,9 @@ func (s *session) Initialize(ctx context.Context, request *contract.InitializeRe
 		}
 		if err := fits("the cloud scope", initialized.CloudScope, nameBytes); err != nil {
 			return nil, err
+		}
+		if wrong := strings.IndexFunc(initialized.CloudScope, notInScope); wrong >= 0 {
+			return nil, fmt.Errorf("the cloud scope %q has a character at byte %d that is not allowed; letters, digits, spaces and . _ : / , @ = + - are (PROV-9)", initialized.CloudScope, wrong)
 		}
 		if err := atMost("the cluster ID", initialized.ClusterID, nameBytes); err != nil {
 			return nil, err
@@ -317,4 +321,13 @@ func (f *Feed) number(token string) int {
 		return number
 	}
 	return -2
+}
+
+// notInScope tells what PROV-9 keeps out of a scope: an operator pastes it into a command.
+func notInScope(char rune) bool {
+	switch {
+	case char >= 'a' && char <= 'z', char >= 'A' && char <= 'Z', char >= '0' && char <= '9':
+		return false
+	}
+	return !strings.ContainsRune(" ._:/,@=+-", char)
 }

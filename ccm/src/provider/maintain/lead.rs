@@ -248,10 +248,10 @@ impl Keeper {
             }
             Verdict::Refused { accepted } => {
                 let command = &self.with.accept_command;
-                let message = limits::cut(format!(
+                let message = limits::cut(&format!(
                     "the provider's credentials reach another cloud scope: {scope:?} instead of {accepted:?}; nothing is created or deleted. If this is \
-                     meant, accept it: {command}={scope:?}, or start the ccm with \
-                     --accept-cloud-scope={scope:?}. If not, give the provider the credentials that it had"
+                     meant, accept it: {command}='{scope}', or start the ccm with \
+                     --accept-cloud-scope='{scope}'. If not, give the provider the credentials that it had"
                 ));
                 tracing::error!(provider = %self.name, cloud_scope = scope, accepted, "{message}");
                 (false, message)

@@ -113,7 +113,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/cloud-scope-is-stated",
             ["PROV-9", "PROV-14"],
-            "cloud_scope has 1 to 253 bytes",
+            "cloud_scope has 1 to 253 characters, none of which a shell obeys",
             scope_stated
         ),
         check!(
@@ -418,11 +418,12 @@ async fn read_only_writes_nothing(run: &Run) -> Verdict {
 async fn scope_stated(run: &Run) -> Verdict {
     let session = run.connect().await?;
     let asked = session.call(pb::InitializeRequest::default()).await;
-    let length = initialized(&asked)?.cloud_scope.len();
+    let scope = &initialized(&asked)?.cloud_scope;
+    let allowed = |char: char| char.is_ascii_alphanumeric() || " ._:/,@=+-".contains(char);
     asked.must(
-        (1..=253).contains(&length),
+        (1..=253).contains(&scope.len()) && scope.chars().all(allowed),
         "PROV-9",
-        "a cloud_scope of 1 to 253 bytes",
+        "a cloud_scope of 1 to 253 ASCII letters, digits, spaces and . _ : / , @ = + -",
     )
 }
 
