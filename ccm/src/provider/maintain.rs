@@ -325,14 +325,14 @@ impl Keeper {
             if answer.boot_id != info.boot_id {
                 return "another process of the provider answers (its boot_id changed)".to_owned();
             }
-            self.probed(answer);
+            self.probed(&answer);
             let next = started + self.with.probe_period;
             tokio::time::sleep_until(next).await;
         }
     }
 
     /// Publishes what a Probe said; nobody is woken where it is the same as before.
-    fn probed(&self, answer: api::ProbeResponse) {
+    fn probed(&self, answer: &api::ProbeResponse) {
         let state = match answer.state() {
             // Also a state that is not known.
             api::ProbeState::Unspecified => api::ProbeState::Broken,

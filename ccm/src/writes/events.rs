@@ -7,6 +7,7 @@ mod pending;
 mod series;
 mod writer;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -149,7 +150,7 @@ impl EventSink {
         };
         let draft = Draft {
             object: object.clone(),
-            message: cut(&message),
+            message: cut(message),
             count: 1,
             first: now,
             last: now,
@@ -209,9 +210,13 @@ impl EventSink {
 }
 
 /// At most `MESSAGE_BYTES`, at a character's boundary, on one line: the words may be a provider's.
-fn cut(message: &str) -> String {
-    let message = plain(message);
-    message[..message.floor_char_boundary(MESSAGE_BYTES)].to_owned()
+fn cut(message: String) -> String {
+    let mut message = match plain(&message) {
+        Cow::Owned(plain) => plain,
+        Cow::Borrowed(_) => message,
+    };
+    message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
+    message
 }
 
 /// The metrics of the sink.

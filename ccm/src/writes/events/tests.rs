@@ -42,12 +42,12 @@ fn m10_a_full_queue_drops_and_counts_but_takes_repeats() {
 
 #[test]
 fn messages_are_cut_between_characters() {
-    assert_eq!(cut("short"), "short");
+    assert_eq!(cut("short".to_owned()), "short");
     // Neither a second line nor what a terminal obeys.
     let nasty = "a\r\nWarning: b\u{1b}[31m\u{0}\u{9b}é";
-    assert_eq!(cut(nasty), "a  Warning: b [31m  é");
+    assert_eq!(cut(nasty.to_owned()), "a  Warning: b [31m  é");
     let long = "x".repeat(MESSAGE_BYTES - 1) + "ü and more";
-    assert_eq!(cut(&long), "x".repeat(MESSAGE_BYTES - 1));
+    assert_eq!(cut(long), "x".repeat(MESSAGE_BYTES - 1));
 }
 
 #[tokio::test(start_paused = true)]
