@@ -3,7 +3,7 @@
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1 as core;
@@ -346,9 +346,16 @@ pub(crate) fn node_addresses(
                 text.len()
             )));
         }
-        if matches!(kind, "InternalIP" | "ExternalIP") && text.parse::<IpAddr>().is_err() {
+        let is_ip = matches!(kind, "InternalIP" | "ExternalIP");
+        let fits = if is_ip {
+            text.parse::<IpAddr>().is_ok()
+        } else {
+            limits::is_dns_name(&text.to_ascii_lowercase())
+        };
+        if !fits {
+            let expected = if is_ip { "IP address" } else { "DNS name" };
             return Err(Trouble::fault(format!(
-                "address {:?} of type {kind} is no IP address",
+                "address {:?} of type {kind} is no {expected}",
                 limits::shown(text)
             )));
         }
@@ -385,13 +392,17 @@ fn ingress(point: &api::LoadBalancerIngress) -> Result<core::LoadBalancerIngress
             "an ingress of the load balancer has neither ip nor hostname",
         ));
     }
-    if let Some(ip) = &ip
-        && ip.parse::<IpAddr>().is_err()
-    {
-        return Err(Trouble::fault(format!(
-            "ingress ip {:?} of the load balancer is no IP address",
-            limits::shown(ip)
-        )));
+    if let Some(ip) = &ip {
+        let wrong = match ip.parse::<IpAddr>() {
+            Err(_) => Some("no IP address"),
+            Ok(address) => nobodys(address),
+        };
+        if let Some(wrong) = wrong {
+            return Err(Trouble::fault(format!(
+                "ingress ip {:?} of the load balancer is {wrong}",
+                limits::shown(ip)
+            )));
+        }
     }
     if let Some(hostname) = &hostname
         && (!limits::is_dns_name(hostname) || hostname.parse::<IpAddr>().is_ok())
@@ -420,6 +431,29 @@ fn ingress(point: &api::LoadBalancerIngress) -> Result<core::LoadBalancerIngress
         hostname,
         ports: (!ports.is_empty()).then_some(ports),
     })
+}
+
+/// What keeps an address from being a load balancer's. kube-proxy takes the traffic to an ingress address on each Node for the Service: with one of these a provider
+/// would take over what Nodes say to themselves or to their neighbours.
+fn nobodys(address: IpAddr) -> Option<&'static str> {
+    let address = address.to_canonical();
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    if address.is_loopback() {
+        Some("a loopback address")
+    } else if address.is_unspecified() {
+        Some("the unspecified address")
+    } else if address.is_multicast() {
+        Some("a multicast address")
+    } else if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        Some("the broadcast address")
+    } else if link_local {
+        Some("a link-local address")
+    } else {
+        None
+    }
 }
 
 fn port(port: &api::PortStatus) -> Result<core::PortStatus, Trouble> {

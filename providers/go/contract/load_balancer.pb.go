@@ -606,7 +606,8 @@ func (x *LoadBalancerStatus) GetIngress() []*LoadBalancerIngress {
 // case. Where `SERVICE_FEATURE_IP_MODE` is offered each address MUST say its `ip_mode`.
 type LoadBalancerIngress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An IPv4 or IPv6 address; absent where it has only a host name.
+	// An IPv4 or IPv6 address; absent where it has only a host name. A loopback, unspecified, link-local, multicast or broadcast address is a fault: kube-proxy takes the
+	// traffic to this address on each Node for the Service.
 	Ip *string `protobuf:"bytes,1,opt,name=ip,proto3,oneof" json:"ip,omitempty"`
 	// A DNS name; absent where it has only an address.
 	Hostname *string `protobuf:"bytes,2,opt,name=hostname,proto3,oneof" json:"hostname,omitempty"`

@@ -932,7 +932,7 @@ type NodeAddress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What kind of address it is.
 	Type NodeAddressType `protobuf:"varint,1,opt,name=type,proto3,enum=cloudprovider.v1alpha1.NodeAddressType" json:"type,omitempty"`
-	// An IPv4 or IPv6 address without a prefix length, or a DNS name, as the type asks.
+	// An IPv4 or IPv6 address without a prefix length, or a DNS name (RFC 1123), as the type asks; anything else is a fault of the item.
 	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

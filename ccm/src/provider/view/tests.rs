@@ -239,6 +239,36 @@ fn the_status_of_a_load_balancer_is_checked() {
     }
 }
 
+/// Finding B13.
+#[test]
+fn no_load_balancer_is_at_an_address_that_nodes_use_among_themselves() {
+    for good in [
+        "10.0.0.1",
+        "192.168.1.1",
+        "100.64.0.1",
+        "fd00::1",
+        "2001:db8::1",
+    ] {
+        assert!(status_of(point(Some(good), None)).is_ok(), "{good}");
+    }
+    for bad in [
+        "127.0.0.1",
+        "0.0.0.0",
+        "169.254.169.254",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "::ffff:127.0.0.1",
+        "fe80::1",
+        "ff02::1",
+    ] {
+        let trouble = status_of(point(Some(bad), None)).unwrap_err();
+        assert_eq!(trouble.code, TroubleCode::Fault, "{bad}");
+        assert!(trouble.message.contains(bad), "{trouble:?}");
+    }
+}
+
 #[test]
 fn the_addresses_of_an_instance_are_checked() {
     let address = |kind: i32, address: &str| api::NodeAddress {
