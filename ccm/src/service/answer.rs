@@ -182,6 +182,8 @@ impl Answer {
 /// After GetLoadBalancer.
 pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse) -> Answer {
     use api::get_load_balancer_response::Outcome;
+    let written = sent.service.status.as_ref();
+    let written = written.and_then(|status| status.load_balancer.as_ref());
     let verdict = match response.outcome {
         None => unset("GetLoadBalancer"),
         Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
@@ -190,12 +192,13 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
             let ours = found.ownership() == api::Ownership::Ours;
             match found.status.as_ref().map(load_balancer_status).transpose() {
                 Err(trouble) => Verdict::Failed(trouble),
-                // With a status that says nowhere Ensure could not answer `ready` (LB-14, LB-19): it is asked.
+                // Only what Ensure could have answered is in sync: with an address (LB-14, LB-19), be it the one that the Service has, and with all targets attached.
                 Ok(status)
                     if present
                         && ours
                         && found.in_sync == Some(true)
-                        && !status.as_ref().is_some_and(nowhere) =>
+                        && response.target_errors.is_empty()
+                        && !status.as_ref().or(written).is_none_or(nowhere) =>
                 {
                     Verdict::InSync(status)
                 }
@@ -295,7 +298,7 @@ pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerRes
 }
 
 fn nowhere(status: &LoadBalancerStatus) -> bool {
-    status.ingress.is_none()
+    status.ingress.as_ref().is_none_or(Vec::is_empty)
 }
 
 fn waits(pending: api::Pending) -> Verdict {

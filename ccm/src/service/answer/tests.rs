@@ -212,10 +212,21 @@ fn s13_only_a_marked_load_balancer_that_is_in_sync_spares_ensure() {
         )
         .verdict
     };
+    let somewhere = || {
+        Some(api::LoadBalancerStatus {
+            ingress: ip("192.0.2.1").ingress,
+        })
+    };
+    let in_sync = |verdict| matches!(verdict, Verdict::InSync(Some(_)));
+    assert!(in_sync(with(somewhere(), P::Present, O::Ours, Some(true))));
     let found = |presence, ownership, in_sync| with(None, presence, ownership, in_sync);
     assert_eq!(
         found(P::Present, O::Ours, Some(true)),
-        Verdict::InSync(None)
+        Verdict::OutOfSync {
+            exists: true,
+            theirs: None,
+        },
+        "A20: neither the answer nor the Service says where it is"
     );
     let nowhere = Some(api::LoadBalancerStatus::default());
     assert_eq!(
@@ -250,6 +261,37 @@ fn s13_only_a_marked_load_balancer_that_is_in_sync_spares_ensure() {
             "{presence:?} {ownership:?} {in_sync:?}"
         );
     }
+}
+
+#[test]
+fn s13_what_is_in_sync_has_an_address_and_all_its_targets() {
+    let found = |service: &Service, target_errors| {
+        let response = api::GetLoadBalancerResponse {
+            target_errors,
+            outcome: Some(Got::Found(api::LoadBalancer {
+                presence: api::LoadBalancerPresence::Present.into(),
+                ownership: api::Ownership::Ours.into(),
+                in_sync: Some(true),
+                ..api::LoadBalancer::default()
+            })),
+            ..api::GetLoadBalancerResponse::default()
+        };
+        after_get(&sent(service, None, &[]), response).verdict
+    };
+    let ensure = Verdict::OutOfSync {
+        exists: true,
+        theirs: None,
+    };
+    let mut written = service();
+    let address = load_balancer_status(&api::LoadBalancerStatus {
+        ingress: ip("192.0.2.1").ingress,
+    });
+    written.status.get_or_insert_default().load_balancer = Some(address.unwrap());
+    // A20: the status of this Service was never written.
+    assert_eq!(found(&service(), Vec::new()), ensure);
+    assert_eq!(found(&written, Vec::new()), Verdict::InSync(None));
+    // A15: a target that could not be attached is not in sync after a restart either.
+    assert_eq!(found(&written, vec![api::TargetError::default()]), ensure);
 }
 
 #[test]
