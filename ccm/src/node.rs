@@ -29,7 +29,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cluster::{Change, Key};
-use crate::provider::{Capability, Session};
+use crate::provider::{Capability, Projection, Session};
+use crate::providers::Ownership;
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
 use crate::stuck::{self, Answered, Away, Next, Waiting};
@@ -81,6 +82,16 @@ struct Worker {
     not_before: Mutex<Instant>,
     /// When it was last told that the cloud refuses the provider's credentials.
     credentials_told: Mutex<Option<Instant>>,
+    /// What the provider said last; it holds also while the provider is away.
+    said: Mutex<Option<Said>>,
+}
+
+/// What a provider said of itself.
+#[derive(Clone)]
+struct Said {
+    ownership: Arc<Ownership>,
+    /// What it sees of Nodes.
+    projection: Projection,
 }
 
 /// What is under way.
@@ -118,6 +129,7 @@ impl Worker {
             }),
             not_before: Mutex::new(Instant::now()),
             credentials_told: Mutex::default(),
+            said: Mutex::default(),
             context,
             metrics,
         }
@@ -145,11 +157,15 @@ impl Worker {
                 if !plan::gets_id(node) {
                     self.claims.settled(name);
                 }
-                if !plan::is_uninitialized(node) {
+                let said = self.said();
+                let concerns = |said: &Said| said.ownership.concerns(&self.context.provider, node);
+                if !plan::is_uninitialized(node) || !said.as_ref().is_none_or(concerns) {
                     self.waiting().gone(&name.to_owned());
+                    return;
                 }
                 // One that is left alone, with its taint, is waited for no more, whatever else changes.
-                if plan::wakes(change.old.as_deref(), node) {
+                let projection = said.map(|said| said.projection).unwrap_or_default();
+                if plan::wakes(change.old.as_deref(), node, &projection) {
                     self.wait_for(node);
                     self.queue.add(name.to_owned());
                 }
@@ -181,6 +197,10 @@ impl Worker {
                 let current = Arc::downgrade(session);
                 if !current.ptr_eq(&last) {
                     last = current;
+                    *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(Said {
+                        ownership: Arc::clone(&session.ownership),
+                        projection: session.projection.clone(),
+                    });
                     self.queue.reset_transport_backoffs();
                     self.add_all();
                 }
@@ -210,10 +230,17 @@ impl Worker {
 
     /// A new session may know what the last one did not, and own other Nodes.
     fn add_all(&self) {
+        let said = self.said();
         for node in self.context.cluster.nodes.all() {
-            if plan::is_uninitialized(&node) {
+            let concerns = |said: &Said| said.ownership.concerns(&self.context.provider, &node);
+            if !plan::is_uninitialized(&node) {
+                continue;
+            }
+            if said.as_ref().is_none_or(concerns) {
                 self.wait_for(&node);
                 self.queue.add(name(&node).to_owned());
+            } else {
+                self.waiting().gone(&name(&node).to_owned());
             }
         }
     }
@@ -398,6 +425,11 @@ impl Worker {
     fn asking(&self) -> Asking {
         self.load.send_modify(|load| load.asking += 1);
         Asking(self.load.clone())
+    }
+
+    fn said(&self) -> Option<Said> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.clone()
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting<String>> {

@@ -7,7 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use super::{addresses, labels};
-use crate::provider::{Trouble, TroubleCode};
+use crate::provider::{Projection, Trouble, TroubleCode, node_view};
 use crate::providers::PROVIDER_LABEL;
 use crate::writes::reason::{
     INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, NODE_NOT_INITIALIZED, SYNCED,
@@ -113,14 +113,13 @@ pub(super) fn gets_id(node: &Node) -> bool {
     is_uninitialized(node) && provider_id(node).is_none()
 }
 
-/// Whether a change of a Node is a reason to try at once what was put off: heartbeats and our own writes are not.
-pub(super) fn wakes(old: Option<&Node>, new: &Node) -> bool {
+/// Whether a change of a Node is a reason to try at once what was put off: something that the provider sees of it. Heartbeats are not.
+pub(super) fn wakes(old: Option<&Node>, new: &Node, projection: &Projection) -> bool {
     is_uninitialized(new)
         && old.is_none_or(|old| {
             let label = |node: &Node| node.metadata.labels.as_ref()?.get(PROVIDER_LABEL).cloned();
             !is_uninitialized(old)
-                || old.metadata.uid != new.metadata.uid
-                || provider_id(old) != provider_id(new)
+                || node_view(old, projection) != node_view(new, projection)
                 || addresses::provided_node_ip(old) != addresses::provided_node_ip(new)
                 || label(old) != label(new)
         })

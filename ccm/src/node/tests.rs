@@ -67,13 +67,13 @@ impl Bench {
         self.worker.node(name).unwrap()
     }
 
-    /// Settles `n` with this answer for this view of the Node; one with the taint comes from the queue.
+    /// Settles the Node with this answer for this view of it; one with the taint comes from the queue.
     async fn settle(&self, node: Arc<Node>, answer: Result<api::Instance, Trouble>) {
         let queue = &self.worker.queue;
         let mut names = Vec::new();
         if plan::is_uninitialized(&node) {
             self.worker.wait_for(&node);
-            queue.add("n".to_owned());
+            queue.add(name(&node).to_owned());
             names = queue.next_batch(1, Duration::ZERO).await;
         }
         let handed = HandedOut::new(queue, names);
@@ -260,6 +260,42 @@ async fn n13_who_waits_is_told_why_even_without_a_provider() {
     );
 }
 
+/// Finding A11.
+#[tokio::test(start_paused = true)]
+async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
+    let bench = Bench::new();
+    let info = api::GetProviderInfoResponse {
+        provider_id_prefixes: vec!["mock://".to_owned()],
+        capabilities: Some(api::Capabilities {
+            instances: Some(api::InstanceCapability::default()),
+            ..api::Capabilities::default()
+        }),
+        ..api::GetProviderInfoResponse::default()
+    };
+    let me = bench.worker.context.provider.clone();
+    *bench.worker.said.lock().unwrap() = Some(Said {
+        ownership: Arc::new(Ownership::of(&[(&me, &info)], None).unwrap()),
+        projection: Projection::default(),
+    });
+    for (name, id) in [("theirs", "other://i-1"), ("ours", "mock://i-2")] {
+        let mut node = fresh(name);
+        node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
+        bench.api.put(&node);
+    }
+    let stop = bench.worker.context.stop.clone();
+    let watching = async { tokio::join!(bench.worker.watch_nodes(), bench.worker.housekeep()) };
+    let within_a_minute = async {
+        tokio::time::sleep(Duration::from_secs(45)).await;
+        stop.cancel();
+    };
+    tokio::join!(watching, within_a_minute);
+    let events = bench.events();
+    assert!(
+        events.len() == 1 && events[0].contains("NodeNotInitialized ours"),
+        "{events:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn b_n9_a_node_that_is_left_alone_is_told_nothing_when_it_changes() {
     let bench = Bench::new();
@@ -348,6 +384,29 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
     let by = " for provider ID \"mock://kkk";
     let told = events.iter().find(|event| event.contains(by)).unwrap();
     assert!(told.contains("k\", attempt 1, next try "), "{told}");
+}
+
+/// Finding A7.
+#[tokio::test(start_paused = true)]
+async fn l6_an_id_whose_write_did_not_happen_is_free_for_the_machine_under_its_new_name() {
+    for refusal in [422, 503] {
+        let bench = Bench::new();
+        for name in ["n", "renamed"] {
+            bench.api.put(&fresh(name));
+        }
+        bench.api.refuse([refusal]);
+        bench.settle(bench.stored("n"), Ok(instance())).await;
+        assert!(!bench.initialized("n"));
+        // Of a write without an answer nothing is known until the next look.
+        let absent = api::Instance {
+            state: api::InstanceState::Absent as i32,
+            ..api::Instance::default()
+        };
+        bench.settle(bench.stored("n"), Ok(absent)).await;
+        let renamed = bench.stored("renamed");
+        bench.settle(renamed, Ok(instance())).await;
+        assert!(bench.initialized("renamed"), "{refusal}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

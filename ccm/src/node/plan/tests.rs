@@ -382,20 +382,54 @@ fn zones_fill_in_what_the_metadata_left_out() {
     );
 }
 
+/// Finding A5: what the provider sees is what can change its answer.
 #[test]
-fn only_a_change_that_matters_wakes_a_node() {
+fn only_a_change_that_the_provider_sees_wakes_a_node() {
+    let wanted = api::NodeProjection {
+        label_keys: vec!["example.com/rack".to_owned()],
+        annotation_keys: vec!["example.com/slot".to_owned()],
+        field_groups: vec![api::NodeFieldGroup::NodeInfo.into()],
+        ..api::NodeProjection::default()
+    };
+    let projection = Projection::from(&wanted);
+    let wakes = |old: Option<&Node>, new: &Node| wakes(old, new, &projection);
     let node = fresh();
     assert!(wakes(None, &node));
     assert!(wakes(Some(&initialized()), &node));
     assert!(!wakes(None, &initialized()));
-    let mut heartbeat = node.clone();
-    heartbeat.metadata.resource_version = Some("7".to_owned());
-    heartbeat.status.get_or_insert_default().addresses = Some(Vec::new());
-    assert!(!wakes(Some(&node), &heartbeat));
-    let mut again = node.clone();
-    again.metadata.uid = Some("v".to_owned());
-    assert!(wakes(Some(&node), &again));
-    let mut with_id = node.clone();
-    with_id.spec.get_or_insert_default().provider_id = Some("mock://i-2".to_owned());
-    assert!(wakes(Some(&node), &with_id));
+    let after = |change: fn(&mut Node)| {
+        let mut changed = node.clone();
+        change(&mut changed);
+        wakes(Some(&node), &changed)
+    };
+    let pair = |key: &str| Some([(key.to_owned(), "1".to_owned())].into());
+    assert!(!after(|node| {
+        node.metadata.resource_version = Some("7".to_owned());
+        node.status.get_or_insert_default().addresses = Some(Vec::new());
+    }));
+    for (key, expected) in [("example.com/rack", true), ("example.com/other", false)] {
+        let mut labelled = node.clone();
+        labelled.metadata.labels = pair(key);
+        assert_eq!(wakes(Some(&node), &labelled), expected, "label {key}");
+    }
+    for (key, expected) in [("example.com/slot", true), ("example.com/other", false)] {
+        let mut annotated = node.clone();
+        annotated.metadata.annotations = pair(key);
+        assert_eq!(wakes(Some(&node), &annotated), expected, "annotation {key}");
+    }
+    assert!(after(|node| node.metadata.uid = Some("v".to_owned())));
+    assert!(after(|node| {
+        node.spec.get_or_insert_default().provider_id = Some("mock://i-2".to_owned());
+    }));
+    assert!(after(|node| {
+        let info = node.status.get_or_insert_default();
+        info.node_info.get_or_insert_default().system_uuid = "u-1".to_owned();
+    }));
+    assert!(after(|node| {
+        let address = k8s_openapi::api::core::v1::NodeAddress {
+            address: "10.0.0.9".to_owned(),
+            type_: "InternalIP".to_owned(),
+        };
+        node.status.get_or_insert_default().addresses = Some(vec![address]);
+    }));
 }

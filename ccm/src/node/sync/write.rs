@@ -51,11 +51,15 @@ impl Worker {
                 .main
                 .as_ref()
                 .and_then(|main| main.provider_id.as_deref());
-            if let Some(id) = id
-                && let Err(trouble) = self.claim(&node, id)
-            {
-                refused = Some(Err(trouble));
-                continue;
+            match id {
+                Some(id) => {
+                    if let Err(trouble) = self.claim(&node, id) {
+                        refused = Some(Err(trouble));
+                        continue;
+                    }
+                }
+                // What an earlier answer gave it is not its own any more: the machine may have come back as another Node.
+                None => self.claims.settled(name(&node)),
             }
             let mut outcome = Ok(());
             if let Some(status) = &plan.status {
@@ -81,9 +85,16 @@ impl Worker {
             match outcome {
                 Ok(()) => return Ok((node, plan)),
                 Err(WriteError::Conflict) => node = self.read(&node).await?,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // Nothing was written. Of a request without an answer that is not known: its claim stands until the next try.
+                    if matches!(error, WriteError::Refused(_) | WriteError::Gone) {
+                        self.claims.settled(name(&node));
+                    }
+                    return Err(error);
+                }
             }
         }
+        self.claims.settled(name(&node));
         Err(WriteError::Conflict)
     }
 
