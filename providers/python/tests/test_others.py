@@ -37,7 +37,9 @@ async def test_a_foreign_route_is_never_removed(ours):
     await create(ours, route("10.0.1.0/24"))
     await ours.initialize(THEM)
     assert await create(ours, route("10.0.1.0/24"), cluster=THEM) == ["FAILURE_CODE_CONFLICT"]
-    request = route_pb2.DeleteRoutesRequest(cluster=THEM, routes=[route("10.0.1.0/24"), route("10.9.9.0/24")])
+    made, gone = route("10.0.1.0/24"), route("10.9.9.0/24")
+    made.name, gone.name = ours.content()["routes"][0]["name"], "gone"
+    request = route_pb2.DeleteRoutesRequest(cluster=THEM, routes=[made, gone])
     foreign, missing = (await ours.routes.DeleteRoutes(request)).results
     assert foreign.failed.code == types_pb2.FAILURE_CODE_CONFLICT and missing.HasField("done")
     await ours.initialize(US)
@@ -85,8 +87,11 @@ async def test_hints_tell_what_others_changed_and_unknown_tokens_are_a_resync(ou
     ours.edit(lambda content: content["instances"].append(instance("d")))
     second = await asyncio.wait_for(unknown.read(), 20)
     assert second.instance.node_name == "d"
-    resumed = await asyncio.wait_for(watch(first.resume_token).read(), 20)
-    assert resumed == second
+    # A stream begins with a bookmark (PROV-21).
+    resumed = watch(first.resume_token)
+    bookmark = await asyncio.wait_for(resumed.read(), 20)
+    assert bookmark.resume_token == first.resume_token and bookmark.WhichOneof("change") is None
+    assert await asyncio.wait_for(resumed.read(), 20) == second
     # At shutdown the stream ends with status OK.
     ours.stop.set()
     assert await asyncio.wait_for(unknown.read(), 20) is grpc.aio.EOF
