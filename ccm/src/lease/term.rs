@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::wake::Wake;
-use super::{SOON, Shared, is, params, record};
+use super::{SOON, Shared, Trouble, is, params, record};
 use crate::kube_client::refusal;
 
 /// A release that takes longer is given up: the Lease then expires by itself.
@@ -101,8 +101,13 @@ impl Term {
                 self.lose_by_deadline();
                 continue;
             }
-            let limit = deadline.min(start + self.shared.patience());
-            let outcome = timeout_at(limit, renew(&self.shared, seen, start)).await;
+            let mut read = None;
+            let renewal = renew(&self.shared, seen, start, &mut read);
+            let outcome = timeout_at(deadline, renewal).await;
+            // What came of it or not: the next renewal begins with the Lease as it was last read.
+            if let Some(read) = read {
+                self.lease = read;
+            }
             // Also a good answer counts for nothing after the deadline (this process may have been suspended).
             if Instant::now() >= deadline {
                 self.lose_by_deadline();
@@ -111,11 +116,15 @@ impl Term {
             match outcome {
                 Ok(Ok(Renewal::Done(lease, start))) => self.extend(*lease, start),
                 Ok(Ok(Renewal::Taken(holder))) => self.lose(Lost::Taken { holder }),
-                Ok(Err(error)) => {
-                    let refused = refusal(&error);
-                    self.retry(start, refused.unwrap_or_else(|| error.to_string()));
+                Ok(Err(trouble)) => {
+                    let refused = match &trouble {
+                        Trouble::Kube(error) => refusal(error),
+                        Trouble::Slow(_) => None,
+                    };
+                    self.retry(start, refused.unwrap_or_else(|| trouble.to_string()));
                 }
-                Err(_) => self.retry(start, "no answer in time".to_owned()),
+                // The deadline, which was looked at above.
+                Err(_) => {}
             }
         }
     }
@@ -181,25 +190,31 @@ enum Renewal {
     Taken(String),
 }
 
-/// One renewal: a PUT of what we last saw; where that is not what is there, or nothing is known of it, a read and another.
-async fn renew(shared: &Shared, seen: Option<&Lease>, start: Instant) -> kube::Result<Renewal> {
+/// One renewal: a PUT of what we last saw; where that is not what is there, or nothing is known of it, a read and another. Each request has its own time. `read` is the
+/// Lease as it was read last, also where what follows fails or is dropped.
+async fn renew(
+    shared: &Shared,
+    seen: Option<&Lease>,
+    start: Instant,
+    read: &mut Option<Lease>,
+) -> Result<Renewal, Trouble> {
     let (mut seen, mut start) = (seen.cloned(), start);
     let mut conflicts = 0;
     loop {
         if let Some(lease) = seen {
-            match shared.write(lease).await {
+            match timeout(shared.patience(), shared.write(lease)).await? {
                 Ok(lease) => return Ok(Renewal::Done(Box::new(lease), start)),
                 // Somebody wrote in between (perhaps we: an answer was lost), or it was deleted, or made again by another.
                 Err(error) if is(&error, 409) || is(&error, 404) => {
                     conflicts += 1;
                     if conflicts > RENEWAL_WRITES {
-                        return Err(error);
+                        return Err(error.into());
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
-        let lease = match shared.read().await? {
+        let lease = match timeout(shared.patience(), shared.read()).await?? {
             Some(lease) if record::holder(&lease) == shared.identity => lease,
             Some(lease) => return Ok(Renewal::Taken(record::holder(&lease).to_owned())),
             None => {
@@ -208,6 +223,7 @@ async fn renew(shared: &Shared, seen: Option<&Lease>, start: Instant) -> kube::R
             }
         };
         shared.publish(&lease);
+        *read = Some(lease.clone());
         seen = Some(lease);
         start = Instant::now();
     }

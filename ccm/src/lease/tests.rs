@@ -16,6 +16,7 @@ use sim::{CUT_OFF, Faults, Sim, UNANSWERED, Wire};
 
 const NEAR: Faults = Faults {
     delay: Duration::from_millis(5),
+    least: Duration::ZERO,
     slow: 0.0,
     refuse: 0.0,
     cut: 0.0,
@@ -356,6 +357,28 @@ async fn s20_foreign_fields_and_edits_stay() {
         "account-4"
     );
     assert_eq!(sim.holder(), "");
+}
+
+/// Finding A3.
+#[tokio::test(start_paused = true)]
+async fn b_m3_a_conflict_at_a_slow_api_server_loses_nothing() {
+    for millis in [600, 900] {
+        let sim = Sim::new();
+        let slow = Faults {
+            least: Duration::from_millis(millis),
+            ..NEAR
+        };
+        let a = candidate(&sim, "a", slow, 5);
+        let mut term = a.lead_within(30.0).await;
+        for minute in 1..=3 {
+            // Somebody with kubectl: what the leader read last is old.
+            sim.edit(|lease| {
+                lease["metadata"]["annotations"] = json!({"note": minute.to_string()})
+            });
+            let lost = timeout(Duration::from_mins(1), term.hold()).await;
+            assert!(lost.is_err(), "{millis} ms each way: {lost:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

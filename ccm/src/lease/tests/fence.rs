@@ -59,6 +59,7 @@ async fn never_two(seed: u64) -> usize {
             delay: Duration::from_millis(
                 rng.random_range(1..if seed.is_multiple_of(2) { 20 } else { 1500 }),
             ),
+            least: Duration::ZERO,
             slow: rng.random_range(0.0..0.2),
             refuse: rng.random_range(0.0..0.2),
             cut: rng.random_range(0.0..0.2),

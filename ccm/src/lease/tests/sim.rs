@@ -27,6 +27,8 @@ type Answer = UnsyncBoxBody<Bytes, kube::Error>;
 pub(super) struct Faults {
     /// Most that a request takes to the server, and most that its answer takes back.
     pub(super) delay: Duration,
+    /// What each way takes besides.
+    pub(super) least: Duration,
     /// Chance that one way takes ten times that.
     pub(super) slow: f64,
     /// Chance of a 500 or 429 without effect.
@@ -41,6 +43,7 @@ pub(super) struct Faults {
 
 const GOOD: Faults = Faults {
     delay: Duration::ZERO,
+    least: Duration::ZERO,
     slow: 0.0,
     refuse: 0.0,
     cut: 0.0,
@@ -99,7 +102,7 @@ fn fate(faults: Faults, rng: &mut StdRng) -> Fate {
         } else {
             1.0
         };
-        faults.delay.mul_f64(most * rng.random::<f64>())
+        faults.least + faults.delay.mul_f64(most * rng.random::<f64>())
     };
     let all = faults.lose > 1.0 || faults.cut > 1.0;
     Fate {
