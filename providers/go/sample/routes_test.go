@@ -50,9 +50,13 @@ func TestEachRouteHasItsOwnResultAndAConvergedOneWritesNothing(t *testing.T) {
 func TestAForeignRouteIsNeverRemoved(t *testing.T) {
 	h := serveInitialized(t)
 	h.createRoutes(us, route("10.0.1.0/24", "a"))
+	stream, err := h.routes.ListRoutes(h.ctx, &contract.ListRoutesRequest{Cluster: us})
+	made := drained(h, stream, err)[0].GetRoutes().GetRoutes()[0]
+	gone := route("10.9.9.0/24", "a")
+	made.RouteKey, gone.Name = made.DestinationCidr, "gone"
 	h.initialize(them)
 	h.equal(h.createRoutes(them, route("10.0.1.0/24", "a")), []string{"CONFLICT"})
-	request := &contract.DeleteRoutesRequest{Cluster: them, Routes: []*contract.Route{route("10.0.1.0/24", "a"), route("10.9.9.0/24", "a")}}
+	request := &contract.DeleteRoutesRequest{Cluster: them, Routes: []*contract.Route{made, gone}}
 	response, err := h.routes.DeleteRoutes(h.ctx, request)
 	h.check(err)
 	h.equal(outcomes(response.Results), []string{"CONFLICT", "done"})
