@@ -11,11 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
-	"github.com/grpc-ccm/grpc-ccm/providers/go/contract/probe"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // Serving is where and how the contract is served.
@@ -37,7 +36,7 @@ func (s *Serving) AddFlags(flags *pflag.FlagSet) {
 
 // DefaultServing is the contract's endpoint; $CLOUD_PROVIDER_ENDPOINT where it is set.
 func DefaultServing() Serving {
-	serving := Serving{Endpoint: DefaultEndpoint, PeerUID: -1, Drain: 20 * time.Second}
+	serving := Serving{Endpoint: sdk.DefaultEndpoint, PeerUID: -1, Drain: sdk.DefaultDrain}
 	if endpoint := os.Getenv("CLOUD_PROVIDER_ENDPOINT"); endpoint != "" {
 		serving.Endpoint = endpoint
 	}
@@ -50,7 +49,7 @@ func DefaultServing() Serving {
 // provider that runs already, for exec probes of the kubelet: `probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]`.
 func Main(cloudName string, options Options) int {
 	if len(os.Args) > 1 && os.Args[1] == "probe" {
-		return probe.Run(os.Args[2:], DefaultServing().Endpoint, os.Stdout, os.Stderr)
+		return sdk.RunProbe(os.Args[2:], DefaultServing().Endpoint, os.Stdout, os.Stderr)
 	}
 	flags := pflag.CommandLine
 	serving := DefaultServing()
@@ -103,27 +102,12 @@ func addGoFlags(flags *pflag.FlagSet) {
 
 // makeCloud makes the registered cloud; a panic in its factory is an error.
 func makeCloud(name, config string) (cloudprovider.Interface, error) {
-	type made struct {
-		cloud cloudprovider.Interface
-		err   error
+	cloud, err := sdk.Guarded(logger, "factory", func() (cloudprovider.Interface, error) { return cloudprovider.InitCloudProvider(name, config) })
+	if err == nil && cloud == nil {
+		err = fmt.Errorf("no cloud is named: set --cloud-provider")
 	}
-	result, err := guarded("factory", func() made {
-		cloud, err := cloudprovider.InitCloudProvider(name, config)
-		return made{cloud, err}
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case result.err != nil:
-		return nil, result.err
-	case result.cloud == nil:
-		return nil, fmt.Errorf("no cloud is named: set --cloud-provider")
-	}
-	return result.cloud, nil
+	return cloud, err
 }
-
-// closing is how long connections may take to close once their calls have been ended.
-const closing = time.Second
 
 // Serve serves the cloud, nil where Options.New makes it, until the context ends, then lets calls in flight finish within the drain, and ends what is left.
 func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, serving Serving) error {
@@ -132,43 +116,9 @@ func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, 
 		return err
 	}
 	defer bridge.Close()
-	socket, err := listen(serving.Endpoint, serving.PeerUID)
-	if err != nil {
-		return err
+	where := sdk.ServeOptions{Endpoint: serving.Endpoint, Drain: serving.Drain, MaxMessageBytes: MaxMessageBytes, Logger: logger.With("cloud", bridge.name)}
+	if serving.PeerUID >= 0 {
+		where.PeerUID = &serving.PeerUID
 	}
-	server := grpc.NewServer(
-		grpc.MaxRecvMsgSize(MaxMessageBytes),
-		grpc.MaxSendMsgSize(MaxMessageBytes),
-		// A connection that never speaks HTTP/2 keeps the process no longer than this after SIGTERM (CORE-17); gRPC waits for it.
-		grpc.ConnectionTimeout(5*time.Second),
-		grpc.ChainUnaryInterceptor(catchUnary),
-		grpc.ChainStreamInterceptor(catchStream),
-	)
-	bridge.Register(server)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(socket) }()
-	klog.InfoS("The provider serves", "cloud", bridge.name, "endpoint", serving.Endpoint)
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	klog.InfoS("The provider shuts down", "drain", serving.Drain)
-	drained := make(chan struct{})
-	go func() {
-		server.GracefulStop()
-		close(drained)
-	}()
-	select {
-	case <-drained:
-	case <-time.After(serving.Drain):
-		klog.InfoS("Calls still run after the drain; they are cancelled", "drain", serving.Drain)
-		// Stop waits for connections that have not even begun to speak: not for long (CORE-17).
-		go server.Stop()
-		select {
-		case <-drained:
-		case <-time.After(closing):
-		}
-	}
-	return nil
+	return sdk.Serve(ctx, bridge.Register, where)
 }
