@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -44,29 +46,54 @@ func DefaultServing() Serving {
 }
 
 // Main is a whole provider: a vendor's main calls it with the name by which its package registers the cloud, as upstream's --cloud-provider; or, with Options.New, by which
-// the cloud calls itself. It reads the flags, those
-// that the vendor's packages have registered among them, serves until SIGTERM or SIGINT, and returns the exit code. Where the first argument is `probe` it asks the
-// provider that runs already, for exec probes of the kubelet: `probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]`.
+// the cloud calls itself. It reads the flags, those that the vendor's packages have registered among them, serves until SIGTERM or SIGINT, and returns the exit code.
+//
+// Where the first argument is `probe` it asks the provider that runs already, for exec probes of the kubelet: `probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]`. Where it is
+// `check` it lets the conformance suite (provider-conformance, on PATH or named by $PROVIDER_CONFORMANCE) start this program with the flags behind it, and says which rules the cloud
+// breaks; what stands behind `--` is for the suite: `check [FLAGS] [-- --config suite.yaml --allow-skipped]`.
 func Main(cloudName string, options Options) int {
-	if len(os.Args) > 1 && os.Args[1] == "probe" {
-		return sdk.RunProbe(os.Args[2:], DefaultServing().Endpoint, os.Stdout, os.Stderr)
+	arguments := os.Args[1:]
+	verb := ""
+	if len(arguments) > 0 {
+		verb = arguments[0]
+	}
+	var forSuite []string
+	switch verb {
+	case "probe":
+		return sdk.RunProbe(arguments[1:], DefaultServing().Endpoint, os.Stdout, os.Stderr)
+	case "check":
+		arguments = arguments[1:]
+		if end := slices.Index(arguments, "--"); end >= 0 {
+			arguments, forSuite = arguments[:end], arguments[end+1:]
+		}
 	}
 	flags := pflag.CommandLine
+	flags.Usage = func() {
+		fmt.Fprintf(os.Stderr, "%[1]s [FLAGS]                      serves the cloud\n%[1]s check [FLAGS] [-- ARGUMENTS]  says which rules of the contract it breaks; ARGUMENTS are for %[2]s\n"+
+			"%[1]s probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]\n\nFlags:\n%[3]s", filepath.Base(os.Args[0]), suiteProgram, flags.FlagUsages())
+	}
 	serving := DefaultServing()
 	serving.AddFlags(flags)
 	options.AddFlags(flags)
 	flags.StringVar(&cloudName, "cloud-provider", cloudName, "The cloud, by the name under which it is registered.")
 	addGoFlags(flags)
-	if err := flags.Parse(os.Args[1:]); err != nil {
+	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return 0
 		}
 		fmt.Fprintln(os.Stderr, err)
-		return 2
+		return wrongUsage
 	}
 	if flags.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "%q is no flag\n", flags.Arg(0))
-		return 2
+		return wrongUsage
+	}
+	if verb == "check" {
+		if flags.Changed("endpoint") {
+			fmt.Fprintln(os.Stderr, "check: the suite chooses where the provider serves; leave --endpoint out")
+			return wrongUsage
+		}
+		return runCheck(arguments, forSuite, os.Stdout, os.Stderr)
 	}
 	defer klog.Flush()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
