@@ -50,6 +50,8 @@ type Bridge struct {
 	holds    sdk.Holds
 	starting starting
 	standIn  *standIn
+	// Types and zones of a cloud with the older interfaces.
+	types, placed seldom
 
 	// Places of the cloud's methods, by service: load balancers that hang keep no Node from being looked up.
 	general, instances, balancers, routes *places
@@ -87,6 +89,8 @@ func New(cloud cloudprovider.Interface, options Options) (*Bridge, error) {
 	return &Bridge{
 		cloud: cloud, options: options, name: name, bootID: rand.Text(), offers: offers,
 		standIn:   newStandIn(),
+		types:     seldom{labels: typeLabels},
+		placed:    seldom{labels: zoneLabels},
 		general:   newPlaces(options.ConcurrentCalls),
 		instances: newPlaces(options.ConcurrentCalls),
 		balancers: newPlaces(options.ConcurrentServices),

@@ -17,10 +17,14 @@ import (
 // asked is what a lookup asks of each instance, beside whether it exists (INST-10).
 type asked struct {
 	power, metadata bool
+	// An answer that is a little old would do: nothing hangs on it.
+	refresh bool
 }
 
-func askedOf(facets []contract.InstanceFacet, powerState bool) asked {
+func askedOf(request *contract.LookupInstancesRequest, powerState bool) asked {
+	facets := request.GetFacets()
 	return asked{
+		refresh:  request.GetMaxAge().AsDuration() > 0,
 		power:    powerState && slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_POWER),
 		metadata: slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_METADATA),
 	}
@@ -37,7 +41,7 @@ func (b *Bridge) LookupInstances(ctx context.Context, request *contract.LookupIn
 		return &contract.LookupInstancesResponse{Failed: failure}, nil
 	}
 	within := sdk.BudgetOf(ctx)
-	wanted := askedOf(request.GetFacets(), !b.options.NoPowerState)
+	wanted := askedOf(request, !b.options.NoPowerState)
 	nodes := b.known(ctx, request.GetNodes())
 	results := make([]*contract.LookupInstanceResult, len(nodes))
 	fanOut(len(nodes), func(index int) {
