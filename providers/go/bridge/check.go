@@ -24,7 +24,8 @@ const (
 	wrongUsage = 2
 )
 
-// beyondGo are checks that no cloud behind Go's interface passes, unless the vendor adds the methods of optional.go, by the reason.
+// beyondGo are checks that no cloud behind Go's interface passes, unless the vendor adds the
+// methods of optional.go, by the reason.
 var beyondGo = map[string][]string{
 	"Go's interface knows no owner ID: OwnerChecker adds one": {
 		"load-balancers/ensure-longest-owner",
@@ -79,7 +80,8 @@ type check struct {
 	} `json:"failure"`
 }
 
-// runCheck lets the conformance suite start this same program, with these flags, as often as it wants, and says at the end which rules were broken. It gives the suite's exit code.
+// runCheck lets the conformance suite start this same program, with these flags, as often as it
+// wants, and says at the end which rules were broken. It gives the suite's exit code.
 func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	failed := func(text string, arguments ...any) int {
 		fmt.Fprintf(errorOutput, "check: "+text+"\n", arguments...)
@@ -109,14 +111,15 @@ func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	} else {
 		arguments = append(arguments, "--report", path)
 	}
-	fmt.Fprintf(errorOutput, "check: %s starts %s; what the provider logs goes to %s\n", suite, self, log)
+	fmt.Fprintf(errorOutput, "check: %s starts %s; what the provider logs is in %s, unless all passes\n", suite, self, log)
 	code, err := runSuite(suite, append(arguments, forSuite...), output, errorOutput)
 	if err != nil {
 		return failed("%s cannot be run: %v", suite, err)
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		// It did not come so far, and has said why; or it was asked for something else, such as --list.
+		// It did not come so far, and has said why; or it was asked for something else, such as
+		// --list.
 		return code
 	}
 	var came report
@@ -127,6 +130,9 @@ func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 		return failed("the suite's report cannot be read: %v", err)
 	}
 	came.write(output)
+	if code == 0 {
+		_ = os.RemoveAll(work)
+	}
 	return code
 }
 
@@ -161,7 +167,8 @@ func reportOf(arguments []string) (path string, ok bool) {
 	return "", false
 }
 
-// runSuite runs the suite to its end, also where we are interrupted: it then removes what it made. A second signal leaves that.
+// runSuite runs the suite to its end, also where we are interrupted: it then removes what it made.
+// A second signal leaves that.
 func runSuite(suite string, arguments []string, output, errorOutput io.Writer) (code int, err error) {
 	child := exec.Command(suite, arguments...)
 	child.Stdout, child.Stderr = output, errorOutput
@@ -227,7 +234,8 @@ func (r *report) write(output io.Writer) {
 	}
 }
 
-// byRule writes the checks with this outcome under their rules, in the rules' order; false where there are none.
+// byRule writes the checks with this outcome under their rules, in the rules' order; false where
+// there are none.
 func byRule(output io.Writer, title string, checks []check, outcome string, more func(id string) string) bool {
 	texts, ids := map[string]string{}, map[string][]string{}
 	var rules []string

@@ -92,7 +92,8 @@ func TestACheckThatShowsNothingSaysThat(t *testing.T) {
 			t.Errorf("%s: %s", report, output.String())
 		}
 	}
-	// A report that the arguments name is read there; one that the suite did not write is not missed.
+	// A report that the arguments name is read there; one that the suite did not write is not
+	// missed.
 	fakedSuite(t, `{}`)
 	var output, errorOutput bytes.Buffer
 	if code := runCheck(nil, []string{"--report=" + filepath.Join(t.TempDir(), "mine")}, &output, &errorOutput); code != 1 || output.String() != "pass  core/one (1 ms)\n" {
@@ -136,7 +137,8 @@ func TestMainChecksWithTheFlagsBeforeTheDashesAndTheSuitesBehind(t *testing.T) {
 	}
 }
 
-// What no Go cloud passes stands in the suite's test of the clouds too, which fails where one of them passes.
+// What no Go cloud passes stands in the suite's test of the clouds too, which fails where one of
+// them passes.
 func TestWhatNoGoCloudPassesIsWhatTheTestOfTheCloudsSays(t *testing.T) {
 	text, err := os.ReadFile("../../../ccm/tests/bridge/exceptions.rs")
 	if os.IsNotExist(err) {

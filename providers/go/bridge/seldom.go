@@ -10,12 +10,16 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 )
 
-// seldomEvery is how often the type, and the zone, of an instance is asked for whose Node shows it already.
+// seldomEvery is how often the type, and the zone, of an instance is asked for whose Node shows it
+// already.
 const seldomEvery = time.Hour
 
-// seldom is when a fact was last asked for that a cloud with the older interfaces tells by a call of its own, and that hardly ever changes: an instance's type, or its zone. Upstream
-// asks for them once in a Node's life, and a refresh is one call. Here they are kept current (they are asked for again within the hour), and a refresh is one call too: until they are
-// due they are left out of the answer, which leaves the Node's labels as they are. What a Node does not show yet is asked for at once.
+// seldom is when a fact was last asked for that a cloud with the older interfaces tells by a call
+// of its own, and that hardly ever changes: an instance's type, or its zone. Upstream asks for them
+// once in a Node's life, and a refresh is one call. Here they are kept current (they are asked for
+// again within the hour), and a refresh is one call too: until they are due they are left out of
+// the answer, which leaves the Node's labels as they are. What a Node does not show yet is asked
+// for at once.
 type seldom struct {
 	// The labels that show it: one of them does, as all are set at once.
 	labels []string
@@ -29,7 +33,8 @@ var (
 	zoneLabels = []string{v1.LabelTopologyZone, v1.LabelTopologyRegion}
 )
 
-// rests tells whether the fact need not be asked for now. After a start the first time is some time within the hour, a different one for each instance: a restart is no flood of calls.
+// rests tells whether the fact need not be asked for now. After a start the first time is some time
+// within the hour, a different one for each instance: a restart is no flood of calls.
 func (s *seldom) rests(node *v1.Node) bool {
 	shown := slices.ContainsFunc(s.labels, func(label string) bool { return node.Labels[label] != "" })
 	// A kubelet may have labels of its own: they are not what the cloud said.

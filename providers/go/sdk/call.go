@@ -10,17 +10,20 @@ import (
 )
 
 const (
-	// The context of the vendor's code ends when this share of a call's time is over: an answer comes before 80 % of it (CORE-9).
+	// The context of the vendor's code ends when this share of a call's time is over: an answer
+	// comes before 80 % of it (CORE-9).
 	stopAfter = 0.7
-	// How much longer it is then waited for, as a share of the call's time, and never less than this: what was not given the processor yet has ignored nothing.
+	// How much longer it is then waited for, as a share of the call's time, and never less than
+	// this: what was not given the processor yet has ignored nothing.
 	graceAfter = 0.07
 	leastGrace = 20 * time.Millisecond
 	// A call without a deadline gets this one: no caller of the contract makes any.
 	noDeadline = 5 * time.Minute
 )
 
-// Budget is the time of a vendor's method within a call's, so that the call is answered before 80 % of its time is over (CORE-9). [BudgetOf] makes it, once for a call, however many
-// methods the call takes.
+// Budget is the time of a vendor's method within a call's, so that the call is answered before 80 %
+// of its time is over (CORE-9). [BudgetOf] makes it, once for a call, however many methods the call
+// takes.
 type Budget struct {
 	// Stop is when the method's context ends.
 	Stop time.Time
@@ -45,12 +48,14 @@ type PanicError struct {
 	Value any
 }
 
-// Error names the method and says the value: for a log, or for events where the vendor's texts may be read.
+// Error names the method and says the value: for a log, or for events where the vendor's texts may
+// be read.
 func (p *PanicError) Error() string {
 	return fmt.Sprintf("the cloud's method %s panicked: %v", p.Method, p.Value)
 }
 
-// OverrunError is a method that still ran when its call had to be answered, although its context had ended.
+// OverrunError is a method that still ran when its call had to be answered, although its context
+// had ended.
 type OverrunError struct {
 	// Method is what still runs.
 	Method string
@@ -67,9 +72,11 @@ func (o *OverrunError) Error() string {
 // Unwrap is the context's own error, so that it reads as what it is to those who look for that.
 func (o *OverrunError) Unwrap() error { return context.DeadlineExceeded }
 
-// Attempt runs a vendor's method in a goroutine of its own and waits for it within the budget: a panic is a [PanicError], and a method that ignores its context does not keep the call
-// from being answered, but is an [OverrunError]. ended, where it is not nil, is called when the method has really ended, with the context that it had and its error, before Attempt
-// answers: whoever hears the answer finds free what the call held.
+// Attempt runs a vendor's method in a goroutine of its own and waits for it within the budget: a
+// panic is a [PanicError], and a method that ignores its context does not keep the call from being
+// answered, but is an [OverrunError]. ended, where it is not nil, is called when the method has
+// really ended, with the context that it had and its error, before Attempt answers: whoever hears
+// the answer finds free what the call held.
 func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method string, ended func(context.Context, error), work func(context.Context) (T, error)) (answer T, err error) {
 	began := time.Now()
 	inTime, stop := context.WithDeadline(ctx, budget.Stop)
@@ -111,7 +118,8 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 	}
 }
 
-// Guarded runs a vendor's method in place: a panic is logged, with its stack, and becomes a [PanicError].
+// Guarded runs a vendor's method in place: a panic is logged, with its stack, and becomes a
+// [PanicError].
 func Guarded[T any](log *slog.Logger, method string, work func() (T, error)) (answer T, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -122,7 +130,8 @@ func Guarded[T any](log *slog.Logger, method string, work func() (T, error)) (an
 	return work()
 }
 
-// Holds are the objects that calls which change something work on: each is one call's at a time (CORE-7). The zero value holds nothing.
+// Holds are the objects that calls which change something work on: each is one call's at a time
+// (CORE-7). The zero value holds nothing.
 type Holds struct {
 	mutex sync.Mutex
 	taken map[string]struct{}

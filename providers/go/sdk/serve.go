@@ -24,9 +24,11 @@ import (
 )
 
 const (
-	// DefaultMaxMessageBytes is the largest request that is accepted and answer that is sent, unless set.
+	// DefaultMaxMessageBytes is the largest request that is accepted and answer that is sent,
+	// unless set.
 	DefaultMaxMessageBytes = 16 * 1024 * 1024
-	// DefaultDrain is how long calls in flight may take after the end has begun (CORE-17), unless set.
+	// DefaultDrain is how long calls in flight may take after the end has begun (CORE-17), unless
+	// set.
 	DefaultDrain = 20 * time.Second
 
 	leastMessageBytes = 64 * 1024
@@ -36,31 +38,39 @@ const (
 	closing = time.Second
 )
 
-// ServeOptions say where and how [Serve] serves. The fields that [Server] has too mean the same there.
+// ServeOptions say where and how [Serve] serves. The fields that [Server] has too mean the same
+// there.
 type ServeOptions struct {
-	// Endpoint is where: unix:// and an absolute path of at most 107 bytes, in a directory of its own. [DefaultEndpoint] where empty.
+	// Endpoint is where: unix:// and an absolute path of at most 107 bytes, in a directory of its
+	// own. [DefaultEndpoint] where empty.
 	Endpoint string
-	// PeerUID is the only user beside our own whose connections are accepted (CORE-3); nil: everybody whom the socket's mode lets in.
+	// PeerUID is the only user beside our own whose connections are accepted (CORE-3); nil:
+	// everybody whom the socket's mode lets in.
 	PeerUID *int
-	// SocketGroup is the group of the socket, and of its directory where that is made; nil: our primary group.
+	// SocketGroup is the group of the socket, and of its directory where that is made; nil: our
+	// primary group.
 	SocketGroup *int
 	// Drain is how long calls in flight may take after the end begins; [DefaultDrain] where zero.
 	Drain time.Duration
-	// MaxMessageBytes is the largest request that is accepted and answer that is sent; [DefaultMaxMessageBytes] where zero, at least 64 KiB.
+	// MaxMessageBytes is the largest request that is accepted and answer that is sent;
+	// [DefaultMaxMessageBytes] where zero, at least 64 KiB.
 	MaxMessageBytes int
 	// Logger is where faults, refusals and the life of the process go; slog's default where nil.
 	Logger *slog.Logger
 	// Observe is told of every call that has ended, for metrics; it must not block.
 	Observe func(Observation)
-	// Closing is called when the end begins, before calls in flight are waited for: what would never end by itself, such as a stream of hints, ends then.
+	// Closing is called when the end begins, before calls in flight are waited for: what would
+	// never end by itself, such as a stream of hints, ends then.
 	Closing func()
 	// Options are further options of gRPC, such as interceptors and stats handlers.
 	Options []grpc.ServerOption
 }
 
-// Serve serves what register registers on a Unix socket, until the context ends, and then ends as [Server] says. It is the layer below [Server.Serve], for programs that implement
-// the contract's services themselves, such as the bridge: the socket, who may connect, gRPC's settings, panics (CORE-4), health, reflection and the end of the process are the same;
-// session, limits, batches and deadlines are the caller's.
+// Serve serves what register registers on a Unix socket, until the context ends, and then ends as
+// [Server] says. It is the layer below [Server.Serve], for programs that implement the contract's
+// services themselves, such as the bridge: the socket, who may connect, gRPC's settings, panics
+// (CORE-4), health, reflection and the end of the process are the same; session, limits, batches
+// and deadlines are the caller's.
 func Serve(ctx context.Context, register func(grpc.ServiceRegistrar), options ServeOptions) error {
 	endpoint := options.Endpoint
 	if endpoint == "" {
@@ -93,7 +103,8 @@ func (o *ServeOptions) serve(ctx context.Context, register func(grpc.ServiceRegi
 		grpc.MaxRecvMsgSize(o.maxMessageBytes()),
 		grpc.MaxSendMsgSize(o.maxMessageBytes()),
 		grpc.ConnectionTimeout(handshake),
-		// No HTTP/2 pings (CORE-1): neither for keepalive nor, with windows that are static, to measure bandwidth.
+		// No HTTP/2 pings (CORE-1): neither for keepalive nor, with windows that are static, to
+		// measure bandwidth.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64}),
 		grpc.StaticStreamWindowSize(1 << 20),
 		grpc.StaticConnWindowSize(4 << 20),
@@ -132,7 +143,8 @@ func (o *ServeOptions) serve(ctx context.Context, register func(grpc.ServiceRegi
 	case <-drained:
 	case <-time.After(drain):
 		o.log().Warn("calls still run after the drain; they are cancelled", "drain", drain)
-		// Not waited for long: both stops wait for connections that have not even said that they speak HTTP/2.
+		// Not waited for long: both stops wait for connections that have not even said that they
+		// speak HTTP/2.
 		go server.Stop()
 		select {
 		case <-drained:
@@ -168,7 +180,8 @@ func (o *ServeOptions) stream(ending <-chan struct{}) grpc.StreamServerIntercept
 		if strings.HasPrefix(info.FullMethod, "/cloudprovider.") {
 			return run() // Listings may end; hints end by themselves.
 		}
-		// A stream of health or reflection lasts as long as its client wants: it ends with the server.
+		// A stream of health or reflection lasts as long as its client wants: it ends with the
+		// server.
 		ended := make(chan error, 1)
 		go func() { ended <- run() }()
 		select {

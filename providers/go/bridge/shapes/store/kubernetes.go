@@ -13,7 +13,8 @@ import (
 
 // What the clouds of the shapes have in common on their side of Go's interface.
 
-// Register registers a cloud under its name; its configuration file is read into the settings that its constructor takes.
+// Register registers a cloud under its name; its configuration file is read into the settings that
+// its constructor takes.
 func Register[Settings any](name string, cloud func(Settings) cloudprovider.Interface) {
 	cloudprovider.RegisterCloudProvider(name, func(config io.Reader) (cloudprovider.Interface, error) {
 		var settings Settings
