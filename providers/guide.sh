@@ -43,7 +43,7 @@ verdict() {
 run() {
   case $1 in
     *"--command './my-provider "*) echo "skipped: ./my-provider is the reader's own" ;;
-    *"--command './my-cloud-provider "*) verdict 1 'fake 1\.0\.0: [1-9][0-9]* passed' "$1" ;; # The fake is no cloud, says the guide.
+    './my-cloud-provider check '*) TMPDIR=$directory/tmp verdict 1 'Rules that the cloud breaks' "$1" ;; # The fake is no cloud, says the guide.
     "provider-conformance "*) verdict 0 'machines 1\.0\.0: [1-9][0-9]* passed, 0 failed' "$1" ;;
     *) eval "$1" ;;
   esac

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Shows that a module outside of this checkout builds on the SDK without `replace`, as after a release: the contract and the SDK are served from a module proxy that is a folder, what they
-# need from the ordinary one. Whoever takes the SDK inherits no module of Kubernetes or of a cloud.
+# Shows that modules outside of this checkout build on the SDK, and on the bridge, without `replace`, as after a release: the contract, the SDK and the bridge are served from a module
+# proxy that is a folder, what they need from the ordinary one. Whoever takes the SDK inherits no module of Kubernetes or of a cloud; whoever takes the bridge none of a cloud.
 set -euo pipefail
 cd "$(dirname "$0")"
+here=$PWD
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 path=github.com/grpc-ccm/grpc-ccm/providers/go
 version=$(sed -n "s#^\t$path/contract \(v.*\)#\1#p" sdk/go.mod)
-for module in contract sdk; do
+for module in contract sdk bridge; do
   at=$work/proxy/$path/$module/@v
   mkdir -p "$at"
   echo "$version" >"$at/list"
@@ -18,6 +19,8 @@ import os, sys, zipfile
 folder, prefix, name = sys.argv[1:]
 with zipfile.ZipFile(name, "w") as archive:
     for at, folders, files in os.walk(folder):
+        # A folder with a go.mod of its own is another module.
+        folders[:] = [one for one in folders if not os.path.exists(os.path.join(at, one, "go.mod"))]
         for file in files:
             whole = os.path.join(at, file)
             archive.write(whole, prefix + "/" + os.path.relpath(whole, folder))
@@ -26,15 +29,19 @@ done
 # A cache of its own, as what is served here is no release; what the ordinary cache has is taken from there.
 GOPROXY="file://$work/proxy,file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
 export GOPROXY GOMODCACHE=$work/cache GONOSUMDB="$path/*" GOWORK=off GOFLAGS="-modcacherw -trimpath"
-mkdir "$work/fresh"
-cp first/main.go "$work/fresh"
-cd "$work/fresh"
-go mod init example.com/fresh
-go get "$path/sdk@$version"
-go mod tidy
-go build -o fresh . && go vet .
-if grep -q '^replace' go.mod || go list -m all | grep -E '^(k8s\.io|sigs\.k8s\.io|github\.com/aws)/'; then
-  echo "a fresh module has a replace, or inherits what stands above" >&2
-  exit 1
-fi
-echo "a fresh module builds on the SDK at $version"
+# fresh MODULE MAIN FORBIDDEN: a module of its own with this main, on that module of ours, without those modules.
+fresh() {
+  mkdir "$work/$1" && cd "$work/$1"
+  cp "$here/$2" main.go
+  go mod init "example.com/$1"
+  go get "$path/$1@$version"
+  go mod tidy
+  go build -o fresh . && go vet .
+  if grep -q '^replace' go.mod || go list -m all | grep -E "^($3)/"; then
+    echo "a fresh module on the $1 has a replace, or inherits what stands above" >&2
+    exit 1
+  fi
+  echo "a fresh module builds on the $1 at $version"
+}
+fresh sdk first/main.go 'k8s\.io|sigs\.k8s\.io|github\.com/aws'
+fresh bridge bridge/template/main.go 'github\.com/aws|k8s\.io/cloud-provider-aws'

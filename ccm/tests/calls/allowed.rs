@@ -71,20 +71,6 @@ pub const ALLOWED: &[Allowed] = &[
         why: "one call tries again within 30 s",
     },
     Allowed {
-        situation: "restart of both",
-        clouds: &["instancesv1"],
-        bound: Bound::Twice,
-        rule: "▲N12",
-        why: "type and zone are kept current, and are reads of their own",
-    },
-    Allowed {
-        situation: "restart of the ccm",
-        clouds: &["instancesv1"],
-        bound: Bound::Twice,
-        rule: "▲N12",
-        why: "type and zone are kept current, and are reads of their own",
-    },
-    Allowed {
         situation: "three Nodes join",
         clouds: &["fake", "lister"],
         bound: Bound::Twice,

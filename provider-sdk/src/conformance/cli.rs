@@ -46,6 +46,9 @@ pub struct Args {
     /// How the report is written.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Format,
+    /// Write the whole report to this file too, as one JSON object, whatever the --format.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// A line of its own also for each check that was skipped because the provider does not offer what it is about. The other formats have them all.
     #[arg(long)]
     verbose: bool,
@@ -101,6 +104,10 @@ async fn execute(args: Args) -> Result<u8, String> {
     })
     .await
     .map_err(|error| error.to_string())?;
+    if let Some(path) = &args.report {
+        std::fs::write(path, report.write(Format::Json, true)?)
+            .map_err(|error| format!("--report {}: {error}", path.display()))?;
+    }
     print(&report.write(args.format, args.verbose)?)?;
     if report.not_set_up() > 0 && !args.allow_skipped && !report.interrupted {
         eprintln!(

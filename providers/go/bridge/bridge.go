@@ -16,13 +16,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 const (
 	// contractMinor is the minor of the contract that the bridge speaks.
 	contractMinor = 0
 	// MaxMessageBytes is how large a request or an answer may be.
-	MaxMessageBytes = 16 << 20
+	MaxMessageBytes = sdk.DefaultMaxMessageBytes
 )
 
 // Bridge serves the contract from a cloud.
@@ -46,9 +47,11 @@ type Bridge struct {
 	taken atomic.Pointer[parts]
 
 	contact  contact
-	holds    holds
+	holds    sdk.Holds
 	starting starting
 	standIn  *standIn
+	// Types and zones of a cloud with the older interfaces.
+	types, placed seldom
 
 	// Places of the cloud's methods, by service: load balancers that hang keep no Node from being looked up.
 	general, instances, balancers, routes *places
@@ -86,6 +89,8 @@ func New(cloud cloudprovider.Interface, options Options) (*Bridge, error) {
 	return &Bridge{
 		cloud: cloud, options: options, name: name, bootID: rand.Text(), offers: offers,
 		standIn:   newStandIn(),
+		types:     seldom{labels: typeLabels},
+		placed:    seldom{labels: zoneLabels},
 		general:   newPlaces(options.ConcurrentCalls),
 		instances: newPlaces(options.ConcurrentCalls),
 		balancers: newPlaces(options.ConcurrentServices),
@@ -228,7 +233,7 @@ func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeReq
 	if err := fits("the owner ID", cluster.GetOwnerId(), nameBytes); err != nil {
 		return failed(invalid("%v", err))
 	}
-	within := budgetOf(ctx)
+	within := sdk.BudgetOf(ctx)
 	owner := &Owner{ID: cluster.GetOwnerId(), Previous: request.GetPreviousOwnerIds(), ClusterName: cluster.GetName()}
 	b.standIn.setVersion(request.GetKubernetesVersion())
 	if failure := b.start(ctx, within, request); failure != nil {

@@ -8,6 +8,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // ListClusters lists the names of the clusters that the cloud knows.
@@ -20,7 +21,7 @@ func (b *Bridge) ListClusters(request *contract.ListClustersRequest, stream cont
 		return failed(failure)
 	}
 	ctx := withOwner(stream.Context(), owner)
-	names, err := ask(ctx, b, b.general, "ListClusters", budgetOf(ctx), nil, b.parts().clusters.ListClusters)
+	names, err := ask(ctx, b, b.general, "ListClusters", sdk.BudgetOf(ctx), nil, b.parts().clusters.ListClusters)
 	if err != nil {
 		return failed(b.failure(err))
 	}
@@ -50,7 +51,7 @@ func (b *Bridge) GetControlPlaneAddress(ctx context.Context, request *contract.G
 	if name == "" {
 		return failed(invalid("the request names no cluster"))
 	}
-	address, err := ask(withOwner(ctx, owner), b, b.general, "Master", budgetOf(ctx), nil, func(ctx context.Context) (string, error) {
+	address, err := ask(withOwner(ctx, owner), b, b.general, "Master", sdk.BudgetOf(ctx), nil, func(ctx context.Context) (string, error) {
 		names, err := b.parts().clusters.ListClusters(ctx)
 		switch {
 		case err != nil:
@@ -94,7 +95,7 @@ func (b *Bridge) GetVolumeLabels(ctx context.Context, request *contract.GetVolum
 	if err != nil {
 		return failed(invalid("%v", err))
 	}
-	labels, err := ask(withOwner(ctx, owner), b, b.general, "GetLabelsForVolume", budgetOf(ctx), nil, func(ctx context.Context) (map[string]string, error) {
+	labels, err := ask(withOwner(ctx, owner), b, b.general, "GetLabelsForVolume", sdk.BudgetOf(ctx), nil, func(ctx context.Context) (map[string]string, error) {
 		return b.parts().volumes.GetLabelsForVolume(ctx, volume)
 	})
 	switch {

@@ -4,38 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/api"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // errNoPlace is a call that could not begin: all places of its service are taken by methods that have not returned.
 var errNoPlace = errors.New("all places for calls of this service are taken by methods of the cloud that have not returned yet")
-
-// panicked is a panic of the cloud's code.
-type panicked struct {
-	method string
-	value  any
-}
-
-func (p *panicked) Error() string {
-	return fmt.Sprintf("the cloud's method %s panicked: %v", p.method, p.value)
-}
-
-// overran is a method that still ran when the call had to be answered, although its context was cancelled.
-type overran struct {
-	method string
-	after  time.Duration
-}
-
-func (o *overran) Error() string {
-	return fmt.Sprintf("the cloud's method %s had not returned after %s, although its context was cancelled; until it does, calls about the same object are answered BUSY",
-		o.method, o.after.Round(time.Millisecond))
-}
 
 // fail is a failure that the bridge itself finds.
 func fail(code contract.FailureCode, reason, format string, arguments ...any) *contract.Failure {
@@ -58,8 +37,8 @@ func busy(object string) *contract.Failure {
 // failure is what an error of the cloud means. A vendor's Classify goes first; what the bridge knows by itself is little, because Go's interface says little.
 func (b *Bridge) failure(err error) *contract.Failure {
 	failed := &contract.Failure{Code: contract.FailureCode_FAILURE_CODE_INTERNAL, Reason: "CloudError", Message: shorten(err.Error())}
-	var ran *overran
-	var panic *panicked
+	var ran *sdk.OverrunError
+	var panic *sdk.PanicError
 	classified := false
 	switch {
 	case errors.As(err, &panic):

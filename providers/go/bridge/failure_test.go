@@ -14,6 +14,7 @@ import (
 	"k8s.io/cloud-provider/api"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 func TestOnlyAnErrorThatSaysNothingElseMeansAbsent(t *testing.T) {
@@ -61,8 +62,8 @@ func TestEachErrorHasItsFailure(t *testing.T) {
 	}{
 		"any other error":   {errors.New("boom"), contract.FailureCode_FAILURE_CODE_INTERNAL, "CloudError"},
 		"not implemented":   {fmt.Errorf("x: %w", cloudprovider.NotImplemented), contract.FailureCode_FAILURE_CODE_INTERNAL, "NotImplemented"},
-		"a panic":           {&panicked{"M", "boom"}, contract.FailureCode_FAILURE_CODE_INTERNAL, "Panic"},
-		"an ignored ctx":    {&overran{"M", time.Second}, contract.FailureCode_FAILURE_CODE_INTERNAL, "ContextIgnored"},
+		"a panic":           {&sdk.PanicError{Method: "M", Value: "boom"}, contract.FailureCode_FAILURE_CODE_INTERNAL, "Panic"},
+		"an ignored ctx":    {&sdk.OverrunError{Method: "M", After: time.Second}, contract.FailureCode_FAILURE_CODE_INTERNAL, "ContextIgnored"},
 		"no place":          {fmt.Errorf("M: %w", errNoPlace), contract.FailureCode_FAILURE_CODE_UNAVAILABLE, "NoPlace"},
 		"a deadline":        {fmt.Errorf("get: %w", context.DeadlineExceeded), contract.FailureCode_FAILURE_CODE_UNAVAILABLE, "Cancelled"},
 		"what vendors know": {fmt.Errorf("get: %w", throttled), contract.FailureCode_FAILURE_CODE_THROTTLED, "CloudError"},

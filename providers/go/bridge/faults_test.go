@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -323,8 +322,7 @@ func TestWhatACloudDoesInAGoroutineOfItsOwnEndsTheProcessWithItsText(t *testing.
 		}}
 		bridge := serve(t, cloud, Options{})
 		_, _ = bridge.provider.Initialize(bridge.context(patience), &contract.InitializeRequest{Cluster: cluster()})
-		time.Sleep(patience)
-		return
+		eventually(t, "the goroutine of the cloud ends the process", func() bool { return false })
 	}
 	for what, text := range map[string]string{"panic": "panic: the tag controller has no session", "fatal": "listen tcp :10258: bind: address already in use"} {
 		// Short, for the socket's path; the child removes nothing.

@@ -3,7 +3,9 @@ module github.com/grpc-ccm/grpc-ccm/providers/go/bridge
 go 1.26.0
 
 require (
+	github.com/go-logr/logr v1.4.3
 	github.com/grpc-ccm/grpc-ccm/providers/go/contract v0.1.0
+	github.com/grpc-ccm/grpc-ccm/providers/go/sdk v0.1.0
 	github.com/spf13/pflag v1.0.9
 	google.golang.org/grpc v1.79.3
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
@@ -19,7 +21,6 @@ require (
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.0 // indirect
-	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-openapi/jsonpointer v0.21.0 // indirect
 	github.com/go-openapi/jsonreference v0.20.2 // indirect
 	github.com/go-openapi/swag v0.23.0 // indirect
@@ -52,4 +53,7 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 )
 
-replace github.com/grpc-ccm/grpc-ccm/providers/go/contract => ../contract
+replace (
+	github.com/grpc-ccm/grpc-ccm/providers/go/contract => ../contract
+	github.com/grpc-ccm/grpc-ccm/providers/go/sdk => ../sdk
+)

@@ -141,9 +141,9 @@ func serve(t *testing.T, cloud cloudprovider.Interface, options Options) *served
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Serve(ctx, cloud, options, Serving{Endpoint: unixScheme + path, PeerUID: -1, Drain: 5 * time.Second})
+		ended <- Serve(ctx, cloud, options, Serving{Endpoint: "unix://" + path, PeerUID: -1, Drain: 5 * time.Second})
 	}()
-	connection, err := grpc.NewClient(unixScheme+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+	connection, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(MaxMessageBytes)))
 	must(t, err)
 	t.Cleanup(func() {

@@ -83,24 +83,29 @@ type fedV1 struct {
 	lacks *lacks
 }
 
-func (v *fedV1) Nodes() corev1.NodeInformer { return &fedNodes{v.Interface.Nodes(), v.lacks} }
+func (v *fedV1) Nodes() corev1.NodeInformer {
+	nodes := v.Interface.Nodes()
+	return &fedKind[listersv1.NodeLister]{nodes.Informer, func() listersv1.NodeLister { return &nodeLister{nodes.Lister(), v.lacks} }, nodeKind, v.lacks}
+}
 
 func (v *fedV1) Services() corev1.ServiceInformer {
-	return &fedServices{v.Interface.Services(), v.lacks}
+	services := v.Interface.Services()
+	return &fedKind[listersv1.ServiceLister]{services.Informer, func() listersv1.ServiceLister { return &serviceLister{services.Lister(), v.lacks} }, serviceKind, v.lacks}
 }
 
-type fedNodes struct {
-	corev1.NodeInformer
-	lacks *lacks
+// fedKind is the informer of Nodes, or that of Services.
+type fedKind[Lister any] struct {
+	informer func() cache.SharedIndexInformer
+	lister   func() Lister
+	kind     string
+	lacks    *lacks
 }
 
-func (n *fedNodes) Informer() cache.SharedIndexInformer {
-	return &fedInformer{n.NodeInformer.Informer(), nodeKind, n.lacks}
+func (k *fedKind[Lister]) Informer() cache.SharedIndexInformer {
+	return &fedInformer{k.informer(), k.kind, k.lacks}
 }
 
-func (n *fedNodes) Lister() listersv1.NodeLister {
-	return &nodeLister{n.NodeInformer.Lister(), n.lacks}
-}
+func (k *fedKind[Lister]) Lister() Lister { return k.lister() }
 
 type nodeLister struct {
 	listersv1.NodeLister
@@ -109,19 +114,6 @@ type nodeLister struct {
 
 func (l *nodeLister) List(labels.Selector) ([]*v1.Node, error) {
 	return nil, l.lacks.note("the cloud lists the Nodes of its informer")
-}
-
-type fedServices struct {
-	corev1.ServiceInformer
-	lacks *lacks
-}
-
-func (s *fedServices) Informer() cache.SharedIndexInformer {
-	return &fedInformer{s.ServiceInformer.Informer(), serviceKind, s.lacks}
-}
-
-func (s *fedServices) Lister() listersv1.ServiceLister {
-	return &serviceLister{s.ServiceInformer.Lister(), s.lacks}
 }
 
 type serviceLister struct {

@@ -11,15 +11,20 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // asked is what a lookup asks of each instance, beside whether it exists (INST-10).
 type asked struct {
 	power, metadata bool
+	// An answer that is a little old would do: nothing hangs on it.
+	refresh bool
 }
 
-func askedOf(facets []contract.InstanceFacet, powerState bool) asked {
+func askedOf(request *contract.LookupInstancesRequest, powerState bool) asked {
+	facets := request.GetFacets()
 	return asked{
+		refresh:  request.GetMaxAge().AsDuration() > 0,
 		power:    powerState && slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_POWER),
 		metadata: slices.Contains(facets, contract.InstanceFacet_INSTANCE_FACET_METADATA),
 	}
@@ -35,8 +40,8 @@ func (b *Bridge) LookupInstances(ctx context.Context, request *contract.LookupIn
 	if failure != nil {
 		return &contract.LookupInstancesResponse{Failed: failure}, nil
 	}
-	within := budgetOf(ctx)
-	wanted := askedOf(request.GetFacets(), !b.options.NoPowerState)
+	within := sdk.BudgetOf(ctx)
+	wanted := askedOf(request, !b.options.NoPowerState)
 	nodes := b.known(ctx, request.GetNodes())
 	results := make([]*contract.LookupInstanceResult, len(nodes))
 	fanOut(len(nodes), func(index int) {
@@ -90,7 +95,7 @@ func (b *Bridge) known(ctx context.Context, views []*contract.NodeView) []*v1.No
 }
 
 // lookup is what the cloud says of one Node.
-func (b *Bridge) lookup(ctx context.Context, within budget, node *v1.Node, wanted asked) (*contract.Instance, *contract.Failure) {
+func (b *Bridge) lookup(ctx context.Context, within sdk.Budget, node *v1.Node, wanted asked) (*contract.Instance, *contract.Failure) {
 	if node.Spec.ProviderID != "" && !b.owns(node.Spec.ProviderID) {
 		// Asked about it the cloud might say "does not exist", which would be true and is not meant.
 		return &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_UNMANAGED}, nil
@@ -275,7 +280,7 @@ func (b *Bridge) ListInstances(request *contract.ListInstancesRequest, stream co
 		return failed(notOffered("ListInstances"))
 	}
 	ctx := withOwner(stream.Context(), owner)
-	listed, err := ask(ctx, b, b.instances, "ListInstances", budgetOf(ctx), nil, b.parts().lister.ListInstances)
+	listed, err := ask(ctx, b, b.instances, "ListInstances", sdk.BudgetOf(ctx), nil, b.parts().lister.ListInstances)
 	if err != nil {
 		return failed(b.failure(err))
 	}
@@ -317,7 +322,7 @@ func (b *Bridge) LookupZones(ctx context.Context, request *contract.LookupZonesR
 	if failure != nil {
 		return &contract.LookupZonesResponse{Failed: failure}, nil
 	}
-	within := budgetOf(ctx)
+	within := sdk.BudgetOf(ctx)
 	nodes := b.known(ctx, request.GetNodes())
 	results := make([]*contract.LookupZoneResult, len(nodes))
 	fanOut(len(nodes), func(index int) {
@@ -334,7 +339,7 @@ func (b *Bridge) LookupZones(ctx context.Context, request *contract.LookupZonesR
 	return &contract.LookupZonesResponse{Results: results}, nil
 }
 
-func (b *Bridge) zone(ctx context.Context, within budget, node *v1.Node) (*contract.Zone, *contract.Failure) {
+func (b *Bridge) zone(ctx context.Context, within sdk.Budget, node *v1.Node) (*contract.Zone, *contract.Failure) {
 	if node.Spec.ProviderID != "" && !b.owns(node.Spec.ProviderID) {
 		return nil, invalid("the provider ID %q is not this cloud's", node.Spec.ProviderID)
 	}

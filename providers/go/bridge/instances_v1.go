@@ -26,7 +26,7 @@ func (b *Bridge) askV1(ctx context.Context, node *v1.Node, wanted asked) (*contr
 	}
 	switch {
 	case wanted.metadata:
-		metadata, err := b.metadataV1(ctx, node, id)
+		metadata, err := b.metadataV1(ctx, node, id, wanted.refresh)
 		switch {
 		case err != nil && given:
 			return b.goneOr(ctx, err, exists)
@@ -74,8 +74,8 @@ func (b *Bridge) identityV1(ctx context.Context, node *v1.Node) (string, error) 
 }
 
 // metadataV1 puts together what the older interface tells one by one. What it does not implement by provider ID is asked by name; nothing else is: another instance may
-// have this name.
-func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string) (*cloudprovider.InstanceMetadata, error) {
+// have this name. At a refresh the type is left out until it is due.
+func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string, refresh bool) (*cloudprovider.InstanceMetadata, error) {
 	instances, name := b.parts().instances, types.NodeName(node.Name)
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -90,6 +90,9 @@ func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string) (*clo
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if refresh && b.types.rests(node) {
+		return &cloudprovider.InstanceMetadata{ProviderID: id, NodeAddresses: addresses}, nil
+	}
 	kind, err := instances.InstanceTypeByProviderID(ctx, id)
 	if errors.Is(err, cloudprovider.NotImplemented) {
 		kind, err = instances.InstanceType(ctx, name)
@@ -101,10 +104,20 @@ func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string) (*clo
 	if err != nil && !errors.Is(err, cloudprovider.NotImplemented) {
 		return nil, err
 	}
+	b.types.told(node)
 	return &cloudprovider.InstanceMetadata{ProviderID: id, InstanceType: kind, NodeAddresses: addresses}, nil
 }
 
-func (b *Bridge) askZone(ctx context.Context, node *v1.Node) (cloudprovider.Zone, error) {
+// askZone asks where a Node is, unless it shows that and it is not due: then it stays as it is.
+func (b *Bridge) askZone(ctx context.Context, node *v1.Node) (zone cloudprovider.Zone, err error) {
+	if b.placed.rests(node) {
+		return cloudprovider.Zone{}, nil
+	}
+	defer func() {
+		if err == nil {
+			b.placed.told(node)
+		}
+	}()
 	if node.Spec.ProviderID != "" {
 		zone, err := b.parts().zones.GetZoneByProviderID(ctx, node.Spec.ProviderID)
 		if !errors.Is(err, cloudprovider.NotImplemented) {

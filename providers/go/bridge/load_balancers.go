@@ -12,6 +12,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // aboutService is one call about the load balancer of a Service.
@@ -19,7 +20,7 @@ type aboutService struct {
 	b       *Bridge
 	owner   *Owner
 	service *v1.Service
-	within  budget
+	within  sdk.Budget
 	nodes   []*v1.Node
 }
 
@@ -48,7 +49,7 @@ func (b *Bridge) begin(ctx context.Context, cluster *contract.ClusterRef, view *
 		}
 		owner.Handle = handle
 	}
-	return &aboutService{b: b, owner: owner, service: service, within: budgetOf(ctx)}, nil
+	return &aboutService{b: b, owner: owner, service: service, within: sdk.BudgetOf(ctx)}, nil
 }
 
 // takeTargets reads the targets, and lets the cloud's informers know them.
@@ -69,7 +70,7 @@ func change[Answer any](ctx context.Context, a *aboutService, method string, wor
 		return none, remarks{}, &refusal{failure}
 	}
 	what := "the load balancer of Service " + serviceKey(a.service) + " (" + string(a.service.UID) + ")"
-	release, free := a.b.holds.take("load balancer " + string(a.service.UID))
+	release, free := a.b.holds.Take("load balancer " + string(a.service.UID))
 	if !free {
 		return none, remarks{}, &refusal{busy(what)}
 	}
@@ -184,7 +185,7 @@ func (b *Bridge) outcomeOf(err error) (pending *contract.Pending, elsewhere bool
 	if pending := pendingOf(err); pending != nil {
 		return pending, false, nil
 	}
-	var ran *overran
+	var ran *sdk.OverrunError
 	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ran) {
 		// It minded its context and stopped in good order: the next call goes on where it was (CORE-6, CORE-9).
 		return &contract.Pending{Message: shorten("the cloud needs more time than one call has: " + err.Error())}, false, nil
@@ -434,7 +435,7 @@ func (b *Bridge) ListLoadBalancers(request *contract.ListLoadBalancersRequest, s
 		return failed(notOffered("ListLoadBalancers"))
 	}
 	ctx := withOwner(stream.Context(), owner)
-	listed, err := ask(ctx, b, b.balancers, "ListLoadBalancers", budgetOf(ctx), nil, func(ctx context.Context) ([]*contract.ListedLoadBalancer, error) {
+	listed, err := ask(ctx, b, b.balancers, "ListLoadBalancers", sdk.BudgetOf(ctx), nil, func(ctx context.Context) ([]*contract.ListedLoadBalancer, error) {
 		return b.parts().balancers.ListLoadBalancers(ctx, owner.ClusterName)
 	})
 	if err != nil {

@@ -7,15 +7,16 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
-	"github.com/grpc-ccm/grpc-ccm/providers/go/contract/probe"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // Serving is where and how the contract is served.
@@ -37,7 +38,7 @@ func (s *Serving) AddFlags(flags *pflag.FlagSet) {
 
 // DefaultServing is the contract's endpoint; $CLOUD_PROVIDER_ENDPOINT where it is set.
 func DefaultServing() Serving {
-	serving := Serving{Endpoint: DefaultEndpoint, PeerUID: -1, Drain: 20 * time.Second}
+	serving := Serving{Endpoint: sdk.DefaultEndpoint, PeerUID: -1, Drain: sdk.DefaultDrain}
 	if endpoint := os.Getenv("CLOUD_PROVIDER_ENDPOINT"); endpoint != "" {
 		serving.Endpoint = endpoint
 	}
@@ -45,29 +46,54 @@ func DefaultServing() Serving {
 }
 
 // Main is a whole provider: a vendor's main calls it with the name by which its package registers the cloud, as upstream's --cloud-provider; or, with Options.New, by which
-// the cloud calls itself. It reads the flags, those
-// that the vendor's packages have registered among them, serves until SIGTERM or SIGINT, and returns the exit code. Where the first argument is `probe` it asks the
-// provider that runs already, for exec probes of the kubelet: `probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]`.
+// the cloud calls itself. It reads the flags, those that the vendor's packages have registered among them, serves until SIGTERM or SIGINT, and returns the exit code.
+//
+// Where the first argument is `probe` it asks the provider that runs already, for exec probes of the kubelet: `probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]`. Where it is
+// `check` it lets the conformance suite (provider-conformance, on PATH or named by $PROVIDER_CONFORMANCE) start this program with the flags behind it, and says which rules the cloud
+// breaks; what stands behind `--` is for the suite: `check [FLAGS] [-- --config suite.yaml --allow-skipped]`.
 func Main(cloudName string, options Options) int {
-	if len(os.Args) > 1 && os.Args[1] == "probe" {
-		return probe.Run(os.Args[2:], DefaultServing().Endpoint, os.Stdout, os.Stderr)
+	arguments := os.Args[1:]
+	verb := ""
+	if len(arguments) > 0 {
+		verb = arguments[0]
+	}
+	var forSuite []string
+	switch verb {
+	case "probe":
+		return sdk.RunProbe(arguments[1:], DefaultServing().Endpoint, os.Stdout, os.Stderr)
+	case "check":
+		arguments = arguments[1:]
+		if end := slices.Index(arguments, "--"); end >= 0 {
+			arguments, forSuite = arguments[:end], arguments[end+1:]
+		}
 	}
 	flags := pflag.CommandLine
+	flags.Usage = func() {
+		fmt.Fprintf(os.Stderr, "%[1]s [FLAGS]                      serves the cloud\n%[1]s check [FLAGS] [-- ARGUMENTS]  says which rules of the contract it breaks; ARGUMENTS are for %[2]s\n"+
+			"%[1]s probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]\n\nFlags:\n%[3]s", filepath.Base(os.Args[0]), suiteProgram, flags.FlagUsages())
+	}
 	serving := DefaultServing()
 	serving.AddFlags(flags)
 	options.AddFlags(flags)
 	flags.StringVar(&cloudName, "cloud-provider", cloudName, "The cloud, by the name under which it is registered.")
 	addGoFlags(flags)
-	if err := flags.Parse(os.Args[1:]); err != nil {
+	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return 0
 		}
 		fmt.Fprintln(os.Stderr, err)
-		return 2
+		return wrongUsage
 	}
 	if flags.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "%q is no flag\n", flags.Arg(0))
-		return 2
+		return wrongUsage
+	}
+	if verb == "check" {
+		if flags.Changed("endpoint") {
+			fmt.Fprintln(os.Stderr, "check: the suite chooses where the provider serves; leave --endpoint out")
+			return wrongUsage
+		}
+		return runCheck(arguments, forSuite, os.Stdout, os.Stderr)
 	}
 	defer klog.Flush()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -103,27 +129,12 @@ func addGoFlags(flags *pflag.FlagSet) {
 
 // makeCloud makes the registered cloud; a panic in its factory is an error.
 func makeCloud(name, config string) (cloudprovider.Interface, error) {
-	type made struct {
-		cloud cloudprovider.Interface
-		err   error
+	cloud, err := sdk.Guarded(logger, "factory", func() (cloudprovider.Interface, error) { return cloudprovider.InitCloudProvider(name, config) })
+	if err == nil && cloud == nil {
+		err = fmt.Errorf("no cloud is named: set --cloud-provider")
 	}
-	result, err := guarded("factory", func() made {
-		cloud, err := cloudprovider.InitCloudProvider(name, config)
-		return made{cloud, err}
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case result.err != nil:
-		return nil, result.err
-	case result.cloud == nil:
-		return nil, fmt.Errorf("no cloud is named: set --cloud-provider")
-	}
-	return result.cloud, nil
+	return cloud, err
 }
-
-// closing is how long connections may take to close once their calls have been ended.
-const closing = time.Second
 
 // Serve serves the cloud, nil where Options.New makes it, until the context ends, then lets calls in flight finish within the drain, and ends what is left.
 func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, serving Serving) error {
@@ -132,43 +143,9 @@ func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, 
 		return err
 	}
 	defer bridge.Close()
-	socket, err := listen(serving.Endpoint, serving.PeerUID)
-	if err != nil {
-		return err
+	where := sdk.ServeOptions{Endpoint: serving.Endpoint, Drain: serving.Drain, MaxMessageBytes: MaxMessageBytes, Logger: logger.With("cloud", bridge.name)}
+	if serving.PeerUID >= 0 {
+		where.PeerUID = &serving.PeerUID
 	}
-	server := grpc.NewServer(
-		grpc.MaxRecvMsgSize(MaxMessageBytes),
-		grpc.MaxSendMsgSize(MaxMessageBytes),
-		// A connection that never speaks HTTP/2 keeps the process no longer than this after SIGTERM (CORE-17); gRPC waits for it.
-		grpc.ConnectionTimeout(5*time.Second),
-		grpc.ChainUnaryInterceptor(catchUnary),
-		grpc.ChainStreamInterceptor(catchStream),
-	)
-	bridge.Register(server)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(socket) }()
-	klog.InfoS("The provider serves", "cloud", bridge.name, "endpoint", serving.Endpoint)
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	klog.InfoS("The provider shuts down", "drain", serving.Drain)
-	drained := make(chan struct{})
-	go func() {
-		server.GracefulStop()
-		close(drained)
-	}()
-	select {
-	case <-drained:
-	case <-time.After(serving.Drain):
-		klog.InfoS("Calls still run after the drain; they are cancelled", "drain", serving.Drain)
-		// Stop waits for connections that have not even begun to speak: not for long (CORE-17).
-		go server.Stop()
-		select {
-		case <-drained:
-		case <-time.After(closing):
-		}
-	}
-	return nil
+	return sdk.Serve(ctx, bridge.Register, where)
 }

@@ -8,7 +8,7 @@ import (
 func TestABridgedCloudIsProbedByItsOwnProgram(t *testing.T) {
 	bridge := serve(t, &scripted{}, Options{Version: "1"})
 	// Without --endpoint it is asked where it would serve.
-	t.Setenv("CLOUD_PROVIDER_ENDPOINT", unixScheme+bridge.path)
+	t.Setenv("CLOUD_PROVIDER_ENDPOINT", "unix://"+bridge.path)
 	arguments := os.Args
 	defer func() { os.Args = arguments }()
 	for _, row := range []struct {
@@ -16,7 +16,7 @@ func TestABridgedCloudIsProbedByItsOwnProgram(t *testing.T) {
 		code      int
 	}{
 		{[]string{"--timeout=30s", "--ready"}, 0},
-		{[]string{"--endpoint", unixScheme + bridge.path + ".missing"}, 1},
+		{[]string{"--endpoint", "unix://" + bridge.path + ".missing"}, 1},
 		{[]string{"--timeout=0s"}, 2},
 	} {
 		os.Args = append([]string{"program", "probe"}, row.arguments...)

@@ -13,6 +13,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // ListRoutes lists what the cloud gives for the cluster's name: by Go's interface those are the managed routes that belong to it, so they are OURS. It shows no others.
@@ -25,7 +26,7 @@ func (b *Bridge) ListRoutes(request *contract.ListRoutesRequest, stream contract
 		return failed(failure)
 	}
 	ctx := withOwner(stream.Context(), owner)
-	listed, err := ask(ctx, b, b.routes, "ListRoutes", budgetOf(ctx), nil, func(ctx context.Context) ([]*cloudprovider.Route, error) {
+	listed, err := ask(ctx, b, b.routes, "ListRoutes", sdk.BudgetOf(ctx), nil, func(ctx context.Context) ([]*cloudprovider.Route, error) {
 		return b.parts().routes.ListRoutes(ctx, owner.ClusterName)
 	})
 	if err != nil {
@@ -262,7 +263,7 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 		}
 		seen[route.GetRouteKey()] = true
 	}
-	within := budgetOf(ctx)
+	within := sdk.BudgetOf(ctx)
 	ctx = withOwner(ctx, owner)
 	// What changes a route holds it from before the list is read: nobody makes or removes it in between.
 	held := make([]func(), len(routes))
@@ -272,7 +273,7 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 		if _, _, err := net.ParseCIDR(view.GetDestinationCidr()); err != nil {
 			// The cloud need not refuse it, and a listing that has it is none (ROUTE-5).
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: invalid("the destination_cidr %q of the route %q is no CIDR; write one such as 10.0.1.0/24", view.GetDestinationCidr(), view.GetRouteKey())}
-		} else if release, free := b.holds.take("route " + view.GetDestinationCidr()); free {
+		} else if release, free := b.holds.Take("route " + view.GetDestinationCidr()); free {
 			held[index] = release
 		} else {
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: busy("the route to " + view.GetDestinationCidr())}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 // starting is the one run of the cloud's own Initialize and SetInformers.
@@ -44,7 +45,7 @@ type startRun struct {
 }
 
 // start initialises the cloud unless that was done, and waits for it within the call's time. A cloud whose Initialize hangs keeps one goroutine, however often it is asked.
-func (b *Bridge) start(ctx context.Context, within budget, cluster *contract.InitializeRequest) *contract.Failure {
+func (b *Bridge) start(ctx context.Context, within sdk.Budget, cluster *contract.InitializeRequest) *contract.Failure {
 	b.starting.mu.Lock()
 	if b.starting.stop == nil {
 		b.starting.stop = make(chan struct{})
@@ -56,7 +57,7 @@ func (b *Bridge) start(ctx context.Context, within budget, cluster *contract.Ini
 		go b.runStart(run)
 	}
 	b.starting.mu.Unlock()
-	timeout := time.NewTimer(time.Until(within.stop))
+	timeout := time.NewTimer(time.Until(within.Stop))
 	defer timeout.Stop()
 	select {
 	case <-run.done:
@@ -95,7 +96,7 @@ func (b *Bridge) lacking() *contract.Failure {
 }
 
 func (b *Bridge) runStart(run *startRun) {
-	err := error(&panicked{"Initialize", "its goroutine was ended by runtime.Goexit"})
+	err := error(&sdk.PanicError{Method: "Initialize", Value: "its goroutine was ended by runtime.Goexit"})
 	defer func() {
 		b.starting.mu.Lock()
 		defer b.starting.mu.Unlock()

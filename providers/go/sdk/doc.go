@@ -10,7 +10,7 @@
 // [Internal]), found by errors.As also where they are wrapped. Any other error is INTERNAL: the log has its text, the controller does not. [Pending],
 // [ErrHandledElsewhere] and [Retained] are answers and no failures; they travel as errors, as RetryError and ImplementedElsewhere do in Go's cloud providers.
 //
-// Contexts: the context of a method ends at three quarters of the call's time, when nobody waits for the answer any more, and when the server's drain is over. A method
+// Contexts: the context of a method ends at 70 % of the call's time, when nobody waits for the answer any more, and when the server's drain is over. A method
 // passes it to its cloud's client and asks [BeforeWrite] before each write (CORE-8). A method that ignores its context does not keep the call from being answered, but it
 // keeps its object BUSY until it returns.
 //

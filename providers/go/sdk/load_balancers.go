@@ -16,7 +16,7 @@ import (
 // A provider must not touch a load balancer, listener, frontend or rule that it did not make for this owner (LB-2), must check the ownership of what a handle names (a user can edit
 // it; LB-4), and must work without a handle (LB-5): [FindOwn], [Call.Mark], [Call.Ownership] and [MayTake] help.
 //
-// While ensure, update or delete of a Service runs, another of them for the same Service is answered BUSY (CORE-7). What still runs at three quarters of the call's time is
+// While ensure, update or delete of a Service runs, another of them for the same Service is answered BUSY (CORE-7). What still runs at 70 % of the call's time is
 // answered pending (CORE-9): its context has ended, and the next call goes on from what is there.
 type LoadBalancers interface {
 	// GetLoadBalancer: how is the load balancer of this Service? Writes nothing (LB-6). Deadline 5 min.

@@ -91,6 +91,10 @@ type LoadBalancerOptions struct {
 	AllTargets bool
 	// MaxTargets is the most targets that one load balancer takes; no limit where zero.
 	MaxTargets int
+	// TargetProjection is which further fields of a target matter: a change of one is a reason for an UpdateLoadBalancer of every load balancer that has the target. Name, UID,
+	// provider ID and addresses always matter. Best left empty: with [FieldTaints] a cordon updates every load balancer of the cluster, with [FieldReadiness] each Node that is not
+	// ready for a moment. What [Info.NodeProjection] alone names is as it is when a call is made, and no reason for one.
+	TargetProjection NodeProjection
 	// Features are the fields of a Service that are honoured; a Service that uses another one gets a Warning event.
 	Features []ServiceFeature
 	// MaxInFlight is how many calls of this service the controller may make at once; 8 where zero.

@@ -39,10 +39,9 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 		release, err = s.hold(call, "the load balancer of the Service "+service.UID)
 	}
 	if err == nil {
-		within, grace := budget(ctx)
-		stop := time.Now().Add(within)
+		budget := BudgetOf(ctx)
 		var value T
-		value, err = ask(ctx, s, rpc, item, within, grace, release, func(ctx context.Context) (T, error) { return work(ctx, call, service, notes) })
+		value, err = ask(ctx, s, rpc, item, budget, release, func(ctx context.Context) (T, error) { return work(ctx, call, service, notes) })
 		if err == nil {
 			answer, err = to(value)
 		}
@@ -50,7 +49,7 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 			return answer, said, status.FromContextError(ctx.Err()).Err()
 		}
 		// A time limit of the vendor's own is a failure like any other.
-		late = errors.Is(err, context.DeadlineExceeded) && !time.Now().Before(stop)
+		late = errors.Is(err, context.DeadlineExceeded) && !time.Now().Before(budget.Stop)
 	}
 	if fault := s.say(&said, rpc, item, notes); err == nil {
 		err = fault

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +48,7 @@ func (s *session) GetProviderInfo(_ context.Context, request *contract.GetProvid
 		if options.MaxTargets > 0 {
 			balancers.MaxTargets = count(options.MaxTargets, 0)
 		}
+		balancers.TargetProjection = options.TargetProjection.to()
 		for _, feature := range options.Features {
 			balancers.Features = append(balancers.Features, contract.ServiceFeature(feature))
 		}
@@ -68,16 +68,26 @@ func (s *session) GetProviderInfo(_ context.Context, request *contract.GetProvid
 	if offers.changes != nil {
 		capabilities.Changes = &contract.ChangeCapability{}
 	}
-	projection := &contract.NodeProjection{
-		LabelKeys: info.NodeProjection.LabelKeys, AllLabels: info.NodeProjection.AllLabels, AnnotationKeys: info.NodeProjection.AnnotationKeys,
-	}
-	for _, field := range info.NodeProjection.Fields {
-		projection.FieldGroups = append(projection.FieldGroups, contract.NodeFieldGroup(field))
+	projection := info.NodeProjection.to()
+	if projection == nil {
+		projection = &contract.NodeProjection{}
 	}
 	return &contract.GetProviderInfoResponse{
 		ProviderName: info.Name, ProviderVersion: info.Version, ContractMinor: contractMinor, MinControllerMinor: info.MinControllerMinor, BootId: s.bootID,
 		ProviderIdPrefixes: info.ProviderIDPrefixes, MaxRequestBytes: &maxRequest, Capabilities: capabilities, NodeProjection: projection,
 	}, nil
+}
+
+// nil where it asks for nothing.
+func (p *NodeProjection) to() *contract.NodeProjection {
+	if len(p.LabelKeys) == 0 && len(p.AnnotationKeys) == 0 && !p.AllLabels && len(p.Fields) == 0 {
+		return nil
+	}
+	projection := &contract.NodeProjection{LabelKeys: p.LabelKeys, AllLabels: p.AllLabels, AnnotationKeys: p.AnnotationKeys}
+	for _, field := range p.Fields {
+		projection.FieldGroups = append(projection.FieldGroups, contract.NodeFieldGroup(field))
+	}
+	return projection
 }
 
 // Initialize says for whom the provider works from here on. Where it fails, what was before stays.
@@ -92,8 +102,7 @@ func (s *session) Initialize(ctx context.Context, request *contract.InitializeRe
 		return failed(err)
 	}
 	call := &Call{RPC: "Initialize", Cluster: Cluster{request.Cluster.GetName(), request.Cluster.GetOwnerId()}, PreviousOwnerIDs: request.PreviousOwnerIds, contact: &s.contact}
-	within, grace := budget(ctx)
-	initialized, err := ask(ctx, s, "Initialize", "", within, grace, nil, func(ctx context.Context) (*contract.Initialized, error) {
+	initialized, err := ask(ctx, s, "Initialize", "", BudgetOf(ctx), nil, func(ctx context.Context) (*contract.Initialized, error) {
 		select {
 		case s.initializing <- struct{}{}:
 			defer func() { <-s.initializing }()
@@ -166,11 +175,7 @@ type Hints struct {
 // Send sends one hint, with the token to go on from after a reconnect: at most 1,024 bytes, a longer one is left out and logged. It waits while 128 hints are unread, and fails when nobody
 // listens any more.
 func (h *Hints) Send(change Change, resumeToken string) error {
-	if len(resumeToken) > idBytes {
-		h.log.Error("the provider's resume token is longer than 1,024 bytes and is left out", "bytes", len(resumeToken))
-		resumeToken = ""
-	}
-	hint := &contract.WatchChangesResponse{ResumeToken: resumeToken}
+	hint := &contract.WatchChangesResponse{}
 	switch {
 	case change.Instance != nil:
 		hint.Change = &contract.WatchChangesResponse_Instance{Instance: &contract.InstanceChange{ProviderId: change.Instance.ProviderID, NodeName: change.Instance.NodeName}}
@@ -181,6 +186,20 @@ func (h *Hints) Send(change Change, resumeToken string) error {
 	default: // In doubt anything.
 		hint.Change = &contract.WatchChangesResponse_Resync{Resync: &contract.Resync{}}
 	}
+	return h.say(hint, resumeToken)
+}
+
+// Bookmark says from where on changes are told, and that none has come yet: what a stream begins with (PROV-21). The rest is as for [Hints.Send].
+func (h *Hints) Bookmark(resumeToken string) error {
+	return h.say(&contract.WatchChangesResponse{}, resumeToken)
+}
+
+func (h *Hints) say(hint *contract.WatchChangesResponse, resumeToken string) error {
+	if len(resumeToken) > idBytes {
+		h.log.Error("the provider's resume token is longer than 1,024 bytes and is left out", "bytes", len(resumeToken))
+		resumeToken = ""
+	}
+	hint.ResumeToken = resumeToken
 	select {
 	case h.sent <- hint:
 		return nil
@@ -210,15 +229,11 @@ func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grp
 	hints := &Hints{ctx, s.log, make(chan *contract.WatchChangesResponse, waitingHints)}
 	ended := make(chan error, 1)
 	go func() {
-		var err error = Internal("the method's goroutine was ended by runtime.Goexit")
-		defer func() {
-			if panicked := recover(); panicked != nil {
-				s.log.Error("the provider's code panicked", "rpc", "WatchChanges", "panic", panicked, "stack", string(debug.Stack()))
-				err = Internal("the provider's code panicked in WatchChanges; its log says more").Because("ProviderPanicked")
-			}
-			ended <- err
-		}()
-		err = s.offers.changes.WatchChanges(ctx, call, request.ResumeToken, hints)
+		var err error = &PanicError{"WatchChanges", "its goroutine was ended by runtime.Goexit"}
+		defer func() { ended <- withoutPanic(err) }()
+		_, err = Guarded(s.log, "WatchChanges", func() (struct{}, error) {
+			return struct{}{}, s.offers.changes.WatchChanges(ctx, call, request.ResumeToken, hints)
+		})
 	}()
 	for {
 		select {
@@ -275,11 +290,17 @@ func (f *Feed) Add(change Change) {
 	f.latest = make(chan struct{})
 }
 
-// Watch is the whole of [Changes.WatchChanges] for a provider that calls [Feed.Add]: it sends what came after the token, and goes on until the context ends.
+// Watch is the whole of [Changes.WatchChanges] for a provider that calls [Feed.Add]: it sends a bookmark (PROV-21) and what came after the token, and goes on until the context ends.
 func (f *Feed) Watch(ctx context.Context, resumeToken string, hints *Hints) error {
-	last := f.number(resumeToken)
-	for {
+	from := f.number(resumeToken)
+	for begins, last := true, from; ; begins = false {
 		changes, token, latest := f.after(&last)
+		// Where a resync is due that comes first, and is the bookmark.
+		if begins && (len(changes) == 0 || !changes[0].Resync) {
+			if err := hints.Bookmark(feedToken(f.id, from)); err != nil {
+				return err
+			}
+		}
 		for i, change := range changes {
 			if err := hints.Send(change, token(i)); err != nil {
 				return err

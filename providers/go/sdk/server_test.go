@@ -31,7 +31,8 @@ type scriptedCloud struct {
 }
 
 func (scriptedCloud) Info() Info {
-	return Info{Name: "scripted", Version: "1", ProviderIDPrefixes: []string{"s://"}, Without: []ServiceName{ServiceRoutes}}
+	return Info{Name: "scripted", Version: "1", ProviderIDPrefixes: []string{"s://"}, Without: []ServiceName{ServiceRoutes},
+		LoadBalancers: LoadBalancerOptions{TargetProjection: NodeProjection{LabelKeys: []string{"rack"}, Fields: []NodeField{FieldTaints}}}}
 }
 
 func (scriptedCloud) Initialize(context.Context, *Call, InitializeRequest) (Initialized, error) {
@@ -142,6 +143,12 @@ func TestWhatIsImplementedIsOfferedUnlessItIsLeftOut(t *testing.T) {
 	offered := info.Capabilities
 	if offered.Instances == nil || offered.Instances.Listing || offered.LoadBalancers == nil || offered.Changes == nil || offered.Routes != nil || offered.Zones != nil || offered.Volumes != nil {
 		t.Errorf("%v", offered)
+	}
+	if targets := offered.LoadBalancers.TargetProjection; !slices.Equal(targets.GetLabelKeys(), []string{"rack"}) || !slices.Equal(targets.GetFieldGroups(), []contract.NodeFieldGroup{contract.NodeFieldGroup_NODE_FIELD_GROUP_TAINTS}) {
+		t.Errorf("%v", targets)
+	}
+	if info.NodeProjection == nil || len(info.NodeProjection.FieldGroups) > 0 {
+		t.Errorf("%v", info.NodeProjection)
 	}
 }
 
@@ -320,6 +327,47 @@ func TestAFeedResumesAndAnUnknownTokenIsAResync(t *testing.T) {
 	}
 }
 
+func TestAStreamBeginsWithABookmarkOrAResync(t *testing.T) {
+	feed := NewFeed(1)
+	s := serveScripted(t, scriptedCloud{watch: func(ctx context.Context, hints *Hints) error { return feed.Watch(ctx, "", hints) }})
+	provider := contract.NewProviderServiceClient(s.connection)
+	stream, err := provider.WatchChanges(t.Context(), &contract.WatchChangesRequest{Cluster: us})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.Recv()
+	if err != nil || first.Change != nil || first.ResumeToken != feed.id+"/0" {
+		t.Errorf("%v %v", first, err)
+	}
+	feed.Add(Change{Routes: true})
+	feed.Add(Change{Instance: &InstanceChange{NodeName: "a"}})
+	for token, expected := range map[string][]string{
+		"": {"bookmark/2"}, feed.id + "/1": {"bookmark/1", "instance/2"}, feed.id + "/0": {"resync/2"}, "unknown": {"resync/2"},
+	} {
+		ctx, stop := context.WithCancel(t.Context())
+		hints := &Hints{ctx, slog.New(slog.DiscardHandler), make(chan *contract.WatchChangesResponse, waitingHints)}
+		ended := make(chan error, 1)
+		go func() { ended <- feed.Watch(ctx, token, hints) }()
+		for _, one := range expected {
+			hint := <-hints.sent
+			said := "bookmark"
+			switch {
+			case hint.GetResync() != nil:
+				said = "resync"
+			case hint.GetInstance() != nil:
+				said = "instance"
+			}
+			if said += strings.TrimPrefix(hint.ResumeToken, feed.id); said != one {
+				t.Errorf("%q: %s; expected %s", token, said, one)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil || len(hints.sent) > 0 {
+			t.Errorf("%q: %v, and %d more", token, err, len(hints.sent))
+		}
+	}
+}
+
 func TestATextIsCutBetweenCharactersAndATagIsADigest(t *testing.T) {
 	if text := cut("a" + strings.Repeat("ä", 600)); len(text) != 1023 {
 		t.Error(len(text))
@@ -363,6 +411,29 @@ func (named) Initialize(context.Context, *Call, InitializeRequest) (Initialized,
 }
 func (named) LookupInstance(context.Context, *Call, Node, InstanceQuery) (Instance, error) {
 	return Instance{}, nil
+}
+
+func TestOnlyTheConfiguredUserAndOurselvesMayConnect(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deep", "own", "p.sock")
+	other := os.Geteuid() + 1
+	bound, err := listen("unix://"+path, &other, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = bound.Close() }()
+	for _, directory := range []string{filepath.Dir(path), filepath.Dir(filepath.Dir(path))} {
+		if info, err := os.Stat(directory); err != nil || info.Mode().Perm() != 0o750 {
+			t.Errorf("%s: %v %v", directory, info, err)
+		}
+	}
+	go func() { _, _ = net.Dial("unix", path) }()
+	connection, err := bound.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid, err := peer(connection.(*net.UnixConn)); err != nil || uid != os.Geteuid() {
+		t.Errorf("the peer is %d: %v", uid, err)
+	}
 }
 
 func TestTheSocketIsGuardedAndALivingOneIsLeftAlone(t *testing.T) {

@@ -184,7 +184,7 @@ func (v *Volume) SourceName() string {
 // has no feed with tokens from the cloud.
 type Changes interface {
 	// WatchChanges sends hints until its context ends: the controller goes away, or the server shuts down. resumeToken is the last one that the controller received, empty for its
-	// first call; one that is not known is answered by [Change.Resync]. It may return nil by itself: the stream ends, and the controller calls again. An error is said as
+	// first call; one that is not known is answered by [Change.Resync]. A stream begins with [Hints.Bookmark] (PROV-21), or with that resync. It may return nil by itself: the stream ends, and the controller calls again. An error is said as
 	// failed, and the controller calls again with backoff. No deadline.
 	WatchChanges(ctx context.Context, call *Call, resumeToken string, hints *Hints) error
 }

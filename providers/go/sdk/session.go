@@ -2,9 +2,8 @@ package sdk
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -14,16 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
-)
-
-const (
-	// The context of the vendor's code ends when this share of a call's time is over: an answer comes before 80 % of it (CORE-9).
-	stopAfter = 0.75
-	// How much longer it is then waited for, as a share of the call's time, and never less than this: what was not given the processor yet has ignored nothing.
-	graceAfter = 0.04
-	leastGrace = 20 * time.Millisecond
-	// A call without a deadline gets this one: no caller of the contract makes any.
-	noDeadline = 5 * time.Minute
 )
 
 // session is what all services share: for whom the provider works, and who works on what.
@@ -54,7 +43,7 @@ type session struct {
 	ready *Call
 	// What would write is refused (PROV-20).
 	readOnly bool
-	held     map[string]bool
+	holds    Holds
 }
 
 // offers are the parts of the provider that are offered, each nil where it is not.
@@ -162,76 +151,29 @@ func (s *session) admit(rpc string, cluster *contract.ClusterRef) (*Call, error)
 
 // One mutating call at a time for each object; the other one is BUSY (CORE-7).
 func (s *session) hold(call *Call, what string) (release func(), err error) {
-	key := call.Cluster.OwnerID + "\x00" + what
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if s.held[key] {
+	release, free := s.holds.Take(call.Cluster.OwnerID + "\x00" + what)
+	if !free {
 		return nil, Busy("another call is working on %s; ask again in a second", what).After(time.Second)
 	}
-	s.held[key] = true
-	return func() {
-		s.mutex.Lock()
-		defer s.mutex.Unlock()
-		delete(s.held, key)
-	}, nil
+	return release, nil
 }
 
-// overran is a method that still runs after its context has ended.
-type overran struct{ rpc string }
-
-func (o *overran) Error() string { return o.rpc + " still runs after its context has ended" }
-
-// The context's own error, so that it reads as what it is to those who look for that.
-func (o *overran) Unwrap() error { return context.DeadlineExceeded }
-
-// The vendor's time within a call's: when its context ends, and how much longer it is waited for.
-func budget(ctx context.Context) (within, grace time.Duration) {
-	whole := noDeadline
-	if deadline, ok := ctx.Deadline(); ok {
-		whole = time.Until(deadline)
-	}
-	return time.Duration(float64(whole) * stopAfter), max(time.Duration(float64(whole)*graceAfter), leastGrace)
+// Runs the vendor's code within the budget. The text of a panic goes to the log alone: it may hold secrets.
+func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget, ended func(), work func(context.Context) (T, error)) (T, error) {
+	answer, err := Attempt(ctx, budget, s.log.With("item", item), rpc, func(context.Context, error) {
+		if ended != nil {
+			ended()
+		}
+	}, work)
+	return answer, withoutPanic(err)
 }
 
-// Runs the vendor's code in a goroutine of its own and waits for it within the call's time: a panic becomes an error, and a method that ignores its context does not keep the call
-// from being answered. ended is called when it has really ended.
-func ask[T any](ctx context.Context, s *session, rpc, item string, within, grace time.Duration, ended func(), work func(context.Context) (T, error)) (answer T, err error) {
-	inTime, stop := context.WithTimeout(ctx, within)
-	type outcome struct {
-		answer T
-		err    error
+func withoutPanic(err error) error {
+	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		return Internal("the provider's code panicked in %s; its log says more", panicked.Method).Because("ProviderPanicked")
 	}
-	outcomes := make(chan outcome, 1)
-	go func() {
-		// What runtime.Goexit leaves.
-		result := outcome{err: fmt.Errorf("the method's goroutine was ended by runtime.Goexit")}
-		defer func() {
-			if panicked := recover(); panicked != nil {
-				s.log.Error("the provider's code panicked", "rpc", rpc, "item", item, "panic", panicked, "stack", string(debug.Stack()))
-				result = outcome{err: Internal("the provider's code panicked in %s; its log says more", rpc).Because("ProviderPanicked")}
-			}
-			stop()
-			if ended != nil {
-				ended() // Before it is answered: who hears the answer finds the object free.
-			}
-			outcomes <- result
-		}()
-		result.answer, result.err = work(inTime)
-	}()
-	select {
-	case result := <-outcomes:
-		return result.answer, result.err
-	case <-inTime.Done():
-	}
-	patience := time.NewTimer(grace)
-	defer patience.Stop()
-	select {
-	case result := <-outcomes:
-		return result.answer, result.err
-	case <-patience.C:
-		s.log.Warn("the provider's code ignores its context", "rpc", rpc, "item", item)
-		return answer, &overran{rpc}
-	}
+	return err
 }
 
 // Runs one call: admitted, its errors and panics said by failed. Only a call that nobody waits for any more is a gRPC status.
@@ -242,8 +184,7 @@ func answer[T, R any](ctx context.Context, s *session, rpc, item string, cluster
 	}
 	var value T
 	var response R
-	within, grace := budget(ctx)
-	value, err = ask(ctx, s, rpc, item, within, grace, nil, func(ctx context.Context) (T, error) { return work(ctx, call) })
+	value, err = ask(ctx, s, rpc, item, BudgetOf(ctx), nil, func(ctx context.Context) (T, error) { return work(ctx, call) })
 	if err == nil {
 		response, err = said(value)
 	}
@@ -268,7 +209,7 @@ func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, 
 		answers.Set(key(item), value, err)
 	}
 	// The context is the vendor's already: what is left of it is each item's.
-	within, grace := noDeadline, leastGrace
+	budget := Budget{time.Now().Add(noDeadline), leastGrace}
 	turns := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
 	for _, item := range items {
@@ -290,7 +231,7 @@ func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, 
 				}
 				ended = release
 			}
-			value, err := ask(ctx, s, call.RPC, key(item), within, grace, ended, func(ctx context.Context) (T, error) { return each(ctx, item) })
+			value, err := ask(ctx, s, call.RPC, key(item), budget, ended, func(ctx context.Context) (T, error) { return each(ctx, item) })
 			set(item, value, err)
 		})
 	}

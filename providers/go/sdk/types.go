@@ -242,7 +242,7 @@ func withinBatch(what string, size, stated int) error {
 	return nil
 }
 
-func orDefault(stated, otherwise int) int {
+func orDefault[N int | time.Duration](stated, otherwise N) N {
 	if stated <= 0 {
 		return otherwise
 	}

@@ -59,6 +59,7 @@ require (
 	github.com/google/cel-go v0.26.0 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/grpc-ccm/grpc-ccm/providers/go/sdk v0.1.0 // indirect
 	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.0 // indirect
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.3 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.27.7 // indirect
@@ -140,4 +141,5 @@ replace (
 	example.invalid/testenv/control-plane => ../../../../testenv/control-plane
 	github.com/grpc-ccm/grpc-ccm/providers/go/bridge => ..
 	github.com/grpc-ccm/grpc-ccm/providers/go/contract => ../../contract
+	github.com/grpc-ccm/grpc-ccm/providers/go/sdk => ../../sdk
 )

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -18,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	listersv1 "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
-	"sigs.k8s.io/yaml"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
@@ -34,6 +32,8 @@ const (
 
 // Cloud is the cloud.
 type Cloud struct {
+	store.Newer
+
 	store    *store.Store
 	client   kubernetes.Interface
 	services listersv1.ServiceLister
@@ -42,22 +42,7 @@ type Cloud struct {
 var _ cloudprovider.InformerUser = (*Cloud)(nil)
 
 func init() {
-	cloudprovider.RegisterCloudProvider(Name, func(config io.Reader) (cloudprovider.Interface, error) {
-		var settings struct {
-			State string `json:"state"`
-		}
-		if config == nil {
-			return nil, fmt.Errorf("%s needs --cloud-config with state: FILE", Name)
-		}
-		text, err := io.ReadAll(config)
-		if err != nil {
-			return nil, err
-		}
-		if err := yaml.UnmarshalStrict(text, &settings); err != nil {
-			return nil, err
-		}
-		return &Cloud{store: store.At(settings.State)}, nil
-	})
+	store.Register(Name, func(settings store.File) cloudprovider.Interface { return &Cloud{store: store.At(settings.State)} })
 }
 
 func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, _ <-chan struct{}) {
@@ -70,10 +55,7 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 }
 
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
-func (c *Cloud) Instances() (cloudprovider.Instances, bool)       { return nil, false }
 func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool)   { return c, true }
-func (c *Cloud) Zones() (cloudprovider.Zones, bool)               { return nil, false }
-func (c *Cloud) Clusters() (cloudprovider.Clusters, bool)         { return nil, false }
 func (c *Cloud) Routes() (cloudprovider.Routes, bool)             { return nil, false }
 func (c *Cloud) ProviderName() string                             { return Name }
 func (c *Cloud) HasClusterID() bool                               { return false }
@@ -114,10 +96,7 @@ func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprov
 	if err != nil {
 		return nil, err
 	}
-	return &cloudprovider.InstanceMetadata{
-		ProviderID: scheme + found.ID, InstanceType: found.Type, Zone: found.Zone, Region: found.Region,
-		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}, {Type: v1.NodeInternalIP, Address: found.Address}},
-	}, nil
+	return found.Metadata(scheme, node.Name), nil
 }
 
 func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
@@ -138,7 +117,9 @@ func (c *Cloud) of(state *store.State, service *v1.Service) *store.LoadBalancer 
 }
 
 func status(balancer *store.LoadBalancer) *v1.LoadBalancerStatus {
-	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: balancer.IP, IPMode: new(v1.LoadBalancerIPModeVIP)}}}
+	status := balancer.Status()
+	status.Ingress[0].IPMode = new(v1.LoadBalancerIPModeVIP)
+	return status
 }
 
 func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (found *v1.LoadBalancerStatus, exists bool, err error) {
@@ -173,17 +154,10 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 			service.Annotations = map[string]string{}
 		}
 		service.Annotations[Annotation] = balancer.ID
-		var wanted []string
-		for _, port := range service.Spec.Ports {
-			wanted = append(wanted, fmt.Sprintf("%s %d to %d", port.Protocol, port.Port, port.NodePort))
-		}
-		for _, source := range service.Spec.LoadBalancerSourceRanges {
-			wanted = append(wanted, "from "+source)
-		}
-		if !slices.Equal(balancer.Rules, wanted) {
+		if wanted := store.Rules(service); !slices.Equal(balancer.Rules, wanted) {
 			balancer.Rules, changed = wanted, true
 		}
-		if wanted := targets(nodes); !slices.Equal(balancer.Targets, wanted) {
+		if wanted := store.TargetIDs(scheme, nodes); !slices.Equal(balancer.Targets, wanted) {
 			balancer.Targets, changed = wanted, true
 		}
 		if balancer.PendingFor > 0 {
@@ -194,15 +168,6 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 		return changed, nil
 	})
 	return made, err
-}
-
-func targets(nodes []*v1.Node) []string {
-	var ids []string
-	for _, node := range nodes {
-		ids = append(ids, strings.TrimPrefix(node.Spec.ProviderID, scheme))
-	}
-	slices.Sort(ids)
-	return ids
 }
 
 // patch writes the annotations by which the Service differs.
@@ -224,7 +189,7 @@ func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Se
 		if balancer == nil {
 			return false, fmt.Errorf("no load balancer")
 		}
-		wanted := targets(nodes)
+		wanted := store.TargetIDs(scheme, nodes)
 		changed := !slices.Equal(balancer.Targets, wanted)
 		balancer.Targets = wanted
 		return changed, nil

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,7 +24,6 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
-	"sigs.k8s.io/yaml"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
@@ -55,6 +53,8 @@ type Settings struct {
 
 // Cloud is the cloud.
 type Cloud struct {
+	store.Newer
+
 	settings Settings
 	store    *store.Store
 	client   kubernetes.Interface
@@ -67,20 +67,7 @@ func New(settings Settings) *Cloud {
 
 // Register registers it under its name.
 func Register() {
-	cloudprovider.RegisterCloudProvider(Name, func(config io.Reader) (cloudprovider.Interface, error) {
-		var settings Settings
-		if config == nil {
-			return nil, fmt.Errorf("%s needs --cloud-config with state: FILE", Name)
-		}
-		text, err := io.ReadAll(config)
-		if err != nil {
-			return nil, err
-		}
-		if err := yaml.UnmarshalStrict(text, &settings); err != nil {
-			return nil, err
-		}
-		return New(settings), nil
-	})
+	store.Register(Name, func(settings Settings) cloudprovider.Interface { return New(settings) })
 }
 
 // Initialize makes its client and starts what runs beside the calls.
@@ -149,17 +136,8 @@ func (c *Cloud) openPorts(services listersv1.ServiceLister) error {
 // LoadBalancer and the others say what it has.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
 
-// Instances is older than it.
-func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
-
 // InstancesV2 goes by the ID.
 func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
-
-// Zones is older than it.
-func (c *Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
-
-// Clusters are unknown to it.
-func (c *Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
 // Routes it has none.
 func (c *Cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
@@ -271,10 +249,7 @@ func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprov
 			return nil, fmt.Errorf("getting the machine by ID: %s", err)
 		}
 	}
-	return &cloudprovider.InstanceMetadata{
-		ProviderID: scheme + found.ID, InstanceType: found.Type, Zone: found.Zone, Region: found.Region,
-		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: name}, {Type: v1.NodeInternalIP, Address: found.Address}},
-	}, nil
+	return found.Metadata(scheme, name), nil
 }
 
 // GetLoadBalancerName is the usual name.
@@ -341,10 +316,6 @@ func (c *Cloud) patch(ctx context.Context, before, after *v1.Service, err error)
 	return utilerrors.NewAggregate([]error{err, failed})
 }
 
-func status(balancer *store.LoadBalancer) *v1.LoadBalancerStatus {
-	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: balancer.IP}}}
-}
-
 // GetLoadBalancer writes to the Service too.
 func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (_ *v1.LoadBalancerStatus, _ bool, err error) {
 	before := service.DeepCopy()
@@ -356,7 +327,7 @@ func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Servi
 	case err != nil:
 		return nil, false, err
 	}
-	return status(found), true, nil
+	return found.Status(), true, nil
 }
 
 // wantedOf is what the load balancer should be: its targets are the Nodes that are Ready.
@@ -373,10 +344,7 @@ func wantedOf(service *v1.Service, nodes []*v1.Node) (rules, targets []string, e
 		return nil, nil, errors.New("no ready nodes available for load balancer")
 	}
 	slices.Sort(targets)
-	for _, port := range service.Spec.Ports {
-		rules = append(rules, fmt.Sprintf("%s %d to %d", port.Protocol, port.Port, port.NodePort))
-	}
-	return rules, targets, nil
+	return store.PortRules(service), targets, nil
 }
 
 func (c *Cloud) put(ctx context.Context, balancer *store.LoadBalancer, rules, targets []string) (*store.LoadBalancer, error) {
@@ -433,7 +401,7 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	if balancer.PendingFor > 0 {
 		return nil, api.NewRetryError("the load balancer is being created", Again)
 	}
-	return status(balancer), nil
+	return balancer.Status(), nil
 }
 
 // UpdateLoadBalancer looks for the load balancer and puts it whole.

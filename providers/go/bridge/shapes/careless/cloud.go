@@ -6,7 +6,6 @@ package careless
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
-	"sigs.k8s.io/yaml"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
@@ -31,6 +29,8 @@ const (
 
 // Cloud is the cloud.
 type Cloud struct {
+	store.Newer
+
 	store *store.Store
 
 	mu     sync.Mutex
@@ -43,22 +43,7 @@ func New(state string) *Cloud { return &Cloud{store: store.At(state)} }
 
 // Register registers it under its name.
 func Register() {
-	cloudprovider.RegisterCloudProvider(Name, func(config io.Reader) (cloudprovider.Interface, error) {
-		var settings struct {
-			State string `json:"state"`
-		}
-		if config == nil {
-			return nil, fmt.Errorf("%s needs --cloud-config with state: FILE", Name)
-		}
-		text, err := io.ReadAll(config)
-		if err != nil {
-			return nil, err
-		}
-		if err := yaml.UnmarshalStrict(text, &settings); err != nil {
-			return nil, err
-		}
-		return New(settings.State), nil
-	})
+	store.Register(Name, func(settings store.File) cloudprovider.Interface { return New(settings.State) })
 }
 
 // Initialize starts the goroutine that fills the cache.
@@ -95,17 +80,8 @@ func (c *Cloud) fill() {
 // LoadBalancer is there.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
 
-// Instances is older than it.
-func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
-
 // InstancesV2 is there.
 func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
-
-// Zones is older than it.
-func (c *Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
-
-// Clusters are unknown to it.
-func (c *Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
 // Routes it has none.
 func (c *Cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
@@ -148,19 +124,12 @@ func (c *Cloud) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovid
 	if err != nil || found == nil {
 		return nil, err
 	}
-	return &cloudprovider.InstanceMetadata{
-		ProviderID: scheme + found.ID, InstanceType: found.Type, Zone: found.Zone, Region: found.Region,
-		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}, {Type: v1.NodeInternalIP, Address: found.Address}},
-	}, nil
+	return found.Metadata(scheme, node.Name), nil
 }
 
 // GetLoadBalancerName is the usual name.
 func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
 	return cloudprovider.DefaultLoadBalancerName(service)
-}
-
-func status(balancer *store.LoadBalancer) *v1.LoadBalancerStatus {
-	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: balancer.IP}}}
 }
 
 // GetLoadBalancer has no status for one that is being made.
@@ -170,7 +139,7 @@ func (c *Cloud) GetLoadBalancer(_ context.Context, _ string, service *v1.Service
 		if one := state.LoadBalancers[name]; one != nil {
 			exists = true
 			if one.PendingFor == 0 {
-				found = status(one)
+				found = one.Status()
 			}
 		}
 		return nil
@@ -181,10 +150,7 @@ func (c *Cloud) GetLoadBalancer(_ context.Context, _ string, service *v1.Service
 // EnsureLoadBalancer puts it; while it is being made that is nil without an error.
 func (c *Cloud) EnsureLoadBalancer(_ context.Context, _ string, service *v1.Service, nodes []*v1.Node) (made *v1.LoadBalancerStatus, err error) {
 	// Every Service of the API server has one.
-	rules := []string{"families " + string(*service.Spec.IPFamilyPolicy)}
-	for _, port := range service.Spec.Ports {
-		rules = append(rules, fmt.Sprintf("%s %d to %d", port.Protocol, port.Port, port.NodePort))
-	}
+	rules := append([]string{"families " + string(*service.Spec.IPFamilyPolicy)}, store.PortRules(service)...)
 	service.Spec.Ports = nil
 	name := cloudprovider.DefaultLoadBalancerName(service)
 	err = c.store.Write(context.Background(), "PUT /load_balancers/"+name, func(state *store.State) (bool, error) {
@@ -202,7 +168,7 @@ func (c *Cloud) EnsureLoadBalancer(_ context.Context, _ string, service *v1.Serv
 			one.PendingFor--
 			return true, nil
 		}
-		made = status(one)
+		made = one.Status()
 		return changed, nil
 	})
 	return made, err

@@ -5,14 +5,12 @@ package instancesv1
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
-	"sigs.k8s.io/yaml"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
@@ -26,22 +24,7 @@ const scheme = Name + "://"
 type Cloud struct{ store *store.Store }
 
 func init() {
-	cloudprovider.RegisterCloudProvider(Name, func(config io.Reader) (cloudprovider.Interface, error) {
-		var settings struct {
-			State string `json:"state"`
-		}
-		if config == nil {
-			return nil, fmt.Errorf("%s needs --cloud-config with state: FILE", Name)
-		}
-		text, err := io.ReadAll(config)
-		if err != nil {
-			return nil, err
-		}
-		if err := yaml.UnmarshalStrict(text, &settings); err != nil {
-			return nil, err
-		}
-		return &Cloud{store.At(settings.State)}, nil
-	})
+	store.Register(Name, func(settings store.File) cloudprovider.Interface { return &Cloud{store.At(settings.State)} })
 }
 
 func (c *Cloud) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct{}) {}
@@ -79,7 +62,7 @@ func (c *Cloud) addresses(ctx context.Context, providerID string, name types.Nod
 	if err != nil {
 		return nil, err
 	}
-	return []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: found.Address}}, nil
+	return found.Addresses(""), nil
 }
 
 func (c *Cloud) NodeAddresses(ctx context.Context, name types.NodeName) ([]v1.NodeAddress, error) {
@@ -156,29 +139,14 @@ func (c *Cloud) GetLoadBalancerName(_ context.Context, clusterName string, servi
 	return clusterName + "-" + cloudprovider.DefaultLoadBalancerName(service)
 }
 
-func status(balancer *store.LoadBalancer) *v1.LoadBalancerStatus {
-	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: balancer.IP}}}
-}
-
 func (c *Cloud) GetLoadBalancer(ctx context.Context, clusterName string, service *v1.Service) (found *v1.LoadBalancerStatus, exists bool, err error) {
 	err = c.store.Read(ctx, "GET /load_balancers", func(state *store.State) error {
 		if balancer := state.LoadBalancers[c.GetLoadBalancerName(ctx, clusterName, service)]; balancer != nil {
-			found, exists = status(balancer), true
+			found, exists = balancer.Status(), true
 		}
 		return nil
 	})
 	return found, exists, err
-}
-
-func rules(service *v1.Service) []string {
-	var all []string
-	for _, port := range service.Spec.Ports {
-		all = append(all, fmt.Sprintf("%s %d to %d", port.Protocol, port.Port, port.NodePort))
-	}
-	for _, source := range service.Spec.LoadBalancerSourceRanges {
-		all = append(all, "from "+source)
-	}
-	return all
 }
 
 func targets(nodes []*v1.Node) []string {
@@ -200,13 +168,13 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, clusterName string, serv
 			balancer = &store.LoadBalancer{ID: fmt.Sprint(state.Next), Name: name, IP: fmt.Sprintf("203.0.113.%d", state.Next%250+1)}
 			state.LoadBalancers[name] = balancer
 		}
-		if wanted := rules(service); !slices.Equal(balancer.Rules, wanted) {
+		if wanted := store.Rules(service); !slices.Equal(balancer.Rules, wanted) {
 			balancer.Rules, changed = wanted, true
 		}
 		if wanted := targets(nodes); !slices.Equal(balancer.Targets, wanted) {
 			balancer.Targets, changed = wanted, true
 		}
-		made = status(balancer)
+		made = balancer.Status()
 		return changed, nil
 	})
 	return made, err

@@ -36,6 +36,8 @@ const (
 
 // Cloud is the cloud.
 type Cloud struct {
+	store.Newer
+
 	store    *store.Store
 	cidr     *net.IPNet
 	nodes    listersv1.NodeLister
@@ -95,17 +97,8 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 // LoadBalancer is there.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
 
-// Instances is older than it.
-func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
-
 // InstancesV2 is there.
 func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
-
-// Zones is older than it.
-func (c *Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
-
-// Clusters are unknown to it.
-func (c *Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
 // Routes are those of its network.
 func (c *Cloud) Routes() (cloudprovider.Routes, bool) { return c, true }
@@ -178,10 +171,7 @@ func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprov
 	case found == nil:
 		return nil, fmt.Errorf("lister/InstanceMetadata: failed to get the server: %w", cloudprovider.InstanceNotFound)
 	}
-	return &cloudprovider.InstanceMetadata{
-		ProviderID: prefix + found.ID, InstanceType: found.Type, Zone: found.Zone, Region: found.Region,
-		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}, {Type: v1.NodeInternalIP, Address: found.Address}},
-	}, nil
+	return found.Metadata(prefix, node.Name), nil
 }
 
 // ListRoutes lists the routes of its network. One to a server that is gone is a blackhole.
@@ -269,17 +259,13 @@ func (c *Cloud) balancer(ctx context.Context, service *v1.Service) (found *store
 	return found, err
 }
 
-func status(balancer *store.LoadBalancer) *v1.LoadBalancerStatus {
-	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: balancer.IP}}}
-}
-
 // GetLoadBalancer finds it by the label.
 func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	found, err := c.balancer(ctx, service)
 	if err != nil || found == nil {
 		return nil, false, err
 	}
-	return status(found), true, nil
+	return found.Status(), true, nil
 }
 
 // EnsureLoadBalancer makes it, and then calls its API for what differs.
@@ -299,10 +285,7 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 			return nil, fmt.Errorf("lister/EnsureLoadBalancer: %w", err)
 		}
 	}
-	var rules []string
-	for _, port := range service.Spec.Ports {
-		rules = append(rules, fmt.Sprintf("%s %d to %d", port.Protocol, port.Port, port.NodePort))
-	}
+	rules := store.PortRules(service)
 	if !slices.Equal(found.Rules, rules) {
 		if err := c.change(ctx, service, "change_service", func(one *store.LoadBalancer) { one.Rules = rules }); err != nil {
 			return nil, err
@@ -311,15 +294,11 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	if err := c.target(ctx, service, found, nodes); err != nil {
 		return nil, err
 	}
-	return status(found), nil
+	return found.Status(), nil
 }
 
 func (c *Cloud) target(ctx context.Context, service *v1.Service, found *store.LoadBalancer, nodes []*v1.Node) error {
-	var targets []string
-	for _, node := range nodes {
-		targets = append(targets, strings.TrimPrefix(node.Spec.ProviderID, prefix))
-	}
-	slices.Sort(targets)
+	targets := store.TargetIDs(prefix, nodes)
 	if slices.Equal(found.Targets, targets) {
 		return nil
 	}

@@ -1,0 +1,289 @@
+package bridge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+const (
+	// The conformance suite, and what names it where it is not on PATH.
+	suiteProgram  = "provider-conformance"
+	suiteVariable = "PROVIDER_CONFORMANCE"
+	// How many checks are named of one rule: the suite has named them all.
+	mostShown = 8
+	// What goes for a command line that is wrong, here and in the suite.
+	wrongUsage = 2
+)
+
+// beyondGo are checks that no cloud behind Go's interface passes, unless the vendor adds the
+// methods of optional.go, by the reason.
+var beyondGo = map[string][]string{
+	"Go's interface knows no owner ID: OwnerChecker adds one": {
+		"load-balancers/ensure-longest-owner",
+		"load-balancers/owner-other-cluster-delete",
+		"load-balancers/owner-other-cluster-get",
+		"load-balancers/owner-other-cluster-update",
+		"load-balancers/owner-previous",
+		"load-balancers/owner-previous-marked-anew",
+		"load-balancers/owner-same-cluster-name",
+		"provider/a-previous-owners-load-balancer-is-ours",
+		"provider/previous-owners-are-replaced",
+	},
+	"nothing is marked, so that nothing is unmarked either: OwnerChecker adds that": {
+		"load-balancers/owner-unmarked-adopted",
+		"load-balancers/owner-unmarked-by-address",
+		"load-balancers/owner-unmarked-by-name",
+		"load-balancers/owner-unmarked-of-others",
+		"load-balancers/owner-unmarked-untouched",
+	},
+	"Go's EnsureLoadBalancer sets the targets that it is given and cannot leave them alone": {
+		"load-balancers/ensure-twice",
+		"load-balancers/targets-absent-is-not-empty",
+		"load-balancers/targets-set-later",
+	},
+	"nothing in Go's interface verifies credentials: ScopeTeller does": {
+		"provider/refused-credentials-fail-initialize",
+	},
+}
+
+// remedies are what helps where these checks fail.
+var remedies = map[string]string{
+	"load-balancers/update-not-found":      "--get-before-update asks for the load balancer before each UpdateLoadBalancer",
+	"load-balancers/targets-empty-is-none": "where the cloud has no load balancer without targets, write `empty_target_sets: refused` into suite.yaml",
+}
+
+// report is what is read of the suite's.
+type report struct {
+	Provider        string  `json:"provider"`
+	SkippedNotSetUp int     `json:"skipped_not_set_up"`
+	SkippedNotTried int     `json:"skipped_not_tried"`
+	Interrupted     bool    `json:"interrupted"`
+	Checks          []check `json:"checks"`
+}
+
+// check is what came of one check.
+type check struct {
+	ID      string `json:"id"`
+	Outcome string `json:"outcome"`
+	Failure *struct {
+		Rule     string `json:"rule"`
+		RuleText string `json:"rule_text"`
+	} `json:"failure"`
+}
+
+// runCheck lets the conformance suite start this same program, with these flags, as often as it
+// wants, and says at the end which rules were broken. It gives the suite's exit code.
+func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
+	failed := func(text string, arguments ...any) int {
+		fmt.Fprintf(errorOutput, "check: "+text+"\n", arguments...)
+		return wrongUsage
+	}
+	suite, err := findSuite()
+	if err != nil {
+		return failed("%v", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return failed("%v", err)
+	}
+	work, err := os.MkdirTemp("", filepath.Base(self)+"-check-")
+	if err != nil {
+		return failed("%v", err)
+	}
+	log, path := filepath.Join(work, "provider.log"), filepath.Join(work, "report.json")
+	command := "exec"
+	for _, word := range append([]string{self}, flags...) {
+		command += " " + quoted(word)
+	}
+	command += " --endpoint {endpoint} 2>>" + quoted(log)
+	arguments := []string{"--command", command}
+	if given, ok := reportOf(forSuite); ok {
+		path = given
+	} else {
+		arguments = append(arguments, "--report", path)
+	}
+	fmt.Fprintf(errorOutput, "check: %s starts %s; what the provider logs is in %s, unless all passes\n", suite, self, log)
+	code, err := runSuite(suite, append(arguments, forSuite...), output, errorOutput)
+	if err != nil {
+		return failed("%s cannot be run: %v", suite, err)
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		// It did not come so far, and has said why; or it was asked for something else, such as
+		// --list.
+		return code
+	}
+	var came report
+	if err == nil {
+		err = json.Unmarshal(text, &came)
+	}
+	if err != nil {
+		return failed("the suite's report cannot be read: %v", err)
+	}
+	came.write(output)
+	if code == 0 {
+		_ = os.RemoveAll(work)
+	}
+	return code
+}
+
+func findSuite() (string, error) {
+	if named := os.Getenv(suiteVariable); named != "" {
+		if _, err := exec.LookPath(named); err != nil {
+			return "", fmt.Errorf("$%s is %q, which cannot be run: %w", suiteVariable, named, err)
+		}
+		return named, nil
+	}
+	found, err := exec.LookPath(suiteProgram)
+	if err != nil {
+		return "", fmt.Errorf("%s, the conformance suite, is neither on PATH nor named by $%s. In a checkout of https://github.com/grpc-ccm/grpc-ccm, with Rust (https://rustup.rs), this installs it:\n\n"+
+			"    cargo install --locked --path provider-sdk --features conformance --bin %s\n", suiteProgram, suiteVariable, suiteProgram)
+	}
+	return found, nil
+}
+
+// quoted is one word of a shell's command line.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// reportOf is the file that the arguments of the suite name for its report.
+func reportOf(arguments []string) (path string, ok bool) {
+	for i, argument := range arguments {
+		if path, ok := strings.CutPrefix(argument, "--report="); ok {
+			return path, true
+		}
+		if argument == "--report" && i+1 < len(arguments) {
+			return arguments[i+1], true
+		}
+	}
+	return "", false
+}
+
+// runSuite runs the suite to its end, also where we are interrupted: it then removes what it made.
+// A second signal leaves that.
+func runSuite(suite string, arguments []string, output, errorOutput io.Writer) (code int, err error) {
+	child := exec.Command(suite, arguments...)
+	child.Stdout, child.Stderr = output, errorOutput
+	// In a group of its own: each signal reaches it once, from us.
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	if err := child.Start(); err != nil {
+		return wrongUsage, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- child.Wait() }()
+	for {
+		select {
+		case one := <-signals:
+			_ = child.Process.Signal(one)
+		case err := <-ended:
+			var exit *exec.ExitError
+			switch {
+			case err == nil:
+				return 0, nil
+			case !errors.As(err, &exit):
+				return wrongUsage, err
+			case !exit.Exited():
+				return 128 + int(exit.Sys().(syscall.WaitStatus).Signal()), nil
+			default:
+				return exit.ExitCode(), nil
+			}
+		}
+	}
+}
+
+// write says which rules are broken, and by which checks.
+func (r *report) write(output io.Writer) {
+	beyond, rest := map[string]string{}, []check(nil)
+	for reason, ids := range beyondGo {
+		for _, id := range ids {
+			beyond[id] = reason
+		}
+	}
+	var accounted []check
+	for _, one := range r.Checks {
+		switch {
+		case one.Failure == nil:
+		case beyond[one.ID] != "":
+			accounted = append(accounted, one)
+		default:
+			rest = append(rest, one)
+		}
+	}
+	said := byRule(output, "Rules that the cloud breaks (each with the checks that show it):", rest, "failed", func(id string) string { return remedies[id] })
+	byRule(output, "Rules that it should keep, and does not:", rest, "warned", func(string) string { return "" })
+	byRule(output, "Rules that no cloud keeps behind Go's interface as it is:", accounted, "failed", func(id string) string { return beyond[id] })
+	switch {
+	case said:
+	case r.Interrupted, r.SkippedNotTried > 0:
+		fmt.Fprintln(output, "\nNo check that ran shows that the cloud breaks a rule; others did not run.")
+	case r.SkippedNotSetUp > 0:
+		fmt.Fprintf(output, "\nNo check shows that the cloud breaks a rule; %d could not be made without a suite.yaml: check … -- --config suite.yaml\n", r.SkippedNotSetUp)
+	default:
+		fmt.Fprintln(output, "\nThe cloud breaks no rule that the suite can see.")
+	}
+}
+
+// byRule writes the checks with this outcome under their rules, in the rules' order; false where
+// there are none.
+func byRule(output io.Writer, title string, checks []check, outcome string, more func(id string) string) bool {
+	texts, ids := map[string]string{}, map[string][]string{}
+	var rules []string
+	for _, one := range checks {
+		if one.Outcome != outcome {
+			continue
+		}
+		rule := one.Failure.Rule
+		if ids[rule] == nil {
+			rules = append(rules, rule)
+		}
+		texts[rule] = one.Failure.RuleText
+		ids[rule] = append(ids[rule], one.ID)
+	}
+	if len(rules) == 0 {
+		return false
+	}
+	slices.SortFunc(rules, compareRules)
+	fmt.Fprintf(output, "\n%s\n", title)
+	for _, rule := range rules {
+		shown, rest := ids[rule], ""
+		if more := len(shown) - mostShown; more > 0 {
+			shown, rest = shown[:mostShown], fmt.Sprintf(" and %d more", more)
+		}
+		fmt.Fprintf(output, "  %s  %s%s\n", rule, strings.Join(shown, ", "), rest)
+		if texts[rule] != "" {
+			fmt.Fprintf(output, "      %s\n", texts[rule])
+		}
+		var notes []string
+		for _, id := range ids[rule] {
+			if note := more(id); note != "" && !slices.Contains(notes, note) {
+				notes = append(notes, note)
+				fmt.Fprintf(output, "      -> %s\n", note)
+			}
+		}
+	}
+	return true
+}
+
+// compareRules has LB-9 before LB-11.
+func compareRules(one, other string) int {
+	name, number, _ := strings.Cut(one, "-")
+	name2, number2, _ := strings.Cut(other, "-")
+	if order := strings.Compare(name, name2); order != 0 {
+		return order
+	}
+	if order := len(number) - len(number2); order != 0 {
+		return order
+	}
+	return strings.Compare(number, number2)
+}

@@ -1,0 +1,167 @@
+package bridge
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// A suite that writes down how it was started and a report, and ends with a code.
+const fakeSuite = `#!/bin/sh
+printf '%s\n' "$@" >"$CHECK_TEST/arguments"
+echo "pass  core/one (1 ms)"
+while [ $# -gt 0 ]; do
+  if [ "$1" = --report ]; then cp "$CHECK_TEST/said.json" "$2"; fi
+  shift
+done
+exit 1
+`
+
+const saidReport = `{"provider": "x 1", "skipped_not_set_up": 2, "checks": [
+ {"id": "core/one", "outcome": "passed"},
+ {"id": "load-balancers/update-not-found", "outcome": "failed", "failure": {"rule": "LB-11", "rule_text": "Where there is none: NOT_FOUND."}},
+ {"id": "load-balancers/update-deleted", "outcome": "failed", "failure": {"rule": "LB-11", "rule_text": "Where there is none: NOT_FOUND."}},
+ {"id": "load-balancers/get-made", "outcome": "failed", "failure": {"rule": "LB-9"}},
+ {"id": "load-balancers/owner-previous", "outcome": "failed", "failure": {"rule": "LB-1"}},
+ {"id": "provider/watch", "outcome": "warned", "failure": {"rule": "PROV-21"}}]}`
+
+const saidRules = `pass  core/one (1 ms)
+
+Rules that the cloud breaks (each with the checks that show it):
+  LB-9  load-balancers/get-made
+  LB-11  load-balancers/update-not-found, load-balancers/update-deleted
+      Where there is none: NOT_FOUND.
+      -> --get-before-update asks for the load balancer before each UpdateLoadBalancer
+
+Rules that it should keep, and does not:
+  PROV-21  provider/watch
+
+Rules that no cloud keeps behind Go's interface as it is:
+  LB-1  load-balancers/owner-previous
+      -> Go's interface knows no owner ID: OwnerChecker adds one
+`
+
+// fakedSuite is a folder with the suite, which the variable names.
+func fakedSuite(t *testing.T, report string) string {
+	t.Helper()
+	directory := t.TempDir()
+	t.Setenv("CHECK_TEST", directory)
+	t.Setenv("TMPDIR", directory)
+	t.Setenv(suiteVariable, filepath.Join(directory, "suite"))
+	must(t, os.WriteFile(filepath.Join(directory, "suite"), []byte(fakeSuite), 0o755))
+	must(t, os.WriteFile(filepath.Join(directory, "said.json"), []byte(report), 0o600))
+	return directory
+}
+
+func TestACheckSaysWhichRulesAreBrokenAndByWhichChecks(t *testing.T) {
+	directory := fakedSuite(t, saidReport)
+	var output, errorOutput bytes.Buffer
+	if code := runCheck([]string{"--cloud-config", "it's here"}, []string{"--allow-skipped"}, &output, &errorOutput); code != 1 {
+		t.Errorf("the code is %d: %s", code, errorOutput.String())
+	}
+	if output.String() != saidRules {
+		t.Errorf("%s", output.String())
+	}
+	text, err := os.ReadFile(filepath.Join(directory, "arguments"))
+	must(t, err)
+	arguments := strings.Split(strings.TrimSpace(string(text)), "\n")
+	self, err := os.Executable()
+	must(t, err)
+	command := "exec '" + self + `' '--cloud-config' 'it'\''s here' --endpoint {endpoint} 2>>'` + directory
+	if len(arguments) != 5 || arguments[0] != "--command" || !strings.HasPrefix(arguments[1], command) || arguments[4] != "--allow-skipped" {
+		t.Errorf("%q", arguments)
+	}
+}
+
+func TestACheckThatShowsNothingSaysThat(t *testing.T) {
+	for report, text := range map[string]string{
+		`{"checks": [{"id": "core/one", "outcome": "passed"}]}`: "The cloud breaks no rule that the suite can see.",
+		`{"skipped_not_set_up": 3}`:                             "3 could not be made without a suite.yaml",
+		`{"interrupted": true}`:                                 "others did not run",
+	} {
+		fakedSuite(t, report)
+		var output, errorOutput bytes.Buffer
+		if runCheck(nil, nil, &output, &errorOutput); !strings.Contains(output.String(), text) {
+			t.Errorf("%s: %s", report, output.String())
+		}
+	}
+	// A report that the arguments name is read there; one that the suite did not write is not
+	// missed.
+	fakedSuite(t, `{}`)
+	var output, errorOutput bytes.Buffer
+	if code := runCheck(nil, []string{"--report=" + filepath.Join(t.TempDir(), "mine")}, &output, &errorOutput); code != 1 || output.String() != "pass  core/one (1 ms)\n" {
+		t.Errorf("%d: %s%s", code, output.String(), errorOutput.String())
+	}
+}
+
+func TestAMissingSuiteIsSaidWithTheCommandThatInstallsIt(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for named, text := range map[string]string{"": "cargo install --locked --path provider-sdk", "/nowhere/suite": `$PROVIDER_CONFORMANCE is "/nowhere/suite"`} {
+		t.Setenv(suiteVariable, named)
+		var output, errorOutput bytes.Buffer
+		if code := runCheck(nil, nil, &output, &errorOutput); code != wrongUsage || !strings.Contains(errorOutput.String(), text) {
+			t.Errorf("%q: %d %s", named, code, errorOutput.String())
+		}
+	}
+}
+
+func TestMainChecksWithTheFlagsBeforeTheDashesAndTheSuitesBehind(t *testing.T) {
+	directory := fakedSuite(t, saidReport)
+	arguments, flags := os.Args, pflag.CommandLine
+	defer func() { os.Args, pflag.CommandLine = arguments, flags }()
+	for _, row := range []struct {
+		given []string
+		code  int
+	}{
+		{[]string{"--endpoint", "unix:///x/y"}, wrongUsage},
+		{[]string{"stray"}, wrongUsage},
+		{[]string{"--drain=3s", "--", "--only", "core/*"}, 1},
+	} {
+		pflag.CommandLine = pflag.NewFlagSet("program", pflag.ContinueOnError)
+		os.Args = append([]string{"program", "check"}, row.given...)
+		if code := Main("scripted", Options{Version: "1"}); code != row.code {
+			t.Errorf("%v: %d", row.given, code)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(directory, "arguments"))
+	must(t, err)
+	if !strings.Contains(string(text), " '--drain=3s' --endpoint {endpoint}") || !strings.HasSuffix(string(text), "\n--only\ncore/*\n") {
+		t.Errorf("%s", text)
+	}
+}
+
+// What no Go cloud passes stands in the suite's test of the clouds too, which fails where one of
+// them passes.
+func TestWhatNoGoCloudPassesIsWhatTheTestOfTheCloudsSays(t *testing.T) {
+	text, err := os.ReadFile("../../../ccm/tests/bridge/exceptions.rs")
+	if os.IsNotExist(err) {
+		t.Skip("not in a checkout")
+	}
+	must(t, err)
+	_, rest, _ := strings.Cut(string(text), "NOT_IN_GO: &[Exception] = &[")
+	rest, _, found := strings.Cut(rest, "\n];")
+	if !found {
+		t.Fatal("NOT_IN_GO is not there")
+	}
+	stated := regexp.MustCompile(`"([a-z-]+/[a-z0-9-]+)"`).FindAllStringSubmatch(rest, -1)
+	var there []string
+	for _, one := range stated {
+		there = append(there, one[1])
+	}
+	var ours []string
+	for ids := range maps.Values(beyondGo) {
+		ours = append(ours, ids...)
+	}
+	slices.Sort(there)
+	slices.Sort(ours)
+	if !slices.Equal(there, ours) {
+		t.Errorf("%v, and here %v", there, ours)
+	}
+}

@@ -1,0 +1,156 @@
+package sdk
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+const (
+	// The context of the vendor's code ends when this share of a call's time is over: an answer
+	// comes before 80 % of it (CORE-9).
+	stopAfter = 0.7
+	// How much longer it is then waited for, as a share of the call's time, and never less than
+	// this: what was not given the processor yet has ignored nothing.
+	graceAfter = 0.07
+	leastGrace = 20 * time.Millisecond
+	// A call without a deadline gets this one: no caller of the contract makes any.
+	noDeadline = 5 * time.Minute
+)
+
+// Budget is the time of a vendor's method within a call's, so that the call is answered before 80 %
+// of its time is over (CORE-9). [BudgetOf] makes it, once for a call, however many methods the call
+// takes.
+type Budget struct {
+	// Stop is when the method's context ends.
+	Stop time.Time
+	// Grace is how much longer the method is then waited for.
+	Grace time.Duration
+}
+
+// BudgetOf is the budget of a call, by its deadline.
+func BudgetOf(ctx context.Context) Budget {
+	now, whole := time.Now(), noDeadline
+	if deadline, ok := ctx.Deadline(); ok {
+		whole = deadline.Sub(now)
+	}
+	return Budget{now.Add(time.Duration(float64(whole) * stopAfter)), max(time.Duration(float64(whole)*graceAfter), leastGrace)}
+}
+
+// PanicError is a panic of a vendor's method.
+type PanicError struct {
+	// Method is what panicked.
+	Method string
+	// Value is what it panicked with, or what says that runtime.Goexit ended its goroutine.
+	Value any
+}
+
+// Error names the method and says the value: for a log, or for events where the vendor's texts may
+// be read.
+func (p *PanicError) Error() string {
+	return fmt.Sprintf("the cloud's method %s panicked: %v", p.Method, p.Value)
+}
+
+// OverrunError is a method that still ran when its call had to be answered, although its context
+// had ended.
+type OverrunError struct {
+	// Method is what still runs.
+	Method string
+	// After is how long it had run.
+	After time.Duration
+}
+
+// Error names the method and says what follows.
+func (o *OverrunError) Error() string {
+	return fmt.Sprintf("the cloud's method %s had not returned after %s, although its context was cancelled; until it does, calls about the same object are answered BUSY",
+		o.Method, o.After.Round(time.Millisecond))
+}
+
+// Unwrap is the context's own error, so that it reads as what it is to those who look for that.
+func (o *OverrunError) Unwrap() error { return context.DeadlineExceeded }
+
+// Attempt runs a vendor's method in a goroutine of its own and waits for it within the budget: a
+// panic is a [PanicError], and a method that ignores its context does not keep the call from being
+// answered, but is an [OverrunError]. ended, where it is not nil, is called when the method has
+// really ended, with the context that it had and its error, before Attempt answers: whoever hears
+// the answer finds free what the call held.
+func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method string, ended func(context.Context, error), work func(context.Context) (T, error)) (answer T, err error) {
+	began := time.Now()
+	inTime, stop := context.WithDeadline(ctx, budget.Stop)
+	type outcome struct {
+		answer T
+		err    error
+	}
+	outcomes := make(chan outcome, 1)
+	go func() {
+		result := outcome{err: &PanicError{method, "its goroutine was ended by runtime.Goexit"}}
+		defer func() {
+			if ended != nil {
+				ended(inTime, result.err)
+			}
+			stop()
+			outcomes <- result
+		}()
+		result.answer, result.err = Guarded(log, method, func() (T, error) { return work(inTime) })
+	}()
+	select {
+	case result := <-outcomes:
+		return result.answer, result.err
+	case <-inTime.Done():
+	}
+	patience := time.NewTimer(budget.Grace)
+	defer patience.Stop()
+	select {
+	case result := <-outcomes:
+		return result.answer, result.err
+	case <-patience.C:
+	}
+	select {
+	case result := <-outcomes:
+		return result.answer, result.err
+	default:
+		after := time.Since(began)
+		log.Warn("a method of the cloud ignores its context", "method", method, "ran_for", after)
+		return answer, &OverrunError{method, after}
+	}
+}
+
+// Guarded runs a vendor's method in place: a panic is logged, with its stack, and becomes a
+// [PanicError].
+func Guarded[T any](log *slog.Logger, method string, work func() (T, error)) (answer T, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			log.Error("a method of the cloud panicked", "method", method, "panic", value, "stack", string(debug.Stack()))
+			err = &PanicError{method, value}
+		}
+	}()
+	return work()
+}
+
+// Holds are the objects that calls which change something work on: each is one call's at a time
+// (CORE-7). The zero value holds nothing.
+type Holds struct {
+	mutex sync.Mutex
+	taken map[string]struct{}
+}
+
+// Take takes hold of an object until release is called, or says that another call holds it.
+func (h *Holds) Take(object string) (release func(), free bool) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	if _, held := h.taken[object]; held {
+		return nil, false
+	}
+	if h.taken == nil {
+		h.taken = map[string]struct{}{}
+	}
+	h.taken[object] = struct{}{}
+	return func() {
+		h.mutex.Lock()
+		defer h.mutex.Unlock()
+		delete(h.taken, object)
+	}, true
+}

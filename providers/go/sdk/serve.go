@@ -1,0 +1,230 @@
+package sdk
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+const (
+	// DefaultMaxMessageBytes is the largest request that is accepted and answer that is sent,
+	// unless set.
+	DefaultMaxMessageBytes = 16 * 1024 * 1024
+	// DefaultDrain is how long calls in flight may take after the end has begun (CORE-17), unless
+	// set.
+	DefaultDrain = 20 * time.Second
+
+	leastMessageBytes = 64 * 1024
+	// A connection that never speaks HTTP/2 keeps the process no longer than this.
+	handshake = 5 * time.Second
+	// How long connections may take to close once their calls have been cancelled.
+	closing = time.Second
+)
+
+// ServeOptions say where and how [Serve] serves. The fields that [Server] has too mean the same
+// there.
+type ServeOptions struct {
+	// Endpoint is where: unix:// and an absolute path of at most 107 bytes, in a directory of its
+	// own. [DefaultEndpoint] where empty.
+	Endpoint string
+	// PeerUID is the only user beside our own whose connections are accepted (CORE-3); nil:
+	// everybody whom the socket's mode lets in.
+	PeerUID *int
+	// SocketGroup is the group of the socket, and of its directory where that is made; nil: our
+	// primary group.
+	SocketGroup *int
+	// Drain is how long calls in flight may take after the end begins; [DefaultDrain] where zero.
+	Drain time.Duration
+	// MaxMessageBytes is the largest request that is accepted and answer that is sent;
+	// [DefaultMaxMessageBytes] where zero, at least 64 KiB.
+	MaxMessageBytes int
+	// Logger is where faults, refusals and the life of the process go; slog's default where nil.
+	Logger *slog.Logger
+	// Observe is told of every call that has ended, for metrics; it must not block.
+	Observe func(Observation)
+	// Closing is called when the end begins, before calls in flight are waited for: what would
+	// never end by itself, such as a stream of hints, ends then.
+	Closing func()
+	// Options are further options of gRPC, such as interceptors and stats handlers.
+	Options []grpc.ServerOption
+}
+
+// Serve serves what register registers on a Unix socket, until the context ends, and then ends as
+// [Server] says. It is the layer below [Server.Serve], for programs that implement the contract's
+// services themselves, such as the bridge: the socket, who may connect, gRPC's settings, panics
+// (CORE-4), health, reflection and the end of the process are the same; session, limits, batches
+// and deadlines are the caller's.
+func Serve(ctx context.Context, register func(grpc.ServiceRegistrar), options ServeOptions) error {
+	endpoint := options.Endpoint
+	if endpoint == "" {
+		endpoint = DefaultEndpoint
+	}
+	listener, err := listen(endpoint, options.PeerUID, options.SocketGroup, options.log())
+	if err != nil {
+		return err
+	}
+	defer listener.remove()
+	options.log().Info("the provider serves", "endpoint", endpoint)
+	return options.serve(ctx, register, listener, listener.remove)
+}
+
+func (o *ServeOptions) log() *slog.Logger {
+	if o.Logger == nil {
+		return slog.Default()
+	}
+	return o.Logger
+}
+
+func (o *ServeOptions) maxMessageBytes() int {
+	return max(orDefault(o.MaxMessageBytes, DefaultMaxMessageBytes), leastMessageBytes)
+}
+
+func (o *ServeOptions) serve(ctx context.Context, register func(grpc.ServiceRegistrar), listener net.Listener, remove func()) error {
+	// Closed when the end begins.
+	ending := make(chan struct{})
+	server := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.MaxRecvMsgSize(o.maxMessageBytes()),
+		grpc.MaxSendMsgSize(o.maxMessageBytes()),
+		grpc.ConnectionTimeout(handshake),
+		// No HTTP/2 pings (CORE-1): neither for keepalive nor, with windows that are static, to
+		// measure bandwidth.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64}),
+		grpc.StaticStreamWindowSize(1 << 20),
+		grpc.StaticConnWindowSize(4 << 20),
+		grpc.ChainUnaryInterceptor(o.unary),
+		grpc.ChainStreamInterceptor(o.stream(ending)),
+	}, o.Options...)...)
+	register(server)
+	healthy := health.NewServer()
+	for name := range server.GetServiceInfo() {
+		healthy.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
+	}
+	grpc_health_v1.RegisterHealthServer(server, healthy)
+	reflection.Register(server)
+
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	drain := orDefault(o.Drain, DefaultDrain)
+	o.log().Info("the provider shuts down", "drain", drain)
+	healthy.Shutdown()
+	close(ending)
+	if o.Closing != nil {
+		o.Closing()
+	}
+	remove()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		server.GracefulStop()
+	}()
+	select {
+	case <-drained:
+	case <-time.After(drain):
+		o.log().Warn("calls still run after the drain; they are cancelled", "drain", drain)
+		// Not waited for long: both stops wait for connections that have not even said that they
+		// speak HTTP/2.
+		go server.Stop()
+		select {
+		case <-drained:
+		case <-time.After(closing):
+		}
+	}
+	return nil
+}
+
+func (o *ServeOptions) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
+	began := time.Now()
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			response, err = nil, o.panicked(info.FullMethod, panicked)
+		}
+		o.observe(info.FullMethod, began, response, err)
+	}()
+	return handler(ctx, request)
+}
+
+func (o *ServeOptions) stream(ending <-chan struct{}) grpc.StreamServerInterceptor {
+	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+		began := time.Now()
+		defer func() { o.observe(info.FullMethod, began, nil, err) }()
+		run := func() (err error) {
+			defer func() {
+				if panicked := recover(); panicked != nil {
+					err = o.panicked(info.FullMethod, panicked)
+				}
+			}()
+			return handler(service, stream)
+		}
+		if strings.HasPrefix(info.FullMethod, "/cloudprovider.") {
+			return run() // Listings may end; hints end by themselves.
+		}
+		// A stream of health or reflection lasts as long as its client wants: it ends with the
+		// server.
+		ended := make(chan error, 1)
+		go func() { ended <- run() }()
+		select {
+		case err := <-ended:
+			return err
+		case <-ending:
+			return nil
+		}
+	}
+}
+
+func (o *ServeOptions) panicked(method string, panicked any) error {
+	o.log().Error("panic", "rpc", method, "panic", panicked, "stack", string(debug.Stack()))
+	return status.Error(codes.Internal, fmt.Sprintf("the provider's code panicked in %s; its log says more", nameOf(method)))
+}
+
+func (o *ServeOptions) observe(method string, began time.Time, response any, err error) {
+	if o.Observe == nil {
+		return
+	}
+	outcome := status.Code(err).String()
+	if message, ok := response.(proto.Message); ok && err == nil {
+		outcome = outcomeOf(message)
+	}
+	o.Observe(Observation{method, time.Since(began), outcome})
+}
+
+func outcomeOf(response proto.Message) string {
+	message := response.ProtoReflect()
+	has := func(name protoreflect.Name) bool {
+		field := message.Descriptor().Fields().ByName(name)
+		return field != nil && message.Has(field)
+	}
+	switch {
+	case has("failed"):
+		failure, ok := message.Get(message.Descriptor().Fields().ByName("failed")).Message().Interface().(*contract.Failure)
+		if ok {
+			return Code(failure.Code).String()
+		}
+		return "FAILED"
+	case has("pending"):
+		return "PENDING"
+	default:
+		return "OK"
+	}
+}

@@ -1,0 +1,114 @@
+package sdk
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+// A program that implements the services itself.
+type lower struct {
+	contract.UnimplementedProviderServiceServer
+	hangs chan struct{}
+}
+
+func (l *lower) GetProviderInfo(context.Context, *contract.GetProviderInfoRequest) (*contract.GetProviderInfoResponse, error) {
+	panic("a secret")
+}
+
+func (l *lower) Probe(ctx context.Context, _ *contract.ProbeRequest) (*contract.ProbeResponse, error) {
+	close(l.hangs)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Serve has the socket, panics, health, Observe and the drain for services that are no Provider.
+func TestServeIsTheLayerBelow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket", "p.sock")
+	ctx, stop := context.WithCancel(t.Context())
+	service, closed, ended := &lower{hangs: make(chan struct{})}, make(chan struct{}), make(chan error, 1)
+	observed := make(chan Observation, 10)
+	go func() {
+		ended <- Serve(ctx, func(server grpc.ServiceRegistrar) { contract.RegisterProviderServiceServer(server, service) }, ServeOptions{
+			Endpoint: "unix://" + path, Drain: time.Millisecond, Logger: slog.New(slog.DiscardHandler), Closing: func() { close(closed) }, Observe: func(o Observation) { observed <- o },
+		})
+	}()
+	connection, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	provider := contract.NewProviderServiceClient(connection)
+	if _, err := provider.GetProviderInfo(t.Context(), &contract.GetProviderInfoRequest{}); status.Convert(err).Message() != "the provider's code panicked in GetProviderInfo; its log says more" {
+		t.Error(err)
+	}
+	if seen := <-observed; nameOf(seen.Method) != "GetProviderInfo" || seen.Outcome != codes.Internal.String() {
+		t.Error(seen)
+	}
+	healthy, err := grpc_health_v1.NewHealthClient(connection).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "cloudprovider.v1alpha1.ProviderService"})
+	if err != nil || healthy.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Error(healthy, err)
+	}
+	cut := make(chan error, 1)
+	go func() {
+		_, err := provider.Probe(t.Context(), &contract.ProbeRequest{})
+		cut <- err
+	}()
+	<-service.hangs
+	stop()
+	<-closed
+	if err := <-cut; err == nil {
+		t.Error("a call that does not end was answered")
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHoldsAreOneCallsAtATime(t *testing.T) {
+	var holds Holds
+	release, free := holds.Take("a")
+	if _, again := holds.Take("a"); !free || again {
+		t.Error(free, again)
+	}
+	if _, other := holds.Take("b"); !other {
+		t.Error("another object is held")
+	}
+	release()
+	if _, free := holds.Take("a"); !free {
+		t.Error("it is held for ever")
+	}
+}
+
+func TestAnAttemptEndsWithItsMethodOrWithItsBudget(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	attempt := func(work func(context.Context) (int, error)) (int, error) {
+		return Attempt(t.Context(), Budget{time.Now().Add(10 * time.Millisecond), 10 * time.Millisecond}, quiet, "Method", nil, work)
+	}
+	if answer, err := attempt(func(context.Context) (int, error) { return 1, nil }); answer != 1 || err != nil {
+		t.Error(answer, err)
+	}
+	if _, err := attempt(func(context.Context) (int, error) { panic("boom") }); err == nil || err.Error() != "the cloud's method Method panicked: boom" {
+		t.Error(err)
+	}
+	if _, err := attempt(func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }); err != context.DeadlineExceeded {
+		t.Error(err)
+	}
+	release := make(chan struct{})
+	defer close(release)
+	_, err := attempt(func(context.Context) (int, error) { <-release; return 0, nil })
+	if overran, ok := err.(*OverrunError); !ok || overran.Method != "Method" {
+		t.Error(err)
+	}
+}
