@@ -47,6 +47,7 @@ type Bridge struct {
 
 	contact  contact
 	holds    holds
+	recent   recentRoutes
 	starting starting
 	standIn  *standIn
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
@@ -25,12 +26,14 @@ func (b *Bridge) ListRoutes(request *contract.ListRoutesRequest, stream contract
 		return failed(failure)
 	}
 	ctx := withOwner(stream.Context(), owner)
+	began := time.Now()
 	listed, err := ask(ctx, b, b.routes, "ListRoutes", budgetOf(ctx), nil, func(ctx context.Context) ([]*cloudprovider.Route, error) {
 		return b.parts().routes.ListRoutes(ctx, owner.ClusterName)
 	})
 	if err != nil {
 		return failed(b.failure(err))
 	}
+	b.recent.keep(owner.ClusterName, began, listed)
 	views := make([]*contract.Route, 0, len(listed))
 	names := routeNames(listed)
 	for index, route := range listed {
@@ -185,7 +188,8 @@ func (b *Bridge) routeOf(view *contract.Route) *cloudprovider.Route {
 	return route
 }
 
-// CreateRoutes makes each route by one call. Go's method need not take a route that is there already, so the cloud's list is asked first (ROUTE-2).
+// CreateRoutes makes each route by one call. Go's method need not take a route that is there already, so the cloud's list is asked first (ROUTE-2), unless the
+// controller was given it a moment ago.
 func (b *Bridge) CreateRoutes(ctx context.Context, request *contract.CreateRoutesRequest) (*contract.CreateRoutesResponse, error) {
 	if _, failure := b.admit(request.GetCluster()); failure == nil {
 		b.knowTargets(ctx, request.GetRoutes())
@@ -278,9 +282,13 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: busy("the route to " + view.GetDestinationCidr())}
 		}
 	}
-	there, err := ask(ctx, b, b.routes, "ListRoutes", within, nil, func(ctx context.Context) ([]*cloudprovider.Route, error) {
-		return b.parts().routes.ListRoutes(ctx, owner.ClusterName)
-	})
+	var err error
+	there, known := b.recent.of(owner.ClusterName, routes)
+	if !known {
+		there, err = ask(ctx, b, b.routes, "ListRoutes", within, nil, func(ctx context.Context) ([]*cloudprovider.Route, error) {
+			return b.parts().routes.ListRoutes(ctx, owner.ClusterName)
+		})
+	}
 	fanOut(len(routes), func(index int) {
 		switch {
 		case held[index] == nil:
@@ -290,7 +298,13 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: b.failure(err)}
 			return
 		}
-		_, err := ask(ctx, b, b.routes, method, within, held[index], func(ctx context.Context) (struct{}, error) {
+		destination := routes[index].GetDestinationCidr()
+		b.recent.work(destination)
+		ended := func() {
+			b.recent.work(destination)
+			held[index]()
+		}
+		_, err := ask(ctx, b, b.routes, method, within, ended, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, work(ctx, owner, routes[index], there)
 		})
 		var own *refusal
