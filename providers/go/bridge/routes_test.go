@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -174,5 +175,24 @@ func TestRoutesAreListedOnceForWhatFollowsTheList(t *testing.T) {
 	// Worked on since the list: it is read again (ROUTE-4).
 	if result := bridge.deleteRoute(listed[0]); result.GetDone() == nil || lists != 2 {
 		t.Errorf("%v after %d lists", result, lists)
+	}
+}
+
+func TestARouteThatSomebodyElseRemovedAfterTheListIsGone(t *testing.T) {
+	there := []*cloudprovider.Route{to("10.1.0.0/24", "one", "")}
+	cloud := &scripted{
+		list:   func(context.Context) ([]*cloudprovider.Route, error) { return there, nil },
+		unmake: func(context.Context, *cloudprovider.Route) error { return errors.New("no such route") },
+	}
+	bridge := initialised(t, cloud, Options{})
+	listed := bridge.listed()
+	there = nil
+	if result := bridge.deleteRoute(listed[0]); result.GetDone() == nil {
+		t.Errorf("%v", result)
+	}
+	there = []*cloudprovider.Route{to("10.1.0.0/24", "one", "")}
+	listed = bridge.listed()
+	if result := bridge.deleteRoute(listed[0]); result.GetFailed() == nil {
+		t.Errorf("it is still there: %v", result)
 	}
 }
