@@ -40,14 +40,49 @@ pub enum Restart {
 /// Calls by their method.
 pub type Calls = BTreeMap<String, usize>;
 
+/// What flags say of how often something is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Periods {
+    /// The Nodes' addresses are asked for.
+    refresh: Duration,
+    /// Nodes that are not Ready are asked about.
+    monitor: Duration,
+    /// Routes are compared.
+    routes: Duration,
+}
+
+impl Periods {
+    /// Upstream's defaults.
+    pub const DEFAULT: Self = Self {
+        refresh: Duration::from_mins(5),
+        monitor: Duration::from_secs(5),
+        routes: Duration::from_secs(10),
+    };
+
+    /// The defaults without the refresh, which would fall into some situations by chance: the idle hour counts it.
+    pub const OF_EVENTS: Self = Self {
+        refresh: Duration::from_hours(2),
+        ..Self::DEFAULT
+    };
+
+    /// So many times as often.
+    pub fn divided_by(self, divisor: u32) -> Self {
+        Self {
+            refresh: self.refresh / divisor,
+            monitor: self.monitor / divisor,
+            routes: self.routes / divisor,
+        }
+    }
+}
+
 pub struct Half {
     who: Who,
     pub cloud: &'static str,
     plane: ControlPlane,
     state: PathBuf,
     config: PathBuf,
-    /// How often the Nodes' addresses are asked for.
-    refresh: Mutex<Duration>,
+    /// The periods of what is done again and again.
+    periods: Mutex<Periods>,
     ccm: Mutex<Option<Process>>,
     provider: Mutex<Option<Process>>,
 }
@@ -80,8 +115,7 @@ impl Half {
             plane,
             state,
             config,
-            // Longer than all that is counted takes.
-            refresh: Mutex::new(Duration::from_hours(2)),
+            periods: Mutex::new(Periods::OF_EVENTS),
             ccm: Mutex::new(None),
             provider: Mutex::new(None),
         };
@@ -133,18 +167,29 @@ impl Half {
                 command
             }
         };
-        let refresh = self.refresh.lock().unwrap().as_secs();
+        let periods = *self.periods.lock().unwrap();
         command
             .args(["--leader-elect=false", "--secure-port=0"])
-            .args(["--cluster-cidr=10.244.0.0/16", "--allocate-node-cidrs=true"])
-            .arg(format!("--node-status-update-frequency={refresh}s"));
+            .args(["--cluster-cidr=10.244.0.0/16", "--allocate-node-cidrs=true"]);
+        for (flag, period) in [
+            ("node-status-update-frequency", periods.refresh),
+            ("node-monitor-period", periods.monitor),
+            ("route-reconciliation-period", periods.routes),
+        ] {
+            // Ours takes no shorter ones.
+            let period = match self.who {
+                Who::Ours => period.max(Duration::from_secs(1)),
+                Who::Upstream => period,
+            };
+            command.arg(format!("--{flag}={}ms", period.as_millis()));
+        }
         let log = self.plane.directory().join("ccm.log");
         *self.ccm.lock().unwrap() = Some(Process::start(command, log).unwrap());
     }
 
     /// From the next start of the controller on.
-    pub fn refresh_every(&self, period: Duration) {
-        *self.refresh.lock().unwrap() = period;
+    pub fn set_periods(&self, periods: Periods) {
+        *self.periods.lock().unwrap() = periods;
     }
 
     /// Asks processes to end, waits until they have, and starts them again.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::half::{Calls, Half, Restart, Who};
+use crate::half::{Calls, Half, Periods, Restart, Who};
 
 /// A situation, and the calls that the cloud saw.
 pub struct Row {
@@ -33,9 +33,9 @@ const fn seconds(seconds: u64) -> Duration {
 
 /// How long a failure of the cloud lasts.
 const OUTAGE: Duration = seconds(30);
-/// The idle hour is this long, with so many refreshes of the Nodes' addresses in it as an hour has with upstream's default.
-const IDLE: Duration = seconds(72);
-const IDLE_REFRESH: Duration = seconds(6);
+/// In the idle hour all periods that flags set are shorter by this, and so is the hour.
+const IDLE_PACE: u32 = 50;
+const IDLE: Duration = seconds(3600 / IDLE_PACE as u64);
 
 impl Pair {
     /// Does this on both sides, counts until so much time has passed since it began, or longer where it takes longer.
@@ -230,10 +230,12 @@ async fn failures(pair: &mut Pair) {
 
 async fn ends(pair: &mut Pair) {
     pair.count("kill -9 during a create", seconds(20), async |half| {
-        half.edit(&["cloud-slow", "2000"]);
+        let (_, first) = half.calls_from(0);
+        // The cloud has made it, and nobody has heard that.
+        half.edit(&["cloud-late", "30000"]);
         half.serve("three").await;
-        sleep(seconds(3)).await;
-        half.edit(&["cloud-slow", "0"]);
+        half.written_since(first).await;
+        half.edit(&["cloud-late", "0"]);
         half.kill_cloud();
         half.served("three").await;
     })
@@ -264,7 +266,7 @@ async fn ends(pair: &mut Pair) {
 /// Three Nodes and a Service, and nothing happens.
 async fn idle(pair: &mut Pair) {
     for half in [&pair.upstream, &pair.ours] {
-        half.refresh_every(IDLE_REFRESH);
+        half.set_periods(Periods::DEFAULT.divided_by(IDLE_PACE));
     }
     tokio::join!(
         pair.upstream.restart(Restart::Both),

@@ -48,6 +48,7 @@ type Bridge struct {
 
 	contact  contact
 	holds    sdk.Holds
+	recent   recentRoutes
 	starting starting
 	standIn  *standIn
 	// Types and zones of a cloud with the older interfaces.

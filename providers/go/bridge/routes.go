@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
@@ -26,12 +27,14 @@ func (b *Bridge) ListRoutes(request *contract.ListRoutesRequest, stream contract
 		return failed(failure)
 	}
 	ctx := withOwner(stream.Context(), owner)
+	began := time.Now()
 	listed, err := ask(ctx, b, b.routes, "ListRoutes", sdk.BudgetOf(ctx), nil, func(ctx context.Context) ([]*cloudprovider.Route, error) {
 		return b.parts().routes.ListRoutes(ctx, owner.ClusterName)
 	})
 	if err != nil {
 		return failed(b.failure(err))
 	}
+	b.recent.keep(owner.ClusterName, began, listed)
 	views := make([]*contract.Route, 0, len(listed))
 	names := routeNames(listed)
 	for index, route := range listed {
@@ -186,26 +189,36 @@ func (b *Bridge) routeOf(view *contract.Route) *cloudprovider.Route {
 	return route
 }
 
-// CreateRoutes makes each route by one call. Go's method need not take a route that is there already, so the cloud's list is asked first (ROUTE-2).
+// CreateRoutes makes each route by one call. Go's method need not take a route that is there already, so the cloud's list is asked first (ROUTE-2), unless the
+// controller was given it a moment ago.
 func (b *Bridge) CreateRoutes(ctx context.Context, request *contract.CreateRoutesRequest) (*contract.CreateRoutesResponse, error) {
 	if _, failure := b.admit(request.GetCluster()); failure == nil {
 		b.knowTargets(ctx, request.GetRoutes())
 	}
-	results, failed := b.eachRoute(ctx, request.GetCluster(), request.GetRoutes(), "CreateRoute", func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error {
+	made := func(view *contract.Route, there []*cloudprovider.Route) bool {
+		wanted := b.routeAsked(view)
+		return slices.ContainsFunc(there, func(route *cloudprovider.Route) bool { return b.sameRoute(route, wanted) })
+	}
+	results, failed := b.eachRoute(ctx, request.GetCluster(), request.GetRoutes(), "CreateRoute", made, func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error {
 		if view.GetNodeName() == "" {
 			return &refusal{invalid("the route to %s names no Node: Go's interface knows no other target", view.GetDestinationCidr())}
 		}
-		wanted := b.routeOf(view)
-		if len(wanted.TargetNodeAddresses) == 0 {
-			// As upstream: they are always there.
-			wanted.TargetNodeAddresses = b.standIn.addressesOf(view.GetNodeName())
-		}
-		if slices.ContainsFunc(there, func(route *cloudprovider.Route) bool { return b.sameRoute(route, wanted) }) {
+		if made(view, there) {
 			return nil
 		}
-		return b.parts().routes.CreateRoute(ctx, owner.ClusterName, view.GetNameHint(), wanted)
+		return b.parts().routes.CreateRoute(ctx, owner.ClusterName, view.GetNameHint(), b.routeAsked(view))
 	})
 	return &contract.CreateRoutesResponse{Failed: failed, Results: results}, nil
+}
+
+// routeAsked is a route that is to be made, with its Node's addresses.
+func (b *Bridge) routeAsked(view *contract.Route) *cloudprovider.Route {
+	wanted := b.routeOf(view)
+	if len(wanted.TargetNodeAddresses) == 0 {
+		// As upstream: they are always there.
+		wanted.TargetNodeAddresses = b.standIn.addressesOf(view.GetNodeName())
+	}
+	return wanted
 }
 
 // knowTargets lets the cloud's informers know the Nodes of routes: a provider that has just started has heard of none, and clouds look for the Node by its name.
@@ -229,7 +242,11 @@ func (b *Bridge) sameRoute(route, wanted *cloudprovider.Route) bool {
 
 // DeleteRoutes removes each route by one call, as the cloud lists it now; one that it does not list is gone (ROUTE-4).
 func (b *Bridge) DeleteRoutes(ctx context.Context, request *contract.DeleteRoutesRequest) (*contract.DeleteRoutesResponse, error) {
-	results, failed := b.eachRoute(ctx, request.GetCluster(), request.GetRoutes(), "DeleteRoute", func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error {
+	gone := func(view *contract.Route, there []*cloudprovider.Route) bool {
+		route, err := listedRoute(there, view)
+		return err == nil && route == nil
+	}
+	results, failed := b.eachRoute(ctx, request.GetCluster(), request.GetRoutes(), "DeleteRoute", gone, func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error {
 		if view.GetName() == "" {
 			return &refusal{invalid("the route to %s has no name; send it as ListRoutes gave it", view.GetDestinationCidr())}
 		}
@@ -245,7 +262,10 @@ func (b *Bridge) DeleteRoutes(ctx context.Context, request *contract.DeleteRoute
 // onRoute does one thing about one route, knowing those that are there.
 type onRoute func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error
 
-func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, routes []*contract.Route, method string, work onRoute) ([]*contract.RouteResult, *contract.Failure) {
+// settled says whether nothing is left to do about a route, where these are there.
+type settled func(view *contract.Route, there []*cloudprovider.Route) bool
+
+func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, routes []*contract.Route, method string, settled settled, work onRoute) ([]*contract.RouteResult, *contract.Failure) {
 	owner, failure := b.admit(cluster)
 	if failure == nil {
 		failure = b.mayWrite()
@@ -279,9 +299,13 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: busy("the route to " + view.GetDestinationCidr())}
 		}
 	}
-	there, err := ask(ctx, b, b.routes, "ListRoutes", within, nil, func(ctx context.Context) ([]*cloudprovider.Route, error) {
-		return b.parts().routes.ListRoutes(ctx, owner.ClusterName)
-	})
+	var err error
+	there, known := b.recent.of(owner.ClusterName, routes)
+	if !known {
+		there, err = ask(ctx, b, b.routes, "ListRoutes", within, nil, func(ctx context.Context) ([]*cloudprovider.Route, error) {
+			return b.parts().routes.ListRoutes(ctx, owner.ClusterName)
+		})
+	}
 	fanOut(len(routes), func(index int) {
 		switch {
 		case held[index] == nil:
@@ -291,8 +315,24 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: b.failure(err)}
 			return
 		}
-		_, err := ask(ctx, b, b.routes, method, within, held[index], func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, work(ctx, owner, routes[index], there)
+		destination := routes[index].GetDestinationCidr()
+		b.recent.work(destination)
+		ended := func() {
+			b.recent.work(destination)
+			held[index]()
+		}
+		_, err := ask(ctx, b, b.routes, method, within, ended, func(ctx context.Context) (struct{}, error) {
+			err := work(ctx, owner, routes[index], there)
+			var own *refusal
+			if err == nil || !known || errors.As(err, &own) || !b.answers(ctx, err) {
+				return struct{}{}, err
+			}
+			// Somebody else may have done it since the list.
+			fresh, failed := b.parts().routes.ListRoutes(ctx, owner.ClusterName)
+			if failed == nil && settled(routes[index], fresh) {
+				return struct{}{}, nil
+			}
+			return struct{}{}, err
 		})
 		var own *refusal
 		switch {

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -149,5 +150,49 @@ func TestEachRouteHasANameOfItsOwn(t *testing.T) {
 		if err := fits("the name", name, nameBytes); err != nil || slices.Index(names, name) != index {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+}
+
+func TestRoutesAreListedOnceForWhatFollowsTheList(t *testing.T) {
+	var lists int
+	var there []*cloudprovider.Route
+	cloud := &scripted{
+		list: func(context.Context) ([]*cloudprovider.Route, error) { lists++; return slices.Clone(there), nil },
+		unmake: func(_ context.Context, route *cloudprovider.Route) error {
+			there = slices.DeleteFunc(slices.Clone(there), func(one *cloudprovider.Route) bool { return one == route })
+			return nil
+		},
+	}
+	there = []*cloudprovider.Route{to("10.1.0.0/24", "one", ""), to("10.2.0.0/24", "two", "")}
+	bridge := initialised(t, cloud, Options{})
+	listed := bridge.listed()
+	for number, route := range listed {
+		// Each destination for the first time: the controller's list says how it is.
+		if result := bridge.deleteRoute(route); result.GetDone() == nil || lists != 1 {
+			t.Errorf("%d: %v after %d lists", number, result, lists)
+		}
+	}
+	// Worked on since the list: it is read again (ROUTE-4).
+	if result := bridge.deleteRoute(listed[0]); result.GetDone() == nil || lists != 2 {
+		t.Errorf("%v after %d lists", result, lists)
+	}
+}
+
+func TestARouteThatSomebodyElseRemovedAfterTheListIsGone(t *testing.T) {
+	there := []*cloudprovider.Route{to("10.1.0.0/24", "one", "")}
+	cloud := &scripted{
+		list:   func(context.Context) ([]*cloudprovider.Route, error) { return there, nil },
+		unmake: func(context.Context, *cloudprovider.Route) error { return errors.New("no such route") },
+	}
+	bridge := initialised(t, cloud, Options{})
+	listed := bridge.listed()
+	there = nil
+	if result := bridge.deleteRoute(listed[0]); result.GetDone() == nil {
+		t.Errorf("%v", result)
+	}
+	there = []*cloudprovider.Route{to("10.1.0.0/24", "one", "")}
+	listed = bridge.listed()
+	if result := bridge.deleteRoute(listed[0]); result.GetFailed() == nil {
+		t.Errorf("it is still there: %v", result)
 	}
 }

@@ -117,6 +117,27 @@ pub fn steps() -> Vec<Scenario> {
             },
         ),
         step(
+            "set-cordoned",
+            "a Node is cordoned, uncordoned, and gets a label",
+            &["B-S6", "B-S7"],
+            async move |side, name| {
+                // As kubectl and the controllers of nodes write it.
+                let taint =
+                    json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
+                for patch in [
+                    json!({"spec": {"unschedulable": true, "taints": taint}}),
+                    json!({"spec": {"unschedulable": null, "taints": null}}),
+                    json!({"metadata": {"labels": {"example.com/pool": "blue"}}}),
+                ] {
+                    side.edit_node(three, patch).await;
+                    side.renewals(4).await;
+                }
+                let updates = side.asked(UPDATE, &subject(name));
+                assert_eq!(updates, 0, "nothing of this concerns a load balancer");
+                fact("calls of Update", updates)
+            },
+        ),
+        step(
             "set-update-fails",
             "the update of the targets fails once",
             &["B-S3", "B-S7"],

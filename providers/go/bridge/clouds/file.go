@@ -10,7 +10,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
-const fileUsage = "usage: clouds file STATE SCHEME instance-add|instance-remove|instance-stop|instance-start NAME | cloud-writes | cloud-fail CODE | cloud-slow MS | pending-for TIMES | " +
+const fileUsage = "usage: clouds file STATE SCHEME instance-add|instance-remove|instance-stop|instance-start NAME | cloud-writes | cloud-fail CODE | cloud-slow MS | cloud-late MS | pending-for TIMES | " +
 	"load-balancer-remove HANDLE"
 
 // file changes the cloud of the shapes from outside; its commands are the hooks of provider-conformance.
@@ -72,15 +72,18 @@ func edit(arguments []string) error {
 			}
 			return false, fmt.Errorf("no load balancer %q", handle.Name)
 		})
-	case "cloud-slow", "pending-for":
+	case "cloud-slow", "cloud-late", "pending-for":
 		times, err := number()
 		if err != nil {
 			return err
 		}
 		return cloud.Edit(func(state *store.State) (bool, error) {
-			if command == "cloud-slow" {
+			switch command {
+			case "cloud-slow":
 				state.SlowMS = times
-			} else {
+			case "cloud-late":
+				state.LateMS = times
+			default:
 				state.PendingFor = times
 			}
 			return true, nil

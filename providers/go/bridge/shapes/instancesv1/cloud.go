@@ -4,6 +4,7 @@ package instancesv1
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,7 +38,8 @@ func (c *Cloud) Routes() (cloudprovider.Routes, bool)                           
 func (c *Cloud) ProviderName() string                                              { return Name }
 func (c *Cloud) HasClusterID() bool                                                { return true }
 
-// find finds an instance by its provider ID, else by its name. That there is none comes wrapped, as it does from most clouds.
+// find finds an instance by its provider ID, else by its name. That there is none comes wrapped, as it does from most clouds; only InstanceExistsByProviderID makes
+// an answer of it.
 func (c *Cloud) find(ctx context.Context, providerID string, name types.NodeName) (*store.Instance, error) {
 	var found *store.Instance
 	err := c.store.Read(ctx, "GET /hosts", func(state *store.State) error {
@@ -104,6 +106,9 @@ func (c *Cloud) CurrentNodeName(_ context.Context, hostname string) (types.NodeN
 
 func (c *Cloud) InstanceExistsByProviderID(ctx context.Context, providerID string) (bool, error) {
 	_, err := c.find(ctx, providerID, "")
+	if errors.Is(err, cloudprovider.InstanceNotFound) {
+		return false, nil
+	}
 	return err == nil, err
 }
 

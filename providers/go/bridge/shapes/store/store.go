@@ -30,6 +30,8 @@ type State struct {
 	Fail string `json:"fail,omitempty"`
 	// SlowMS is how long every operation takes.
 	SlowMS int `json:"slowMS,omitempty"`
+	// LateMS is how long the answer to a write takes, after it was done.
+	LateMS int `json:"lateMS,omitempty"`
 	// PendingFor is how many times a new load balancer is not ready yet.
 	PendingFor int `json:"pendingFor,omitempty"`
 }
@@ -149,8 +151,12 @@ func (s *Store) operate(ctx context.Context, what string, work func(*State) (boo
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.Edit(func(state *State) (changed bool, err error) {
+	late := 0
+	err := s.Edit(func(state *State) (changed bool, err error) {
 		defer func() {
+			if changed {
+				late = state.LateMS
+			}
 			if failed := s.note(what, err); err == nil {
 				err = failed
 			}
@@ -160,6 +166,14 @@ func (s *Store) operate(ctx context.Context, what string, work func(*State) (boo
 		}
 		return work(state)
 	})
+	if late > 0 {
+		select {
+		case <-time.After(time.Duration(late) * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return err
 }
 
 // note writes a call down. The file of the state is locked.
