@@ -71,9 +71,14 @@ func TestHintsTellWhatOthersChangedAndUnknownTokensAreAResync(t *testing.T) {
 	second, err := unknown.Recv()
 	h.check(err)
 	h.equal(second.GetInstance().NodeName, "d")
-	resumed, err := watch(first.ResumeToken).Recv()
+	// A stream begins with a bookmark (PROV-21).
+	resumed := watch(first.ResumeToken)
+	bookmark, err := resumed.Recv()
 	h.check(err)
-	h.equal(resumed.ResumeToken, second.ResumeToken)
+	h.equal([]any{bookmark.Change, bookmark.ResumeToken}, []any{nil, first.ResumeToken})
+	again, err := resumed.Recv()
+	h.check(err)
+	h.equal(again.ResumeToken, second.ResumeToken)
 	h.stop()
 	if _, err = unknown.Recv(); err != io.EOF { // Status OK.
 		t.Fatal(err)
