@@ -4,6 +4,7 @@ package instancesv1
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -104,6 +105,9 @@ func (c *Cloud) CurrentNodeName(_ context.Context, hostname string) (types.NodeN
 
 func (c *Cloud) InstanceExistsByProviderID(ctx context.Context, providerID string) (bool, error) {
 	_, err := c.find(ctx, providerID, "")
+	if errors.Is(err, cloudprovider.InstanceNotFound) {
+		return false, nil
+	}
 	return err == nil, err
 }
 
