@@ -71,7 +71,11 @@ func TestHintsTellWhatOthersChangedAndUnknownTokensAreAResync(t *testing.T) {
 	second, err := unknown.Recv()
 	h.check(err)
 	h.equal(second.GetInstance().NodeName, "d")
-	resumed, err := watch(first.ResumeToken).Recv()
+	again := watch(first.ResumeToken)
+	bookmark, err := again.Recv() // PROV-21
+	h.check(err)
+	h.equal(bookmark.Change == nil && bookmark.ResumeToken == first.ResumeToken, true)
+	resumed, err := again.Recv()
 	h.check(err)
 	h.equal(resumed.ResumeToken, second.ResumeToken)
 	h.stop()

@@ -52,7 +52,12 @@ func TestAForeignRouteIsNeverRemoved(t *testing.T) {
 	h.createRoutes(us, route("10.0.1.0/24", "a"))
 	h.initialize(them)
 	h.equal(h.createRoutes(them, route("10.0.1.0/24", "a")), []string{"CONFLICT"})
-	request := &contract.DeleteRoutesRequest{Cluster: them, Routes: []*contract.Route{route("10.0.1.0/24", "a"), route("10.9.9.0/24", "a")}}
+	stream, err := h.routes.ListRoutes(h.ctx, &contract.ListRoutesRequest{Cluster: them})
+	listed := drained(h, stream, err)[0].GetRoutes().GetRoutes()[0]
+	// As ListRoutes gives them: with their names.
+	foreign, gone := route("10.0.1.0/24", "a"), route("10.9.9.0/24", "a")
+	foreign.Name, gone.Name = listed.Name, "gone"
+	request := &contract.DeleteRoutesRequest{Cluster: them, Routes: []*contract.Route{foreign, gone}}
 	response, err := h.routes.DeleteRoutes(h.ctx, request)
 	h.check(err)
 	h.equal(outcomes(response.Results), []string{"CONFLICT", "done"})
