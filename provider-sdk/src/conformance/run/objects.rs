@@ -191,6 +191,22 @@ impl Run {
         })
     }
 
+    /// Makes an instance of this type, which is no label value, by the hook; it goes with the check.
+    pub(crate) async fn add_odd_instance(&self, kind: &str) -> Verdict<KnownInstance> {
+        let name = self.name("odd");
+        let variables = [("NAME", name.as_str()), ("TYPE", kind)];
+        let provider_id = self.hook(Hook::InstanceOdd, &variables).await?;
+        self.shared.ledger.note(Thing::Instance {
+            name: name.clone(),
+            provider_id: provider_id.clone(),
+        });
+        Ok(KnownInstance {
+            name,
+            provider_id: Some(provider_id),
+            state: None,
+        })
+    }
+
     /// Removes, stops or starts an instance that a hook made.
     pub(crate) async fn change_instance(&self, hook: Hook, instance: &KnownInstance) -> Verdict {
         let provider_id = instance.provider_id.as_deref().unwrap_or_default();
