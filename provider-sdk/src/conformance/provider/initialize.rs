@@ -449,7 +449,7 @@ async fn in_flight_keeps_owner(run: &Run) -> Verdict {
     let (service, route) = (run.service("in-flight"), tour::route(run));
     // Their targets are asked about before the cloud becomes slow.
     let nodes = match run.instances(1).await {
-        Ok(known) => known.iter().map(Run::node_of).collect(),
+        Ok(known) => known.iter().map(|known| run.node_of(known)).collect(),
         Err(_) => Vec::new(),
     };
     run.cloud_slow(IN_FLIGHT).await?;
@@ -534,7 +534,7 @@ async fn in_flight_keeps_writing(run: &Run) -> Verdict {
     let session = run.session().await?;
     let service = run.service("in-flight");
     let nodes = match run.instances(1).await {
-        Ok(known) => known.iter().map(Run::node_of).collect(),
+        Ok(known) => known.iter().map(|known| run.node_of(known)).collect(),
         Err(_) => Vec::new(),
     };
     run.cloud_slow(IN_FLIGHT).await?;
