@@ -77,7 +77,7 @@ suite() {
     if [ $# -eq 0 ]; then
       echo "== $name, where load balancers take time"
       run providers/suite.yaml "--endpoint {endpoint} --state '$STATE' --provisioning-ms 1500" \
-        --only load-balancers/ensure-pending --only load-balancers/ensure-handle-early --only load-balancers/delete-pending
+        --only load-balancers/ensure-pending --only load-balancers/ensure-handle-early --only load-balancers/delete-pending --only load-balancers/ensure-of-remnants
     fi
   fi
   return "$worst"

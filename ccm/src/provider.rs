@@ -4,6 +4,7 @@ pub(crate) mod batch;
 mod calls;
 mod connect;
 mod error;
+mod failures;
 mod handshake;
 mod limits;
 mod maintain;

@@ -61,6 +61,11 @@ pub enum Command {
     },
     /// Shows all load balancers.
     LoadBalancerList,
+    /// Who the load balancers of this handle are marked for.
+    LoadBalancerMarks {
+        /// The handle.
+        handle: String,
+    },
     /// Plants one.
     LoadBalancerAdd {
         /// As in the YAML file.
@@ -237,6 +242,14 @@ impl Cloud {
             Command::InstanceRemove { name } => to_json(&self.remove_instance(&name)?),
             Command::InstancePower { name, power } => to_json(&self.set_power(&name, power)?),
             Command::InstanceRename { name, to } => to_json(&self.rename_instance(&name, &to)?),
+            Command::LoadBalancerMarks { handle } => {
+                let all = self.load_balancers();
+                let of_it = all
+                    .iter()
+                    .filter(|lb| lb.handle == handle || lb.told_handle() == handle);
+                let marks: Vec<_> = of_it.filter_map(|lb| lb.owner.clone()).collect();
+                to_json(&marks)
+            }
             Command::LoadBalancerList => to_json(&self.load_balancers()),
             Command::LoadBalancerAdd { load_balancer } => {
                 json!({"handle": self.plant_load_balancer(load_balancer)?})

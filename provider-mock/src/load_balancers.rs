@@ -177,12 +177,16 @@ impl Asker<'_> {
             let cut = |owner: &str| owner.bytes().take(63).collect::<Vec<_>>();
             return cut(&mark.owner_id) == cut(self.owner_id);
         }
+        if self.twists.has(Twist::MarksHashedOtherwise) {
+            return mark.owner_id == hashed_otherwise(self.owner_id);
+        }
         mark.owner_id == self.owner_id || self.previous.contains(&mark.owner_id)
     }
 
     /// Whether the mark is a former one, which Ensure has to write anew (LB-25).
     fn is_former(&self, mark: &Mark) -> bool {
-        mark.owner_id != self.owner_id && !self.twists.has(Twist::FormerMarksStay)
+        let stays = [Twist::FormerMarksStay, Twist::MarksHashedOtherwise];
+        mark.owner_id != self.owner_id && !stays.iter().any(|twist| self.twists.has(*twist))
     }
 
     pub(crate) fn ownership(&self, load_balancer: &LoadBalancer) -> Ownership {
@@ -212,13 +216,28 @@ impl Asker<'_> {
     }
 
     fn mark(&self) -> Mark {
+        let otherwise = self.twists.has(Twist::MarksHashedOtherwise);
         Mark {
-            owner_id: self.owner_id.to_owned(),
+            owner_id: if otherwise {
+                hashed_otherwise(self.owner_id)
+            } else {
+                self.owner_id.to_owned()
+            },
             namespace: self.service.namespace.clone(),
             name: self.service.name.clone(),
             uid: self.service.uid.clone(),
         }
     }
+}
+
+/// What a twist marks with, where an owner ID does not fit into 63 bytes: FNV-1a, of 16 digits.
+fn hashed_otherwise(owner_id: &str) -> String {
+    if owner_id.len() <= 63 {
+        return owner_id.to_owned();
+    }
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let hash = owner_id.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    format!("{hash:016x}")
 }
 
 /// The native name of a Service's load balancer: what Go's `DefaultLoadBalancerName` makes, so that a migration from Go finds its own.
@@ -352,7 +371,7 @@ impl LoadBalancers {
                     if adopt_unmarked || asker.twists.has(Twist::AdoptsUnmarked) => {}
                 Ownership::Unmarked | Ownership::Foreign => return Err(not_ours(lb, asker)),
             }
-            if lb.gone_at_ms.is_some() {
+            if lb.gone_at_ms.is_some() && !asker.twists.has(Twist::ReadyWhileDeleting) {
                 return Ok(EnsurePlan::Deleting(lb.clone()));
             }
         }

@@ -170,6 +170,14 @@ fn place_of(state: &State, node: &Node) -> Zone {
             zone: instance.zone.clone(),
             region: instance.region.clone(),
         },
+        Found::Absent | Found::Pending | Found::Unmanaged
+            if state.twists.has(Twist::ZonesMadeUp) =>
+        {
+            Zone {
+                zone: Some("zone-a".into()),
+                region: Some("region-1".into()),
+            }
+        }
         Found::Absent | Found::Pending | Found::Unmanaged => Zone::default(),
     }
 }

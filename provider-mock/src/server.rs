@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use provider_sdk::{Connections, GrpcService, Server};
 use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +16,7 @@ use crate::control::{Control, pb::control_service_server::ControlServiceServer};
 use crate::error::StartError;
 use crate::fixture::Fixture;
 use crate::layer::{Death, FaultLayer};
-use crate::lies::Front;
+use crate::lies::{Front, Twist};
 use crate::provider::MockProvider;
 
 /// How long calls in flight may take after [`Mock::shutdown`].
@@ -251,12 +252,26 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
     let path = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
     let (behind, _front) = front(&cloud, path)?;
     let behind = behind.map(|behind| format!("unix://{}", behind.display()));
-    server(&cloud, Arc::new(death), CancellationToken::new())
+    let streams = CancellationToken::new();
+    let served = server(&cloud, Arc::new(death), streams.clone())
         .connections(connections)
         .endpoint(behind.as_deref().unwrap_or(endpoint))
-        .serve_until_signal()
-        .await
-        .map_err(|error| StartError::Serve(error.to_string()))
+        .serve_until_signal();
+    // The SDK ends the streams itself; this token is for the twist that shows itself during the drain.
+    let told = async {
+        if cloud.twisted(Twist::DrainFails)
+            && let Ok(mut terminate) = signal(SignalKind::terminate())
+        {
+            terminate.recv().await;
+            streams.cancel();
+        }
+        std::future::pending().await
+    };
+    let ended = tokio::select! {
+        ended = served => ended,
+        ended = told => ended,
+    };
+    ended.map_err(|error| StartError::Serve(error.to_string()))
 }
 
 /// With a twist that asks for it: a socket in front, and where the provider itself is then to be served.

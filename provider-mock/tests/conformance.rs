@@ -63,8 +63,9 @@ capabilities:
 ";
 
 /// What cannot be shown of a cloud that offers everything, and is shown of the narrow one.
-const SHOWN_OF_NARROW: [&str; 3] = [
+const SHOWN_OF_NARROW: [&str; 4] = [
     "load-balancers/delete-pending",
+    "load-balancers/ensure-of-remnants",
     "load-balancers/field-not-honoured",
     "load-balancers/targets-ignored",
 ];
@@ -83,6 +84,9 @@ fn hook(hook: Hook) -> &'static str {
         Hook::InstanceAdd => {
             "instance add \"$NAME\" --zone zone-a --region region-1 --type mock.small"
         }
+        Hook::InstanceOdd => {
+            "instance add \"$NAME\" --zone zone-a --region region-1 --type \"$TYPE\""
+        }
         Hook::InstanceRemove => "instance remove \"$NAME\"",
         Hook::InstanceStop => "instance stop \"$NAME\"",
         Hook::InstanceStart => "instance start \"$NAME\"",
@@ -90,6 +94,7 @@ fn hook(hook: Hook) -> &'static str {
         Hook::CloudFail => "fail \"$CODE\"",
         Hook::CloudSlow => "slow \"$MS\"",
         Hook::LoadBalancerUnmarked => "lb add \"$NAME\" --address 192.0.2.222",
+        Hook::LoadBalancerMarks => "lb marks \"$HANDLE\"",
         Hook::LoadBalancerRemove => "lb remove \"$HANDLE\"",
         Hook::RouteUnmarked => "route add \"$NAME\" \"$CIDR\" --provider-id \"$PROVIDER_ID\"",
         Hook::RouteGateway => "route add \"$NAME\" \"$CIDR\" --gateway igw-1",

@@ -7,22 +7,12 @@ use std::path::Path;
 use provider_sdk::conformance::checks;
 
 /// Rules that no test from outside can show, and why.
-const NOT_SHOWN: &[(&str, &str)] = &[
-    (
-        "INST-15",
-        "which facts of a cloud have no form in the contract nobody outside of it knows; that what is answered has its form INST-8 shows",
-    ),
-    (
-        "PROV-18",
-        "with which values a call goes on that was admitted before is not told in its answer; the SDK hands each call what it was admitted with",
-    ),
-    (
-        "CORE-3",
-        "which uid is configured, and how, is the provider's own affair, and the contract knows no way to ask; whom the modes of CORE-2 keep out core/another-user-is-refused shows. The \
+const NOT_SHOWN: &[(&str, &str)] = &[(
+    "CORE-3",
+    "which uid is configured, and how, is the provider's own affair, and the contract knows no way to ask; whom the modes of CORE-2 keep out core/another-user-is-refused shows. The \
      SDK's side is shown by a_connection_of_another_user_is_refused_needs_root (provider-sdk/tests/socket.rs), the controller's, which looks at the provider's uid, by \
      a_socket_of_another_uid_is_told_nothing (ccm/tests/it/provider/refused.rs)",
-    ),
-];
+)];
 
 /// The comments of each `.proto` file: paragraphs, each in one line.
 fn paragraphs() -> Vec<(String, String)> {

@@ -1,11 +1,15 @@
 """InstanceService and ZoneService."""
 
+import re
 from typing import Any
 
 from cloud import State
 from cloudprovider.v1alpha1 import instance_pb2 as pb
 from cloudprovider.v1alpha1 import instance_pb2_grpc, types_pb2, zone_pb2, zone_pb2_grpc
-from service import ID_BYTES, Fail, Owner, Provider, failure_of, listing, unary, within_batch
+from service import ID_BYTES, Fail, Owner, Provider, failure_of, listing, log, unary, within_batch
+
+#: What the value of a label looks like, where it says something.
+LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 
 ADDRESS_TYPES = {
     "Hostname": types_pb2.NODE_ADDRESS_TYPE_HOSTNAME,
@@ -89,11 +93,14 @@ def to_proto(instance: dict[str, Any], metadata: bool) -> pb.Instance:
         return shown
     shown.provider_id = instance["provider_id"]
     if metadata:
-        if "type" in instance:
-            shown.instance_type = instance["type"]
-        for name in ("zone", "region"):
-            if instance.get(name) is not None:
-                setattr(shown, name, instance[name])
+        for field, name in (("instance_type", "type"), ("zone", "zone"), ("region", "region")):
+            value = instance.get(name)
+            if value is None:
+                continue
+            if LABEL_VALUE.fullmatch(value):
+                setattr(shown, field, value)
+            else:  # INST-15: what has no form in the contract is left out.
+                log.warning("instance %s: its %s %r is no label value and is left out", shown.provider_id, name, value)
         shown.addresses.extend(addresses_to(instance.get("addresses", [])))
         shown.labels.update(instance.get("labels", {}))
     return shown

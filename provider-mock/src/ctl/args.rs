@@ -285,6 +285,11 @@ pub enum LbVerb {
         #[arg(long)]
         remnant: bool,
     },
+    /// Print whom the one with this handle is marked for.
+    Marks {
+        /// Its handle.
+        handle: String,
+    },
     /// Remove one behind the controller's back.
     Remove {
         /// Its handle.

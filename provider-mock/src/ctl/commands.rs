@@ -171,6 +171,7 @@ impl LbVerb {
                     },
                 }
             }
+            Self::Marks { handle } => Command::LoadBalancerMarks { handle },
             Self::Remove { handle } => Command::LoadBalancerRemove { handle },
         })
     }

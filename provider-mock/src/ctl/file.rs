@@ -96,6 +96,11 @@ pub(super) enum FileLoadBalancer {
         #[arg(long)]
         address: Vec<std::net::IpAddr>,
     },
+    /// Print whom the one with this handle is marked for.
+    Marks {
+        /// Its handle.
+        handle: String,
+    },
     /// Remove one.
     Remove {
         /// Its handle.
@@ -212,6 +217,7 @@ impl FileLoadBalancer {
                 };
                 (Shows::Handle, Command::LoadBalancerAdd { load_balancer })
             }
+            Self::Marks { handle } => (Shows::Json, Command::LoadBalancerMarks { handle }),
             Self::Remove { handle } => (Shows::Nothing, Command::LoadBalancerRemove { handle }),
         }
     }

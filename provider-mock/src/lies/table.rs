@@ -105,6 +105,13 @@ pub(crate) enum Twist {
     StaysDegraded,
     UnknownDiskEmpty,
     ForeignVolumeNotFound,
+    DeadlineIsInternal,
+    DrainFails,
+    LatestOwner,
+    MarksHashedOtherwise,
+    ReadyWhileDeleting,
+    TypesBent,
+    ZonesMadeUp,
 }
 
 const fn twist(

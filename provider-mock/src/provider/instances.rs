@@ -10,7 +10,6 @@ use provider_sdk::{
 
 use super::MockProvider;
 use crate::cloud::State;
-use crate::fixture::Fixture;
 use crate::instances::{self as cloud, Address, Found, Power};
 use crate::lies::Twist;
 
@@ -92,7 +91,7 @@ impl ListInstances for MockProvider {
             .iter()
             .filter(|instance| !matches!(instance.power, Power::Pending | Power::Unmanaged));
         Ok(seen
-            .map(|instance| shown(instance, &state.settings, metadata))
+            .map(|instance| shown(instance, &state, metadata))
             .collect())
     }
 }
@@ -110,14 +109,14 @@ fn looked_up(state: &State, node: &Node, query: &InstanceQuery) -> Instance {
         Found::Unmanaged => Instance::unmanaged(),
         Found::Instance(found) => {
             let metadata = query.wants(InstanceFacet::Metadata);
-            shown(found, &state.settings, metadata)
+            shown(found, state, metadata)
         }
     }
 }
 
 /// An instance as the contract shows it.
-fn shown(found: &cloud::Instance, settings: &Fixture, metadata: bool) -> Instance {
-    let capability = &settings.capabilities.instances;
+fn shown(found: &cloud::Instance, state: &State, metadata: bool) -> Instance {
+    let capability = &state.settings.capabilities.instances;
     let id = &found.provider_id;
     let mut instance = match found.power {
         Power::Running if capability.power_state => Instance::running(id),
@@ -127,7 +126,11 @@ fn shown(found: &cloud::Instance, settings: &Fixture, metadata: bool) -> Instanc
     if !metadata {
         return instance;
     }
+    // What is no label value the SDK leaves out (INST-15).
     instance.instance_type.clone_from(&found.instance_type);
+    if state.twists.has(Twist::TypesBent) {
+        instance.instance_type = found.instance_type.as_deref().map(bent);
+    }
     instance.addresses = found.addresses.iter().map(address).collect();
     if !capability.without_zones {
         instance.zone.clone_from(&found.zone);
@@ -135,6 +138,19 @@ fn shown(found: &cloud::Instance, settings: &Fixture, metadata: bool) -> Instanc
     }
     instance.labels.clone_from(&found.labels);
     instance
+}
+
+/// A label value made of what is none.
+fn bent(text: &str) -> String {
+    let fits = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '.' {
+            c
+        } else {
+            '-'
+        }
+    };
+    let text: String = text.chars().map(fits).collect();
+    text.trim_matches(['-', '.']).to_owned()
 }
 
 pub(super) fn address(address: &Address) -> NodeAddress {

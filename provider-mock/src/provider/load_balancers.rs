@@ -23,6 +23,9 @@ use crate::fixture::{self, Fixture};
 use crate::lies::Twist;
 use crate::load_balancers::{self as cloud, EnsurePlan};
 
+/// How long a deletion takes with the twist that shows itself during one.
+const TWISTED_DELETION_MS: u64 = 1_000;
+
 /// A call that may change the cloud.
 struct Begun<'a> {
     state: MutexGuard<'a, State>,
@@ -110,6 +113,12 @@ impl MockProvider {
                 } else {
                     "change"
                 };
+                if state.twists.has(Twist::LatestOwner)
+                    && let (Some(mark), Some(latest)) =
+                        (&mut load_balancer.owner, &state.initialized)
+                {
+                    mark.owner_id.clone_from(latest);
+                }
                 let targets = load_balancer.targets.len();
                 if state.twists.has(Twist::SharedCollisionTaken) {
                     neighbours::rob(&mut state, &asker, &load_balancer, now_ms)?;
@@ -319,7 +328,11 @@ impl LoadBalancers for MockProvider {
             return Ok(answer(retained, &settings, service, handle));
         }
         if found.gone_at_ms.is_none() {
-            let takes = settings.provisioning.deletion.0.as_millis() as u64;
+            let takes = if state.twists.has(Twist::ReadyWhileDeleting) {
+                TWISTED_DELETION_MS
+            } else {
+                settings.provisioning.deletion.0.as_millis() as u64
+            };
             found.gone_at_ms = Some(now_ms + takes);
             let saved = if takes == 0 {
                 state

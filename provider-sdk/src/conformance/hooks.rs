@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub enum Hook {
     /// Makes an instance NAME; prints its provider ID.
     InstanceAdd,
+    /// Makes an instance NAME whose type is TYPE, a text that is no label value; prints its provider ID.
+    InstanceOdd,
     /// Removes the instance NAME, PROVIDER_ID.
     InstanceRemove,
     /// Shuts the instance NAME, PROVIDER_ID down.
@@ -34,6 +36,8 @@ pub enum Hook {
     CloudSlow,
     /// Makes a load balancer with the native name NAME that is marked for nobody; prints its handle.
     LoadBalancerUnmarked,
+    /// Prints what marks the load balancer HANDLE, of the native name NAME, in the cloud: whatever holds its owner ID and its Service's UID.
+    LoadBalancerMarks,
     /// Removes the load balancer with this HANDLE behind the provider's back.
     LoadBalancerRemove,
     /// Makes a route NAME to CIDR, target PROVIDER_ID, that is marked for nobody.
@@ -48,8 +52,9 @@ pub enum Hook {
 
 impl Hook {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::InstanceAdd,
+        Self::InstanceOdd,
         Self::InstanceRemove,
         Self::InstanceStop,
         Self::InstanceStart,
@@ -57,6 +62,7 @@ impl Hook {
         Self::CloudFail,
         Self::CloudSlow,
         Self::LoadBalancerUnmarked,
+        Self::LoadBalancerMarks,
         Self::LoadBalancerRemove,
         Self::RouteUnmarked,
         Self::RouteGateway,
@@ -68,6 +74,7 @@ impl Hook {
     pub fn key(self) -> &'static str {
         match self {
             Self::InstanceAdd => "instance-add",
+            Self::InstanceOdd => "instance-odd",
             Self::InstanceRemove => "instance-remove",
             Self::InstanceStop => "instance-stop",
             Self::InstanceStart => "instance-start",
@@ -75,6 +82,7 @@ impl Hook {
             Self::CloudFail => "cloud-fail",
             Self::CloudSlow => "cloud-slow",
             Self::LoadBalancerUnmarked => "load-balancer-unmarked",
+            Self::LoadBalancerMarks => "load-balancer-marks",
             Self::LoadBalancerRemove => "load-balancer-remove",
             Self::RouteUnmarked => "route-unmarked",
             Self::RouteGateway => "route-gateway",

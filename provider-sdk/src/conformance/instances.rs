@@ -7,6 +7,7 @@ mod changes;
 mod facets;
 mod identity;
 mod listing;
+mod odd;
 mod owners;
 
 use super::check::Check;
@@ -16,6 +17,7 @@ pub(super) fn checks() -> Vec<Check> {
     let mut all = identity::checks();
     all.extend(batches::checks());
     all.extend(facets::checks());
+    all.extend(odd::checks());
     all.extend(absent::checks());
     all.extend(changes::checks());
     all.extend(owners::checks());

@@ -1,6 +1,6 @@
 //! HTTP/2 by hand: what a client's stack would do by itself, such as hanging up at a deadline, is left undone.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
@@ -8,11 +8,15 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::call::Rpc;
+use super::hpack;
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+const PADDED: u8 = 8;
+const PRIORITY: u8 = 0x20;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
@@ -124,19 +128,134 @@ pub(crate) enum Said {
 
 /// Reads one frame, and throws away what is in it.
 pub(crate) async fn hear(line: &mut UnixStream, until: Instant) -> Said {
+    listen(line, until).await.0
+}
+
+/// Reads one frame, with what is in it.
+async fn listen(line: &mut UnixStream, until: Instant) -> (Said, Vec<u8>) {
+    let nothing = |said| (said, Vec::new());
     let mut bytes = [0; 9];
     match timeout_at(until, line.read_exact(&mut bytes)).await {
         Ok(Ok(_)) => {}
-        Ok(Err(_)) => return Said::End,
-        Err(_) => return Said::Nothing,
+        Ok(Err(_)) => return nothing(Said::End),
+        Err(_) => return nothing(Said::Nothing),
     }
     let head = Head::read(bytes);
     let mut payload = vec![0; head.length];
     match timeout_at(until, line.read_exact(&mut payload)).await {
-        Ok(Ok(_)) => Said::Frame(head),
-        Ok(Err(_)) => Said::End,
-        Err(_) => Said::Nothing,
+        Ok(Ok(_)) => (Said::Frame(head), payload),
+        Ok(Err(_)) => nothing(Said::End),
+        Err(_) => nothing(Said::Nothing),
     }
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With this gRPC status.
+    Status(u8),
+    /// Without any.
+    NoStatus,
+    /// By RST_STREAM with this code.
+    Reset(u32),
+    /// A GOAWAY says that it was not looked at.
+    NotTaken,
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Status(code) => {
+                write!(to, "gRPC status {:?}", tonic::Code::from(i32::from(*code)))
+            }
+            Self::NoStatus => write!(to, "its end, without a gRPC status"),
+            Self::Reset(code) => write!(to, "RST_STREAM with code {code}"),
+            Self::NotTaken => write!(to, "GOAWAY for it"),
+        }
+    }
+}
+
+/// The answers on a connection: the messages' bytes and the end of each stream.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    table: hpack::Table,
+    /// A block of header fields that goes on in the next frame.
+    block: Vec<u8>,
+    status: HashMap<u32, u8>,
+    bodies: HashMap<u32, Vec<u8>>,
+    pub(crate) endings: BTreeMap<u32, Ending>,
+}
+
+impl Answers {
+    /// Reads until each of these streams has ended, the connection has, or the time is over.
+    pub(crate) async fn read(&mut self, line: &mut UnixStream, streams: &[u32], until: Instant) {
+        while streams.iter().any(|one| !self.endings.contains_key(one)) {
+            let (Said::Frame(head), payload) = listen(line, until).await else {
+                return;
+            };
+            self.hear(head, &payload, streams);
+        }
+    }
+
+    fn hear(&mut self, head: Head, payload: &[u8], streams: &[u32]) {
+        let number = |at: usize| {
+            let four = payload
+                .get(at..at + 4)
+                .and_then(|four| four.try_into().ok());
+            four.map_or(0, u32::from_be_bytes)
+        };
+        match head.kind {
+            HEADERS | CONTINUATION => {
+                let fields = content(head, payload);
+                self.block.extend(fields);
+                if head.flags & END_HEADERS != 0 {
+                    let block = std::mem::take(&mut self.block);
+                    if let Some(status) = self.table.status(&block) {
+                        self.status.insert(head.stream, status);
+                    }
+                }
+            }
+            DATA => {
+                let data = content(head, payload);
+                self.bodies.entry(head.stream).or_default().extend(data);
+            }
+            RST_STREAM => {
+                let reset = Ending::Reset(number(0));
+                self.endings.entry(head.stream).or_insert(reset);
+            }
+            GOAWAY => {
+                let last = number(0) & 0x7fff_ffff;
+                for stream in streams.iter().filter(|stream| **stream > last) {
+                    self.endings.entry(*stream).or_insert(Ending::NotTaken);
+                }
+            }
+            _ => {}
+        }
+        if matches!(head.kind, DATA | HEADERS) && head.flags & END_STREAM != 0 {
+            let status = self.status.get(&head.stream);
+            let ending = status.map_or(Ending::NoStatus, |code| Ending::Status(*code));
+            self.endings.entry(head.stream).or_insert(ending);
+        }
+    }
+
+    /// The message that a stream was answered with.
+    pub(crate) fn message<M: prost::Message + Default>(&self, stream: u32) -> Option<M> {
+        M::decode(self.bodies.get(&stream)?.get(5..)?).ok()
+    }
+}
+
+/// What is in a frame, without what pads it.
+fn content(head: Head, payload: &[u8]) -> &[u8] {
+    let mut from = 0;
+    let mut to = payload.len();
+    if head.kind != CONTINUATION && head.flags & PADDED != 0 {
+        from = 1;
+        to = to.saturating_sub(payload.first().copied().unwrap_or(0).into());
+    }
+    if head.kind == HEADERS && head.flags & PRIORITY != 0 {
+        from += 5;
+    }
+    payload.get(from..to).unwrap_or_default()
 }
 
 #[cfg(test)]

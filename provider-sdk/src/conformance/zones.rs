@@ -46,6 +46,13 @@ pub(super) fn checks() -> Vec<Check> {
             unknown
         ),
         check!(
+            "zones/unknown-nodes-have-no-zone",
+            ["ZONE-4"],
+            "a Node that the cloud does not know is a zone without fields, or `failed`",
+            [Need::Zones],
+            no_zone
+        ),
+        check!(
             "zones/uid-is-not-remembered",
             ["ZONE-1", "INST-2"],
             "the answer names the UID that was sent",
@@ -263,6 +270,36 @@ async fn unknown(run: &Run) -> Verdict {
         let looked_up = zones(&session, nodes).await?;
         if has_known {
             looked_up.zone(odd.len(), "ZONE-1")?;
+        }
+    }
+    Ok(())
+}
+
+async fn no_zone(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let nodes = [
+        run.node("nobody"),
+        node(&run.name("of-none"), Some(&id_of_none(run))),
+        node(
+            &run.name("elsewhere"),
+            Some("conformance-elsewhere:///zone/x"),
+        ),
+    ];
+    for nodes in nodes.chunks(max_batch(run)) {
+        let looked_up = zones(&session, nodes.to_vec()).await?;
+        for (node, outcome) in nodes.iter().zip(&looked_up.outcomes) {
+            let nowhere = match outcome {
+                Outcome::Failed(_) => true,
+                Outcome::Zone(zone) => *zone == pb::Zone::default(),
+            };
+            looked_up.exchange.must(
+                nowhere,
+                "ZONE-4",
+                format_args!(
+                    "a `zone` without fields, or `failed`, for the Node {:?}: the cloud does not know it",
+                    node.name
+                ),
+            )?;
         }
     }
     Ok(())

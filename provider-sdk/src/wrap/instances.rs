@@ -9,7 +9,7 @@ use cloud_provider_api::v1alpha1::list_instances_response::Part;
 use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb};
 
-use super::limits::{ID_BYTES, NAME_BYTES, fault, fits, within_batch};
+use super::limits::{ID_BYTES, fault, fits, is_label_value, within_batch};
 use super::{Parts, Wrap, convert, listed, not_listed, not_offered};
 use crate::{Answers, Failure, Instance, InstanceFacet, InstanceQuery, InstanceState, Node};
 
@@ -159,6 +159,20 @@ fn facets_from(facets: &[i32]) -> Vec<InstanceFacet> {
         .collect()
 }
 
+/// What is a label value; else it is left out and said in the log (INST-15).
+fn formed(what: &str, id: &str, value: Option<String>) -> Option<String> {
+    let value = value?;
+    if is_label_value(&value) {
+        return Some(value);
+    }
+    tracing::warn!(
+        instance = id,
+        value,
+        "{what} is no label value: it is left out of the answer"
+    );
+    None
+}
+
 fn instance_to(
     instance: Instance,
     prefixes: &[String],
@@ -185,13 +199,6 @@ fn instance_to(
         }
         None => {}
     }
-    for (what, value) in [
-        ("the instance type", &instance.instance_type),
-        ("the zone", &instance.zone),
-        ("the region", &instance.region),
-    ] {
-        convert::optional_at_most(what, value.as_ref(), NAME_BYTES)?;
-    }
     let state = match instance.state {
         InstanceState::Present => pb::InstanceState::Present,
         InstanceState::Running => pb::InstanceState::Running,
@@ -200,13 +207,14 @@ fn instance_to(
         InstanceState::Pending => pb::InstanceState::Pending,
         InstanceState::Unmanaged => pb::InstanceState::Unmanaged,
     };
+    let id = instance.provider_id.as_deref().unwrap_or_default();
     Ok(pb::Instance {
         state: state.into(),
-        provider_id: instance.provider_id,
-        instance_type: instance.instance_type,
+        provider_id: instance.provider_id.clone(),
+        instance_type: formed("its type", id, instance.instance_type),
         addresses: convert::addresses(instance.addresses)?,
-        zone: instance.zone,
-        region: instance.region,
+        zone: formed("its zone", id, instance.zone),
+        region: formed("its region", id, instance.region),
         labels: instance.labels,
         retry_after: instance.retry_after.map(convert::duration),
     })

@@ -55,3 +55,11 @@ pub(super) fn is_ip(what: &str, value: &str) -> Result<(), String> {
         Err(_) => Err(format!("{what} {value:?} is not an IP address")),
     }
 }
+
+/// Whether `value` can be the value of a label, and says something.
+pub(super) fn is_label_value(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    value.len() <= 63 && outer(bytes.first()) && outer(bytes.last()) && bytes.iter().all(inner)
+}

@@ -142,8 +142,9 @@
 // latest 20 s after the signal; what still runs then is cut, with gRPC status UNAVAILABLE or with
 // its connection, which takes 2 s at most. A new call that arrives on an existing connection
 // meanwhile (its caller has not seen GOAWAY yet) MUST be answered as any other, within what is left
-// of the 20 s, or refused before anything was done: REFUSED_STREAM, or gRPC status UNAVAILABLE. The
-// caller repeats it with the next process. A second SIGTERM changes nothing.
+// of the 20 s, or refused before anything was done: REFUSED_STREAM, or gRPC status UNAVAILABLE
+// (CANCELLED where the stack refuses it so, as gRPC's C core does). The caller repeats it with the
+// next process. A second SIGTERM changes nothing.
 //
 // CORE-18: What a provider keeps SHOULD NOT grow with the number of calls and connections that it
 // has served.

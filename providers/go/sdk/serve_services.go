@@ -139,15 +139,18 @@ func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instan
 			return nil, contractBroken("the provider ID %q begins with none of the stated prefixes %q (PROV-8)", id, s.info.ProviderIDPrefixes)
 		}
 	}
-	for what, value := range map[string]string{"the instance type": instance.Type, "the zone": instance.Zone, "the region": instance.Region} {
-		if err := atMost(what, value, nameBytes); err != nil {
-			return nil, err
+	// INST-15: what has no form in the contract is left out.
+	formed := func(what, value string) *string {
+		if value != "" && !labelValue.MatchString(value) {
+			s.log.Warn("a fact of an instance is no label value and is left out", "instance", instance.ProviderID, "fact", what, "value", value)
+			return nil
 		}
+		return optional(value)
 	}
 	addresses, err := addressesTo(instance.Addresses)
 	return &contract.Instance{
-		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: optional(instance.Type), Addresses: addresses,
-		Zone: optional(instance.Zone), Region: optional(instance.Region), Labels: instance.Labels, RetryAfter: durationTo(instance.RetryAfter),
+		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: formed("type", instance.Type), Addresses: addresses,
+		Zone: formed("zone", instance.Zone), Region: formed("region", instance.Region), Labels: instance.Labels, RetryAfter: durationTo(instance.RetryAfter),
 	}, err
 }
 

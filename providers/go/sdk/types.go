@@ -3,6 +3,7 @@ package sdk
 import (
 	"maps"
 	"net/netip"
+	"regexp"
 	"time"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
@@ -155,6 +156,9 @@ type Answers[T any] map[string]Answer[T]
 
 // Set records the answer for a key.
 func (a Answers[T]) Set(key string, value T, err error) { a[key] = Answer[T]{value, err} }
+
+// labelValue is what the value of a label looks like, where it says something.
+var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
 func optional(text string) *string {
 	if text == "" {

@@ -96,10 +96,24 @@ function shown(instance: Machine, metadata: boolean): Instance {
   return {
     state,
     providerId: instance.provider_id,
-    ...defined({ instanceType, zone, region }),
+    ...defined(formed(instance.provider_id, { instanceType, zone, region })),
     labels: instance.labels ?? {},
     addresses: addressesTo(instance.addresses),
   };
+}
+
+const LABEL_VALUE = /^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$/;
+
+/** Without what has no form in the contract, because it is no label value (INST-15). */
+function formed<K extends string>(id: string, fields: Record<K, string | null | undefined>): Record<K, string | null | undefined> {
+  const kept = { ...fields };
+  for (const name of Object.keys(fields) as K[]) {
+    const value = fields[name];
+    if (value === null || value === undefined || LABEL_VALUE.test(value)) continue;
+    console.error(`instance ${id}: its ${name} ${JSON.stringify(value)} is no label value and is left out`);
+    kept[name] = undefined;
+  }
+  return kept;
 }
 
 /** Without what is not there: a field that is set to nothing is not absent. */

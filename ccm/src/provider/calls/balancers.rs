@@ -4,6 +4,7 @@ use api::load_balancer_service_client::LoadBalancerServiceClient;
 use cloud_provider_api::v1alpha1 as api;
 
 use super::super::connect::Link;
+use super::super::failures::{self, Place};
 use super::super::limits::{self, MAX_ANSWER_BYTES};
 use super::super::{Session, Trouble};
 use super::listing::{Part, collect};
@@ -22,6 +23,8 @@ trait Answer {
     fn target_errors(&mut self) -> &mut Vec<api::TargetError>;
     /// The failure; or a fault where no outcome is set, or one that breaks the contract.
     fn trouble(&self) -> Option<Trouble>;
+    /// The failure, which the answer has no more then.
+    fn take_failure(&mut self) -> Option<api::Failure>;
     fn fail(&mut self, failure: api::Failure);
 }
 
@@ -46,6 +49,16 @@ macro_rules! answer {
                     Some(Outcome::Failed(failure)) => Some(failure.clone().into()),
                     #[allow(clippy::redundant_closure_call)]
                     Some(outcome) => ($check)(outcome),
+                }
+            }
+            fn take_failure(&mut self) -> Option<api::Failure> {
+                use $outcomes as Outcome;
+                match self.outcome.take() {
+                    Some(Outcome::Failed(failure)) => Some(failure),
+                    other => {
+                        self.outcome = other;
+                        None
+                    }
                 }
             }
             fn fail(&mut self, failure: api::Failure) {
@@ -106,7 +119,14 @@ fn check_found(found: &api::LoadBalancer) -> Result<(), Trouble> {
 }
 
 /// The answer as the contract wants it: what breaks it becomes a `failed` that says so, and a good handle is kept all the same.
-fn checked<T: Answer>(mut answer: T) -> Answered<T> {
+fn checked<T: Answer>(rpc: &str, mut answer: T) -> Answered<T> {
+    if let Some(failure) = answer.take_failure() {
+        answer.fail(failures::read(rpc, Place::Whole, failure));
+    }
+    for error in answer.target_errors() {
+        let failure = error.failure.take();
+        error.failure = failure.map(|failure| failures::read(rpc, Place::Item, failure));
+    }
     let mut told = answer.trouble();
     if let Err(fault) = limits::check_handle(answer.handle().as_deref()) {
         *answer.handle() = None;
@@ -154,7 +174,7 @@ impl Session {
         self.call(rpc, None, |link, deadline| async move {
             let mut client = client(link);
             let answer = client.get_load_balancer(timed(request, deadline)).await?;
-            Ok(checked(answer.into_inner()))
+            Ok(checked(rpc.name, answer.into_inner()))
         })
         .await
     }
@@ -173,7 +193,7 @@ impl Session {
             let answer = client
                 .ensure_load_balancer(timed(request, deadline))
                 .await?;
-            Ok(checked(answer.into_inner()))
+            Ok(checked(rpc.name, answer.into_inner()))
         })
         .await
     }
@@ -192,7 +212,7 @@ impl Session {
             let answer = client
                 .update_load_balancer(timed(request, deadline))
                 .await?;
-            Ok(checked(answer.into_inner()))
+            Ok(checked(rpc.name, answer.into_inner()))
         })
         .await
     }
@@ -211,7 +231,7 @@ impl Session {
             let answer = client
                 .delete_load_balancer(timed(request, deadline))
                 .await?;
-            Ok(checked(answer.into_inner()))
+            Ok(checked(rpc.name, answer.into_inner()))
         })
         .await
     }
@@ -233,11 +253,13 @@ impl Session {
             use api::list_load_balancers_response::Part as P;
             let mut client = client(link);
             let stream = client.list_load_balancers(timed(request, deadline)).await?;
-            let list = collect(stream.into_inner(), |message| match message.part {
-                None => Part::Unset,
-                Some(P::Failed(failure)) => Part::Failed(failure),
-                Some(P::LoadBalancer(balancer)) => Part::Items(vec![balancer]),
-                Some(P::End(end)) => Part::End(end),
+            let list = collect(rpc.name, stream.into_inner(), |message| {
+                match message.part {
+                    None => Part::Unset,
+                    Some(P::Failed(failure)) => Part::Failed(failure),
+                    Some(P::LoadBalancer(balancer)) => Part::Items(vec![balancer]),
+                    Some(P::End(end)) => Part::End(end),
+                }
             })
             .await?;
             for balancer in &list {

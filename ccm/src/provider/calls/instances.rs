@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use prost::Message;
 
 use super::super::connect::Link;
+use super::super::failures::{self, Place};
 use super::super::limits::{self, MAX_ANSWER_BYTES, Named};
 use super::super::view::node_view;
 use super::super::{Session, Trouble, TroubleCode};
@@ -58,13 +59,17 @@ impl Session {
                     .lookup_instances(timed(request, deadline))
                     .await?
                     .into_inner();
-                named(&asked, answer.failed, answer.results, |result| Named {
-                    name: result.node_name,
-                    uid: result.node_uid,
-                    outcome: result.outcome.map(|outcome| match outcome {
-                        Outcome::Failed(failure) => Err(failure.into()),
-                        Outcome::Found(instance) => Ok(instance),
-                    }),
+                named(rpc.name, &asked, answer.failed, answer.results, |result| {
+                    Named {
+                        name: result.node_name,
+                        uid: result.node_uid,
+                        outcome: result.outcome.map(|outcome| match outcome {
+                            Outcome::Failed(failure) => {
+                                Err(failures::trouble(rpc.name, Place::Item, failure))
+                            }
+                            Outcome::Found(instance) => Ok(instance),
+                        }),
+                    }
                 })
             }))
         };
@@ -104,13 +109,17 @@ impl Session {
                     .lookup_zones(timed(request, deadline))
                     .await?
                     .into_inner();
-                named(&asked, answer.failed, answer.results, |result| Named {
-                    name: result.node_name,
-                    uid: result.node_uid,
-                    outcome: result.outcome.map(|outcome| match outcome {
-                        Outcome::Failed(failure) => Err(failure.into()),
-                        Outcome::Zone(zone) => Ok(zone),
-                    }),
+                named(rpc.name, &asked, answer.failed, answer.results, |result| {
+                    Named {
+                        name: result.node_name,
+                        uid: result.node_uid,
+                        outcome: result.outcome.map(|outcome| match outcome {
+                            Outcome::Failed(failure) => {
+                                Err(failures::trouble(rpc.name, Place::Item, failure))
+                            }
+                            Outcome::Zone(zone) => Ok(zone),
+                        }),
+                    }
                 })
             }))
         };
@@ -140,7 +149,7 @@ impl Session {
                 .list_instances(timed(request, deadline))
                 .await?
                 .into_inner();
-            let list = collect(stream, |message| match message.part {
+            let list = collect(rpc.name, stream, |message| match message.part {
                 None => Part::Unset,
                 Some(P::Failed(failure)) => Part::Failed(failure),
                 Some(P::Instances(list)) => Part::Items(list.instances),
@@ -240,13 +249,14 @@ fn names(nodes: &[api::NodeView]) -> BTreeSet<String> {
 
 /// The items of an answer, unless it failed as a whole. Trouble of an item that concerns all is told, else that something is there that nobody asked for: the others stand.
 fn named<R, T>(
+    rpc: &str,
     asked: &BTreeSet<String>,
     failed: Option<api::Failure>,
     results: Vec<R>,
     named: impl Fn(R) -> Named<T>,
 ) -> Result<Answered<Vec<Named<T>>>, Trouble> {
     if let Some(failure) = failed {
-        return Err(failure.into());
+        return Err(failures::trouble(rpc, Place::Whole, failure));
     }
     let answer: Vec<_> = results.into_iter().map(named).collect();
     let told = answer

@@ -4,6 +4,7 @@ use cloud_provider_api::v1alpha1 as api;
 use prost::Message;
 
 use super::super::Trouble;
+use super::super::failures::{self, Place};
 
 /// The most items of a listing.
 const MOST_ITEMS: usize = 1_000_000;
@@ -20,6 +21,7 @@ pub(super) enum Part<T> {
 
 /// Reads a listing to its end.
 pub(super) async fn collect<M: Message + Default, T>(
+    rpc: &str,
     mut stream: tonic::Streaming<M>,
     part: impl Fn(M) -> Part<T>,
 ) -> Result<Vec<T>, Trouble> {
@@ -32,7 +34,9 @@ pub(super) async fn collect<M: Message + Default, T>(
             return Err(Trouble::fault("something follows the end of the listing"));
         }
         match part(message) {
-            Part::Failed(failure) => return Err(failure.into()),
+            Part::Failed(failure) => {
+                return Err(failures::trouble(rpc, Place::Whole, failure));
+            }
             Part::Items(more) => items.extend(more),
             Part::End(given) => end = Some(given),
             Part::Unset => {

@@ -8,6 +8,7 @@ use futures::future::{BoxFuture, join_all};
 use prost::Message;
 
 use super::super::connect::Link;
+use super::super::failures::{self, Place};
 use super::super::limits::{self, MAX_ANSWER_BYTES};
 use super::super::{Session, Trouble, TroubleCode};
 use super::listing::{Part, collect};
@@ -60,7 +61,7 @@ impl Session {
                 .list_routes(timed(request, deadline))
                 .await?
                 .into_inner();
-            let list = collect(stream, |message| match message.part {
+            let list = collect(rpc.name, stream, |message| match message.part {
                 None => Part::Unset,
                 Some(P::Failed(failure)) => Part::Failed(failure),
                 Some(P::Routes(list)) => Part::Items(list.routes),
@@ -95,7 +96,7 @@ impl Session {
         routes: Vec<api::Route>,
     ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
         let rpc = self.route_rpc("CreateRoutes")?;
-        self.write_routes(routes, |routes| {
+        self.write_routes(rpc.name, routes, |routes| {
             let asked = keys(&routes);
             let request = api::CreateRoutesRequest {
                 cluster: Some(self.cluster.clone()),
@@ -106,7 +107,7 @@ impl Session {
                     .create_routes(timed(request, deadline))
                     .await?
                     .into_inner();
-                results(&asked, answer.failed, answer.results)
+                results(rpc.name, &asked, answer.failed, answer.results)
             }))
         })
         .await
@@ -119,7 +120,7 @@ impl Session {
         routes: Vec<api::Route>,
     ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
         let rpc = self.route_rpc("DeleteRoutes")?;
-        self.write_routes(routes, |routes| {
+        self.write_routes(rpc.name, routes, |routes| {
             let asked = keys(&routes);
             let request = api::DeleteRoutesRequest {
                 cluster: Some(self.cluster.clone()),
@@ -130,7 +131,7 @@ impl Session {
                     .delete_routes(timed(request, deadline))
                     .await?
                     .into_inner();
-                results(&asked, answer.failed, answer.results)
+                results(rpc.name, &asked, answer.failed, answer.results)
             }))
         })
         .await
@@ -139,6 +140,7 @@ impl Session {
     /// Cuts the routes into requests that fit, sends them, and gives each route its answer.
     async fn write_routes<'a>(
         &'a self,
+        rpc: &str,
         mut routes: Vec<api::Route>,
         send: impl Fn(Vec<api::Route>) -> BoxFuture<'a, Result<Vec<api::RouteResult>, Trouble>>,
     ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
@@ -172,7 +174,7 @@ impl Session {
         for (range, answer) in cut.batches.iter().zip(answers) {
             let asked = keys.get(range.clone()).unwrap_or_default();
             let found = match answer {
-                Ok(results) => self.matched(asked, results),
+                Ok(results) => self.matched(rpc, asked, results),
                 Err(trouble) => asked.iter().map(|_| Err(trouble.clone())).collect(),
             };
             for (slot, result) in written.iter_mut().skip(range.start).zip(found) {
@@ -188,10 +190,11 @@ impl Session {
 
     fn matched(
         &self,
+        rpc: &str,
         asked: &[String],
         results: Vec<api::RouteResult>,
     ) -> Vec<Result<(), Trouble>> {
-        let (matched, strays) = match_results(asked, results);
+        let (matched, strays) = match_results(rpc, asked, results);
         if !strays.is_empty() {
             tracing::warn!(
                 provider = %self.name,
@@ -210,18 +213,21 @@ fn keys(routes: &[api::Route]) -> BTreeSet<String> {
 
 /// The results of an answer, unless it failed as a whole. Trouble of one route that concerns all is told, else that something is there that nobody asked for: the others stand.
 fn results(
+    rpc: &str,
     asked: &BTreeSet<String>,
     failed: Option<api::Failure>,
     results: Vec<api::RouteResult>,
 ) -> Result<Answer, Trouble> {
     use api::route_result::Outcome;
     if let Some(failure) = failed {
-        return Err(failure.into());
+        return Err(failures::trouble(rpc, Place::Whole, failure));
     }
     let told = results
         .iter()
         .filter_map(|result| match &result.outcome {
-            Some(Outcome::Failed(failure)) => Some(Trouble::from(failure.clone())),
+            Some(Outcome::Failed(failure)) => {
+                Some(failures::trouble(rpc, Place::Item, failure.clone()))
+            }
             Some(Outcome::Done(_)) | None => None,
         })
         .filter(|trouble| {
@@ -249,6 +255,7 @@ fn results(
 
 /// Gives each result to the route that it names; and names that nobody asked about (cut, at most 10).
 fn match_results(
+    rpc: &str,
     asked: &[String],
     results: Vec<api::RouteResult>,
 ) -> (Vec<Result<(), Trouble>>, Vec<String>) {
@@ -275,7 +282,9 @@ fn match_results(
             (None, None) => Err(Trouble::fault(format!(
                 "the provider's answer for the route {key:?} has no outcome, or one that this contract minor does not know"
             ))),
-            (None, Some(Outcome::Failed(failure))) => Err(failure.into()),
+            (None, Some(Outcome::Failed(failure))) => {
+                Err(failures::trouble(rpc, Place::Item, failure))
+            }
             (None, Some(Outcome::Done(_))) => Ok(()),
         });
     }
@@ -306,7 +315,7 @@ mod tests {
         let asked: BTreeSet<String> = ["a", "b"].map(str::to_owned).into();
         let done = |key: &str| result(key, Some(Done(api::Done {})));
         let told = |items| {
-            let answered = results(&asked, None, items).ok()?;
+            let answered = results("CreateRoutes", &asked, None, items).ok()?;
             let code = answered.told.map(|trouble| trouble.code);
             Some((answered.answer.len(), code))
         };
@@ -336,6 +345,7 @@ mod tests {
             ..api::Failure::default()
         };
         let (found, strays) = match_results(
+            "DeleteRoutes",
             &asked,
             vec![
                 result("e", Some(Done(api::Done {}))),

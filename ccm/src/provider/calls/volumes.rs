@@ -6,6 +6,7 @@ use api::volume_service_client::VolumeServiceClient;
 use cloud_provider_api::v1alpha1 as api;
 
 use super::super::connect::Link;
+use super::super::failures::{self, Place};
 use super::super::limits::{self, MAX_ANSWER_BYTES};
 use super::super::{Session, Trouble};
 use super::{Answered, Rpc, timed};
@@ -37,7 +38,9 @@ impl Session {
                 None => Err(Trouble::fault(
                     "the answer has no outcome, or one that this contract minor does not know",
                 )),
-                Some(Outcome::Failed(failure)) => Err(failure.into()),
+                Some(Outcome::Failed(failure)) => {
+                    Err(failures::trouble(rpc.name, Place::Whole, failure))
+                }
                 Some(Outcome::Labels(labels)) => Ok(Answered::well(labels.labels)),
             }
         })

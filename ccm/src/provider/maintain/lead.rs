@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::super::calls::timed;
 use super::super::connect::Link;
+use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
 use super::super::limits::{self, TEXT_LIMIT};
 use super::super::session::Parts;
@@ -162,7 +163,7 @@ impl Keeper {
             None => Err(Trouble::fault("the answer of Initialize has no outcome")),
             Some(Outcome::Failed(failure)) => {
                 self.answered();
-                Err(failure.into())
+                Err(failures::trouble("Initialize", Place::Whole, failure))
             }
             Some(Outcome::Initialized(initialized)) => {
                 self.answered();
@@ -327,7 +328,7 @@ impl Keeper {
         let mut stream = client(link).watch_changes(request).await?.into_inner();
         while let Some(change) = stream.message().await? {
             if let Some(Change::Failed(failure)) = change.change {
-                return Err(failure.into());
+                return Err(failures::trouble("WatchChanges", Place::Whole, failure));
             }
             if change.resume_token.len() <= TEXT_LIMIT {
                 *self.token() = change.resume_token;

@@ -264,6 +264,78 @@ async fn core_16_a_listing_without_its_end_is_no_listing() {
     assert_eq!(listing.unwrap_err().code, TroubleCode::Fault, "not offered");
 }
 
+#[tokio::test(start_paused = true)]
+async fn m13_a_code_that_the_rpc_does_not_list_is_internal() {
+    use api::FailureCode as Code;
+    let fake = Fake::new("1");
+    let (running, session) = with(&fake).await;
+    let fence = Fence::open();
+    for (given, code) in [
+        (Code::NotFound, Code::Internal),
+        (Code::Conflict, Code::Conflict),
+        (Code::Credentials, Code::Credentials),
+    ] {
+        fake.set(|s| s.failures = [failure(given, None)].into());
+        let answer = session
+            .ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default())
+            .await
+            .unwrap();
+        let Some(Outcome::Failed(failure)) = answer.outcome else {
+            panic!("{given:?}: {:?}", answer.outcome);
+        };
+        assert_eq!(failure.code(), code, "{given:?}");
+        assert!(failure.message.starts_with("scripted"), "{failure:?}");
+        let named = failure.message.contains("NOT_FOUND");
+        assert_eq!(named, given != code, "{failure:?}");
+    }
+
+    // Of a Node CONFLICT is listed; of the whole it is not.
+    let nodes = nodes(1);
+    fake.set(|s| s.failures = [failure(Code::Conflict, None)].into());
+    let whole = lookup(&session, &nodes).await.unwrap_err();
+    assert_eq!(whole.code, TroubleCode::Internal);
+    for (given, code) in [
+        (Code::Conflict, TroubleCode::Conflict),
+        (Code::NotFound, TroubleCode::Internal),
+    ] {
+        fake.set(|s| {
+            s.lookup = match given {
+                Code::Conflict => |request| item_fails(request, Code::Conflict),
+                _ => |request| item_fails(request, Code::NotFound),
+            };
+        });
+        let item = lookup(&session, &nodes).await.unwrap().remove(0);
+        assert_eq!(item.unwrap_err().code, code);
+    }
+
+    // A listing, which has no items that fail.
+    let failed = Part::Failed(failure(Code::NotFound, None));
+    fake.set(|s| s.list = vec![api::ListInstancesResponse { part: Some(failed) }]);
+    let list = session.list_instances(&[]).await;
+    assert_eq!(list.unwrap_err().code, TroubleCode::Internal);
+
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &running.metrics).unwrap();
+    assert!(!text.contains("not_found"), "{text}");
+    assert!(
+        text.contains("rpc=\"EnsureLoadBalancer\",outcome=\"internal\"} 1"),
+        "{text}"
+    );
+}
+
+fn item_fails(
+    request: &api::LookupInstancesRequest,
+    code: api::FailureCode,
+) -> Vec<api::LookupInstanceResult> {
+    let mut results = all_run(request);
+    for result in &mut results {
+        result.outcome = Some(api::lookup_instance_result::Outcome::Failed(failure(
+            code, None,
+        )));
+    }
+    results
+}
+
 #[tokio::test]
 async fn an_answer_of_20_mib_is_trouble_and_no_more() {
     let fake = Fake::new("1");

@@ -109,6 +109,13 @@ lies! {
     token_ignored: "token-ignored", Calls("WatchChanges", 2), TokenLost, Answered("WatchChanges", "", ""), Untold("a stream without a resync looks like one without news; the passes go on");
     watch_outlives_shutdown: "watch-outlives-shutdown", Restarted("LookupInstances", 8), Plain, Answered("WatchChanges", "", "cancelled"), Untold("the connection ends as that of a process that is killed");
     unimplemented: "unimplemented", Calls("LookupInstances", 8), Plain, Lied, Told(&["rpc=\"ListInstances\",outcome=\"unknown\""]);
+    zones_made_up: "zones-made-up", Calls("LookupInstances", 8), Plain, Never, Untold("to the ccm a zone is a word, and it asks only about Nodes whose instance is there");
+    types_bent: "types-bent", Calls("LookupInstances", 8), Plain, Never, Untold("to the ccm a type is a word");
+    hashes_marks_otherwise: "hashes-marks-otherwise", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sees no marks");
+    ready_while_deleting: "ready-while-deleting", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm ends a Delete before it asks for an Ensure of the same Service, unless that became a LoadBalancer again meanwhile; then the next list tells");
+    latest_owner_marks: "latest-owner-marks", Calls("LookupInstances", 8), Plain, Never, Untold("one ccm has one owner ID");
+    deadline_is_internal: "deadline-is-internal", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm ends a call at its deadline itself, and reads every status alike");
+    drain_fails_new_calls: "drain-fails-new-calls", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm makes no call on a connection that ends, and reads every status alike");
     status_on_failure: "status-on-failure", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"unknown\""]);
     wrong_code: "wrong-code", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"conflict\""]);
     too_long_texts: "too-long-texts", Served("GetLoadBalancer", 2), Unmarked, Lied, Told(&["Service/web Warning SyncLoadBalancerFailed", "mmmmmmmm"]);

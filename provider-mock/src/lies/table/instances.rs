@@ -14,6 +14,13 @@ pub(super) const LIES: &[Lie] = &[
         || everywhere(FaultKind::ResultsReordered),
     ),
     twist(
+        "types-bent",
+        "a type that is no label value is answered with dashes where the letters do not fit",
+        &["INST-15"],
+        "instances/what-has-no-form-is-left-out",
+        Twist::TypesBent,
+    ),
+    twist(
         "unknown-name-unmanaged",
         "a Node without a provider ID that the cloud does not know is UNMANAGED",
         &["INST-13"],

@@ -178,6 +178,27 @@ pub(super) const LIES: &[Lie] = &[
         Twist::MarksCut,
     ),
     twist(
+        "hashes-marks-otherwise",
+        "where an owner ID does not fit the mark holds 16 digits that are not those of SHA-256",
+        &["LB-30"],
+        "load-balancers/ensure-marks-or-their-digits",
+        Twist::MarksHashedOtherwise,
+    ),
+    twist(
+        "ready-while-deleting",
+        "Ensure calls a load balancer ready that is being deleted, and then it is gone",
+        &["LB-24"],
+        "load-balancers/ensure-of-remnants",
+        Twist::ReadyWhileDeleting,
+    ),
+    twist(
+        "latest-owner-marks",
+        "an Ensure that is in flight when another owner is initialised marks what it makes for that one",
+        &["PROV-18"],
+        "provider/calls-in-flight-keep-their-owner",
+        Twist::LatestOwner,
+    ),
+    twist(
         "former-marks-stay",
         "a mark with a previous owner ID is no difference: it is in sync and stays",
         &["LB-25"],

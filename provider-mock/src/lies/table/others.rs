@@ -12,6 +12,13 @@ pub(super) const LIES: &[Lie] = &[
         || of(&["LookupZones"], FaultKind::ResultsSwapped),
     ),
     twist(
+        "zones-made-up",
+        "a Node that the cloud does not know is in a zone all the same",
+        &["ZONE-4"],
+        "zones/unknown-nodes-have-no-zone",
+        Twist::ZonesMadeUp,
+    ),
+    twist(
         "foreign-route-removed",
         "a route of another owner is removed",
         &["ROUTE-4"],

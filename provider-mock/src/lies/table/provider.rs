@@ -259,6 +259,20 @@ pub(super) const LIES: &[Lie] = &[
         Twist::TimeoutIgnored,
     ),
     twist(
+        "deadline-is-internal",
+        "a call whose deadline has passed ends with gRPC status INTERNAL",
+        &["CORE-19"],
+        "core/a-call-ends-at-its-deadline-with-deadline-exceeded",
+        Twist::DeadlineIsInternal,
+    ),
+    twist(
+        "drain-fails-new-calls",
+        "a call that comes after SIGTERM ends with gRPC status ABORTED",
+        &["CORE-17"],
+        "core/new-calls-in-the-drain-are-answered-or-refused",
+        Twist::DrainFails,
+    ),
+    twist(
         "frame-behind-the-end",
         "behind an answer that is only a status comes a frame more on its stream",
         &["CORE-1"],

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 use super::super::check::{Check, Need, Stop, Verdict, check, must};
 use super::super::hooks::Hook;
 use super::super::run::Run;
+use super::super::wire::{self, Answers, Ending};
 use super::tour;
 
 /// The contract's bound, and what a loaded machine adds.
@@ -38,6 +41,13 @@ pub(super) fn checks() -> Vec<Check> {
             "after SIGTERM no new connection is served, while the last call still runs",
             [Need::Command, Need::Instances, Need::Hook(Hook::CloudSlow)],
             no_new
+        ),
+        check!(
+            "core/new-calls-in-the-drain-are-answered-or-refused",
+            ["CORE-17"],
+            "after SIGTERM a new call on a connection that still has one in flight is answered as any other, or refused: REFUSED_STREAM, UNAVAILABLE or CANCELLED",
+            [Need::Command, Need::Instances, Need::Hook(Hook::CloudSlow)],
+            new_calls
         ),
         check!(
             "core/half-open-calls-do-not-keep-a-process",
@@ -135,6 +145,70 @@ async fn no_new(run: &Run) -> Verdict {
     )?;
     let _ = call.await;
     ends(run, "with a call in flight").await
+}
+
+/// HTTP/2's code of a call that was not looked at.
+const REFUSED_STREAM: u32 = 7;
+/// The deadline of the calls on the raw connection.
+const PATIENT: Duration = Duration::from_secs(20);
+
+async fn new_calls(run: &Run) -> Verdict {
+    // What the stack of a caller does by itself when it sees GOAWAY is left undone: so the call arrives.
+    let session = run.session().await?;
+    run.cloud_slow(SLOW).await?;
+    let mut line = run.raw_connection().await?;
+    let mut bytes = wire::opening();
+    let lookup = session.noted(tour::lookup(run))?;
+    wire::call(&mut bytes, 1, &lookup, PATIENT);
+    let _ = line.write_all(&bytes).await;
+    tokio::time::sleep(SLOW / 4).await;
+    run.target().send_term().await?;
+    tokio::time::sleep(SLOW / 4).await;
+    let mut bytes = Vec::new();
+    wire::call(&mut bytes, 3, &lookup, PATIENT);
+    wire::call(&mut bytes, 5, &pb::ProbeRequest::default(), PATIENT);
+    let _ = line.write_all(&bytes).await;
+    let mut answers = Answers::default();
+    let until = Instant::now() + END;
+    answers.read(&mut line, &[1, 3, 5], until).await;
+    drop(line);
+    let of = |stream: u32| answers.endings.get(&stream).copied();
+    let shown = |stream: u32| of(stream).map_or("no end of it".to_owned(), |end| end.to_string());
+    must(
+        of(1) == Some(Ending::Status(0)),
+        "CORE-17",
+        "LookupInstances, then SIGTERM while it runs",
+        "an answer: it was in flight at SIGTERM",
+        shown(1),
+    )?;
+    for (stream, name) in [(3, "LookupInstances"), (5, "Probe")] {
+        let statuses = [tonic::Code::Unavailable, tonic::Code::Cancelled];
+        let refused = match of(stream) {
+            Some(Ending::NotTaken) => true,
+            Some(Ending::Reset(code)) => code == REFUSED_STREAM,
+            Some(Ending::Status(code)) => statuses.contains(&i32::from(code).into()),
+            Some(Ending::NoStatus) | None => false,
+        };
+        must(
+            refused || of(stream) == Some(Ending::Status(0)),
+            "CORE-17",
+            format_args!(
+                "{name} on a connection with a call in flight, after SIGTERM and without heed to GOAWAY"
+            ),
+            "an answer as ever, or REFUSED_STREAM, or gRPC status UNAVAILABLE or CANCELLED",
+            shown(stream),
+        )?;
+    }
+    let answered = answers.message::<pb::LookupInstancesResponse>(3);
+    let failed = answered.and_then(|answer| answer.failed);
+    must(
+        failed.is_none(),
+        "CORE-17",
+        "LookupInstances on a connection with a call in flight, after SIGTERM",
+        "an answer as ever",
+        format_args!("{failed:?}"),
+    )?;
+    ends(run, "with calls in flight").await
 }
 
 async fn half_open(run: &Run) -> Verdict {

@@ -282,7 +282,7 @@ pub(super) fn update(run: &Run) -> pb::UpdateLoadBalancerRequest {
     }
 }
 
-pub(super) fn route(run: &Run) -> pb::Route {
+pub(in super::super) fn route(run: &Run) -> pb::Route {
     pb::Route {
         route_key: "one".into(),
         name_hint: run.uid(),

@@ -255,7 +255,7 @@ async fn facets(run: &Run) -> Verdict {
     let session = run.session().await?;
     let asked = session
         .call(pb::LookupInstancesRequest {
-            nodes: vec![Run::node_of(&known[0])],
+            nodes: vec![run.node_of(&known[0])],
             facets: vec![77, pb::InstanceFacet::Metadata.into(), 0],
             ..Default::default()
         })

@@ -156,7 +156,7 @@ async fn known_states(run: &Run) -> Verdict {
     // Without it RUNNING and STOPPED are not told apart.
     let power = run.sees(&[Need::PowerState]);
     for instance in stated {
-        let nodes = vec![Run::node_of(instance)];
+        let nodes = vec![run.node_of(instance)];
         let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;
         let state = looked_up.existing(0, "INST-1")?.state();
         let expected = instance.state.as_deref().unwrap_or_default();
@@ -180,7 +180,7 @@ async fn new(run: &Run) -> Verdict {
     );
     look_up(run, &session, request).await?;
     let made = run.add_instance("new").await?;
-    let nodes = vec![Run::node_of(&made)];
+    let nodes = vec![run.node_of(&made)];
     let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;
     let state = looked_up.state(0, "INST-1")?;
     if well_formed::exists(state) || state == InstanceState::Pending {

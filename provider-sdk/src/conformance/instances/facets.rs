@@ -113,7 +113,7 @@ async fn power(run: &Run) -> Verdict {
     for instance in &run.config().instances {
         let Some(runs) = runs(instance) else { continue };
         stated += 1;
-        let request = lookup(vec![Run::node_of(instance)], &[InstanceFacet::Power]);
+        let request = lookup(vec![run.node_of(instance)], &[InstanceFacet::Power]);
         let looked_up = look_up(run, &session, request).await?;
         let stopped = looked_up.existing(0, "INST-10")?.state() == InstanceState::Stopped;
         if stopped == runs {

@@ -1,15 +1,23 @@
 //! DeleteLoadBalancer: `done` means that nothing is left and that it was looked for.
 
+use std::time::Duration;
+
 use cloud_provider_api::v1alpha1 as pb;
 use pb::delete_load_balancer_response::Outcome as Deleted;
+use pb::ensure_load_balancer_response::Outcome as Ensured;
 use prost_types::Timestamp;
 
+use crate::conformance::call::Answer;
 use crate::conformance::check::{Check, Need, Stop, Verdict, check};
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::Run;
 
 use super::balancer::Balancer;
 use super::stage::{Stage, Writes, offered};
+
+/// How long is waited for what is being deleted to go.
+const LEAST_GOING: Duration = Duration::from_millis(500);
+const MOST_GOING: Duration = Duration::from_secs(10);
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -61,6 +69,13 @@ pub(super) fn checks() -> Vec<Check> {
             "While Delete answers `pending`, Get does not say PRESENT and in sync, and Update is NOT_FOUND",
             [Need::LoadBalancers],
             pending
+        ),
+        check!(
+            "load-balancers/ensure-of-remnants",
+            ["LB-24", "LB-12"],
+            "Ensure of what is still being deleted is `pending` until that has gone, or builds it up again: what it calls ready stays",
+            [Need::LoadBalancers],
+            ensured_again
         ),
         check!(
             "load-balancers/delete-half-made",
@@ -211,6 +226,52 @@ async fn pending(run: &Run) -> Verdict {
     // What is still being deleted is no load balancer whose targets could be set.
     let asked = balancer.clone().update(stage.targets()).await?;
     asked.failure("LB-24", &[pb::FailureCode::NotFound])?;
+    balancer.deleted().await?;
+    gone(&stage, &balancer).await
+}
+
+async fn ensured_again(run: &Run) -> Verdict {
+    let stage = Stage::new(run).await?;
+    let mut balancer = stage.ready("remnants").await?;
+    let asked = balancer.delete().await?;
+    let Some(Deleted::Pending(pending)) = &asked.answer()?.outcome else {
+        return Err(Stop::not_offered(
+            "Delete was done at once: nothing is ever pending here",
+        ));
+    };
+    let going = pending.retry_after.and_then(|after| after.try_into().ok());
+    // Another answer than `pending`, `ready` or BUSY breaks the rule.
+    let asked = balancer.ensure(Some(stage.targets()), false).await?;
+    let answer = asked.answer()?;
+    let busy = answer
+        .failed()
+        .is_some_and(|failure| failure.code() == pb::FailureCode::Busy);
+    asked.must(
+        busy || matches!(
+            answer.outcome,
+            Some(Ensured::Pending(_) | Ensured::Ready(_))
+        ),
+        "LB-24",
+        "`pending` until what is being deleted has gone, or `ready` where it is built up again",
+    )?;
+    balancer.ensured(Some(stage.targets())).await?;
+    // What was being deleted when it was called ready would be gone by then.
+    let going: Duration = going.unwrap_or_default();
+    tokio::time::sleep(going.clamp(LEAST_GOING, MOST_GOING)).await;
+    let asked = balancer.get(Some(stage.targets())).await?;
+    let found = super::answer::found(&asked)?;
+    asked.must(
+        found.presence() == pb::LoadBalancerPresence::Present
+            && found.ownership() == pb::Ownership::Ours,
+        "LB-24",
+        "PRESENT and OURS: Ensure has answered `ready` after the Delete",
+    )?;
+    if offered(stage.run).listing {
+        stage.listed_times(&balancer, 1, "LB-24").await?;
+    }
+    stage
+        .converged(&mut balancer, Some(stage.targets()))
+        .await?;
     balancer.deleted().await?;
     gone(&stage, &balancer).await
 }

@@ -7,8 +7,12 @@ use prost_types::Timestamp;
 use crate::conformance::check::{Check, Need, Stop, Verdict, check, must, must_equal, should};
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::Run;
+use crate::conformance::sha256;
 
 use super::stage::{Stage, Writes, need_feature};
+
+/// So many digits of a digest are unlikely enough to be another's (LB-30).
+const LEAST_DIGITS: usize = 32;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -95,6 +99,13 @@ pub(super) fn checks() -> Vec<Check> {
             "An owner ID of 253 bytes marks a load balancer, and two that differ in their last byte are two owners",
             [Need::LoadBalancers],
             longest_owner
+        ),
+        check!(
+            "load-balancers/ensure-marks-or-their-digits",
+            ["LB-30", "CORE-14"],
+            "the cloud holds the owner ID and the Service's UID as they are, or 32 and more digits of their SHA-256 where they do not fit",
+            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerMarks)],
+            marks
         ),
         check!(
             "load-balancers/ensure-invalid-port",
@@ -325,15 +336,47 @@ async fn longest_names(run: &Run) -> Verdict {
     balancer.deleted().await
 }
 
+/// An owner ID as long as there are any, with this end.
+fn longest(run: &Run, end: &str) -> pb::ClusterRef {
+    let mut cluster = run.cluster();
+    let fill = 253 - cluster.owner_id.len() - 1;
+    cluster.owner_id = format!("{}{}{end}", cluster.owner_id, "o".repeat(fill));
+    cluster
+}
+
+async fn marks(run: &Run) -> Verdict {
+    let stage = Stage::new(run).await?;
+    for cluster in [run.cluster(), longest(run, "1")] {
+        let session = stage.work_for(&cluster, &[]).await?;
+        let mut balancer = stage.balancer("marks").through(&session);
+        balancer.ensured(Some(stage.targets())).await?;
+        let name = balancer.present(None).await?.load_balancer_name;
+        let handle = balancer.handle.clone().unwrap_or_default();
+        let variables = [("HANDLE", handle.as_str()), ("NAME", name.as_str())];
+        let printed = run.hook(Hook::LoadBalancerMarks, &variables).await?;
+        for (what, value) in [
+            ("the owner ID", &cluster.owner_id),
+            ("the Service's UID", &balancer.service.uid),
+        ] {
+            let digits = sha256::hex(value);
+            must(
+                printed.contains(value.as_str()) || printed.contains(&digits[..LEAST_DIGITS]),
+                "LB-30",
+                format_args!("Ensure for {what} {value:?}, then the hook load-balancer-marks"),
+                format_args!(
+                    "{what} as it is, or the first digits of its SHA-256, {LEAST_DIGITS} at least: {digits}"
+                ),
+                &printed,
+            )?;
+        }
+        balancer.deleted().await?;
+    }
+    Ok(())
+}
+
 async fn longest_owner(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
-    let long = |end: &str| {
-        let mut cluster = run.cluster();
-        let fill = 253 - cluster.owner_id.len() - 1;
-        cluster.owner_id = format!("{}{}{end}", cluster.owner_id, "o".repeat(fill));
-        cluster
-    };
-    let (one, other) = (long("1"), long("2"));
+    let (one, other) = (longest(run, "1"), longest(run, "2"));
     let session = stage.work_for(&one, &[]).await?;
     let mut balancer = stage.balancer("owner").through(&session);
     balancer.ensured(Some(stage.targets())).await?;

@@ -47,7 +47,7 @@ impl<'a> Stage<'a> {
         } else {
             run.instances(count).await?
         };
-        let mut nodes: Vec<_> = known.iter().map(Run::node_of).collect();
+        let mut nodes: Vec<_> = known.iter().map(|known| run.node_of(known)).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         let session = run.session().await?;
         Ok(Self {

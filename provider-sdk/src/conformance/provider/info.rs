@@ -364,7 +364,7 @@ async fn found_ids(run: &Run) -> Verdict {
     let session = run.session().await?;
     let asked = session
         .call(pb::LookupInstancesRequest {
-            nodes: vec![Run::node_of(&known[0])],
+            nodes: vec![run.node_of(&known[0])],
             facets: vec![InstanceFacet::Metadata.into()],
             ..Default::default()
         })

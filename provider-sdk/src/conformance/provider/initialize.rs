@@ -6,11 +6,11 @@ use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use futures::future::join_all;
 use pb::initialize_response::Outcome;
 
-use super::super::call::Exchange;
+use super::super::call::{Answer, Exchange};
 use super::super::check::{Check, Need, Stop, Verdict, after, check, must, must_equal};
 use super::super::core::tour::{self, ensure};
 use super::super::hooks::Hook;
-use super::super::run::Run;
+use super::super::run::{Run, targets};
 use super::super::session::Session;
 
 /// The RPCs that write to the cloud.
@@ -22,6 +22,9 @@ const WRITES: [&str; 5] = [
     "DeleteRoutes",
 ];
 const FAIL: Need = Need::Hook(Hook::CloudFail);
+const SLOW: Need = Need::Hook(Hook::CloudSlow);
+/// How long each operation of the cloud takes while a call is in flight.
+const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -97,6 +100,20 @@ pub(super) fn checks() -> Vec<Check> {
             "after an Initialize that failed the former owner is served as before",
             [Need::Instances],
             failed_changes_nothing
+        ),
+        check!(
+            "provider/calls-in-flight-keep-their-owner",
+            ["PROV-18", "CORE-14"],
+            "an Ensure and a CreateRoutes that are in flight when another owner is initialised make nothing of that owner's: they go on for the former one, or end",
+            [SLOW],
+            in_flight_keeps_owner
+        ),
+        check!(
+            "provider/calls-in-flight-keep-writing",
+            ["PROV-18", "PROV-20"],
+            "an Ensure that is in flight when an Initialize with read_only succeeds for the same owner goes on with the values with which it was admitted",
+            [Need::LoadBalancers, SLOW],
+            in_flight_keeps_writing
         ),
         check!(
             "provider/read-only-is-said",
@@ -413,6 +430,142 @@ async fn read_only_writes_nothing(run: &Run) -> Verdict {
         ensure(&session, &run.service("writes-again"), Vec::new()).await?;
     }
     Ok(())
+}
+
+/// A call is on its way to the provider by then; nothing tells from outside when it has come.
+async fn under_way() {
+    tokio::time::sleep(IN_FLIGHT / 4).await;
+}
+
+async fn in_flight_keeps_owner(run: &Run) -> Verdict {
+    let offered = run.capabilities();
+    if offered.load_balancers.is_none() && offered.routes.is_none() {
+        return Err(Stop::not_offered(
+            "the provider offers neither load balancers nor routes: no call of its makes anything",
+        ));
+    }
+    let former = run.session().await?;
+    let next = former.speaking_for(run.other_cluster("next"));
+    let (service, route) = (run.service("in-flight"), tour::route(run));
+    // Their targets are asked about before the cloud becomes slow.
+    let nodes = match run.instances(1).await {
+        Ok(known) => known.iter().map(|known| run.node_of(known)).collect(),
+        Err(_) => Vec::new(),
+    };
+    run.cloud_slow(IN_FLIGHT).await?;
+    let made = offered.load_balancers.is_some().then(|| {
+        let request = pb::EnsureLoadBalancerRequest {
+            service: Some(service.clone()),
+            targets: Some(targets(nodes)),
+            ..Default::default()
+        };
+        let session = former.clone();
+        tokio::spawn(async move { session.call(request).await })
+    });
+    let routed = offered.routes.is_some().then(|| {
+        let request = pb::CreateRoutesRequest {
+            routes: vec![route.clone()],
+            ..Default::default()
+        };
+        let session = former.clone();
+        tokio::spawn(async move { session.call(request).await })
+    });
+    under_way().await;
+    run.cloud_slow(Duration::ZERO).await?;
+    initialize(&next).await?;
+    if let Some(made) = made {
+        let asked = made.await.map_err(|error| lost(&error))?;
+        ended_or_went_on(&asked, asked.answer()?.failed())?;
+        let (seen, ownership) = ownership(&next, &service).await?;
+        seen.must(
+            ownership != pb::Ownership::Ours,
+            "PROV-18",
+            "not OURS: the Ensure that made it was admitted for the former owner",
+        )?;
+        if let Some(pb::ensure_load_balancer_response::Outcome::Ready(_)) = asked.answer()?.outcome
+        {
+            initialize(&former).await?;
+            let (seen, ownership) = self::ownership(&former, &service).await?;
+            seen.must(
+                ownership == pb::Ownership::Ours,
+                "PROV-18",
+                "OURS: an Ensure that was admitted for this owner has answered `ready`",
+            )?;
+            initialize(&next).await?;
+        }
+    }
+    if let Some(routed) = routed {
+        let asked = routed.await.map_err(|error| lost(&error))?;
+        ended_or_went_on(&asked, asked.answer()?.failed.as_ref())?;
+        let listed = next.list(pb::ListRoutesRequest::default()).await;
+        let items = listed.items()?;
+        let taken = items.iter().find(|one| {
+            one.destination_cidr == route.destination_cidr && one.ownership() == pb::Ownership::Ours
+        });
+        must(
+            taken.is_none(),
+            "PROV-18",
+            "CreateRoutes, Initialize for another owner while it runs, then ListRoutes for that owner",
+            "the route is not OURS: the call that made it was admitted for the former owner",
+            format_args!("{taken:?}"),
+        )?;
+    }
+    Ok(())
+}
+
+fn lost(error: &tokio::task::JoinError) -> Stop {
+    Stop::failed("(the suite)", "a call in flight", "its task ends", error)
+}
+
+/// A call in flight for a former owner may end with NOT_INITIALIZED; no other failure comes of the other Initialize.
+fn ended_or_went_on<T: std::fmt::Debug>(
+    asked: &Exchange<T>,
+    failed: Option<&pb::Failure>,
+) -> Verdict {
+    let allowed = [FailureCode::NotInitialized, FailureCode::Busy];
+    asked.must(
+        failed.is_none_or(|failure| allowed.contains(&failure.code())),
+        "PROV-18",
+        "its own answer, or `failed` with NOT_INITIALIZED: another owner was initialised while it ran",
+    )
+}
+
+async fn in_flight_keeps_writing(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let service = run.service("in-flight");
+    let nodes = match run.instances(1).await {
+        Ok(known) => known.iter().map(|known| run.node_of(known)).collect(),
+        Err(_) => Vec::new(),
+    };
+    run.cloud_slow(IN_FLIGHT).await?;
+    let request = pb::EnsureLoadBalancerRequest {
+        service: Some(service),
+        targets: Some(targets(nodes)),
+        ..Default::default()
+    };
+    let in_flight = session.clone();
+    let made = tokio::spawn(async move { in_flight.call(request).await });
+    under_way().await;
+    run.cloud_slow(Duration::ZERO).await?;
+    let asked = session
+        .call(pb::InitializeRequest {
+            read_only: true,
+            ..Default::default()
+        })
+        .await;
+    initialized(&asked)?;
+    let asked = made.await.map_err(|error| lost(&error))?;
+    let read_only = asked
+        .answer()?
+        .failed()
+        .is_some_and(|failure| failure.reason == "ReadOnly");
+    asked.must(
+        !read_only,
+        "PROV-18",
+        "its own answer, not ReadOnly: it was admitted before the Initialize with read_only",
+    )?;
+    // What is made is removed by a provider that may write.
+    initialize(&session).await.map(|_| ())
 }
 
 async fn scope_stated(run: &Run) -> Verdict {

@@ -94,12 +94,25 @@ impl Run {
         }
     }
 
-    /// The Node of a known instance.
-    pub(crate) fn node_of(instance: &KnownInstance) -> pb::NodeView {
+    /// Whether this provider wants to see of Nodes, or of targets, that they are Ready.
+    fn shows_readiness(&self) -> bool {
+        let of_targets = self.capabilities().load_balancers;
+        let of_targets = of_targets.and_then(|of| of.target_projection);
+        let wanted = [self.info().node_projection.clone(), of_targets];
+        wanted
+            .iter()
+            .flatten()
+            .flat_map(pb::NodeProjection::field_groups)
+            .any(|group| group == pb::NodeFieldGroup::Readiness)
+    }
+
+    /// The Node of a known instance. It is Ready, where the provider wants to see that: a cloud may balance to no others.
+    pub(crate) fn node_of(&self, instance: &KnownInstance) -> pb::NodeView {
         pb::NodeView {
             name: instance.name.clone(),
             uid: uuid::Uuid::new_v4().to_string(),
             provider_id: instance.provider_id.clone(),
+            ready: self.shows_readiness().then_some(true),
             ..Default::default()
         }
     }
@@ -180,6 +193,22 @@ impl Run {
     pub(crate) async fn add_instance(&self, word: &str) -> Verdict<KnownInstance> {
         let name = self.name(word);
         let provider_id = self.hook(Hook::InstanceAdd, &[("NAME", &name)]).await?;
+        self.shared.ledger.note(Thing::Instance {
+            name: name.clone(),
+            provider_id: provider_id.clone(),
+        });
+        Ok(KnownInstance {
+            name,
+            provider_id: Some(provider_id),
+            state: None,
+        })
+    }
+
+    /// Makes an instance of this type, which is no label value, by the hook; it goes with the check.
+    pub(crate) async fn add_odd_instance(&self, kind: &str) -> Verdict<KnownInstance> {
+        let name = self.name("odd");
+        let variables = [("NAME", name.as_str()), ("TYPE", kind)];
+        let provider_id = self.hook(Hook::InstanceOdd, &variables).await?;
         self.shared.ledger.note(Thing::Instance {
             name: name.clone(),
             provider_id: provider_id.clone(),

@@ -157,7 +157,7 @@ async fn fault_node_provider_answers_precondition() {
     fails(FailureCode::Precondition, BACKOFF).await;
 }
 
-/// Fault: the provider answers NOT_FOUND for a Node | never read as "gone": a Warning event tells its words; asked again with backoff
+/// Fault: the provider answers NOT_FOUND for a Node | read as INTERNAL, as LookupInstances does not list it, and never as "gone": a Warning event tells its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_not_found() {
     fails(FailureCode::NotFound, BACKOFF).await;

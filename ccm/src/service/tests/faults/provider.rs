@@ -101,7 +101,7 @@ async fn fault_service_provider_answers_precondition() {
     in_each_rpc(&failure(api::FailureCode::Precondition.into()), BACKOFF).await;
 }
 
-/// Fault: the provider answers NOT_FOUND to Update | Ensure is called at once, which makes the load balancer anew where it is really gone; to Get, Ensure or Delete it is a failure like another
+/// Fault: the provider answers NOT_FOUND to Update | Ensure is called at once, which makes the load balancer anew where it is really gone; to Get, Ensure or Delete, which do not list it, it is read as INTERNAL
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_not_found() {
     let fault = failure(api::FailureCode::NotFound.into());

@@ -7,12 +7,13 @@ use cloud_provider_api::v1alpha1 as pb;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
+use tonic::Code;
 
 use super::super::super::call::Rpc;
 use super::super::super::check::{Check, Stop, Verdict, check, must};
 use super::super::super::run::Run;
 use super::super::super::session::Session;
-use super::super::super::wire::{self, Ended, Said};
+use super::super::super::wire::{self, Answers, Ended, Ending, Said};
 use super::super::tour;
 use super::{EARLY, ENDING, MEANWHILE, SLOW, ensure_of, routes_of};
 
@@ -20,13 +21,22 @@ use super::{EARLY, ENDING, MEANWHILE, SLOW, ensure_of, routes_of};
 const PATIENCE: Duration = EARLY.saturating_add(ENDING.saturating_mul(2));
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![check!(
-        "core/a-call-ends-at-its-deadline-by-itself",
-        ["CORE-19"],
-        "a lookup, an Ensure and a CreateRoutes whose deadline passes are ended by the provider, not only by their caller",
-        [SLOW],
-        by_itself
-    )]
+    vec![
+        check!(
+            "core/a-call-ends-at-its-deadline-by-itself",
+            ["CORE-19"],
+            "a lookup, an Ensure and a CreateRoutes whose deadline passes are ended by the provider, not only by their caller",
+            [SLOW],
+            by_itself
+        ),
+        check!(
+            "core/a-call-ends-at-its-deadline-with-deadline-exceeded",
+            ["CORE-19"],
+            "what the provider ends at its deadline ends with gRPC status DEADLINE_EXCEEDED or CANCELLED, or with an answer",
+            [SLOW],
+            with_its_status
+        ),
+    ]
 }
 
 /// Calls by their streams, and what is sent for them.
@@ -62,7 +72,8 @@ pub(super) async fn left_open(
     open.into_values().collect()
 }
 
-async fn by_itself(run: &Run) -> Verdict {
+/// A lookup, an Ensure and a CreateRoutes with a deadline that passes, as far as they are offered.
+async fn short_calls(run: &Run) -> Verdict<Calls> {
     let offered = run.capabilities();
     let session = run.session().await?;
     let mut calls = Calls {
@@ -90,6 +101,11 @@ async fn by_itself(run: &Run) -> Verdict {
             "the provider offers neither instances nor load balancers nor routes",
         ));
     }
+    Ok(calls)
+}
+
+async fn by_itself(run: &Run) -> Verdict {
+    let calls = short_calls(run).await?;
     run.cloud_slow(MEANWHILE).await?;
     let mut line = run.raw_connection().await?;
     let sent: Vec<_> = calls.open.values().copied().collect();
@@ -109,6 +125,51 @@ async fn by_itself(run: &Run) -> Verdict {
         ),
         format_args!("nothing after {PATIENCE:?}: {}", left.join(", ")),
     )
+}
+
+/// HTTP/2's code of a call that is not wanted any more: CANCELLED, where a stack ends it so.
+const CANCEL: u32 = 8;
+
+/// Whether a call whose deadline has passed may end so.
+fn is_overdue(ending: Ending) -> bool {
+    let codes = [Code::Ok, Code::DeadlineExceeded, Code::Cancelled];
+    match ending {
+        Ending::Status(code) => codes.contains(&Code::from(i32::from(code))),
+        Ending::Reset(code) => code == CANCEL,
+        Ending::NoStatus | Ending::NotTaken => false,
+    }
+}
+
+async fn with_its_status(run: &Run) -> Verdict {
+    let calls = short_calls(run).await?;
+    run.cloud_slow(MEANWHILE).await?;
+    let mut line = run.raw_connection().await?;
+    let _ = line.write_all(&calls.sends).await;
+    let streams: Vec<u32> = calls.open.keys().copied().collect();
+    let mut answers = Answers::default();
+    let until = Instant::now() + PATIENCE;
+    answers.read(&mut line, &streams, until).await;
+    drop(line);
+    run.cloud_slow(Duration::ZERO).await?;
+    // What has not ended another check finds.
+    for (stream, ending) in &answers.endings {
+        must(
+            is_overdue(*ending),
+            "CORE-19",
+            format_args!(
+                "{} with grpc-timeout {EARLY:?} while the cloud takes {MEANWHILE:?}, and no RST_STREAM from the caller",
+                calls.open.get(stream).copied().unwrap_or_default()
+            ),
+            "gRPC status DEADLINE_EXCEEDED, or CANCELLED, or an answer that was ready by then",
+            ending,
+        )?;
+    }
+    if answers.endings.is_empty() {
+        return Err(Stop::not_offered(
+            "no call ended at its deadline: core/a-call-ends-at-its-deadline-by-itself says so",
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ import io.grpc.stub.StreamObserver;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Consumer;
+import java.util.regex.Pattern;
 import provider.Cloud.State;
 
 /** InstanceService and ZoneService. */
@@ -42,6 +44,9 @@ final class Instances extends InstanceServiceImplBase {
       "unknown", InstanceState.INSTANCE_STATE_PRESENT,
       "pending", InstanceState.INSTANCE_STATE_PENDING,
       "unmanaged", InstanceState.INSTANCE_STATE_UNMANAGED);
+
+  /** What the value of a label looks like, where it says something. */
+  private static final Pattern LABEL_VALUE = Pattern.compile("[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?");
 
   private final Provider provider;
 
@@ -133,13 +138,21 @@ final class Instances extends InstanceServiceImplBase {
     if (state == InstanceState.INSTANCE_STATE_UNMANAGED) return shown.build();
     shown.setProviderId(instance.get("provider_id").asText());
     if (metadata) {
-      if (instance.hasNonNull("type")) shown.setInstanceType(instance.get("type").asText());
-      if (instance.hasNonNull("zone")) shown.setZone(instance.get("zone").asText());
-      if (instance.hasNonNull("region")) shown.setRegion(instance.get("region").asText());
+      formed(instance, "type", shown::setInstanceType);
+      formed(instance, "zone", shown::setZone);
+      formed(instance, "region", shown::setRegion);
       shown.addAllAddresses(addressesTo(instance.path("addresses")));
       instance.path("labels").fields().forEachRemaining(label -> shown.putLabels(label.getKey(), label.getValue().asText()));
     }
     return shown.build();
+  }
+
+  /** Sets a fact of an instance; what is no label value has no form in the contract and is left out (INST-15). */
+  private static void formed(JsonNode instance, String name, Consumer<String> set) {
+    if (!instance.hasNonNull(name)) return;
+    String value = instance.get(name).asText();
+    if (LABEL_VALUE.matcher(value).matches()) set.accept(value);
+    else Provider.LOG.warning("instance " + instance.path("provider_id").asText() + ": its " + name + " \"" + value + "\" is no label value and is left out");
   }
 
   static List<NodeAddress> addressesTo(JsonNode addresses) {

@@ -1,0 +1,321 @@
+//! Which failure codes each RPC may answer (CORE-21). Pure.
+
+use api::FailureCode as Code;
+use cloud_provider_api::v1alpha1 as api;
+
+use super::{Trouble, limits};
+
+/// Where in an answer a failure stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The call failed as a whole.
+    Whole,
+    /// One item of a batch failed.
+    Item,
+}
+
+/// What every RPC whose request has `cluster` may answer.
+const EVERYWHERE: &[Code] = &[
+    Code::Invalid,
+    Code::Precondition,
+    Code::Busy,
+    Code::Throttled,
+    Code::NotInitialized,
+    Code::Internal,
+];
+
+/// The codes that one RPC lists beside those.
+struct Listed {
+    rpc: &'static str,
+    codes: &'static [Code],
+    /// Listed for an item of a batch, and not for the whole.
+    of_an_item: &'static [Code],
+}
+
+const fn listed(rpc: &'static str, codes: &'static [Code]) -> Listed {
+    Listed {
+        rpc,
+        codes,
+        of_an_item: &[],
+    }
+}
+
+const CLOUD: &[Code] = &[Code::Credentials, Code::Unavailable];
+const AND_CONFLICT: &[Code] = &[Code::Credentials, Code::Unavailable, Code::Conflict];
+const AND_NOT_FOUND: &[Code] = &[Code::Credentials, Code::Unavailable, Code::NotFound];
+const ALL: &[Code] = &[
+    Code::Credentials,
+    Code::Unavailable,
+    Code::Conflict,
+    Code::NotFound,
+];
+
+/// The lists "Failures:" of the contract. A test compares them with the comments in `proto/`.
+const LISTED: &[Listed] = &[
+    listed("Initialize", CLOUD),
+    listed("WatchChanges", CLOUD),
+    Listed {
+        of_an_item: &[Code::Conflict],
+        ..listed("LookupInstances", CLOUD)
+    },
+    listed("ListInstances", CLOUD),
+    listed("LookupZones", CLOUD),
+    listed("GetLoadBalancer", AND_CONFLICT),
+    listed("EnsureLoadBalancer", AND_CONFLICT),
+    listed("UpdateLoadBalancer", ALL),
+    listed("DeleteLoadBalancer", AND_CONFLICT),
+    listed("ListLoadBalancers", CLOUD),
+    listed("ListRoutes", CLOUD),
+    listed("CreateRoutes", AND_CONFLICT),
+    listed("DeleteRoutes", AND_CONFLICT),
+    listed("ListClusters", CLOUD),
+    listed("GetControlPlaneAddress", AND_NOT_FOUND),
+    listed("GetVolumeLabels", AND_NOT_FOUND),
+];
+
+/// Whether this RPC may answer this code there.
+fn may_answer(rpc: &str, place: Place, code: Code) -> bool {
+    EVERYWHERE.contains(&code)
+        || LISTED.iter().any(|listed| {
+            listed.rpc == rpc
+                && (listed.codes.contains(&code)
+                    || place == Place::Item && listed.of_an_item.contains(&code))
+        })
+}
+
+/// The failure as the controller reads it: with a code that the RPC does not list it is INTERNAL (CORE-21), and its
+/// message says which code came.
+pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::Failure {
+    let code = failure.code();
+    // An unknown code is UNSPECIFIED here; `Trouble` reads both as INTERNAL.
+    if code == Code::Unspecified || may_answer(rpc, place, code) {
+        return failure;
+    }
+    let name = code.as_str_name().trim_start_matches("FAILURE_CODE_");
+    let what = match place {
+        Place::Whole => "",
+        Place::Item => " for an item",
+    };
+    let note = format!("the provider answered {name}, which {rpc} does not list{what}");
+    failure.message = if failure.message.is_empty() {
+        note
+    } else {
+        format!("{} ({note})", limits::cut(failure.message))
+    };
+    failure.code = Code::Internal.into();
+    failure
+}
+
+/// What a failure in an answer of this RPC means.
+pub(super) fn trouble(rpc: &str, place: Place, failure: api::Failure) -> Trouble {
+    read(rpc, place, failure).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use prost::Message as _;
+    use prost_types::FileDescriptorSet;
+
+    use super::super::TroubleCode;
+    use super::*;
+
+    fn all_codes() -> Vec<Code> {
+        (1..=10).map(|code| Code::try_from(code).unwrap()).collect()
+    }
+
+    /// The RPCs of the contract and their comments, each as one line.
+    fn comments() -> BTreeMap<String, String> {
+        let files = FileDescriptorSet::decode(api::FILE_DESCRIPTOR_SET).unwrap();
+        let mut comments = BTreeMap::new();
+        for file in &files.file {
+            if file.package() != "cloudprovider.v1alpha1" {
+                continue;
+            }
+            for at in &file.source_code_info.as_ref().unwrap().location {
+                // Of a service (field 6) a method (field 2).
+                if let &[6, service, 2, method] = at.path.as_slice() {
+                    let service = &file.service[usize::try_from(service).unwrap()];
+                    let method = &service.method[usize::try_from(method).unwrap()];
+                    let words = at.leading_comments().split_whitespace();
+                    let text = words.collect::<Vec<_>>().join(" ");
+                    comments.insert(method.name().to_owned(), text);
+                }
+            }
+        }
+        comments
+    }
+
+    /// The list "Failures:" of a comment: for the whole, and for an item alone.
+    fn list_of(comment: &str) -> Option<(Vec<Code>, Vec<Code>)> {
+        let (_, list) = comment.split_once("Failures")?;
+        let (_, list) = list.split_once(": ").unwrap();
+        let list = list.split_once('.').map_or(list, |(list, _)| list);
+        let code = |word: &str| {
+            let word = word.split_whitespace().next().unwrap();
+            Code::from_str_name(&format!("FAILURE_CODE_{word}")).expect(word)
+        };
+        if let Some(but) = list.strip_prefix("all codes") {
+            let but = but.strip_prefix(" but ").map(code);
+            let all = all_codes().into_iter();
+            return Some((all.filter(|code| Some(*code) != but).collect(), Vec::new()));
+        }
+        let (item, whole): (Vec<_>, Vec<_>) = list
+            .split(", ")
+            .partition(|word| word.contains("(of an item)"));
+        let codes = |words: Vec<&str>| words.into_iter().map(code).collect();
+        Some((codes(whole), codes(item)))
+    }
+
+    #[test]
+    fn the_table_is_what_the_contract_lists() {
+        let mut seen = Vec::new();
+        for (rpc, comment) in comments() {
+            let Some((whole, item)) = list_of(&comment) else {
+                assert!(comment.contains("It has no failures."), "{rpc}: {comment}");
+                continue;
+            };
+            for code in all_codes() {
+                let everywhere = EVERYWHERE.contains(&code);
+                let of_whole = everywhere || whole.contains(&code);
+                let of_item = of_whole || item.contains(&code);
+                let name = code.as_str_name();
+                assert_eq!(
+                    may_answer(&rpc, Place::Whole, code),
+                    of_whole,
+                    "{rpc} {name}"
+                );
+                assert_eq!(may_answer(&rpc, Place::Item, code), of_item, "{rpc} {name}");
+            }
+            seen.push(rpc);
+        }
+        let mut rows: Vec<_> = LISTED.iter().map(|row| row.rpc).collect();
+        rows.sort_unstable();
+        assert_eq!(rows, seen);
+    }
+
+    #[test]
+    fn what_every_rpc_may_answer_is_what_core_21_says() {
+        let files = FileDescriptorSet::decode(api::FILE_DESCRIPTOR_SET).unwrap();
+        let texts = files.file.iter().flat_map(|file| &file.source_code_info);
+        let texts = texts.flat_map(|info| &info.location);
+        let rule = texts
+            .flat_map(|at| {
+                at.leading_detached_comments
+                    .iter()
+                    .map(String::as_str)
+                    .chain([at.leading_comments()])
+            })
+            .find_map(|text| text.split_once("CORE-21: "))
+            .map(|(_, rule)| rule.split_whitespace().collect::<Vec<_>>().join(" "))
+            .unwrap();
+        let (_, list) = rule.split_once("but for ").unwrap();
+        let (list, _) = list.split_once(", which every RPC").unwrap();
+        let words = list.split(|c: char| !(c.is_ascii_uppercase() || c == '_'));
+        let named: Vec<_> = words
+            .filter_map(|word| Code::from_str_name(&format!("FAILURE_CODE_{word}")))
+            .collect();
+        assert_eq!(named, EVERYWHERE);
+    }
+
+    #[test]
+    fn a_code_that_is_not_listed_is_internal_and_its_message_says_which_it_was() {
+        let failure = |code: Code| api::Failure {
+            code: code.into(),
+            reason: "Why".into(),
+            message: "it is so".into(),
+            retry_after: Some(prost_types::Duration {
+                seconds: 7,
+                nanos: 0,
+            }),
+        };
+        let read = trouble("EnsureLoadBalancer", Place::Whole, failure(Code::NotFound));
+        assert_eq!(read.code, TroubleCode::Internal);
+        assert_eq!(read.reason, "Why");
+        assert_eq!(read.retry_after, Some(std::time::Duration::from_secs(7)));
+        assert_eq!(
+            read.message,
+            "it is so (the provider answered NOT_FOUND, which EnsureLoadBalancer does not list)"
+        );
+        for (rpc, place, code, as_code) in [
+            (
+                "UpdateLoadBalancer",
+                Place::Whole,
+                Code::NotFound,
+                TroubleCode::NotFound,
+            ),
+            (
+                "GetVolumeLabels",
+                Place::Whole,
+                Code::NotFound,
+                TroubleCode::NotFound,
+            ),
+            (
+                "GetVolumeLabels",
+                Place::Whole,
+                Code::Conflict,
+                TroubleCode::Internal,
+            ),
+            (
+                "LookupInstances",
+                Place::Item,
+                Code::Conflict,
+                TroubleCode::Conflict,
+            ),
+            (
+                "LookupInstances",
+                Place::Whole,
+                Code::Conflict,
+                TroubleCode::Internal,
+            ),
+            (
+                "LookupInstances",
+                Place::Item,
+                Code::NotFound,
+                TroubleCode::Internal,
+            ),
+            (
+                "LookupZones",
+                Place::Item,
+                Code::Conflict,
+                TroubleCode::Internal,
+            ),
+            (
+                "ListRoutes",
+                Place::Whole,
+                Code::Conflict,
+                TroubleCode::Internal,
+            ),
+            (
+                "CreateRoutes",
+                Place::Item,
+                Code::Conflict,
+                TroubleCode::Conflict,
+            ),
+            (
+                "Initialize",
+                Place::Whole,
+                Code::Conflict,
+                TroubleCode::Internal,
+            ),
+            (
+                "Initialize",
+                Place::Whole,
+                Code::Credentials,
+                TroubleCode::Credentials,
+            ),
+            // A word that no RPC has lists nothing.
+            (
+                "NoSuchRpc",
+                Place::Whole,
+                Code::Unavailable,
+                TroubleCode::Internal,
+            ),
+            ("NoSuchRpc", Place::Whole, Code::Busy, TroubleCode::Busy),
+        ] {
+            let read = trouble(rpc, place, failure(code));
+            assert_eq!(read.code, as_code, "{rpc} {place:?} {code:?}");
+        }
+    }
+}

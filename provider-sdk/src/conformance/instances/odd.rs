@@ -1,0 +1,73 @@
+//! Facts of the cloud that have no form in the contract (INST-15).
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1::{self as pb, InstanceFacet};
+
+use super::super::check::{Check, Need, Verdict, check, must};
+use super::super::hooks::Hook;
+use super::super::run::Run;
+use super::ask::{ALL, look_up, lookup, node};
+
+/// A type as a cloud may name it for people: no label value.
+const TYPE: &str = "8 vCPU, 32 GiB (burst)";
+/// How long a cloud may take to show what was made.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![check!(
+        "instances/what-has-no-form-is-left-out",
+        ["INST-15", "INST-8"],
+        "of an instance whose type is no label value the type is left out, not bent, and the rest is answered",
+        [
+            Need::Instances,
+            Need::Hook(Hook::InstanceOdd),
+            Need::Hook(Hook::InstanceRemove)
+        ],
+        left_out
+    )]
+}
+
+async fn left_out(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let made = run.add_odd_instance(TYPE).await?;
+    let nodes = vec![node(&made.name, made.provider_id.as_deref())];
+    let looked_up = run
+        .eventually(PATIENCE, || async {
+            let looked_up = look_up(run, &session, lookup(nodes.clone(), &ALL)).await;
+            let pending = looked_up.as_ref().is_ok_and(|seen| {
+                seen.state(0, "INST-15").ok() == Some(pb::InstanceState::Pending)
+            });
+            (!pending).then_some(looked_up)
+        })
+        .await;
+    let looked_up = match looked_up {
+        Some(looked_up) => looked_up?,
+        None => look_up(run, &session, lookup(nodes, &ALL)).await?,
+    };
+    // It did not fail for its type.
+    let instance = looked_up.existing(0, "INST-15")?;
+    looked_up.exchange.must(
+        instance.instance_type.is_none(),
+        "INST-15",
+        format_args!("no instance_type: the cloud says {TYPE:?}, which is no label value"),
+    )?;
+    if !run.capabilities().instances.is_some_and(|of| of.listing) {
+        return Ok(());
+    }
+    let listed = session
+        .list(pb::ListInstancesRequest {
+            facets: vec![InstanceFacet::Metadata.into()],
+            ..Default::default()
+        })
+        .await;
+    let items = listed.items()?;
+    let of_it = items.iter().find(|one| one.provider_id == made.provider_id);
+    must(
+        of_it.is_some_and(|one| one.instance_type.is_none()),
+        "INST-15",
+        format_args!("ListInstances, while an instance has the type {TYPE:?}"),
+        "it is listed, without an instance_type",
+        format_args!("{of_it:?}"),
+    )
+}
