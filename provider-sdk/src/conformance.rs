@@ -39,7 +39,6 @@ mod report;
 mod rules;
 mod run;
 mod session;
-mod sha256;
 mod suite;
 mod target;
 mod unknown;

@@ -373,7 +373,7 @@ async fn b_m3_a_conflict_at_a_slow_api_server_loses_nothing() {
         for minute in 1..=3 {
             // Somebody with kubectl: what the leader read last is old.
             sim.edit(|lease| {
-                lease["metadata"]["annotations"] = json!({"note": minute.to_string()})
+                lease["metadata"]["annotations"] = json!({"note": minute.to_string()});
             });
             let lost = timeout(Duration::from_mins(1), term.hold()).await;
             assert!(lost.is_err(), "{millis} ms each way: {lost:?}");

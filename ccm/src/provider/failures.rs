@@ -100,7 +100,7 @@ pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::F
     failure.message = if failure.message.is_empty() {
         note
     } else {
-        format!("{} ({note})", limits::cut(failure.message))
+        format!("{} ({note})", limits::cut(&failure.message))
     };
     failure.code = Code::Internal.into();
     failure

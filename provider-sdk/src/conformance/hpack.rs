@@ -158,8 +158,8 @@ mod tests {
         );
         assert_eq!(table.status(&literal(0x10, b"grpc-message", b"4")), None);
         assert_eq!(table.status(&literal(0x40, b"grpc-status", b"4")), Some(4));
-        assert_eq!(table.status(&[0x80 | 62]), Some(4));
-        assert_eq!(table.status(&[0x40 | 62, 1, b'0']), Some(0));
+        assert_eq!(table.status(&[0x80 | 0x3e]), Some(4));
+        assert_eq!(table.status(&[0x40 | 0x3e, 1, b'0']), Some(0));
         assert_eq!(table.status(&[0x80 | 63]), Some(4));
         // `:status: 200`, a change of the table's size, and then the field in Huffman's code.
         let (name, value) = (huffman("grpc-status"), huffman("13"));

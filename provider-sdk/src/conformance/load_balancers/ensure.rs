@@ -3,11 +3,11 @@
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use pb::ensure_load_balancer_response::Outcome as Ensured;
 use prost_types::Timestamp;
+use sha2::{Digest as _, Sha256};
 
 use crate::conformance::check::{Check, Need, Stop, Verdict, check, must, must_equal, should};
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::Run;
-use crate::conformance::sha256;
 
 use super::stage::{Stage, Writes, need_feature};
 
@@ -358,7 +358,7 @@ async fn marks(run: &Run) -> Verdict {
             ("the owner ID", &cluster.owner_id),
             ("the Service's UID", &balancer.service.uid),
         ] {
-            let digits = sha256::hex(value);
+            let digits = format!("{:x}", Sha256::digest(value));
             must(
                 printed.contains(value.as_str()) || printed.contains(&digits[..LEAST_DIGITS]),
                 "LB-30",
