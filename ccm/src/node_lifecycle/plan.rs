@@ -387,6 +387,8 @@ impl Ledger {
         pass.engaged = verdict.engaged;
         pass.one_of_two = verdict.one_of_two;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
+        // Two answers so far apart count as one absence without a gap.
+        let next = found.start + self.longest_step.saturating_sub(self.period);
         for (place, node) in due.into_iter().enumerate() {
             if allowed.contains(&place) {
                 self.brake().count(found.now);
@@ -395,6 +397,12 @@ impl Ledger {
                 }
                 pass.delete.push(Arc::clone(node));
             } else {
+                // After a hint it is due at once.
+                if let Some(known) = self.known.get_mut(uid(node))
+                    && known.due > found.now
+                {
+                    known.due = known.due.max(next);
+                }
                 pass.held.push(Arc::clone(node));
             }
         }

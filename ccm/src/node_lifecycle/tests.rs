@@ -731,7 +731,7 @@ async fn l1_calls_by_situation() {
             state: Absent,
             lasts: minute * 10,
             upstream: 10,
-            ours: 500,
+            ours: 160,
         },
     ];
     for situation in situations {

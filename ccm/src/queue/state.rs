@@ -317,11 +317,13 @@ fn earlier(known: Option<Instant>, at: Instant) -> Instant {
     known.map_or(at, |known| known.min(at))
 }
 
-/// `base * 2^failures`, at most `max`, less up to a quarter.
+/// `base * 2^failures` and up to a fifth more, at most `max`. Never less than upstream waits: the cloud sees no more calls. At `max` keys stay as far apart as they came.
 fn delay(backoff: Backoff, failures: u32, random: &mut ChaCha8Rng) -> Duration {
     let whole = 2_u32
         .checked_pow(failures)
         .and_then(|factor| backoff.base.checked_mul(factor))
         .map_or(backoff.max, |delay| delay.min(backoff.max));
-    whole.mul_f64(random.random_range(0.75..=1.0))
+    whole
+        .mul_f64(random.random_range(1.0..=1.2))
+        .min(backoff.max)
 }

@@ -471,11 +471,11 @@ fn says_something(code: TroubleCode) -> bool {
     }
 }
 
-/// `5 s * 2^failures`, at most 5 min, less up to a quarter.
+/// `5 s * 2^failures` and up to a fifth more, at most 5 min.
 fn backoff(failures: u32, jitter: f64) -> Duration {
     let whole = 2_u32
         .checked_pow(failures)
         .and_then(|factor| FIRST_RETRY.checked_mul(factor))
         .map_or(LONGEST_RETRY, |delay| delay.min(LONGEST_RETRY));
-    whole.mul_f64(1.0 - jitter / 4.0)
+    whole.mul_f64(1.0 + jitter / 5.0).min(LONGEST_RETRY)
 }

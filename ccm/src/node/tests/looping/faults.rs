@@ -22,10 +22,10 @@ struct Row {
     told: bool,
 }
 
-/// The backoff from 1 s, of which jitter takes up to a quarter, and 100 ms in which a batch fills.
+/// The backoff from 1 s, to which jitter adds up to a fifth, and 100 ms in which a batch fills.
 const BACKOFF: Row = Row {
-    least: 750,
-    most: 1250,
+    least: 1000,
+    most: 1450,
     told: true,
 };
 

@@ -31,10 +31,10 @@ struct Row {
     others: bool,
 }
 
-/// The backoff from 5 s, of which jitter takes up to a quarter.
+/// The backoff from 5 s, to which jitter adds up to a fifth.
 const BACKOFF: Row = Row {
-    least: 37,
-    most: 52,
+    least: 50,
+    most: 62,
     told: true,
     others: true,
 };
@@ -216,8 +216,8 @@ async fn fault_service_provider_answers_a_grpc_status() {
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_hangs() {
     let row = Row {
-        least: 3_037,
-        most: 3_053,
+        least: 3_050,
+        most: 3_062,
         told: false,
         others: true,
     };
@@ -228,8 +228,8 @@ async fn fault_service_provider_hangs() {
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_late() {
     let row = Row {
-        least: 3_037,
-        most: 3_053,
+        least: 3_050,
+        most: 3_062,
         told: false,
         others: true,
     };
