@@ -58,8 +58,10 @@ async fn no_cloud_sees_more_calls_than_from_upstream_but_for_safety() {
         .iter()
         .flat_map(|(cloud, rows)| rows.iter().filter_map(|row| allowed::wrong(cloud, row)))
         .collect();
+    // What was counted is written also where it is wrong: then the page shows it.
+    let written = only.is_none() && table::write(&counted);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    if only.is_none() {
+    if only.is_none() && !written {
         table::check(&counted);
     }
 }
