@@ -2,7 +2,11 @@
 
 /// The first primes: the constants are made of their roots.
 fn primes() -> impl Iterator<Item = u32> {
-    (2..).filter(|n: &u32| (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0))
+    (2..).filter(|n: &u32| {
+        (2..*n)
+            .take_while(|d| d * d <= *n)
+            .all(|d| !n.is_multiple_of(d))
+    })
 }
 
 /// The first 32 bits of the fraction of a root.
@@ -11,6 +15,7 @@ fn fraction(root: f64) -> u32 {
 }
 
 /// The digest in 64 lower-case hexadecimal digits.
+#[allow(clippy::many_single_char_names)] // as the standard names them
 pub(crate) fn hex(text: &str) -> String {
     let constants: Vec<u32> = primes()
         .take(64)
@@ -57,7 +62,8 @@ pub(crate) fn hex(text: &str) -> String {
             *slot = slot.wrapping_add(value);
         }
     }
-    state.iter().map(|word| format!("{word:08x}")).collect()
+    let digits: Vec<_> = state.iter().map(|word| format!("{word:08x}")).collect();
+    digits.concat()
 }
 
 #[cfg(test)]
