@@ -11,7 +11,10 @@ use provider_sdk::conformance::{
 
 use crate::aws::Aws;
 use crate::clouds::{Cloud, Instance, go, text};
-use crate::exceptions::{AWS, AWS_LEFT_OUT, AWS_NO_HOOK, Exception, FAKE, INSTANCES_V1, NOT_IN_GO};
+use crate::exceptions::{
+    AWS, AWS_LEFT_OUT, AWS_NO_HOOK, BY_ID, CARELESS, Exception, FAKE, INSTANCES_V1, LISTER,
+    LISTER_LEFT_OUT, NOT_IN_GO,
+};
 
 /// `go vet` and `go test` of the bridge.
 #[test]
@@ -298,6 +301,74 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_conforms() {
             "zones",
         ],
         exceptions: &[NOT_IN_GO],
+        left_out: &[],
+        no_hook: None,
+    };
+    conforms(&cloud, directory.path(), &config, &expected).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cloud_that_goes_by_ids_alone_conforms() {
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Cloud::file("byid", directory.path());
+    let config = file_config(&cloud, directory.path());
+    let expected = Expected {
+        not_offered: &[
+            "changes",
+            "clusters",
+            "instances.listing",
+            "load_balancers.in_sync",
+            "load_balancers.listing",
+            "routes",
+            "volumes",
+            "zones",
+        ],
+        exceptions: &[NOT_IN_GO, BY_ID],
+        left_out: &[],
+        no_hook: None,
+    };
+    conforms(&cloud, directory.path(), &config, &expected).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cloud_that_wants_a_lister_of_nodes_conforms() {
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Cloud::file("lister", directory.path());
+    let config = file_config(&cloud, directory.path());
+    let expected = Expected {
+        not_offered: &[
+            "changes",
+            "clusters",
+            "instances.listing",
+            "load_balancers.in_sync",
+            "load_balancers.listing",
+            "volumes",
+            "zones",
+        ],
+        exceptions: &[NOT_IN_GO, LISTER],
+        left_out: LISTER_LEFT_OUT,
+        no_hook: None,
+    };
+    conforms(&cloud, directory.path(), &config, &expected).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cloud_that_takes_much_for_granted_conforms() {
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Cloud::file("careless", directory.path());
+    let config = file_config(&cloud, directory.path());
+    let expected = Expected {
+        not_offered: &[
+            "changes",
+            "clusters",
+            "instances.listing",
+            "load_balancers.in_sync",
+            "load_balancers.listing",
+            "routes",
+            "volumes",
+            "zones",
+        ],
+        exceptions: &[NOT_IN_GO, CARELESS],
         left_out: &[],
         no_hook: None,
     };

@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(table.status(&literal(0x40, b"grpc-status", b"4")), Some(4));
         assert_eq!(table.status(&[0x80 | 0x3e]), Some(4));
         assert_eq!(table.status(&[0x40 | 0x3e, 1, b'0']), Some(0));
-        assert_eq!(table.status(&[0x80 | 63]), Some(4));
+        assert_eq!(table.status(&[0x80 | 0x3f]), Some(4));
         // `:status: 200`, a change of the table's size, and then the field in Huffman's code.
         let (name, value) = (huffman("grpc-status"), huffman("13"));
         let mut block = vec![0x88, 0x3f, 0xe1, 0x1f, 0x00, 0x80 | name.len() as u8];

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -30,8 +31,10 @@ const (
 	Name = "lister"
 
 	prefix = Name + "://"
-	// maxAge is how old a server in the cache may be.
-	maxAge = 2 * time.Second
+	// cacheVariable is the variable of its environment that says how old a server in the cache may be.
+	cacheVariable = "LISTER_CACHE"
+	// defaultMaxAge is how old it may be where nobody says so.
+	defaultMaxAge = 2 * time.Second
 )
 
 // Cloud is the cloud.
@@ -42,6 +45,7 @@ type Cloud struct {
 	cidr     *net.IPNet
 	nodes    listersv1.NodeLister
 	recorder record.EventRecorder
+	maxAge   time.Duration
 
 	mu      sync.Mutex
 	servers map[string]store.Instance
@@ -57,7 +61,12 @@ func NewCloud(state, cidr string, nodes listersv1.NodeLister) (*Cloud, error) {
 	if nodes == nil {
 		return nil, errors.New("lister/NewCloud: no lister of Nodes")
 	}
-	c := &Cloud{store: store.At(state), cidr: pods, nodes: nodes}
+	c := &Cloud{store: store.At(state), cidr: pods, nodes: nodes, maxAge: defaultMaxAge}
+	if text := os.Getenv(cacheVariable); text != "" {
+		if c.maxAge, err = time.ParseDuration(text); err != nil {
+			return nil, fmt.Errorf("lister/NewCloud: %s: %w", cacheVariable, err)
+		}
+	}
 	// Whether the token is good.
 	if err := c.read(context.Background(), "/locations", func(*store.State) error { return nil }); err != nil {
 		return nil, fmt.Errorf("lister/NewCloud: %w", err)
@@ -113,7 +122,7 @@ func (c *Cloud) HasClusterID() bool { return false }
 func (c *Cloud) all(ctx context.Context) (map[string]store.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.filled) < maxAge {
+	if time.Since(c.filled) < c.maxAge {
 		return c.servers, nil
 	}
 	servers := map[string]store.Instance{}
