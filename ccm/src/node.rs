@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -84,6 +84,8 @@ struct Worker {
     credentials_told: Mutex<Option<Instant>>,
     /// What the provider said last; it holds also while the provider is away.
     said: Mutex<Option<Said>>,
+    /// The addresses that were written to Nodes that still have the taint: they come back by the watch and are no news.
+    addressed: Mutex<BTreeMap<String, Vec<NodeAddress>>>,
 }
 
 /// What a provider said of itself.
@@ -130,6 +132,7 @@ impl Worker {
             not_before: Mutex::new(Instant::now()),
             credentials_told: Mutex::default(),
             said: Mutex::default(),
+            addressed: Mutex::default(),
             context,
             metrics,
         }
@@ -161,11 +164,13 @@ impl Worker {
                 let concerns = |said: &Said| said.ownership.concerns(&self.context.provider, node);
                 if !plan::is_uninitialized(node) || !said.as_ref().is_none_or(concerns) {
                     self.waiting().gone(&name.to_owned());
+                    self.addressed().remove(name);
                     return;
                 }
                 // One that is left alone, with its taint, is waited for no more, whatever else changes.
                 let projection = said.map(|said| said.projection).unwrap_or_default();
-                if plan::wakes(change.old.as_deref(), node, &projection) {
+                let own = self.addressed().get(name).cloned();
+                if plan::wakes(change.old.as_deref(), node, &projection, own.as_deref()) {
                     self.wait_for(node);
                     self.queue.add(name.to_owned());
                 }
@@ -174,6 +179,7 @@ impl Worker {
                 let name = name(node).to_owned();
                 self.claims.settled(&name);
                 self.waiting().gone(&name);
+                self.addressed().remove(&name);
                 self.queue.remove(&name);
             }
             (None, None) => {}
@@ -425,6 +431,12 @@ impl Worker {
     fn asking(&self) -> Asking {
         self.load.send_modify(|load| load.asking += 1);
         Asking(self.load.clone())
+    }
+
+    fn addressed(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NodeAddress>>> {
+        self.addressed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn said(&self) -> Option<Said> {

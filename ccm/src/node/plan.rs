@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
 
 use super::{addresses, labels};
 use crate::provider::{Projection, Trouble, TroubleCode, node_view};
@@ -113,13 +113,25 @@ pub(super) fn gets_id(node: &Node) -> bool {
     is_uninitialized(node) && provider_id(node).is_none()
 }
 
-/// Whether a change of a Node is a reason to try at once what was put off: something that the provider sees of it. Heartbeats are not.
-pub(super) fn wakes(old: Option<&Node>, new: &Node, projection: &Projection) -> bool {
+/// Whether a change of a Node is a reason to try at once what was put off: something that the provider sees of it. Heartbeats are not, nor are the addresses that this
+/// controller wrote (`own`).
+pub(super) fn wakes(
+    old: Option<&Node>,
+    new: &Node,
+    projection: &Projection,
+    own: Option<&[NodeAddress]>,
+) -> bool {
     is_uninitialized(new)
         && old.is_none_or(|old| {
             let label = |node: &Node| node.metadata.labels.as_ref()?.get(PROVIDER_LABEL).cloned();
+            let addresses = |node: &Node| node.status.as_ref()?.addresses.clone();
+            let (mut before, mut now) = (node_view(old, projection), node_view(new, projection));
+            if own.is_some() && own == addresses(new).as_deref() {
+                before.addresses.clear();
+                now.addresses.clear();
+            }
             !is_uninitialized(old)
-                || node_view(old, projection) != node_view(new, projection)
+                || before != now
                 || addresses::provided_node_ip(old) != addresses::provided_node_ip(new)
                 || label(old) != label(new)
         })

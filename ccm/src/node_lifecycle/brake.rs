@@ -131,6 +131,11 @@ impl Brake {
         self.holding = false;
     }
 
+    /// How long an absence has to hold while the brake does.
+    pub(super) fn hold(&self) -> Duration {
+        self.config.hold
+    }
+
     /// Whether it holds.
     pub(super) fn holds(&self) -> bool {
         self.holding

@@ -387,8 +387,9 @@ impl Ledger {
         pass.engaged = verdict.engaged;
         pass.one_of_two = verdict.one_of_two;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
-        // Two answers so far apart count as one absence without a gap.
-        let next = found.start + self.longest_step.saturating_sub(self.period);
+        // Answers that are no farther apart than the longest step count as one absence without a gap. A hold is some fifteen of them.
+        let step = self.longest_step.saturating_sub(self.period);
+        let next = found.start + step.min(self.brake().hold() / 15);
         for (place, node) in due.into_iter().enumerate() {
             if allowed.contains(&place) {
                 self.brake().count(found.now);

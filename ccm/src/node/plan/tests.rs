@@ -392,7 +392,7 @@ fn only_a_change_that_the_provider_sees_wakes_a_node() {
         ..api::NodeProjection::default()
     };
     let projection = Projection::from(&wanted);
-    let wakes = |old: Option<&Node>, new: &Node| wakes(old, new, &projection);
+    let wakes = |old: Option<&Node>, new: &Node| wakes(old, new, &projection, None);
     let node = fresh();
     assert!(wakes(None, &node));
     assert!(wakes(Some(&initialized()), &node));
@@ -425,11 +425,19 @@ fn only_a_change_that_the_provider_sees_wakes_a_node() {
         let info = node.status.get_or_insert_default();
         info.node_info.get_or_insert_default().system_uuid = "u-1".to_owned();
     }));
-    assert!(after(|node| {
-        let address = k8s_openapi::api::core::v1::NodeAddress {
-            address: "10.0.0.9".to_owned(),
+    let address = |address: &str| {
+        vec![k8s_openapi::api::core::v1::NodeAddress {
+            address: address.to_owned(),
             type_: "InternalIP".to_owned(),
-        };
-        node.status.get_or_insert_default().addresses = Some(vec![address]);
-    }));
+        }]
+    };
+    let mut addressed = node.clone();
+    addressed.status.get_or_insert_default().addresses = Some(address("10.0.0.9"));
+    assert!(wakes(Some(&node), &addressed));
+    // Our own write comes back.
+    for (own, expected) in [("10.0.0.9", false), ("10.0.0.8", true)] {
+        let own = address(own);
+        let woken = super::wakes(Some(&node), &addressed, &projection, Some(&own));
+        assert_eq!(woken, expected, "{own:?}");
+    }
 }

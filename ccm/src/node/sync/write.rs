@@ -63,6 +63,12 @@ impl Worker {
             }
             let mut outcome = Ok(());
             if let Some(status) = &plan.status {
+                if let Some(addresses) = &status.addresses
+                    && plan::is_uninitialized(&node)
+                {
+                    let written = addresses.clone();
+                    self.addressed().insert(name(&node).to_owned(), written);
+                }
                 match writes.patch_node_status(&node, status).await {
                     // The main patch carries the resourceVersion: it is planned from the Node as it is now.
                     Ok(fresh) => {
