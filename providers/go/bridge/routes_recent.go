@@ -46,7 +46,8 @@ func (r *recentRoutes) of(cluster string, asked []*contract.Route) ([]*cloudprov
 		return nil, false
 	}
 	for _, route := range asked {
-		if _, worked := r.changed[route.GetDestinationCidr()]; worked {
+		// Without a Node it is refused unasked: the cloud's own failure comes first (CORE-15).
+		if _, worked := r.changed[route.GetDestinationCidr()]; worked || route.GetNodeName() == "" {
 			return nil, false
 		}
 	}
