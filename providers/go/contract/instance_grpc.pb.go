@@ -54,7 +54,8 @@ type InstanceServiceClient interface {
 	//
 	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. One
 	// that begins with a prefix and has a form that no ID of the cloud has is `failed` with INVALID
-	// where the provider can tell that: somebody mistyped it, and nothing is known of the instance.
+	// where the provider can tell that: somebody mistyped it, and nothing is known of the instance. So is
+	// one of another account or region: the cloud that is asked cannot say that it is gone.
 	//
 	// INST-11: Lookups and listings MUST write nothing to the cloud.
 	//
@@ -163,7 +164,8 @@ type InstanceServiceServer interface {
 	//
 	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. One
 	// that begins with a prefix and has a form that no ID of the cloud has is `failed` with INVALID
-	// where the provider can tell that: somebody mistyped it, and nothing is known of the instance.
+	// where the provider can tell that: somebody mistyped it, and nothing is known of the instance. So is
+	// one of another account or region: the cloud that is asked cannot say that it is gone.
 	//
 	// INST-11: Lookups and listings MUST write nothing to the cloud.
 	//

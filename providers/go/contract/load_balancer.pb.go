@@ -214,7 +214,8 @@ type ServiceView struct {
 	// LB-18: For a class that is not among `LoadBalancerCapability.classes` a provider SHOULD make no load balancer: it answers INVALID or `handled_elsewhere`.
 	//
 	// LB-29: The class decides Ensure alone: Get and Delete MUST answer for what is there, whatever
-	// the class is now. `in_sync` is then false: Ensure would not answer `ready`.
+	// the class is now. `in_sync` is then false: Ensure would not answer `ready`. No Update is sent for
+	// such a Service.
 	LoadBalancerClass *string `protobuf:"bytes,11,opt,name=load_balancer_class,json=loadBalancerClass,proto3,oneof" json:"load_balancer_class,omitempty"`
 	// `spec.ports`.
 	Ports []*ServicePort `protobuf:"bytes,12,rep,name=ports,proto3" json:"ports,omitempty"`
@@ -820,7 +821,7 @@ type TargetSet_Inline struct {
 }
 
 type TargetSet_Ref struct {
-	// Reserved for updates by difference; not sent in this minor.
+	// Reserved for updates by difference; not sent in this minor, and INVALID (CORE-20).
 	Ref string `protobuf:"bytes,2,opt,name=ref,proto3,oneof"`
 }
 
@@ -1000,8 +1001,8 @@ func (x *AnnotationChanges) GetRemove() []string {
 //
 // LB-17: It MUST NOT fail the rest: what can be attached is attached, and the outcome is what it would be without this target. A target error names a target of the request.
 //
-// Target errors count beside `ready` of Ensure and `done` of Update; beside anything else the
-// controller does not read them.
+// Target errors count beside `ready` of Ensure, `done` of Update and what Get found, which is not in
+// sync then (LB-14); beside anything else the controller does not read them.
 type TargetError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The Node's name.
@@ -1265,7 +1266,9 @@ type LoadBalancer struct {
 	Status *LoadBalancerStatus `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
 	// Whether it is as the Service and the targets of the request ask, so that Ensure would write nothing; with `LoadBalancerCapability.in_sync`.
 	//
-	// LB-14: It MUST be true only if Ensure with the same service, targets and handle would write nothing and answer `ready`.
+	// LB-14: It MUST be true only if Ensure with the same service, targets and handle would write nothing and answer `ready` without a target error.
+	//
+	// Under `read_only` (PROV-20) it says what Ensure would do without that.
 	//
 	// LB-28: Where there is nothing (ABSENT), and of what is REMNANTS, UNMARKED or FOREIGN, it MUST be
 	// absent or false. Of what is PRESENT and OURS it MUST be stated.

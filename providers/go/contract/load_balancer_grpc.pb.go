@@ -94,7 +94,8 @@ const (
 // deleted, is NOT_FOUND to Update, and Delete removes it; Ensure is `pending` until it has gone, or
 // builds it up again. Where Services share a load balancer the table is about the Service's part.
 // An answer that `service` or `cluster` forbids (INVALID, NOT_INITIALIZED) comes before the table,
-// and so does `handled_elsewhere`.
+// and so does `handled_elsewhere`. What a Service asks for is judged by Ensure alone: Get says
+// `in_sync` false where Ensure would refuse it, and Update and Delete are INVALID only by CORE-20.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark what carries it
 // with the present owner ID, and `in_sync` MUST be false until then.
@@ -109,7 +110,8 @@ const (
 //
 // That is what is left of a Service that another program served, and that was deleted before an
 // Ensure adopted its load balancer. `done` would leave it to be paid for. The grant does not extend
-// to what only a handle or an address names: a user may write both.
+// to what only a handle or an address names: a user may write both. Where one that is OURS is there
+// beside it Delete removes that one, and answers CONFLICT for the other.
 //
 // LB-27: A provider MUST NOT answer FOREIGN or OURS by anything but a mark, and UNMARKED is what
 // carries none.
@@ -119,7 +121,9 @@ const (
 // cloud that has the name alone, what has the name is OURS, also where it is made of a previous
 // owner ID, and another owner's is not found: row 8. A cloud that can keep no such mark (only a name
 // that is made of the UID, or nothing) cannot tell clusters apart: its provider answers UNMARKED for
-// whatever it finds, and the operator grants `adopt_unmarked` for good.
+// whatever it finds, and the operator grants `adopt_unmarked` for good. What holds one of the two
+// alone carries no mark; where that is another cluster's owner ID it is better called FOREIGN, which
+// no grant adopts.
 //
 // LB-30: Where the owner ID or the Service's UID does not fit into the place that the cloud has for
 // a mark, by its length or its characters, the place MUST hold instead the first 63 lower-case
@@ -333,7 +337,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // deleted, is NOT_FOUND to Update, and Delete removes it; Ensure is `pending` until it has gone, or
 // builds it up again. Where Services share a load balancer the table is about the Service's part.
 // An answer that `service` or `cluster` forbids (INVALID, NOT_INITIALIZED) comes before the table,
-// and so does `handled_elsewhere`.
+// and so does `handled_elsewhere`. What a Service asks for is judged by Ensure alone: Get says
+// `in_sync` false where Ensure would refuse it, and Update and Delete are INVALID only by CORE-20.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark what carries it
 // with the present owner ID, and `in_sync` MUST be false until then.
@@ -348,7 +353,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //
 // That is what is left of a Service that another program served, and that was deleted before an
 // Ensure adopted its load balancer. `done` would leave it to be paid for. The grant does not extend
-// to what only a handle or an address names: a user may write both.
+// to what only a handle or an address names: a user may write both. Where one that is OURS is there
+// beside it Delete removes that one, and answers CONFLICT for the other.
 //
 // LB-27: A provider MUST NOT answer FOREIGN or OURS by anything but a mark, and UNMARKED is what
 // carries none.
@@ -358,7 +364,9 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // cloud that has the name alone, what has the name is OURS, also where it is made of a previous
 // owner ID, and another owner's is not found: row 8. A cloud that can keep no such mark (only a name
 // that is made of the UID, or nothing) cannot tell clusters apart: its provider answers UNMARKED for
-// whatever it finds, and the operator grants `adopt_unmarked` for good.
+// whatever it finds, and the operator grants `adopt_unmarked` for good. What holds one of the two
+// alone carries no mark; where that is another cluster's owner ID it is better called FOREIGN, which
+// no grant adopts.
 //
 // LB-30: Where the owner ID or the Service's UID does not fit into the place that the cloud has for
 // a mark, by its length or its characters, the place MUST hold instead the first 63 lower-case

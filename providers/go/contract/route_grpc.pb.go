@@ -94,6 +94,8 @@ type RouteServiceClient interface {
 	//
 	// ROUTE-2: Each result MUST carry the `route_key` of its request; one route's trouble MUST NOT fail the others'. A route that already is as asked is `done`.
 	//
+	// A destination that is no prefix, and a route without a target, are INVALID of that route alone; a target that the cloud does not know is PRECONDITION.
+	//
 	// ROUTE-3: What is made MUST be marked with the cluster's owner ID where the cloud can mark routes.
 	//
 	// ROUTE-13: A request with more routes than `RouteCapability.max_batch`, or with a `route_key`
@@ -239,6 +241,8 @@ type RouteServiceServer interface {
 	// Makes routes.
 	//
 	// ROUTE-2: Each result MUST carry the `route_key` of its request; one route's trouble MUST NOT fail the others'. A route that already is as asked is `done`.
+	//
+	// A destination that is no prefix, and a route without a target, are INVALID of that route alone; a target that the cloud does not know is PRECONDITION.
 	//
 	// ROUTE-3: What is made MUST be marked with the cluster's owner ID where the cloud can mark routes.
 	//

@@ -17,7 +17,7 @@
 // CORE-1: The provider MUST serve gRPC over HTTP/2 without TLS and without compression on a Unix
 // stream socket. The endpoint is `unix:///run/cloud-provider/socket/provider.sock` unless
 // configured. `:authority` is `localhost`. Neither side sends HTTP/2 pings or closes an idle
-// connection.
+// connection. The one ping by which a stack finds out that its GOAWAY arrived (CORE-17) is allowed.
 //
 // Why no pings: Probe already asks every 10 s whether the process answers, which a ping does not
 // tell; a socket of one machine has no middlebox that forgets connections; and a stack that counts
@@ -44,7 +44,8 @@
 // socket's path has at most 107 bytes. A stale socket file is removed only when nobody answers on
 // it. The directory is the socket's alone. Where it does not exist the provider makes it, with this
 // mode; one that exists it leaves as it is, whoever owns it, for the deployment has made it (a
-// volume that two containers mount). "Anywhere" is every part of the configured path, from `/` on;
+// volume that two containers mount). The directories above it are the deployment's too: a provider
+// need not make them. "Anywhere" is every part of the configured path, from `/` on;
 // `/var/run` is a symlink on most machines, so the path begins with `/run`. A provider that finds a
 // symlink, a file that is no socket, or a socket on which somebody answers MUST NOT serve; it exits
 // and says which part of the path is wrong.
@@ -160,8 +161,10 @@
 // CORE-20: A request that breaks the contract MUST be answered `failed` with INVALID as a whole,
 // with nothing done and nothing asked of the cloud. Such a request has more items than the
 // capability's `max_batch`, names one item twice (two Nodes of one name, whatever their UIDs; two
-// routes of one key), lacks what is required (`cluster` or its `owner_id`; a Node's, a Service's or
-// a route's name; `service`; `volume`), or has a oneof that is unset. An empty batch is no breach:
+// routes of one key), lacks what is required (`cluster` or its `owner_id`; a Node's name; a
+// Service's name or UID; `service`; `volume`), or has a oneof that is unset. A route is identified by
+// its `route_key`, and an empty one is a key like any other; what is wrong with one route is that
+// route's failure (ROUTE-10). An empty batch is no breach:
 // it is answered with no results. Nor is an empty list of facets (INST-10), nor anything that
 // CORE-13 says is ignored. Where CORE-10 is broken too either code is right.
 //
@@ -799,7 +802,7 @@ type NodeView struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// `metadata.uid`.
 	Uid string `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
-	// `spec.providerID`; absent while the Node has none.
+	// `spec.providerID`; absent while the Node has none, never empty.
 	ProviderId *string `protobuf:"bytes,3,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
 	// `status.addresses`, in their order.
 	Addresses []*NodeAddress `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
