@@ -36,9 +36,11 @@ var beyondGo = map[string][]string{
 		"load-balancers/owner-previous-marked-anew",
 		"load-balancers/owner-same-cluster-name",
 		"provider/a-previous-owners-load-balancer-is-ours",
+		"provider/calls-in-flight-keep-their-owner",
 		"provider/previous-owners-are-replaced",
 	},
 	"nothing is marked, so that nothing is unmarked either: OwnerChecker adds that": {
+		"load-balancers/ensure-marks-or-their-digits",
 		"load-balancers/owner-unmarked-adopted",
 		"load-balancers/owner-unmarked-by-address",
 		"load-balancers/owner-unmarked-by-name",
@@ -49,6 +51,9 @@ var beyondGo = map[string][]string{
 		"load-balancers/ensure-twice",
 		"load-balancers/targets-absent-is-not-empty",
 		"load-balancers/targets-set-later",
+	},
+	"only a cloud with an instance whose type is no label value can show it (hook instance-odd)": {
+		"instances/what-has-no-form-is-left-out",
 	},
 	"nothing in Go's interface verifies credentials: ScopeTeller does": {
 		"provider/refused-credentials-fail-initialize",
