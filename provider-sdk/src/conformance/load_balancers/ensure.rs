@@ -1,5 +1,7 @@
 //! EnsureLoadBalancer: until it is ready, and again on what is as asked.
 
+use std::fmt::Write as _;
+
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use pb::ensure_load_balancer_response::Outcome as Ensured;
 use prost_types::Timestamp;
@@ -13,6 +15,14 @@ use super::stage::{Stage, Writes, need_feature};
 
 /// So many digits of a digest are unlikely enough to be another's (LB-30).
 const LEAST_DIGITS: usize = 32;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -358,7 +368,7 @@ async fn marks(run: &Run) -> Verdict {
             ("the owner ID", &cluster.owner_id),
             ("the Service's UID", &balancer.service.uid),
         ] {
-            let digits = format!("{:x}", Sha256::digest(value));
+            let digits = hex(&Sha256::digest(value));
             must(
                 printed.contains(value.as_str()) || printed.contains(&digits[..LEAST_DIGITS]),
                 "LB-30",
