@@ -2,22 +2,12 @@
 
 use crate::life::Row;
 
-/// The bound of what a safety rule may cost.
-#[derive(Clone, Copy, Debug)]
-pub enum Bound {
-    /// Twice as many as upstream needs, or two where it needs none.
-    Twice,
-    /// More than a safety rule may cost: a fault of ours that is known, and at most so many calls. It has to shrink.
-    Known(usize),
-}
-
-/// A situation in which more calls are allowed.
+/// A situation in which a safety rule may cost twice as many calls as upstream needs, or two where it needs none.
 #[derive(Debug)]
 pub struct Allowed {
     pub situation: &'static str,
     /// All clouds where none is named.
     pub clouds: &'static [&'static str],
-    pub bound: Bound,
     /// The ID of docs/behaviour.md or of the contract.
     pub rule: &'static str,
     pub why: &'static str,
@@ -30,30 +20,20 @@ pub const ALLOWED: &[Allowed] = &[
     Allowed {
         situation: "an instance is gone, until its Node is",
         clouds: &["annotated", "byid", "fake", "instancesv1"],
-        bound: Bound::Twice,
         rule: "▲L6",
         why: "a Node is deleted after two answers, each with a Ready Node as its witness: 4 reads, upstream 1",
     },
     Allowed {
         situation: "an instance is gone, until its Node is",
         clouds: &["careless"],
-        bound: Bound::Twice,
         rule: "LB-11",
         why: GET_BEFORE_UPDATE,
     },
     Allowed {
         situation: "a Node joins under two Services",
         clouds: &["careless"],
-        bound: Bound::Twice,
         rule: "LB-11",
         why: GET_BEFORE_UPDATE,
-    },
-    Allowed {
-        situation: "an idle hour",
-        clouds: &["instancesv1"],
-        bound: Bound::Known(108),
-        rule: "▲N12",
-        why: "type and zone are kept current, and are reads of their own",
     },
 ];
 
@@ -68,11 +48,7 @@ pub fn of(cloud: &str, situation: &str) -> Option<&'static Allowed> {
 pub fn wrong(cloud: &str, row: &Row) -> Option<String> {
     let (upstream, ours) = row.totals();
     let allowed = of(cloud, row.situation);
-    let most = match allowed.map(|it| it.bound) {
-        None => upstream,
-        Some(Bound::Twice) => (2 * upstream).max(2),
-        Some(Bound::Known(most)) => most.max(upstream),
-    };
+    let most = allowed.map_or(upstream, |_| (2 * upstream).max(2));
     (ours > most).then(|| {
         format!(
             "{cloud}, {}: upstream {:?}, ours {:?}, at most {most}: {allowed:?}",

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::allowed::{self, Bound};
+use crate::allowed;
 use crate::half::Calls;
 use crate::life::Row;
 
@@ -55,11 +55,7 @@ pub fn of_cloud(cloud: &str, rows: &[Row]) -> String {
     );
     for row in rows {
         let allowed = allowed::of(cloud, row.situation).map_or_else(String::new, |it| {
-            let bound = match it.bound {
-                Bound::Twice => "at most twice".to_owned(),
-                Bound::Known(most) => format!("known fault, at most {most}"),
-            };
-            format!("{bound}: {} ({})", it.why, it.rule)
+            format!("at most twice: {} ({})", it.why, it.rule)
         });
         let _ = writeln!(
             text,
