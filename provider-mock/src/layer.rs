@@ -265,11 +265,6 @@ impl FaultLayer {
         let status = trailers.as_ref().unwrap_or(&parts.headers);
         let code =
             tonic::Status::from_header_map(status).map_or(tonic::Code::Ok, |status| status.code());
-        if code == tonic::Code::DeadlineExceeded && self.cloud.twisted(Twist::DeadlineIsInternal) {
-            self.cloud.count_lie();
-            record.outcome("status:INTERNAL");
-            return Ok(tonic::Status::internal("it took too long").into_http());
-        }
         let messages = frames(&body).unwrap_or_default();
         let scripted = faults.iter().filter(|fault| {
             fault.kind.row().when == When::Answer || fault.kind == FaultKind::Failure

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use hyper::header::HeaderValue;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -26,6 +27,10 @@ const GOOD: Duration = Duration::from_secs(3);
 /// How long nothing came before a PING goes out.
 const QUIET: Duration = Duration::from_millis(200);
 
+/// gRPC's statuses of a call that ended at its deadline: CANCELLED, DEADLINE_EXCEEDED.
+const OVERDUE: [HeaderValue; 2] = [HeaderValue::from_static("1"), HeaderValue::from_static("4")];
+const INTERNAL: HeaderValue = HeaderValue::from_static("13");
+
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const PING: u8 = 6;
@@ -38,6 +43,8 @@ enum Does {
     Garbage,
     /// No call says when its caller stops waiting.
     Timeless,
+    /// What ends at its deadline ends with INTERNAL. Behind here two timers race, tonic's and the SDK's, and each has a status of its own.
+    OverdueIsInternal,
     /// Behind an answer that is only a status comes a frame more.
     Behind,
     /// Who says nothing gets a PING.
@@ -98,7 +105,9 @@ impl Front {
                     };
                     // Whoever ends a connection ends it for both.
                     match does {
-                        Does::Timeless => timeless(cloud, stream, provider).await,
+                        Does::Timeless | Does::OverdueIsInternal => {
+                            other_headers(cloud, does, stream, provider).await;
+                        }
                         Does::Behind | Does::Pings => {
                             says_more(&cloud, does, stream, provider).await;
                         }
@@ -117,6 +126,7 @@ fn asked_for(twists: Twists) -> Option<Does> {
     let all = [
         (Twist::SocketGarbage, Does::Garbage),
         (Twist::TimeoutIgnored, Does::Timeless),
+        (Twist::DeadlineIsInternal, Does::OverdueIsInternal),
         (Twist::FrameBehind, Does::Behind),
         (Twist::PingsWhenIdle, Does::Pings),
         (Twist::SocketOpen, Does::Open),
@@ -147,8 +157,8 @@ async fn garbage(mut stream: UnixStream, behind: &Path, spoke: &AtomicU32) {
     let _ = stream.shutdown().await;
 }
 
-/// Each call goes on to the provider without its deadline. One that its caller cancels is cancelled there.
-async fn timeless(cloud: Cloud, stream: UnixStream, provider: UnixStream) {
+/// Each call goes on to the provider with other headers, or comes back with others. One that its caller cancels is cancelled there.
+async fn other_headers(cloud: Cloud, does: Does, stream: UnixStream, provider: UnixStream) {
     use hyper::{client, server};
     let provider = TokioIo::new(provider);
     let dialled = client::conn::http2::handshake(TokioExecutor::new(), provider).await;
@@ -156,11 +166,21 @@ async fn timeless(cloud: Cloud, stream: UnixStream, provider: UnixStream) {
         return;
     };
     let passes = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
-        if request.headers_mut().remove("grpc-timeout").is_some() {
+        if does == Does::Timeless && request.headers_mut().remove("grpc-timeout").is_some() {
             cloud.count_lie();
         }
-        let mut calls = calls.clone();
-        async move { calls.send_request(request).await }
+        let (mut calls, cloud) = (calls.clone(), cloud.clone());
+        async move {
+            let mut answer = calls.send_request(request).await?;
+            if does == Does::OverdueIsInternal
+                && let Some(status) = answer.headers_mut().get_mut("grpc-status")
+                && OVERDUE.contains(status)
+            {
+                *status = INTERNAL;
+                cloud.count_lie();
+            }
+            Ok::<_, hyper::Error>(answer)
+        }
     });
     let server = server::conn::http2::Builder::new(TokioExecutor::new());
     let served = server.serve_connection(TokioIo::new(stream), passes);
