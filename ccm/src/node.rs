@@ -83,13 +83,12 @@ struct Worker {
     /// When it was last told that the cloud refuses the provider's credentials.
     credentials_told: Mutex<Option<Instant>>,
     /// What the provider said last; it holds also while the provider is away.
-    said: Mutex<Option<Said>>,
+    said: Mutex<Option<Arc<Said>>>,
     /// The addresses that were written to Nodes that still have the taint: they come back by the watch and are no news.
     addressed: Mutex<BTreeMap<String, Vec<NodeAddress>>>,
 }
 
 /// What a provider said of itself.
-#[derive(Clone)]
 struct Said {
     ownership: Arc<Ownership>,
     /// What it sees of Nodes.
@@ -160,17 +159,17 @@ impl Worker {
                 if !plan::gets_id(node) {
                     self.claims.settled(name);
                 }
-                let said = self.said();
-                let concerns = |said: &Said| said.ownership.concerns(&self.context.provider, node);
-                if !plan::is_uninitialized(node) || !said.as_ref().is_none_or(concerns) {
+                if !plan::is_uninitialized(node) || !self.concerns(node) {
                     self.waiting().gone(&name.to_owned());
                     self.addressed().remove(name);
                     return;
                 }
                 // One that is left alone, with its taint, is waited for no more, whatever else changes.
-                let projection = said.map(|said| said.projection).unwrap_or_default();
+                let said = self.said();
+                let nothing = Projection::default();
+                let projection = said.as_ref().map_or(&nothing, |said| &said.projection);
                 let own = self.addressed().get(name).cloned();
-                if plan::wakes(change.old.as_deref(), node, &projection, own.as_deref()) {
+                if plan::wakes(change.old.as_deref(), node, projection, own.as_deref()) {
                     self.wait_for(node);
                     self.queue.add(name.to_owned());
                 }
@@ -203,10 +202,11 @@ impl Worker {
                 let current = Arc::downgrade(session);
                 if !current.ptr_eq(&last) {
                     last = current;
-                    *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(Said {
-                        ownership: Arc::clone(&session.ownership),
-                        projection: session.projection.clone(),
-                    });
+                    *self.said.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(Arc::new(Said {
+                            ownership: Arc::clone(&session.ownership),
+                            projection: session.projection.clone(),
+                        }));
                     self.queue.reset_transport_backoffs();
                     self.add_all();
                 }
@@ -236,13 +236,11 @@ impl Worker {
 
     /// A new session may know what the last one did not, and own other Nodes.
     fn add_all(&self) {
-        let said = self.said();
         for node in self.context.cluster.nodes.all() {
-            let concerns = |said: &Said| said.ownership.concerns(&self.context.provider, &node);
             if !plan::is_uninitialized(&node) {
                 continue;
             }
-            if said.as_ref().is_none_or(concerns) {
+            if self.concerns(&node) {
                 self.wait_for(&node);
                 self.queue.add(name(&node).to_owned());
             } else {
@@ -439,9 +437,15 @@ impl Worker {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn said(&self) -> Option<Said> {
+    fn said(&self) -> Option<Arc<Said>> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.clone()
+    }
+
+    /// Whether the Node may be this provider's. Until the provider has said what is its own, each may be.
+    fn concerns(&self, node: &Node) -> bool {
+        self.said()
+            .is_none_or(|said| said.ownership.concerns(&self.context.provider, node))
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting<String>> {

@@ -77,7 +77,7 @@ pub(super) fn provided_node_ip(node: &Node) -> Option<&str> {
         .map(String::as_str)
 }
 
-fn current(node: &Node) -> &[NodeAddress] {
+pub(super) fn current(node: &Node) -> &[NodeAddress] {
     let status = node.status.as_ref();
     status
         .and_then(|status| status.addresses.as_deref())

@@ -124,9 +124,8 @@ pub(super) fn wakes(
     is_uninitialized(new)
         && old.is_none_or(|old| {
             let label = |node: &Node| node.metadata.labels.as_ref()?.get(PROVIDER_LABEL).cloned();
-            let addresses = |node: &Node| node.status.as_ref()?.addresses.clone();
             let (mut before, mut now) = (node_view(old, projection), node_view(new, projection));
-            if own.is_some() && own == addresses(new).as_deref() {
+            if own.is_some_and(|own| own == addresses::current(new)) {
                 before.addresses.clear();
                 now.addresses.clear();
             }

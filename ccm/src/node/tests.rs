@@ -273,10 +273,10 @@ async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
         ..api::GetProviderInfoResponse::default()
     };
     let me = bench.worker.context.provider.clone();
-    *bench.worker.said.lock().unwrap() = Some(Said {
+    *bench.worker.said.lock().unwrap() = Some(Arc::new(Said {
         ownership: Arc::new(Ownership::of(&[(&me, &info)], None).unwrap()),
         projection: Projection::default(),
-    });
+    }));
     for (name, id) in [("theirs", "other://i-1"), ("ours", "mock://i-2")] {
         let mut node = fresh(name);
         node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
