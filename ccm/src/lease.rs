@@ -334,11 +334,7 @@ impl Shared {
             );
             return;
         }
-        let refused = match trouble {
-            Trouble::Kube(error) => refusal(error),
-            Trouble::Slow(_) => None,
-        };
-        match refused {
+        match trouble.refusal() {
             Some(refused) => {
                 tracing::warn!(namespace, lease, %refused, "the API server answers, but refuses the Lease: this process cannot lead");
             }
@@ -432,6 +428,16 @@ enum Trouble {
     Slow(#[from] tokio::time::error::Elapsed),
     #[error(transparent)]
     Kube(#[from] kube::Error),
+}
+
+impl Trouble {
+    /// What the API server refused, and the right that is missing; `None` where it did not answer.
+    fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Kube(error) => refusal(error),
+            Self::Slow(_) => None,
+        }
+    }
 }
 
 fn params() -> PostParams {

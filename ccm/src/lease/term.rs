@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::wake::Wake;
 use super::{SOON, Shared, Trouble, is, params, record};
-use crate::kube_client::refusal;
 
 /// A release that takes longer is given up: the Lease then expires by itself.
 const RELEASE_CAP: Duration = Duration::from_secs(5);
@@ -104,7 +103,7 @@ impl Term {
             let mut read = None;
             let renewal = renew(&self.shared, seen, start, &mut read);
             let outcome = timeout_at(deadline, renewal).await;
-            // What came of it or not: the next renewal begins with the Lease as it was last read.
+            // Whether or not the renewal succeeded, the next one starts from the Lease as it was last read.
             if let Some(read) = read {
                 self.lease = read;
             }
@@ -117,11 +116,8 @@ impl Term {
                 Ok(Ok(Renewal::Done(lease, start))) => self.extend(*lease, start),
                 Ok(Ok(Renewal::Taken(holder))) => self.lose(Lost::Taken { holder }),
                 Ok(Err(trouble)) => {
-                    let refused = match &trouble {
-                        Trouble::Kube(error) => refusal(error),
-                        Trouble::Slow(_) => None,
-                    };
-                    self.retry(start, refused.unwrap_or_else(|| trouble.to_string()));
+                    let why = trouble.refusal().unwrap_or_else(|| trouble.to_string());
+                    self.retry(start, why);
                 }
                 // The deadline, which was looked at above.
                 Err(_) => {}
