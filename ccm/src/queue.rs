@@ -17,14 +17,25 @@ use metrics::{Load, Observed, Recorder};
 pub(crate) use refused::{PROBE, Refused};
 use state::State;
 
-/// The delays of a key that fails again and again: `base * 2^failures`, at most `max`. Jitter takes up to a quarter off, so
-/// that keys that failed together do not come back together.
+/// The delays of a key that fails again and again: `base * 2^failures`, at most `max`. Jitter adds up to a fifth, so that
+/// keys that failed together do not come back together, and never subtracts: a cloud sees no more calls than from upstream's controllers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     /// The first delay.
     pub(crate) base: Duration,
     /// The longest delay.
     pub(crate) max: Duration,
+}
+
+impl Backoff {
+    /// The delay after this many failures. `jitter` is from 0 to 1.
+    pub(crate) fn delay(self, failures: u32, jitter: f64) -> Duration {
+        let whole = 2_u32
+            .checked_pow(failures)
+            .and_then(|factor| self.base.checked_mul(factor))
+            .map_or(self.max, |delay| delay.min(self.max));
+        whole.mul_f64(1.0 + jitter / 5.0).min(self.max)
+    }
 }
 
 /// What becomes of a key whose work is over. Where the key was added meanwhile, it is due at the earlier of the two times.

@@ -166,7 +166,8 @@ impl<K: Clone + Ord> State<K> {
                 Outcome::At(at) | Outcome::Refused { at, .. } => Some(earlier(hastened, at)),
                 Outcome::Retry | Outcome::RetryTransport => {
                     transport = outcome == Outcome::RetryTransport;
-                    let delay = delay(self.backoff, entry.failures, &mut self.random);
+                    let jitter = self.random.random_range(0.0..=1.0);
+                    let delay = self.backoff.delay(entry.failures, jitter);
                     entry.failures = entry.failures.saturating_add(1);
                     Some(earlier(hastened, now + delay))
                 }
@@ -315,15 +316,4 @@ impl<K: Clone + Ord> State<K> {
 
 fn earlier(known: Option<Instant>, at: Instant) -> Instant {
     known.map_or(at, |known| known.min(at))
-}
-
-/// `base * 2^failures` and up to a fifth more, at most `max`. Never less than upstream waits: the cloud sees no more calls. At `max` keys stay as far apart as they came.
-fn delay(backoff: Backoff, failures: u32, random: &mut ChaCha8Rng) -> Duration {
-    let whole = 2_u32
-        .checked_pow(failures)
-        .and_then(|factor| backoff.base.checked_mul(factor))
-        .map_or(backoff.max, |delay| delay.min(backoff.max));
-    whole
-        .mul_f64(random.random_range(1.0..=1.2))
-        .min(backoff.max)
 }

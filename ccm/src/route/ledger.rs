@@ -10,10 +10,12 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use crate::provider::{Retry, Trouble, TroubleCode};
-use crate::queue::{PROBE, Refused};
+use crate::queue::{Backoff, PROBE, Refused};
 
-const FIRST_RETRY: Duration = Duration::from_secs(5);
-const LONGEST_RETRY: Duration = Duration::from_mins(5);
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(5),
+    max: Duration::from_mins(5),
+};
 
 /// What is known of the route that a Node wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -305,7 +307,7 @@ impl Ledger {
         let again_in = match reaction.retry {
             Retry::WhenChangedElse(wait) | Retry::After(wait) => wait,
             Retry::Refused { each, .. } => each,
-            Retry::Backoff | Retry::TransportBackoff => backoff(entry.failures, jitter),
+            Retry::Backoff | Retry::TransportBackoff => BACKOFF.delay(entry.failures, jitter),
         };
         entry.vain |= in_vain(trouble.code, entry.failures);
         entry.failures = entry.failures.saturating_add(1);
@@ -469,13 +471,4 @@ fn says_something(code: TroubleCode) -> bool {
         | TroubleCode::Fault
         | TroubleCode::Fenced => false,
     }
-}
-
-/// `5 s * 2^failures` and up to a fifth more, at most 5 min.
-fn backoff(failures: u32, jitter: f64) -> Duration {
-    let whole = 2_u32
-        .checked_pow(failures)
-        .and_then(|factor| FIRST_RETRY.checked_mul(factor))
-        .map_or(LONGEST_RETRY, |delay| delay.min(LONGEST_RETRY));
-    whole.mul_f64(1.0 + jitter / 5.0).min(LONGEST_RETRY)
 }
