@@ -3,7 +3,7 @@
 use api::FailureCode as Code;
 use cloud_provider_api::v1alpha1 as api;
 
-use super::{Trouble, limits};
+use super::Trouble;
 
 /// Where in an answer a failure stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::F
     failure.message = if failure.message.is_empty() {
         note
     } else {
-        format!("{} ({note})", limits::cut(&failure.message))
+        format!("{} ({note})", failure.message)
     };
     failure.code = Code::Internal.into();
     failure

@@ -14,7 +14,6 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
-
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
@@ -86,12 +85,11 @@ pub(super) struct Trust {
     generation: u64,
 }
 
-/// The certificates that a caller showed on a connection; none for most. That the caller has the first one's key is known. What they are worth is decided once for the
-/// connection and again when the trust changes: the caller pays for the handshake, and must not make this process build chains at each request.
-#[derive(Clone, Default)]
+/// The certificates that a caller showed on a connection. The handshake proved that the caller has the key of the first one. They are verified once for the connection and
+/// again when the trust changes: the caller pays for the handshake, and must not make this process build chains at each request.
+#[derive(Clone)]
 pub(super) struct Shown(Arc<ShownChain>);
 
-#[derive(Default)]
 struct ShownChain {
     chain: Vec<CertificateDer<'static>>,
     /// By the generation of the trust.
@@ -146,12 +144,15 @@ impl Verdict {
 }
 
 impl Shown {
-    pub(super) fn new(chain: &[CertificateDer<'_>]) -> Self {
-        let chain = chain.iter().map(|der| der.clone().into_owned()).collect();
-        Self(Arc::new(ShownChain {
-            chain,
-            ..ShownChain::default()
-        }))
+    /// `None` for most callers, which show no certificate.
+    pub(super) fn new(chain: &[CertificateDer<'_>]) -> Option<Self> {
+        let chain: Vec<_> = chain.iter().map(|der| der.clone().into_owned()).collect();
+        (!chain.is_empty()).then(|| {
+            Self(Arc::new(ShownChain {
+                chain,
+                verdict: tokio::sync::Mutex::default(),
+            }))
+        })
     }
 }
 

@@ -286,7 +286,9 @@ async fn served(
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let shown = Shown::new(certificates);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(shown.clone());
+        if let Some(shown) = &shown {
+            request.extensions_mut().insert(shown.clone());
+        }
         request.extensions_mut().insert(slot.clone());
         let serving = slot.serve();
         let answer = router.clone().oneshot(request);

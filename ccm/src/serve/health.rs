@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::{Site, plain};
+use crate::text;
 
 /// Reasons are cut here: the endpoints are open to everybody, and probes keep the text in events.
 const REASON_CHARS: usize = 256;
@@ -184,11 +185,7 @@ fn report(
 }
 
 fn one_line(reason: &str) -> String {
-    reason
-        .chars()
-        .take(REASON_CHARS)
-        .map(|char| if char.is_control() { ' ' } else { char })
-        .collect()
+    text::plain(reason).chars().take(REASON_CHARS).collect()
 }
 
 #[cfg(test)]

@@ -185,10 +185,10 @@ async fn b_m4_a_given_certificate_is_the_one_that_is_served() {
 }
 
 /// An authority, and what it signs.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(super) struct Authority(pub(super) CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

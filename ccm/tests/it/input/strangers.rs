@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::port::get;
+use super::port::{Authority, get};
 use crate::world::{SOON, World, free_port, said};
 
 /// Half of them say nothing, half of them end their handshake and say nothing then.
@@ -187,14 +187,10 @@ async fn asks(from: [u8; 4], port: u16, tls: TlsConnector) {
 /// Findings B1 and B2: the attack from other addresses of the loopback range, as a neighbour or the provider, which shares the network namespace, can play it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b_m4_strangers_at_the_port_cost_neither_probes_nor_scrapes_nor_the_lease() {
-    let trusted = chain("users", 0);
+    let claims_the_name = chain("users", 0);
     let directory = tempfile::tempdir().unwrap();
     let authority = directory.path().join("users.crt");
-    let mut params = CertificateParams::new([]).unwrap();
-    params.distinguished_name.push(DnType::CommonName, "users");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let made = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    std::fs::write(&authority, made.pem()).unwrap();
+    std::fs::write(&authority, Authority::new("users").0.pem()).unwrap();
     let mut world = World::with_options(Fixture::default(), Options::default()).await;
     let port = free_port();
     let mut ccm = world.ccm(&[
@@ -213,7 +209,7 @@ async fn b_m4_strangers_at_the_port_cost_neither_probes_nor_scrapes_nor_the_leas
         strangers.spawn(silent(
             [127, 0, 3, number],
             port,
-            Some(connector(Some(&trusted))),
+            Some(connector(Some(&claims_the_name))),
         ));
     }
     let expensive = chain("users", 4);
