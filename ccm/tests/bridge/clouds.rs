@@ -117,6 +117,20 @@ impl Cloud {
         }
     }
 
+    /// How many calls the cloud's API had, and those that changed something after the first `skipped`.
+    pub fn calls(&self, skipped: usize) -> (usize, Vec<String>) {
+        let Self::File { state, .. } = self else {
+            panic!("only a cloud in a file")
+        };
+        let journal = std::fs::read_to_string(state.with_extension("json.calls")).unwrap();
+        let calls: Vec<&str> = journal.lines().collect();
+        let writes = calls.iter().skip(skipped).filter(|line| {
+            let call: serde_json::Value = serde_json::from_str(line).unwrap();
+            !call["what"].as_str().unwrap().starts_with("GET")
+        });
+        (calls.len(), writes.map(|&line| line.to_owned()).collect())
+    }
+
     /// Starts the provider.
     pub fn start(&self, directory: &Path, socket: &Path) -> Process {
         let mut command = Command::new("sh");

@@ -1,9 +1,11 @@
 //! The `ccm` in front of each cloud: Nodes are initialised, a Service is served, a Node whose instance is gone is removed.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
@@ -11,15 +13,17 @@ use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_read
 use testenv::{ControlPlane, Pool, Pooled, Process, User, eventually};
 
 use crate::aws::Aws;
+use crate::binary::binary;
 use crate::clouds::{Cloud, Instance};
 
 /// Long enough for anything that should happen soon, on a slow machine.
-const SOON: Duration = Duration::from_secs(90);
+pub const SOON: Duration = Duration::from_secs(90);
+const CLUSTER: &str = "--cluster-name=bridge";
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// Where the cloud `annotated` notes what it made.
 const NOTED: &str = "annotated.example/load-balancer-id";
 
-static PLANES: Pool = Pool::new(grant);
+pub static PLANES: Pool = Pool::new(grant);
 
 fn grant(plane: &ControlPlane) {
     let rbac = concat!(
@@ -30,52 +34,99 @@ fn grant(plane: &ControlPlane) {
     assert!(applied.unwrap().status.success());
 }
 
-/// A cluster, a Go cloud behind the bridge, and the ccm between them.
-struct World {
+/// A cluster, a Go cloud, and the processes between them.
+pub struct World {
     client: Client,
-    cloud: Cloud,
+    pub cloud: Cloud,
     plane: Pooled,
-    provider: Process,
-    ccm: Process,
+    running: BTreeMap<&'static str, Process>,
 }
 
 impl World {
-    fn start(plane: Pooled, cloud: Cloud, flags: &[&str]) -> Self {
-        let directory = plane.directory().to_owned();
-        let socket = directory.join("bridge/provider.sock");
-        let provider = cloud.start(&directory, &socket);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
-        command
-            .arg("--kubeconfig")
-            .arg(plane.kubeconfig(User::Ccm))
-            .arg(format!("--provider=bridged=unix://{}", socket.display()))
-            .args([
-                "--secure-port=0",
-                "--cluster-name=bridge",
-                "--node-monitor-period=1s",
-                "--node-deletion-brake=min-age=1s",
-                "--provider-annotation-prefixes=annotated.example/",
-            ])
-            .args(flags);
-        let ccm = Process::start(command, directory.join("ccm.log")).unwrap();
+    pub fn new(plane: Pooled, cloud: Cloud) -> Self {
         Self {
             client: plane.client(),
             cloud,
             plane,
-            provider,
-            ccm,
+            running: BTreeMap::new(),
         }
     }
 
-    fn nodes(&self) -> Api<Node> {
+    /// The cloud runs behind the bridge, with the ccm in front of it.
+    fn start(plane: Pooled, cloud: Cloud, flags: &[&str]) -> Self {
+        let mut world = Self::new(plane, cloud);
+        world.start_ours(flags);
+        world
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.plane.directory().join("bridge/provider.sock")
+    }
+
+    pub fn start_ours(&mut self, flags: &[&str]) {
+        let provider = self.cloud.start(self.plane.directory(), &self.socket());
+        self.running.insert("provider", provider);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+        command
+            .arg("--kubeconfig")
+            .arg(self.plane.kubeconfig(User::Ccm))
+            .arg(format!(
+                "--provider=bridged=unix://{}",
+                self.socket().display()
+            ))
+            .args([
+                "--secure-port=0",
+                CLUSTER,
+                "--node-monitor-period=1s",
+                "--node-deletion-brake=min-age=1s",
+                "--provider-annotation-prefixes=annotated.example/,byid.example/,service.byid.example/",
+            ])
+            .args(flags);
+        let log = self.plane.directory().join("ccm.log");
+        self.running
+            .insert("ccm", Process::start(command, log).unwrap());
+    }
+
+    /// Upstream's Go CCM runs with the cloud linked in.
+    pub fn start_upstream(&mut self, flags: &[&str]) {
+        let directory = self.plane.directory();
+        let mut command = Command::new(binary());
+        command
+            .arg("go-ccm")
+            .arg("--kubeconfig")
+            .arg(self.plane.kubeconfig(User::Admin))
+            .arg(format!("--cloud-provider={}", self.cloud.name()))
+            .arg(format!(
+                "--cloud-config={}",
+                directory.join("cloud.conf").display()
+            ))
+            .args(["--allow-untagged-cloud", "--secure-port=0", CLUSTER])
+            .args(flags);
+        let log = directory.join("upstream.log");
+        self.running
+            .insert("upstream", Process::start(command, log).unwrap());
+    }
+
+    /// Asks the process to end, and waits until it has.
+    pub async fn end(&mut self, name: &str) {
+        let mut process = self.running.remove(name).unwrap();
+        process.terminate();
+        process.wait(SOON).await.unwrap();
+    }
+
+    pub fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), "kube-system")
+    }
+
+    pub fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
 
-    fn services(&self) -> Api<Service> {
+    pub fn services(&self) -> Api<Service> {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    async fn node(&self, name: &str, what: &str, good: impl Fn(&Node) -> bool) -> Node {
+    pub async fn node(&self, name: &str, what: &str, good: impl Fn(&Node) -> bool) -> Node {
         eventually(&format!("{name}: {what}"), SOON, async || {
             let node = self.nodes().get(name).await;
             let node = node.map_err(|error| error.to_string())?;
@@ -88,7 +139,12 @@ impl World {
         .await
     }
 
-    async fn service(&self, name: &str, what: &str, good: impl Fn(&Service) -> bool) -> Service {
+    pub async fn service(
+        &self,
+        name: &str,
+        what: &str,
+        good: impl Fn(&Service) -> bool,
+    ) -> Service {
         eventually(&format!("{name}: {what}"), SOON, async || {
             let service = self.services().get(name).await;
             let service = service.map_err(|error| error.to_string())?;
@@ -102,7 +158,7 @@ impl World {
     }
 
     /// Nodes as kubelets register them, until each is initialised.
-    async fn join(&self, instances: &[Instance]) {
+    pub async fn join(&self, instances: &[Instance]) {
         for (number, instance) in instances.iter().enumerate() {
             let node = NodeBuilder::new(&instance.node)
                 .uninitialized()
@@ -113,18 +169,22 @@ impl World {
                 .unwrap();
         }
         for instance in instances {
+            // Upstream writes the addresses after the taint has gone.
+            let initialised = |node: &Node| {
+                let addresses = node.status.as_ref().and_then(|it| it.addresses.as_ref());
+                !tainted(node) && addresses.is_some_and(|all| !all.is_empty())
+            };
             let node = self
-                .node(&instance.node, "is initialised", |node| !tainted(node))
+                .node(&instance.node, "is initialised", initialised)
                 .await;
             let spec = node.spec.unwrap();
             assert_eq!(spec.provider_id.as_ref(), Some(&instance.provider_id));
             assert!(node.metadata.labels.unwrap().contains_key(ZONE));
-            assert!(!node.status.unwrap().addresses.unwrap().is_empty());
         }
     }
 
     /// A Service of type LoadBalancer, until it has an address.
-    async fn serve(&self, name: &str) -> Service {
+    pub async fn serve(&self, name: &str) -> Service {
         let service = LoadBalancerBuilder::new("default", name).build();
         self.services()
             .create(&PostParams::default(), &service)
@@ -135,7 +195,7 @@ impl World {
     }
 
     /// Deletes the Service, until it has gone and nothing is left in the cloud.
-    async fn unserve(&self, name: &str) {
+    pub async fn unserve(&self, name: &str) {
         self.services()
             .delete(name, &DeleteParams::default())
             .await
@@ -170,29 +230,28 @@ impl World {
 }
 
 impl Drop for World {
-    /// Shows what both processes said last, where the test fails.
+    /// Shows what each process logged last, where the test fails.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for process in [&self.provider, &self.ccm] {
+            for process in self.running.values() {
                 let log = process.log();
                 let lines: Vec<&str> = log.lines().collect();
                 let last = &lines[lines.len().saturating_sub(40)..];
                 eprintln!("--- {}\n{}", process.log_path().display(), last.join("\n"));
             }
         }
-        self.ccm.kill();
-        self.provider.kill();
-        let _ = &self.plane;
+        // They end before the API server does.
+        self.running.clear();
     }
 }
 
-fn tainted(node: &Node) -> bool {
+pub fn tainted(node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
     taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == UNINITIALIZED))
 }
 
 /// The address or host name of the Service's load balancer.
-fn ingress(service: &Service) -> Option<String> {
+pub fn ingress(service: &Service) -> Option<String> {
     let status = service.status.as_ref()?.load_balancer.as_ref()?;
     let point = status.ingress.as_ref()?.first()?;
     point.ip.clone().or_else(|| point.hostname.clone())
@@ -202,7 +261,7 @@ fn annotation(service: &Service, key: &str) -> Option<String> {
     service.metadata.annotations.as_ref()?.get(key).cloned()
 }
 
-fn instances(cloud: &Cloud) -> Vec<Instance> {
+pub fn instances(cloud: &Cloud) -> Vec<Instance> {
     (0..4).map(|n| cloud.add(&format!("node-{n}"))).collect()
 }
 

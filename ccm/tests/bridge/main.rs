@@ -13,3 +13,4 @@ mod clouds;
 mod exceptions;
 mod life;
 mod suite;
+mod switch;

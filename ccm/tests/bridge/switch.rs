@@ -1,0 +1,134 @@
+//! A vendor's Go CCM hands its cluster to the ccm with the bridge and takes it back, as "Switch, and back" of docs/provider-guide.md describes it. The cloud's code is the same on both sides.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::json;
+use testenv::eventually;
+
+use crate::clouds::Cloud;
+use crate::life::{PLANES, SOON, World, ingress, instances, tainted};
+
+const LEASE: &str = "cloud-controller-manager";
+/// Both sides have the same, as an operator would give them. Upstream does not release the Lease.
+const FLAGS: [&str; 4] = [
+    "--leader-elect-lease-duration=6s",
+    "--leader-elect-renew-deadline=4s",
+    "--leader-elect-retry-period=1s",
+    "--concurrent-service-syncs=1",
+];
+
+impl World {
+    async fn holder(&self) -> Option<String> {
+        let lease = self.leases().get_opt(LEASE).await.unwrap()?;
+        lease.spec?.holder_identity.filter(|it| !it.is_empty())
+    }
+
+    /// Waits until another process than this one leads.
+    async fn led_by_another(&self, than: Option<&str>) -> String {
+        eventually("another process leads", SOON, async || {
+            match self.holder().await {
+                Some(holder) if than != Some(&*holder) => Ok(holder),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+    }
+
+    /// What no hand-over may change: the very Nodes, without taints, and the Service's address.
+    async fn state(&self) -> (BTreeMap<String, (String, String)>, Option<String>) {
+        let nodes = self.nodes().list(&ListParams::default()).await.unwrap();
+        let nodes = nodes.items.iter().map(|node| {
+            assert!(!tainted(node), "{node:?}");
+            let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+            let identity = (node.uid().unwrap(), id.unwrap());
+            (node.name_any(), identity)
+        });
+        let web = self.services().get("web").await.unwrap();
+        (nodes.collect(), ingress(&web))
+    }
+
+    /// Gives the Service this port, and waits until the cloud has it.
+    async fn listen(&self, port: u16) {
+        let ports = json!([{"name": "http", "port": port, "protocol": "TCP"}]);
+        let patch = Patch::Merge(json!({"spec": {"ports": ports}}));
+        self.services()
+            .patch("web", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        eventually(&format!("the cloud has port {port}"), SOON, async || {
+            let standing = self.cloud.load_balancers().unwrap();
+            let good = standing.len() == 1 && standing[0].contains(&port.to_string());
+            good.then_some(()).ok_or_else(|| standing.join("\n"))
+        })
+        .await;
+    }
+
+    /// Waits until the leader has looked at the Service, which a hand-over causes once.
+    async fn looked(&self, calls: usize) {
+        eventually("the new leader asks the cloud", SOON, async || {
+            let (all, _) = self.cloud.calls(0);
+            (all > calls).then_some(()).ok_or(all)
+        })
+        .await;
+    }
+}
+
+async fn switch_and_back(cloud: &'static str) {
+    let plane = PLANES.take().await.unwrap();
+    let cloud = Cloud::file(cloud, plane.directory());
+    let machines = instances(&cloud);
+    let mut world = World::new(plane, cloud);
+    world.start_upstream(&FLAGS);
+    let theirs = world.led_by_another(None).await;
+    world.join(&machines).await;
+    world.serve("web").await;
+    world.listen(8081).await;
+    let before = world.state().await;
+    let balancers = world.cloud.load_balancers();
+
+    // Ours stands by, then takes over.
+    world.start_ours(&FLAGS);
+    let (calls, _) = world.cloud.calls(0);
+    world.end("upstream").await;
+    let ours = world.led_by_another(Some(&theirs)).await;
+    world.looked(calls).await;
+    let adopted = |service: &k8s_openapi::api::core::v1::Service| {
+        service
+            .annotations()
+            .contains_key("grpc-ccm.io/load-balancer")
+    };
+    world
+        .service("web", "has the handle of its load balancer", adopted)
+        .await;
+    assert_eq!(world.state().await, before);
+    // A cloud may write what stands there already, as at each restart of its Go CCM.
+    let changes = world.cloud.calls(calls).1;
+    let writes_anew = |call: &String| call.contains("\"PUT ");
+    assert!(changes.iter().all(writes_anew), "{changes:?}");
+    assert_eq!(world.cloud.load_balancers(), balancers);
+    world.listen(8082).await;
+    assert_eq!(world.state().await, before);
+
+    // And back.
+    world.start_upstream(&FLAGS);
+    let (calls, _) = world.cloud.calls(0);
+    world.end("ccm").await;
+    world.end("provider").await;
+    world.led_by_another(Some(&ours)).await;
+    world.looked(calls).await;
+    world.listen(8083).await;
+    assert_eq!(world.state().await, before);
+    world.unserve("web").await;
+}
+
+#[tokio::test]
+async fn a_cloud_that_goes_by_id_moves_from_its_go_ccm_to_ours_and_back() {
+    switch_and_back("byid").await;
+}
+
+#[tokio::test]
+async fn a_cloud_that_notes_its_load_balancer_on_the_service_moves_to_ours_and_back() {
+    switch_and_back("annotated").await;
+}
