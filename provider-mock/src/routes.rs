@@ -118,14 +118,19 @@ impl Routes {
         let Some(existing) = existing else {
             return Ok(RouteWrite::Put(wanted));
         };
-        let as_asked = existing.destination_cidr == wanted.destination_cidr
-            && existing.same_target(&wanted)
-            && existing.node_addresses == wanted.node_addresses
-            && !existing.is_blackhole(instances);
+        let same_destination = existing.destination_cidr == wanted.destination_cidr;
+        let leads_there = same_destination && existing.same_target(&wanted);
+        let same_addresses = existing.node_addresses == wanted.node_addresses;
         match existing.ownership(&owns) {
             Ownership::Ours => {}
             // It leads where it should, and is not adopted (ROUTE-9).
-            Ownership::Unmarked if as_asked => return Ok(RouteWrite::Nothing),
+            Ownership::Unmarked
+                if leads_there
+                    && (same_addresses || existing.node_addresses.is_empty())
+                    && !existing.is_blackhole(instances) =>
+            {
+                return Ok(RouteWrite::Nothing);
+            }
             Ownership::Foreign | Ownership::Unmarked => {
                 return Err(Failure::conflict(format!(
                     "the route {:?} to {} was not made for this cluster; remove it or choose another CIDR",
@@ -133,11 +138,7 @@ impl Routes {
                 )));
             }
         }
-        let same_destination = existing.destination_cidr == wanted.destination_cidr;
-        if same_destination
-            && existing.same_target(&wanted)
-            && existing.node_addresses == wanted.node_addresses
-        {
+        if leads_there && same_addresses {
             return Ok(RouteWrite::Nothing);
         }
         if same_destination && !existing.same_target(&wanted) && !existing.is_blackhole(instances) {

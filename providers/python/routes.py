@@ -6,7 +6,6 @@ from typing import Any
 from cloud import State, Write
 from cloudprovider.v1alpha1 import route_pb2 as pb
 from cloudprovider.v1alpha1 import route_pb2_grpc, types_pb2
-from instances import addresses_from, addresses_to
 from service import Fail, Owner, Provider, failure_of, is_cidr, listing, unary, within_batch
 
 #: How many routes of one call are written at once.
@@ -42,8 +41,6 @@ def wanted(route: pb.Route, owner: Owner) -> Route:
     destination = "".join("-" if c in "/:." else c for c in route.destination_cidr)
     stored: Route = {"name": f"{owner.cluster_name}-{route.name_hint}-{destination}", "destination_cidr": route.destination_cidr}
     stored |= {key: getattr(route, key) for key in TARGET if route.HasField(key)}
-    if route.node_addresses:
-        stored["node_addresses"] = addresses_from(route.node_addresses)
     return stored | {"owner_id": owner.owner_id}
 
 
@@ -58,17 +55,12 @@ def plan_create(state: State, route: pb.Route, owner: Owner) -> Write | None:
     if there is None:
         return Write(f"put route {new['name']} to {new['destination_cidr']}", routes={new["name"]: new})
     same_destination = there["destination_cidr"] == new["destination_cidr"]
-    same_addresses = there.get("node_addresses", []) == new.get("node_addresses", [])
-    if same_destination and same_target(there, new) and same_addresses and ownership(there, owner) == types_pb2.OWNERSHIP_UNMARKED:
-        return None  # It leads where it should, and is not adopted (ROUTE-9).
+    if same_destination and same_target(there, new) and ownership(there, owner) != types_pb2.OWNERSHIP_FOREIGN:
+        return None  # It leads where it should; an unmarked one is not adopted (ROUTE-9).
     if ownership(there, owner) != types_pb2.OWNERSHIP_OURS:
         raise Fail("CONFLICT", f"the route {there['name']!r} to {there['destination_cidr']} was not made for this cluster; remove it or choose another CIDR")
-    if same_destination:
-        if same_target(there, new):
-            if same_addresses:
-                return None
-        elif not is_blackhole(there, state):
-            raise Fail("CONFLICT", f"the route {there['name']!r} leads {new['destination_cidr']} to another instance; delete it first", "DestinationTaken")
+    if same_destination and not is_blackhole(there, state):
+        raise Fail("CONFLICT", f"the route {there['name']!r} leads {new['destination_cidr']} to another instance; delete it first", "DestinationTaken")
     return Write(f"put route {there['name']} to {new['destination_cidr']}", routes={there["name"]: {**new, "name": there["name"]}})
 
 
@@ -95,7 +87,6 @@ class Routes(route_pb2_grpc.RouteServiceServicer):
             pb.Route(
                 name=route["name"],
                 destination_cidr=route["destination_cidr"],
-                node_addresses=addresses_to(route.get("node_addresses", [])),
                 blackhole=is_blackhole(route, state),
                 ownership=ownership(route, owner),
                 **{key: route[key] for key in TARGET if route.get(key) is not None},

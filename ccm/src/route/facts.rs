@@ -208,8 +208,16 @@ pub(super) fn read(
     }
 }
 
+/// Whether the route was made for other addresses than its Node has now. An UNMARKED route with which none were
+/// recorded was made by another controller, and is compared without them (ROUTE-9).
+pub(super) fn follows_other_addresses(route: &api::Route, now: &[api::NodeAddress]) -> bool {
+    let recorded = &route.node_addresses;
+    let unknown = route.ownership() == api::Ownership::Unmarked && recorded.is_empty();
+    !unknown && !same_addresses(recorded, now)
+}
+
 /// Whether these are the same addresses, in whatever order.
-pub(super) fn same_addresses(one: &[api::NodeAddress], two: &[api::NodeAddress]) -> bool {
+fn same_addresses(one: &[api::NodeAddress], two: &[api::NodeAddress]) -> bool {
     let within = |these: &[api::NodeAddress], those: &[api::NodeAddress]| {
         these.iter().all(|address| those.contains(address))
     };

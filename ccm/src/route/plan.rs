@@ -7,7 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use super::facts::{Index, NodeFacts, Owner, Target, names_no_node, read, same_addresses};
+use super::facts::{Index, NodeFacts, Owner, Target, follows_other_addresses, names_no_node, read};
 use super::ledger::{Known, Ledger, NodeName, Says};
 
 /// What a pass looks at.
@@ -208,7 +208,7 @@ pub(super) fn pass(ledger: &mut Ledger, look: &Look<'_>) -> Pass {
             } else if look.tracks_addresses
                 && removable
                 && !node.addresses.is_empty()
-                && !same_addresses(&route.node_addresses, &node.addresses)
+                && follows_other_addresses(route, &node.addresses)
             {
                 seen.old.push(route);
             } else {

@@ -89,12 +89,6 @@ pub const LISTER: &[Exception] = &[Exception {
     ],
 }];
 
-/// What is not run against it.
-pub const LISTER_LEFT_OUT: &[Exception] = &[Exception {
-    why: "owner: the suite. Its routes do not carry the addresses of their Node, as the ccm's do, and this cloud routes to nothing else",
-    checks: &["routes/*", "core/routes-cut-by-kill-9-are-resumed"],
-}];
-
 /// Of the cloud that takes much for granted.
 pub const CARELESS: &[Exception] = &[
     Exception {

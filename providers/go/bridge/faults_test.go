@@ -240,6 +240,7 @@ func TestAListOfNodesInTheMiddleOfACallIsThatCallsFailureAndSeenInTheProbe(t *te
 		metadata: func(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 			return metadataOf(node), nil
 		},
+		exists:   func(context.Context, *v1.Node) (bool, error) { return true, nil },
 		shutdown: func(context.Context, *v1.Node) (bool, error) { return false, nil },
 	}
 	bridge := initialised(t, cloud, Options{})

@@ -130,16 +130,18 @@ func (w *wrongAnswer) Error() string { return w.text }
 
 func wrong(text string) error { return &wrongAnswer{text} }
 
-// askV2 asks as few methods as will answer what is asked. InstanceMetadata also says that the instance exists; a Node without provider ID is known to it alone, as upstream
-// has it: many clouds' other methods go by the ID.
+// askV2 asks as few methods as will answer what is asked. Where power is not asked InstanceMetadata also says that the instance exists: the node controller refreshes Nodes so,
+// as upstream's does. Some clouds describe an instance for a while after its end (AWS does for an hour), so that InstanceExists decides where power is asked too. A Node
+// without provider ID is known to InstanceMetadata alone, as upstream has it: many clouds' other methods go by the ID.
 func (b *Bridge) askV2(ctx context.Context, node *v1.Node, wanted asked) (*contract.Instance, error) {
 	instances := b.parts().instancesV2
 	found := &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_PRESENT}
 	exists := func() (bool, error) { return instances.InstanceExists(ctx, node.DeepCopy()) }
-	if wanted.metadata || node.Spec.ProviderID == "" {
+	named := node.Spec.ProviderID == ""
+	if wanted.metadata || named {
 		metadata, err := instances.InstanceMetadata(ctx, node.DeepCopy())
 		switch {
-		case err != nil && node.Spec.ProviderID != "":
+		case err != nil && !named:
 			return b.goneOr(ctx, err, exists)
 		case err != nil:
 			return nil, err
@@ -158,11 +160,16 @@ func (b *Bridge) askV2(ctx context.Context, node *v1.Node, wanted asked) (*contr
 		}
 		node = node.DeepCopy()
 		node.Spec.ProviderID = described.ProviderID
-	} else if there, err := exists(); err != nil {
-		return nil, err
-	} else if !there {
-		found.State = contract.InstanceState_INSTANCE_STATE_ABSENT
-		return found, nil
+	}
+	if !named && (wanted.power || !wanted.metadata) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if there, err := exists(); err != nil {
+			return nil, err
+		} else if !there {
+			return &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_ABSENT}, nil
+		}
 	}
 	if wanted.power {
 		if err := ctx.Err(); err != nil {

@@ -132,6 +132,20 @@ func TestPowerAloneTellsThatAnInstanceIsGone(t *testing.T) {
 	}
 }
 
+// As AWS's: DescribeInstances knows a terminated instance for an hour.
+func TestAnInstanceThatIsDescribedAfterItsEndIsAbsentWherePowerIsAsked(t *testing.T) {
+	cloud := &scripted{
+		metadata: func(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+			return metadataOf(node), nil
+		},
+		exists: func(context.Context, *v1.Node) (bool, error) { return false, nil },
+	}
+	bridge := initialised(t, cloud, Options{})
+	if got := bridge.lookup(patience, node("terminated"))["terminated"].GetFound().GetState(); got != contract.InstanceState_INSTANCE_STATE_ABSENT {
+		t.Errorf("INST-14: expected ABSENT, came %s", got)
+	}
+}
+
 // olderInstances is a cloud without InstancesV2 that tells of provider IDs whether they exist, and that nothing is shut down.
 type olderInstances struct {
 	*scripted
@@ -194,6 +208,7 @@ func TestAMethodThatIgnoresItsContextKeepsNobodyWaiting(t *testing.T) {
 			}
 			return metadataOf(node), nil
 		},
+		exists:   func(context.Context, *v1.Node) (bool, error) { return true, nil },
 		shutdown: func(context.Context, *v1.Node) (bool, error) { return false, nil },
 	}
 	bridge := initialised(t, cloud, Options{ConcurrentCalls: 2})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
@@ -80,7 +79,6 @@ func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 		DestinationCIDR: cidr,
 		NodeName:        optional(asked.NodeName),
 		ProviderID:      optional(asked.ProviderID),
-		NodeAddresses:   addressesFrom(asked.NodeAddresses),
 		OwnerID:         &call.Cluster.OwnerID,
 	}
 	if asked.NextHop.IsValid() {
@@ -98,21 +96,14 @@ func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	if there == nil {
 		return putRoute(route), nil
 	}
-	same := slices.EqualFunc(there.NodeAddresses, route.NodeAddresses, func(one, other map[string]string) bool { return fmt.Sprint(one) == fmt.Sprint(other) })
-	same = same && there.DestinationCIDR == cidr && there.sameTarget(&route)
-	if same && there.ownership(call) == sdk.Unmarked {
-		return nil, nil // It leads where it should, and is not adopted (ROUTE-9).
+	if there.DestinationCIDR == cidr && there.sameTarget(&route) && there.ownership(call) != sdk.Foreign {
+		return nil, nil // It leads where it should; an unmarked one is not adopted (ROUTE-9).
 	}
 	if there.ownership(call) != sdk.Ours {
 		return nil, sdk.Conflict("the route %q to %s was not made for this cluster; remove it or choose another CIDR", there.Name, there.DestinationCIDR)
 	}
-	if there.DestinationCIDR == cidr {
-		switch {
-		case same:
-			return nil, nil
-		case !there.sameTarget(&route) && !there.isBlackhole(state):
-			return nil, sdk.Conflict("the route %q leads %s to another instance; delete it first", there.Name, cidr).Because("DestinationTaken")
-		}
+	if there.DestinationCIDR == cidr && !there.isBlackhole(state) {
+		return nil, sdk.Conflict("the route %q leads %s to another instance; delete it first", there.Name, cidr).Because("DestinationTaken")
 	}
 	route.Name = there.Name
 	return putRoute(route), nil
@@ -146,7 +137,6 @@ func (p *Provider) ListRoutes(ctx context.Context, call *sdk.Call) (list []sdk.R
 			DestinationCIDR: route.DestinationCIDR,
 			NodeName:        text(route.NodeName),
 			ProviderID:      text(route.ProviderID),
-			NodeAddresses:   addressesTo(route.NodeAddresses),
 			Blackhole:       route.isBlackhole(state),
 			Ownership:       route.ownership(call),
 		}

@@ -1,10 +1,9 @@
 /** RouteService. */
-import { equal, Fail, type Route, type State, type Write } from './cloud.js';
+import { Fail, type Route, type State, type Write } from './cloud.js';
 import type { Ownership } from './contract/cloudprovider/v1alpha1/Ownership.js';
 import type { Route as Shown, Route__Output } from './contract/cloudprovider/v1alpha1/Route.js';
 import type { RouteResult } from './contract/cloudprovider/v1alpha1/RouteResult.js';
 import type { RouteServiceHandlers } from './contract/cloudprovider/v1alpha1/RouteService.js';
-import { addressesFrom, addressesTo } from './instances.js';
 import { type Context, failureOf, isCidr, listing, type Owner, type Provider, quoted, unary, withinBatch } from './service.js';
 
 /** How many routes of one call are written at once. */
@@ -40,7 +39,6 @@ function planCreate(state: State, asked: Route__Output, owner: Owner): Write | u
     node_name: asked.nodeName,
     provider_id: asked.providerId,
     next_hop: asked.nextHop,
-    node_addresses: asked.nodeAddresses.length > 0 ? addressesFrom(asked.nodeAddresses) : undefined,
     owner_id: owner.ownerId,
   };
   if (isBlackhole(wanted, state)) {
@@ -49,14 +47,13 @@ function planCreate(state: State, asked: Route__Output, owner: Owner): Write | u
   }
   const there = [...state.routes.values()].find((route) => route.destination_cidr === cidr) ?? state.routes.get(wanted.name);
   if (!there) return put(wanted);
-  const sameAddresses = equal(there.node_addresses ?? [], wanted.node_addresses ?? []);
-  const asAsked = there.destination_cidr === cidr && sameTarget(there, wanted) && sameAddresses;
-  if (asAsked && ownership(there, owner) === 'OWNERSHIP_UNMARKED') return undefined; // It leads where it should, and is not adopted (ROUTE-9).
+  if (there.destination_cidr === cidr && sameTarget(there, wanted) && ownership(there, owner) !== 'OWNERSHIP_FOREIGN') {
+    return undefined; // It leads where it should; an unmarked one is not adopted (ROUTE-9).
+  }
   if (ownership(there, owner) !== 'OWNERSHIP_OURS') {
     throw new Fail('CONFLICT', `the route ${quoted(there.name)} to ${there.destination_cidr} was not made for this cluster; remove it or choose another CIDR`);
   }
-  if (asAsked) return undefined;
-  if (there.destination_cidr === cidr && !sameTarget(there, wanted) && !isBlackhole(there, state)) {
+  if (there.destination_cidr === cidr && !isBlackhole(there, state)) {
     throw new Fail('CONFLICT', `the route ${quoted(there.name)} leads ${cidr} to another instance; delete it first`, 'DestinationTaken');
   }
   return put({ ...wanted, name: there.name });
@@ -106,7 +103,6 @@ export function routeService(provider: Provider): RouteServiceHandlers {
         ...(route.node_name !== undefined && { nodeName: route.node_name }),
         ...(route.provider_id !== undefined && { providerId: route.provider_id }),
         ...(route.next_hop !== undefined && { nextHop: route.next_hop }),
-        nodeAddresses: addressesTo(route.node_addresses),
         blackhole: isBlackhole(route, state),
         ownership: ownership(route, owner),
       }));

@@ -306,6 +306,14 @@ fn b_r3_a_route_with_other_addresses_is_deleted_and_made_again_in_that_order() {
         // Where routes do not depend on addresses they do not matter.
         assert_eq!(Scene::new(&[a, b], &routes).shown(), "", "{situation}");
     }
+    // A route that another controller made serves its Node until its recorded addresses are wrong (ROUTE-9).
+    for (unmarked, does) in [
+        ("r2 10.8.2.0/24 >b unmarked", ""),
+        ("r2 10.8.2.0/24 >b 10.0.0.8 unmarked", "-r2 +b:10.8.2.0/24"),
+    ] {
+        let mut scene = Scene::new(&["b 10.8.2.0/24 10.0.0.2"], &[unmarked]).tracking();
+        assert_eq!(scene.shown(), does, "{unmarked}");
+    }
     // A Node that shows no address (yet, or for a moment) changes nothing.
     let mut scene = Scene::new(
         &["a 10.8.1.0/24", "b 10.8.2.0/24"],

@@ -216,6 +216,8 @@ pub(in crate::conformance) struct Known {
     /// The name of its Node: the cloud's too only where `Known::named` made it.
     pub(in crate::conformance) name: String,
     pub(in crate::conformance) provider_id: String,
+    /// What its Node shows, as LookupInstances told it; asked for by [`Known::with_addresses`].
+    pub(in crate::conformance) addresses: Vec<pb::NodeAddress>,
 }
 
 impl Known {
@@ -258,6 +260,7 @@ impl Known {
         let known = Self {
             name: made.name.clone(),
             provider_id: made.provider_id.clone().unwrap_or_default(),
+            addresses: Vec::new(),
         };
         // A cloud may show it a while later: PENDING until then.
         let patience = Instant::now() + PATIENCE;
@@ -290,9 +293,16 @@ impl Known {
             known.push(Self {
                 name: instance.name,
                 provider_id,
+                addresses: Vec::new(),
             });
         }
         Ok(known)
+    }
+
+    /// With the addresses that its Node has once it is initialised.
+    pub(in crate::conformance) async fn with_addresses(self, run: &Run, session: &Session) -> Self {
+        let addresses = run.addresses(session, self.node()).await;
+        Self { addresses, ..self }
     }
 
     /// Its Node, with its provider ID.

@@ -50,6 +50,9 @@ impl<'a> Stage<'a> {
         let mut nodes: Vec<_> = known.iter().map(|known| run.node_of(known)).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         let session = run.session().await?;
+        for node in &mut nodes {
+            node.addresses = run.addresses(&session, node.clone()).await;
+        }
         Ok(Self {
             run,
             session,

@@ -14,16 +14,22 @@ use super::super::well_formed;
 
 /// The instance that the routes of a check lead to.
 pub(super) async fn target(run: &Run, session: &Session) -> Verdict<Known> {
-    match Known::named(run, session).await {
+    let known = match Known::named(run, session).await {
         Err(Stop::Skipped(_)) => Known::one(run, session).await,
         known => known,
-    }
+    };
+    Ok(known?.with_addresses(run, session).await)
 }
 
 /// Two instances that routes can lead to.
 pub(super) async fn two(run: &Run, session: &Session) -> Verdict<[Known; 2]> {
     let known = Known::some(run, session, 2).await?;
-    <[Known; 2]>::try_from(known).map_err(|_| Stop::not_set_up("it needs two instances"))
+    let [one, other] =
+        <[Known; 2]>::try_from(known).map_err(|_| Stop::not_set_up("it needs two instances"))?;
+    Ok([
+        one.with_addresses(run, session).await,
+        other.with_addresses(run, session).await,
+    ])
 }
 
 /// A route as the controller asks for it, to a destination of its own.
@@ -39,6 +45,7 @@ pub(super) fn wanted_to(cidr: &str, known: &Known) -> pb::Route {
         destination_cidr: cidr.into(),
         node_name: Some(known.name.clone()),
         provider_id: Some(known.provider_id.clone()),
+        node_addresses: known.addresses.clone(),
         ..Default::default()
     }
 }

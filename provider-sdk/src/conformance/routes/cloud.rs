@@ -116,6 +116,7 @@ async fn blackhole_removed(run: &Run) -> Verdict {
 async fn target_goes(run: &Run) -> Verdict {
     let session = run.session().await?;
     let (known, instance) = Known::made(run, &session).await?;
+    let known = known.with_addresses(run, &session).await;
     let route = made(&session, &wanted(run, &known)).await?;
     run.change_instance(Hook::InstanceRemove, &instance).await?;
     let gone = look_up(run, &session, lookup(vec![known.node()], &ALL)).await?;

@@ -5,12 +5,15 @@ use std::sync::atomic::Ordering;
 
 use cloud_provider_api::v1alpha1 as pb;
 use pb::InstanceFacet;
+use pb::lookup_instance_result::Outcome;
 
 use super::Run;
 use crate::conformance::check::{Stop, Verdict};
 use crate::conformance::config::KnownInstance;
 use crate::conformance::hooks::Hook;
+use crate::conformance::instances::ask::lookup;
 use crate::conformance::ledger::Thing;
+use crate::conformance::session::Session;
 
 impl Run {
     /// A name that no other run uses: short enough for every cloud, lower-case letters, digits and dashes.
@@ -117,6 +120,26 @@ impl Run {
         }
     }
 
+    /// The addresses that an initialised Node of this name and provider ID has: what the provider says of its instance. None where it serves no instances or does not
+    /// answer: whether it answers well is for the checks of LookupInstances.
+    pub(crate) async fn addresses(
+        &self,
+        session: &Session,
+        node: pb::NodeView,
+    ) -> Vec<pb::NodeAddress> {
+        if self.capabilities().instances.is_none() {
+            return Vec::new();
+        }
+        let asked = session.call(lookup(vec![node], &[InstanceFacet::Metadata]));
+        let found = asked.await.success("INST-4").ok().and_then(|answer| {
+            match answer.results.first()?.outcome.as_ref()? {
+                Outcome::Found(instance) => Some(instance.addresses.clone()),
+                Outcome::Failed(_) => None,
+            }
+        });
+        found.unwrap_or_default()
+    }
+
     /// 80, but where all Services share one load balancer: there each needs a port that no other has.
     fn port(&self) -> i32 {
         let shares = self.config().shared_load_balancer.as_ref();
@@ -191,24 +214,25 @@ impl Run {
 
     /// Makes an instance by the hook; it goes with the check.
     pub(crate) async fn add_instance(&self, word: &str) -> Verdict<KnownInstance> {
-        let name = self.name(word);
-        let provider_id = self.hook(Hook::InstanceAdd, &[("NAME", &name)]).await?;
-        self.shared.ledger.note(Thing::Instance {
-            name: name.clone(),
-            provider_id: provider_id.clone(),
-        });
-        Ok(KnownInstance {
-            name,
-            provider_id: Some(provider_id),
-            state: None,
-        })
+        self.made_by(Hook::InstanceAdd, self.name(word), &[]).await
     }
 
     /// Makes an instance of this type, which is no label value, by the hook; it goes with the check.
     pub(crate) async fn add_odd_instance(&self, kind: &str) -> Verdict<KnownInstance> {
         let name = self.name("odd");
-        let variables = [("NAME", name.as_str()), ("TYPE", kind)];
-        let provider_id = self.hook(Hook::InstanceOdd, &variables).await?;
+        self.made_by(Hook::InstanceOdd, name, &[("TYPE", kind)])
+            .await
+    }
+
+    async fn made_by(
+        &self,
+        hook: Hook,
+        name: String,
+        more: &[(&str, &str)],
+    ) -> Verdict<KnownInstance> {
+        let mut variables = more.to_vec();
+        variables.push(("NAME", &name));
+        let provider_id = self.hook(hook, &variables).await?;
         self.shared.ledger.note(Thing::Instance {
             name: name.clone(),
             provider_id: provider_id.clone(),

@@ -67,7 +67,6 @@ final class Routes extends RouteServiceImplBase {
     if (asked.hasNodeName()) wanted.put("node_name", asked.getNodeName());
     if (asked.hasProviderId()) wanted.put("provider_id", asked.getProviderId());
     if (asked.hasNextHop()) wanted.put("next_hop", asked.getNextHop());
-    if (asked.getNodeAddressesCount() > 0) wanted.set("node_addresses", Instances.addressesFrom(asked.getNodeAddressesList()));
     wanted.put("owner_id", owner.ownerId());
     if (isBlackhole(wanted, state)) {
       String target = asked.hasProviderId() ? asked.getProviderId() : asked.getNodeName();
@@ -78,13 +77,13 @@ final class Routes extends RouteServiceImplBase {
     if (there != null) {
       String its = text(there, "name");
       boolean sameDestination = cidr.equals(text(there, "destination_cidr"));
-      boolean asAsked = sameDestination && sameTarget(there, wanted) && there.path("node_addresses").toString().equals(wanted.path("node_addresses").toString());
-      if (asAsked && ownership(there, owner) == Ownership.OWNERSHIP_UNMARKED) return null; // It leads where it should, and is not adopted (ROUTE-9).
+      if (sameDestination && sameTarget(there, wanted) && ownership(there, owner) != Ownership.OWNERSHIP_FOREIGN) {
+        return null; // It leads where it should; an unmarked one is not adopted (ROUTE-9).
+      }
       if (ownership(there, owner) != Ownership.OWNERSHIP_OURS) {
         throw new Fail("CONFLICT", "the route \"" + its + "\" to " + text(there, "destination_cidr") + " was not made for this cluster; remove it or choose another CIDR");
       }
-      if (asAsked) return null;
-      if (sameDestination && !sameTarget(there, wanted) && !isBlackhole(there, state)) {
+      if (sameDestination && !isBlackhole(there, state)) {
         throw new Fail("CONFLICT", "the route \"" + its + "\" leads " + cidr + " to another instance; delete it first", "DestinationTaken");
       }
       wanted.put("name", its);
@@ -116,7 +115,6 @@ final class Routes extends RouteServiceImplBase {
             if (route.hasNonNull("node_name")) shown.setNodeName(text(route, "node_name"));
             if (route.hasNonNull("provider_id")) shown.setProviderId(text(route, "provider_id"));
             if (route.hasNonNull("next_hop")) shown.setNextHop(text(route, "next_hop"));
-            shown.addAllNodeAddresses(Instances.addressesTo(route.path("node_addresses")));
             return shown.setBlackhole(isBlackhole(route, state)).setOwnership(ownership(route, owner)).build();
           }).toList();
         });
