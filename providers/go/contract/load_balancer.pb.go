@@ -215,7 +215,7 @@ type ServiceView struct {
 	//
 	// LB-29: The class decides Ensure alone: Get and Delete MUST answer for what is there, whatever
 	// the class is now. `in_sync` is then false: Ensure would not answer `ready`. No Update is sent for
-	// such a Service.
+	// such a Service, and a provider need not look at the class there.
 	LoadBalancerClass *string `protobuf:"bytes,11,opt,name=load_balancer_class,json=loadBalancerClass,proto3,oneof" json:"load_balancer_class,omitempty"`
 	// `spec.ports`.
 	Ports []*ServicePort `protobuf:"bytes,12,rep,name=ports,proto3" json:"ports,omitempty"`
@@ -2373,7 +2373,8 @@ type ServiceRef struct {
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// `metadata.name`.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// `metadata.uid`.
+	// `metadata.uid`. Empty where the mark holds only its digits (LB-30): nobody can tell then whether
+	// the Service still exists, and the controller does not call the load balancer an orphan.
 	Uid           string `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

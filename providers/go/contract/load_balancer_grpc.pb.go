@@ -139,6 +139,12 @@ const (
 //
 // LB-33: A `load_balancer_name`, a reason or a message that is longer than its limit MUST be cut,
 // at the end of a character; a longer handle MUST NOT be: the answer is `failed` with INTERNAL.
+//
+// LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
+// either ignore the field, as if it was unset, or answer INVALID with its name; `in_sync` follows
+// from the same choice. It SHOULD ignore it: the controller's Warning event says that it has no
+// effect. It SHOULD answer INVALID where the load balancer would let in what the field shuts out
+// (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceClient interface {
 	// How is the load balancer of this Service?
 	//
@@ -146,7 +152,7 @@ type LoadBalancerServiceClient interface {
 	//
 	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
 	// CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-6, LB-14, LB-19, LB-20, LB-24, LB-25, LB-27,
-	// LB-28, LB-29, LB-30, LB-31, LB-32, LB-33.
+	// LB-28, LB-29, LB-30, LB-31, LB-32, LB-33, LB-34.
 	//
 	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(ctx context.Context, in *GetLoadBalancerRequest, opts ...grpc.CallOption) (*GetLoadBalancerResponse, error)
@@ -163,7 +169,7 @@ type LoadBalancerServiceClient interface {
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-7, LB-8, LB-9,
-	// LB-10, LB-17, LB-18, LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33.
+	// LB-10, LB-17, LB-18, LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33, LB-34.
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(ctx context.Context, in *EnsureLoadBalancerRequest, opts ...grpc.CallOption) (*EnsureLoadBalancerResponse, error)
@@ -382,6 +388,12 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //
 // LB-33: A `load_balancer_name`, a reason or a message that is longer than its limit MUST be cut,
 // at the end of a character; a longer handle MUST NOT be: the answer is `failed` with INTERNAL.
+//
+// LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
+// either ignore the field, as if it was unset, or answer INVALID with its name; `in_sync` follows
+// from the same choice. It SHOULD ignore it: the controller's Warning event says that it has no
+// effect. It SHOULD answer INVALID where the load balancer would let in what the field shuts out
+// (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceServer interface {
 	// How is the load balancer of this Service?
 	//
@@ -389,7 +401,7 @@ type LoadBalancerServiceServer interface {
 	//
 	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
 	// CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-6, LB-14, LB-19, LB-20, LB-24, LB-25, LB-27,
-	// LB-28, LB-29, LB-30, LB-31, LB-32, LB-33.
+	// LB-28, LB-29, LB-30, LB-31, LB-32, LB-33, LB-34.
 	//
 	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(context.Context, *GetLoadBalancerRequest) (*GetLoadBalancerResponse, error)
@@ -406,7 +418,7 @@ type LoadBalancerServiceServer interface {
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-7, LB-8, LB-9,
-	// LB-10, LB-17, LB-18, LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33.
+	// LB-10, LB-17, LB-18, LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33, LB-34.
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(context.Context, *EnsureLoadBalancerRequest) (*EnsureLoadBalancerResponse, error)

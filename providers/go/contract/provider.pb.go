@@ -626,7 +626,7 @@ type LoadBalancerCapability struct {
 	TargetScope TargetScope `protobuf:"varint,6,opt,name=target_scope,json=targetScope,proto3,enum=cloudprovider.v1alpha1.TargetScope" json:"target_scope,omitempty"`
 	// The most targets that one load balancer takes; the controller picks a stable subset. No limit where absent or zero.
 	MaxTargets *uint32 `protobuf:"varint,7,opt,name=max_targets,json=maxTargets,proto3,oneof" json:"max_targets,omitempty"`
-	// The fields of a Service that are honoured. A Service that uses one that is missing here gets a Warning event.
+	// The fields of a Service that are honoured. A Service that uses one that is missing here gets a Warning event; what the provider answers then is LB-34.
 	Features []ServiceFeature `protobuf:"varint,8,rep,packed,name=features,proto3,enum=cloudprovider.v1alpha1.ServiceFeature" json:"features,omitempty"`
 	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight *uint32 `protobuf:"varint,9,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`

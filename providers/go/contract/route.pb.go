@@ -45,7 +45,7 @@ type Route struct {
 	NameHint string `protobuf:"bytes,3,opt,name=name_hint,json=nameHint,proto3" json:"name_hint,omitempty"`
 	// Where packets go to: a CIDR, for example `10.0.1.0/24`.
 	DestinationCidr string `protobuf:"bytes,4,opt,name=destination_cidr,json=destinationCidr,proto3" json:"destination_cidr,omitempty"`
-	// The target by the Node's name. In CreateRoutes at least one of node_name, provider_id and next_hop is set, and what is set besides names the same Node; in listings unless `blackhole` or ROUTE-11. What the controller cannot resolve is
+	// The target by the Node's name. In CreateRoutes at least one of node_name, provider_id and next_hop is set, and what is set besides names the same Node: a provider goes by the first of provider_id, node_name and next_hop that is set, and need not compare them. In listings one is set unless `blackhole` or ROUTE-11. What the controller cannot resolve is
 	// not therefore a blackhole.
 	NodeName *string `protobuf:"bytes,5,opt,name=node_name,json=nodeName,proto3,oneof" json:"node_name,omitempty"`
 	// The target by provider ID.

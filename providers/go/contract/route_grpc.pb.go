@@ -54,8 +54,9 @@ const (
 //	8 nothing                        | -                | made                | done
 //
 //	OURS: marked with the present owner ID or a previous one; both are the same here (ROUTE-7).
-//	as asked: the same destination and target. Of a route that is OURS also the same node_addresses,
-//	with `RouteCapability.tracks_node_addresses`; whoever made an UNMARKED route recorded none.
+//	as asked: the same destination and target, and with `RouteCapability.tracks_node_addresses` the
+//	same node_addresses. An UNMARKED route with which no addresses were recorded is compared without
+//	them.
 //	made, replaced: `done`, and it is marked with the present owner ID. removed: `done`.
 //	CONFLICT: `failed` with this code; nothing is written.
 //	(a) Nothing is written: a former mark stays, and UNMARKED is not adopted.
@@ -202,8 +203,9 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 //	8 nothing                        | -                | made                | done
 //
 //	OURS: marked with the present owner ID or a previous one; both are the same here (ROUTE-7).
-//	as asked: the same destination and target. Of a route that is OURS also the same node_addresses,
-//	with `RouteCapability.tracks_node_addresses`; whoever made an UNMARKED route recorded none.
+//	as asked: the same destination and target, and with `RouteCapability.tracks_node_addresses` the
+//	same node_addresses. An UNMARKED route with which no addresses were recorded is compared without
+//	them.
 //	made, replaced: `done`, and it is marked with the present owner ID. removed: `done`.
 //	CONFLICT: `failed` with this code; nothing is written.
 //	(a) Nothing is written: a former mark stays, and UNMARKED is not adopted.

@@ -105,8 +105,8 @@
 // same. What identifies something (a name, a provider ID, a handle, a resume token, a cloud scope)
 // MUST NOT be cut, by neither side: cut it names something else. An item with an identifier past
 // its limit is `failed` with INTERNAL; in a listing, which has no place for that, the listing
-// fails. A request with an identifier past its limit the controller does not send. Bytes are those
-// of UTF-8.
+// fails. A request with an identifier past its limit the controller does not send, and a provider
+// need not look for one. Bytes are those of UTF-8.
 //
 // CORE-12: Secrets MUST NOT cross the contract, in either direction.
 //
@@ -154,7 +154,8 @@
 // itself, within two seconds, and MUST start no further write to the cloud for it, also where the
 // caller does not cancel it: a controller that is frozen cancels nothing. It ends with gRPC status
 // DEADLINE_EXCEEDED (CANCELLED where the stack ends it so), or with an answer that was ready by
-// then; the caller reads every status alike, as "unknown".
+// then; the caller reads every status alike, as "unknown". A stack that ends such a call by itself
+// may reset the stream (RST_STREAM) besides, or instead of trailers.
 //
 // Requests and failures
 //

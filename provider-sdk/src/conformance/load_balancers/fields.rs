@@ -1,6 +1,6 @@
 //! The fields of a Service, one by one: changed it is honoured, cleared it is removed.
 
-use cloud_provider_api::v1alpha1::{self as pb, ServiceFeature};
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode, ServiceFeature};
 
 use crate::conformance::call::Answer;
 use crate::conformance::check::{Check, Need, Stop, Verdict, check, must, must_equal};
@@ -125,7 +125,7 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/field-not-honoured",
-            ["CORE-4", "LB-8"],
+            ["CORE-4", "LB-8", "LB-34"],
             "A Service that uses what is missing in `features` is served without it or refused in the body, and is then in sync",
             [Need::LoadBalancers],
             not_honoured
@@ -400,8 +400,15 @@ async fn not_honoured(run: &Run) -> Verdict {
     for (_, change) in missing {
         let mut balancer = stage.balancer("without").changed(change);
         let asked = balancer.ensure(Some(stage.targets()), false).await?;
-        // Refused in the body is an answer too.
-        if asked.answer()?.failed().is_none() {
+        if let Some(failed) = asked.answer()?.failed() {
+            must(
+                failed.code() == FailureCode::Invalid,
+                "LB-34",
+                asked.sent(),
+                "ready, or failed with INVALID",
+                format_args!("{failed:?}"),
+            )?;
+        } else {
             balancer.ensured(Some(stage.targets())).await?;
             stage
                 .converged(&mut balancer, Some(stage.targets()))
