@@ -196,10 +196,9 @@ async fn gone_in_the_end(session: &Session, listed: &[pb::Route]) -> Verdict {
 }
 
 async fn killed(run: &Run) -> Verdict {
-    let session = run.session().await?;
     for wait in [0, run.draw(1..=9), 10, run.draw(11..=60)] {
-        let routes = batch(run, &session).await?;
         let session = run.session().await?;
+        let routes = batch(run, &session).await?;
         let request = pb::CreateRoutesRequest {
             cluster: None,
             routes: routes.clone(),

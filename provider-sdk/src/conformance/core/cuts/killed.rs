@@ -111,17 +111,19 @@ async fn routes_killed(run: &Run) -> Verdict {
 }
 
 async fn routes_killed_at(run: &Run, known: &KnownInstance, moment: u64) -> Verdict {
+    let session = run.session().await?;
+    let addresses = run.addresses(&session, run.node_of(known)).await;
     let mut routes = routes_of(run, 3);
     for route in &mut routes {
         route.node_name = Some(known.name.clone());
         route.provider_id.clone_from(&known.provider_id);
         route.next_hop = None;
+        route.node_addresses.clone_from(&addresses);
     }
     let request = pb::CreateRoutesRequest {
         cluster: None,
         routes: routes.clone(),
     };
-    let session = run.session().await?;
     run.cloud_slow(OPERATION).await?;
     let call = session.call_within(request.clone(), Duration::from_secs(5));
     kill_during(run, Duration::from_millis(moment), call).await?;
