@@ -101,7 +101,22 @@ impl Reviewer {
         {
             return Ok(Admitted::Anybody);
         }
-        let user = inner.authenticate(request).await?;
+        inner.judge(request).await
+    }
+
+    /// Whether the caller is an authenticated user that may see the path, also where the path is open to everybody.
+    pub(super) async fn is_known(&self, request: &Parts) -> bool {
+        let shows_something = request.extensions.get::<Shown>().is_some()
+            || request.headers.contains_key(header::AUTHORIZATION);
+        // Most callers are probes: they cost no review.
+        shows_something && matches!(self.0.judge(request).await, Ok(Admitted::Authenticated))
+    }
+}
+
+impl Inner {
+    async fn judge(&self, request: &Parts) -> Result<Admitted, Refusal> {
+        let path = request.uri.path();
+        let user = self.authenticate(request).await?;
         let admitted = if *user == User::anonymous() {
             Admitted::Anybody
         } else {
@@ -111,7 +126,7 @@ impl Reviewer {
             return Ok(admitted);
         }
         let verb = request.method.as_str().to_ascii_lowercase();
-        if inner.may(&user, &verb, path).await? {
+        if self.may(&user, &verb, path).await? {
             return Ok(admitted);
         }
         Err(Refusal::Forbidden {
@@ -120,9 +135,7 @@ impl Reviewer {
             path: path.to_owned(),
         })
     }
-}
 
-impl Inner {
     /// Who asks: a front proxy says so, or a client certificate, or a token; else nobody knows. What is shown and not valid is no fault as long as something else is.
     async fn authenticate(&self, request: &Parts) -> Result<Arc<User>, Refusal> {
         let mut refused = false;

@@ -6,13 +6,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::{Site, plain};
 use crate::text;
 
-/// Reasons are cut here: the endpoints are open to everybody, and probes keep the text in events.
+/// Reasons are cut here: probes keep the text in events.
 const REASON_CHARS: usize = 256;
+/// What everybody else reads in the place of a reason, as in upstream's components.
+const WITHHELD: &str = "reason withheld";
 
 /// The check that always passes.
 const PING: &str = "ping";
@@ -38,7 +41,7 @@ pub(crate) struct Health {
 
 impl Health {
     /// Adds a check, or replaces the probe's one of that name. Checks are shown in the order in which they were first added. The check must
-    /// not wait (it reads what is known already), and its reason is shown to everybody: no secrets.
+    /// not wait (it reads what is known already), and its reason must hold no secrets.
     pub(crate) fn check(
         &self,
         probe: Probe,
@@ -81,12 +84,18 @@ impl Health {
 
 type Asked = Query<Vec<(String, String)>>;
 
-pub(super) async fn healthz(State(site): State<Arc<Site>>, query: Asked) -> Response {
-    answer("healthz", &site.health.results(Probe::Health), &query)
+pub(super) async fn healthz(
+    State(site): State<Arc<Site>>,
+    caller: Parts,
+    query: Asked,
+) -> Response {
+    let results = shown(&site, &caller, Probe::Health).await;
+    answer("healthz", &results, &query)
 }
 
-pub(super) async fn readyz(State(site): State<Arc<Site>>, query: Asked) -> Response {
-    answer("readyz", &site.health.results(Probe::Ready), &query)
+pub(super) async fn readyz(State(site): State<Arc<Site>>, caller: Parts, query: Asked) -> Response {
+    let results = shown(&site, &caller, Probe::Ready).await;
+    answer("readyz", &results, &query)
 }
 
 /// Says that this process serves, and nothing else.
@@ -96,20 +105,36 @@ pub(super) async fn livez(query: Asked) -> Response {
 
 pub(super) async fn one_of_healthz(
     State(site): State<Arc<Site>>,
+    caller: Parts,
     Path(name): Path<String>,
 ) -> Response {
-    one(&site.health.results(Probe::Health), &name)
+    one(&shown(&site, &caller, Probe::Health).await, &name)
 }
 
 pub(super) async fn one_of_readyz(
     State(site): State<Arc<Site>>,
+    caller: Parts,
     Path(name): Path<String>,
 ) -> Response {
-    one(&site.health.results(Probe::Ready), &name)
+    one(&shown(&site, &caller, Probe::Ready).await, &name)
 }
 
 pub(super) async fn one_of_livez(Path(name): Path<String>) -> Response {
     one(&[], &name)
+}
+
+/// The results of the probe's checks. Why one failed is for callers that may read the path: a reason may name the cloud, its endpoints and an account.
+async fn shown(site: &Site, caller: &Parts, probe: Probe) -> Vec<(Arc<str>, Result<(), String>)> {
+    let mut results = site.health.results(probe);
+    let failed = results.iter().any(|(_, result)| result.is_err());
+    if failed && !site.reviewer.is_known(caller).await {
+        for (_, result) in &mut results {
+            if let Err(reason) = result {
+                WITHHELD.clone_into(reason);
+            }
+        }
+    }
+    results
 }
 
 type Results = [(Arc<str>, Result<(), String>)];

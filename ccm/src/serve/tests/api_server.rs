@@ -24,7 +24,7 @@ pub(super) enum Mood {
     Hangs,
 }
 
-/// Tokens: `alice`'s is valid, every other is not. Alice may get `/metrics`, single checks and what does not exist, everybody may get `/version`.
+/// Tokens: `alice`'s is valid, every other is not. Alice may get `/metrics`, health, single checks and what does not exist, everybody may get `/version`.
 #[derive(Clone)]
 pub(super) struct ApiServer(Arc<Mutex<State>>);
 
@@ -133,9 +133,10 @@ impl ApiServer {
         let allowed = match (attributes["verb"].as_str(), attributes["path"].as_str()) {
             (Some("get" | "head"), Some("/version")) => true,
             (Some("get"), Some(path)) if path.matches('/').count() == 2 => spec["user"] == "alice",
-            (Some("get" | "head"), Some("/metrics" | "/configz" | "/statusz" | "/nothing")) => {
-                spec["user"] == "alice"
-            }
+            (
+                Some("get" | "head"),
+                Some("/healthz" | "/readyz" | "/metrics" | "/configz" | "/statusz" | "/nothing"),
+            ) => spec["user"] == "alice",
             _ => false,
         };
         json!({"allowed": allowed})

@@ -42,22 +42,20 @@ async fn b_m4_a_failing_check_is_500_with_the_list_and_livez_does_not_care() {
         });
     port.health
         .check(Probe::Ready, "provider", || Err("not connected".to_owned()));
-    let answer = port.caller.get("/healthz", None).await;
-    assert_eq!(
-        (answer.status, answer.text.as_str()),
-        (
-            500,
-            "[+]ping ok\n[-]leader-election failed: not renewed for 12s\nhealthz check failed\n"
-        )
-    );
-    let answer = port.caller.get("/readyz", None).await;
-    assert_eq!(
-        (answer.status, answer.text.as_str()),
-        (
-            500,
-            "[+]ping ok\n[-]provider failed: not connected\nreadyz check failed\n"
-        )
-    );
+    // Finding B11: why is for those who may read the path, and a wrong token is no reason to refuse a probe.
+    for (token, lease, provider) in [
+        (Some("alice"), "not renewed for 12s", "not connected"),
+        (Some("mallory"), "reason withheld", "reason withheld"),
+        (None, "reason withheld", "reason withheld"),
+    ] {
+        let answer = port.caller.get("/healthz", token).await;
+        let text =
+            format!("[+]ping ok\n[-]leader-election failed: {lease}\nhealthz check failed\n");
+        assert_eq!((answer.status, answer.text), (500, text), "{token:?}");
+        let answer = port.caller.get("/readyz", token).await;
+        let text = format!("[+]ping ok\n[-]provider failed: {provider}\nreadyz check failed\n");
+        assert_eq!((answer.status, answer.text), (500, text), "{token:?}");
+    }
     assert_eq!(port.status("/livez", None).await, 200);
     renewed.store(true, Ordering::Relaxed);
     assert_eq!(port.status("/healthz", None).await, 200);
@@ -88,7 +86,10 @@ async fn b_m4_checks_can_be_excluded_and_asked_for_one_by_one() {
             "[+]ping ok\n[-]provider-mock failed: not connected\n[+]nodes excluded: ok\nreadyz check failed\n",
         ),
     ] {
-        let answer = port.caller.get(&format!("/readyz?{query}"), None).await;
+        let answer = port
+            .caller
+            .get(&format!("/readyz?{query}"), Some("alice"))
+            .await;
         assert_eq!(
             (answer.status, answer.text.as_str()),
             (status, text),

@@ -49,7 +49,7 @@ async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_serv
 
     // Ready is only who has its provider; alive and healthy it is.
     let (status, why) = eventually("the caches are synced", SOON, async || {
-        let (status, text) = get(port, "/readyz", None).await;
+        let (status, text) = get(port, "/readyz", ADMIN).await;
         let synced = text.contains("[+]nodes ok") && text.contains("[+]services ok");
         if synced {
             Ok((status, text))
@@ -65,6 +65,12 @@ async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_serv
     );
     assert!(why.contains(&expected), "{why}");
     assert!(why.ends_with("readyz check failed\n"), "{why}");
+    let (status, why) = get(port, "/readyz", None).await;
+    assert_eq!(status, 500);
+    assert!(
+        why.contains("[-]provider-mock failed: reason withheld\n"),
+        "{why}"
+    );
     assert_eq!(get(port, "/livez", None).await, (200, "ok".to_owned()));
     assert_eq!(get(port, "/healthz", None).await, (200, "ok".to_owned()));
 

@@ -25,7 +25,7 @@ async fn b_m4_b_v1_a_leader_that_labels_volumes_is_ready_when_it_has_seen_them()
     let ccm = world.ccm(&[ON, &port_flag, "--bind-address=127.0.0.1"]);
     let readyz = async |wanted: u16, says: &str| {
         eventually(says, SOON, async || {
-            match get(port, "/readyz?verbose", None).await {
+            match get(port, "/readyz?verbose", Some("testenv-admin")).await {
                 (status, text) if status == wanted && text.contains(says) => Ok(text),
                 other => Err(format!("{other:?}")),
             }
