@@ -19,14 +19,19 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tokio::time::Instant;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::connections::{self, Limits, Listener};
 use super::{EVERY_ANSWER, plain};
 
-/// The most bytes of a review: the API server takes no larger request itself.
-const BODY_BYTES: usize = 3 * 1024 * 1024;
+/// The most bytes of a review. A volume's annotations may have 256 KiB.
+const BODY_BYTES: usize = 512 * 1024;
+/// The most bytes of all reviews that are worked on at once: many of ordinary size, or two of the largest. Decoded, each takes some ten times its bytes.
+const BYTES_AT_ONCE: usize = 2 * BODY_BYTES;
+/// How long a body may take: callers are strangers, and each holds a connection.
+const BODY_TIME: Duration = Duration::from_secs(5);
 /// How long the API server waits for a webhook whose configuration says nothing; it tells in the query.
 const USUAL_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest that it lets a configuration say.
@@ -102,7 +107,7 @@ pub(crate) async fn serve_webhooks(
     shutdown: CancellationToken,
 ) {
     let limits = Limits {
-        // Each may hold a body.
+        // Each may hold a body that waits for its turn.
         connections: 32,
         ..Limits::default()
     };
@@ -111,10 +116,12 @@ pub(crate) async fn serve_webhooks(
 
 fn router(site: WebhookSite) -> Router {
     let mut router = Router::new();
+    let bytes = Arc::new(Semaphore::new(BYTES_AT_ONCE));
     for (name, review) in site.webhooks {
         let webhook = Webhook {
             name,
             review,
+            bytes: Arc::clone(&bytes),
             metrics: site.metrics.clone(),
         };
         router = router.route(&format!("/{name}"), post(answer).with_state(webhook));
@@ -126,6 +133,8 @@ fn router(site: WebhookSite) -> Router {
 struct Webhook {
     name: &'static str,
     review: Review,
+    /// One permit for each byte of a body that is worked on.
+    bytes: Arc<Semaphore>,
     metrics: WebhookMetrics,
 }
 
@@ -133,7 +142,7 @@ async fn answer(State(webhook): State<Webhook>, request: Request) -> Response {
     let started = Instant::now();
     // What the review is given, and a moment to read the request and to write the answer.
     let patience = patience(request.uri().query());
-    let answer = tokio::time::timeout(patience, review(&webhook, request, patience.mul_f64(0.75)));
+    let answer = timeout(patience, review(&webhook, request, patience.mul_f64(0.75)));
     let answer = answer.await.unwrap_or_else(|_| {
         plain(
             StatusCode::REQUEST_TIMEOUT,
@@ -165,10 +174,19 @@ async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Resp
         let why = format!("Content-Type: {media:?} should be \"application/json\"\n");
         return plain(StatusCode::BAD_REQUEST, why);
     }
-    let body = match read(body).await {
-        Ok(body) => body,
-        Err(refused) => return refused,
+    let body = match timeout(BODY_TIME, read(body)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(refused)) => return refused,
+        Err(_) => {
+            return plain(
+                StatusCode::REQUEST_TIMEOUT,
+                "the body did not come in time\n",
+            );
+        }
     };
+    let permits = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    // Never closed.
+    let _turn = webhook.bytes.acquire_many(permits).await;
     let left = patience.saturating_sub(started.elapsed());
     match (webhook.review)(body, left).await {
         Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),

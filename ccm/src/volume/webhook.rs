@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::core::DynamicObject;
+use kube::Resource;
 use kube::core::admission::{
     AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, Operation,
 };
+use kube::core::{GroupVersionResource, PartialObjectMeta};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -35,7 +38,8 @@ pub(crate) struct Webhook {
 /// A review, understood.
 #[derive(Debug)]
 struct Asked {
-    request: AdmissionRequest<DynamicObject>,
+    /// Admitted as it is.
+    response: AdmissionResponse,
     /// The volume that is to be created; `None` for what is none of ours.
     volume: Option<PersistentVolume>,
 }
@@ -56,7 +60,7 @@ impl Webhook {
     /// The answer to a review, in JSON. It asks the provider for `patience` at most. `Err`: what is wrong with the request.
     pub(crate) async fn review(&self, body: &[u8], patience: Duration) -> Result<Vec<u8>, String> {
         let asked = understand(body)?;
-        let mut response = AdmissionResponse::from(&asked.request);
+        let mut response = asked.response;
         if let Some(volume) = &asked.volume {
             let name = volume.metadata.name.as_deref().unwrap_or_default();
             let provider = &*self.provider;
@@ -137,45 +141,83 @@ impl Webhook {
     }
 }
 
-/// Reads a review. What it is about and what is none of ours is admitted as it is: a rule too wide must not stop anybody.
+/// What a review is about, without its objects.
+#[derive(Deserialize)]
+struct About {
+    request: Option<AboutRequest>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AboutRequest {
+    resource: GroupVersionResource,
+    #[serde(default)]
+    sub_resource: String,
+    operation: Operation,
+}
+
+impl AboutRequest {
+    fn is_of_a_new_volume(&self) -> bool {
+        let resource = &self.resource;
+        let of = (&*resource.group, &*resource.version, &*resource.resource);
+        of == ("", "v1", "persistentvolumes")
+            && self.sub_resource.is_empty()
+            && self.operation == Operation::Create
+    }
+}
+
+/// Reads a review. What it is about and what is none of ours is admitted as it is: a rule too wide must not stop anybody. Callers are strangers: of objects that are none of
+/// ours only the metadata is kept.
 fn understand(body: &[u8]) -> Result<Asked, String> {
-    let cut = |text: String| cut(&text, ERROR_CHARS);
-    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
-        .map_err(|error| cut(format!("the body is no AdmissionReview: {error}")))?;
+    let about: About = serde_json::from_slice(body).map_err(|error| no_review(&error))?;
+    let ours = about
+        .request
+        .is_some_and(|request| request.is_of_a_new_volume());
+    if !ours {
+        let request = request::<PartialObjectMeta<PersistentVolume>>(body)?;
+        let response = AdmissionResponse::from(&request);
+        return Ok(Asked {
+            response,
+            volume: None,
+        });
+    }
+    let request = request::<PersistentVolume>(body)?;
+    let response = AdmissionResponse::from(&request);
+    let volume = request.object.ok_or("request.object is missing")?;
+    Ok(Asked {
+        response,
+        volume: Some(volume),
+    })
+}
+
+fn request<T>(body: &[u8]) -> Result<AdmissionRequest<T>, String>
+where
+    T: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let review: AdmissionReview<T> =
+        serde_json::from_slice(body).map_err(|error| no_review(&error))?;
     let types = &review.types;
     if types.kind != META_KIND || types.api_version != META_API_VERSION_V1 {
-        return Err(cut(format!(
-            "{:?} of {:?} is not what is answered here: expected {META_KIND:?} of {META_API_VERSION_V1:?}",
-            types.kind, types.api_version
-        )));
+        return Err(cut(
+            &format!(
+                "{:?} of {:?} is not what is answered here: expected {META_KIND:?} of {META_API_VERSION_V1:?}",
+                types.kind, types.api_version
+            ),
+            ERROR_CHARS,
+        ));
     }
-    let request: AdmissionRequest<DynamicObject> = review
+    let request: AdmissionRequest<T> = review
         .try_into()
         .map_err(|_| "the AdmissionReview has no request".to_owned())?;
     if request.uid.is_empty() {
         return Err("request.uid is empty".to_owned());
     }
-    let resource = &request.resource;
-    let ours = (&*resource.group, &*resource.version, &*resource.resource)
-        == ("", "v1", "persistentvolumes")
-        && request.operation == Operation::Create
-        && request
-            .sub_resource
-            .as_deref()
-            .unwrap_or_default()
-            .is_empty();
-    let volume =
-        match (&request.object, ours) {
-            (_, false) => None,
-            (None, true) => return Err("request.object is missing".to_owned()),
-            (Some(object), true) => {
-                let volume = serde_json::to_value(object).and_then(serde_json::from_value);
-                Some(volume.map_err(|error| {
-                    cut(format!("request.object is no PersistentVolume: {error}"))
-                })?)
-            }
-        };
-    Ok(Asked { request, volume })
+    Ok(request)
+}
+
+fn no_review(error: &serde_json::Error) -> String {
+    let text = format!("the body is no AdmissionReview: {error}");
+    cut(&text, ERROR_CHARS)
 }
 
 fn patch(

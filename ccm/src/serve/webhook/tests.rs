@@ -1,6 +1,9 @@
 //! The port's own judgement of requests, without its TLS.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use http_body_util::BodyExt as _;
+use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
 use super::*;
@@ -58,7 +61,7 @@ async fn b_v1_a_huge_body_is_refused_and_one_of_the_largest_object_is_not() {
     let (router, _) = site();
     let (status, text) = send(&router, request("/echo", vec![b' '; BODY_BYTES + 1])).await;
     assert_eq!(status, 413, "{text}");
-    assert!(text.contains("3145728"), "{text}");
+    assert!(text.contains("524288"), "{text}");
     let (status, _) = send(&router, request("/echo", vec![b' '; BODY_BYTES])).await;
     assert_eq!(status, 200);
 }
@@ -87,6 +90,55 @@ async fn b_v1_the_api_servers_patience_is_kept_to() {
     let endless = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
     let (status, _) = send(&router, request("/echo?timeout=2s", endless)).await;
     assert_eq!(status, 408);
+}
+
+/// Finding B9: of the largest bodies two are decoded at once, and small ones go on beside them.
+#[tokio::test(start_paused = true)]
+async fn b_v1_few_large_reviews_are_worked_on_at_once() {
+    let (mut most, at_once) = (0, Arc::new(AtomicUsize::new(0)));
+    let review: Review = {
+        let at_once = Arc::clone(&at_once);
+        Arc::new(move |body, _| {
+            let at_once = Arc::clone(&at_once);
+            Box::pin(async move {
+                at_once.fetch_add(body.len(), Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                at_once.fetch_sub(body.len(), Ordering::Relaxed);
+                Ok(Vec::new())
+            })
+        })
+    };
+    let metrics = WebhookMetrics::register(&mut Registry::default());
+    let webhooks = BTreeMap::from([("slow", review)]);
+    let router = router(WebhookSite { webhooks, metrics });
+    let mut calls = JoinSet::new();
+    for _ in 0..8 {
+        let router = router.clone();
+        let request = request("/slow", vec![b' '; BODY_BYTES]);
+        calls.spawn(async move { send(&router, request).await.0 });
+    }
+    while !calls.is_empty() {
+        tokio::select! {
+            Some(done) = calls.join_next() => assert_eq!(done.unwrap(), 200),
+            () = tokio::time::sleep(Duration::from_millis(50)) => {}
+        }
+        most = most.max(at_once.load(Ordering::Relaxed));
+    }
+    assert_eq!(most, BYTES_AT_ONCE);
+}
+
+/// Finding B9: who sends nothing holds no place for longer than this.
+#[tokio::test(start_paused = true)]
+async fn b_v1_a_body_has_to_come_within_five_seconds() {
+    let (router, _) = site();
+    let endless = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+    let started = Instant::now();
+    let (status, text) = send(&router, request("/echo?timeout=30s", endless)).await;
+    assert_eq!(
+        (status, text.as_str()),
+        (408, "the body did not come in time\n")
+    );
+    assert_eq!(started.elapsed(), BODY_TIME);
 }
 
 #[tokio::test(start_paused = true)]

@@ -258,11 +258,11 @@ fn b_v1_what_cannot_be_understood_is_named() {
         ),
         (
             with("/request/object/kind", json!("Pod")),
-            "no PersistentVolume",
+            "expected PersistentVolume",
         ),
         (
             with("/request/object/spec/csi", json!({"driver": 7})),
-            "no PersistentVolume",
+            "expected a string",
         ),
         (with("/request/object", json!("x")), "no AdmissionReview"),
     ] {
