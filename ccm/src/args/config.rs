@@ -294,6 +294,8 @@ pub struct WebhookConfig {
     pub bind_address: IpAddr,
     /// `--webhook-secure-port`; 10260.
     pub port: u16,
+    /// `--webhook-client-ca-file`; none: anybody may ask.
+    pub client_ca_file: Option<PathBuf>,
     /// `--webhook-tls-cert-file` and `--webhook-tls-private-key-file`, or what lies in `--webhook-cert-dir`; and how TLS is spoken.
     pub tls: TlsConfig,
 }

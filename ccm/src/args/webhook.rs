@@ -55,6 +55,10 @@ pub(super) struct WebhookArgs {
     #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
     webhook_tls_private_key_file: Option<PathBuf>,
 
+    /// Authorities of the callers' certificates, PEM; read again when it changes. Without it anybody who reaches the port may ask.
+    #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
+    webhook_client_ca_file: Option<PathBuf>,
+
     /// A certificate and its key for some names only, as --tls-sni-cert-key.
     #[arg(
         long,
@@ -166,6 +170,7 @@ impl WebhookArgs {
             webhooks,
             bind_address: self.webhook_bind_address,
             port: self.webhook_secure_port,
+            client_ca_file: given(self.webhook_client_ca_file),
             tls: TlsConfig {
                 files: Some(tls),
                 ..speech

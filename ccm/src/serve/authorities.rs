@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use axum::http::request::Parts;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use rustls::client::danger::HandshakeSignatureValid;
@@ -22,6 +23,7 @@ use super::user::{User, common_name};
 use crate::args::{AuthenticationConfig, RequestHeaderConfig};
 
 const CLIENT_FLAG: &str = "--client-ca-file";
+const WEBHOOK_CLIENT_FLAG: &str = "--webhook-client-ca-file";
 const PROXY_FLAG: &str = "--requestheader-client-ca-file";
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
@@ -162,6 +164,8 @@ pub(crate) struct Authorities(Arc<Inner>);
 
 struct Inner {
     config: AuthenticationConfig,
+    /// What `config.client_ca_file` was given by, for errors.
+    client_flag: &'static str,
     trust: RwLock<Arc<Trust>>,
     /// There was an answer about the ConfigMap.
     looked_up: AtomicBool,
@@ -172,9 +176,25 @@ struct Inner {
 impl Authorities {
     /// With what the files say.
     pub(super) async fn read(config: &AuthenticationConfig) -> Result<Self, BindError> {
+        Self::with(config, CLIENT_FLAG).await
+    }
+
+    /// With the authorities of those who call webhooks; without a file nobody is asked for a certificate.
+    pub(super) async fn of_webhooks(file: Option<&Path>) -> Result<Self, BindError> {
+        let config = AuthenticationConfig {
+            client_ca_file: file.map(Path::to_owned),
+            ..AuthenticationConfig::default()
+        };
+        Self::with(&config, WEBHOOK_CLIENT_FLAG).await
+    }
+
+    async fn with(
+        config: &AuthenticationConfig,
+        client_flag: &'static str,
+    ) -> Result<Self, BindError> {
         let mut trust = Trust::default();
         if let Some(path) = &config.client_ca_file {
-            trust.clients = Some(from_file(CLIENT_FLAG, path).await?);
+            trust.clients = Some(from_file(client_flag, path).await?);
         }
         if let Some(path) = &config.request_header.client_ca_file {
             let bundle = from_file(PROXY_FLAG, path).await?;
@@ -182,6 +202,7 @@ impl Authorities {
         }
         Ok(Self(Arc::new(Inner {
             config: config.clone(),
+            client_flag,
             trust: RwLock::new(Arc::new(trust)),
             looked_up: AtomicBool::new(false),
             building: Semaphore::new(1),
@@ -206,6 +227,19 @@ impl Authorities {
         Some(verdict)
     }
 
+    /// Lets everybody in where no authorities of clients are configured; else those whose certificate one of them signed. The error is for the caller.
+    pub(super) async fn admit_client(&self, request: &Parts) -> Result<(), &'static str> {
+        if self.trust().clients.is_none() {
+            return Ok(());
+        }
+        let shown = request.extensions.get::<Shown>();
+        let shown = shown.ok_or("a client certificate is needed here\n")?;
+        match self.judge(shown).await {
+            Some(verdict) if !verdict.refused => Ok(()),
+            _ => Err("the client certificate is not of an authority that is trusted here\n"),
+        }
+    }
+
     pub(super) fn trust(&self) -> Arc<Trust> {
         let trust = self.0.trust.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&trust)
@@ -228,7 +262,8 @@ impl Authorities {
         }
     }
 
-    async fn keep_files(&self) -> std::convert::Infallible {
+    /// Reads the files again, for ever.
+    pub(super) async fn keep_files(&self) -> std::convert::Infallible {
         let config = &self.0.config;
         let mut told = String::new();
         loop {
@@ -237,7 +272,7 @@ impl Authorities {
             let mut trouble = String::new();
             let clients = trust.clients.as_ref();
             if let Some(path) = &config.client_ca_file {
-                match changed(CLIENT_FLAG, path, clients).await {
+                match changed(self.0.client_flag, path, clients).await {
                     Ok(None) => {}
                     Ok(Some(bundle)) => self.set(|trust| trust.clients = Some(bundle)),
                     Err(error) => trouble = error.to_string(),

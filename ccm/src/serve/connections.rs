@@ -21,7 +21,7 @@ use tower::{ServiceExt as _, service_fn};
 use super::authorities::{Authorities, Shown};
 use super::slots::{Slot, Slots, Taken};
 use super::tls::{self, BindError, Flags, Tls};
-use crate::args::{AuthenticationConfig, ServeConfig, TlsConfig, WebhookConfig};
+use crate::args::{ServeConfig, TlsConfig, WebhookConfig};
 
 /// Request line and headers together; a token of a few kilobytes fits.
 const HEAD_BYTES: usize = 64 * 1024;
@@ -85,9 +85,8 @@ impl Listener {
     /// The same for the webhooks' port, whose certificate is always one of files: the API server has to trust it.
     pub(crate) async fn bind_webhooks(config: &WebhookConfig) -> Result<Self, BindError> {
         let asked = SocketAddr::new(config.bind_address, config.port);
-        // Nobody is asked for a client certificate.
-        let nobody = Authorities::read(&AuthenticationConfig::default()).await?;
-        Self::open(asked, false, &config.tls, &tls::WEBHOOKS, nobody).await
+        let callers = Authorities::of_webhooks(config.client_ca_file.as_deref()).await?;
+        Self::open(asked, false, &config.tls, &tls::WEBHOOKS, callers).await
     }
 
     async fn open(

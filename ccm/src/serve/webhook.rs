@@ -1,7 +1,7 @@
 //! The port of the admission webhooks: one path for each, and a limit on everything that a caller can send.
 //!
-//! Callers are not authenticated, as nowhere among admission webhooks: an answer tells no more than whoever asks could look up in the cloud for a disk that it names itself, and
-//! nothing is written.
+//! Callers are authenticated where `--webhook-client-ca-file` is given: an API server shows a certificate to webhooks only where its AdmissionConfiguration says so. Without the flag
+//! an answer tells a stranger no more than whoever asks could look up in the cloud for a disk that it names itself, and nothing is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::authorities::Authorities;
 use super::connections::{self, Limits, Listener};
 use super::{EVERY_ANSWER, plain};
 
@@ -111,10 +112,15 @@ pub(crate) async fn serve_webhooks(
         connections: 32,
         ..Limits::default()
     };
-    connections::serve(listener, &router(site), shutdown, limits).await;
+    let callers = listener.authorities();
+    let router = router(site, &callers);
+    tokio::select! {
+        () = connections::serve(listener, &router, shutdown, limits) => {}
+        never = callers.keep_files() => match never {},
+    }
 }
 
-fn router(site: WebhookSite) -> Router {
+fn router(site: WebhookSite, callers: &Authorities) -> Router {
     let mut router = Router::new();
     let bytes = Arc::new(Semaphore::new(BYTES_AT_ONCE));
     for (name, review) in site.webhooks {
@@ -122,6 +128,7 @@ fn router(site: WebhookSite) -> Router {
             name,
             review,
             bytes: Arc::clone(&bytes),
+            callers: callers.clone(),
             metrics: site.metrics.clone(),
         };
         router = router.route(&format!("/{name}"), post(answer).with_state(webhook));
@@ -135,6 +142,7 @@ struct Webhook {
     review: Review,
     /// One permit for each byte of a body that is worked on.
     bytes: Arc<Semaphore>,
+    callers: Authorities,
     metrics: WebhookMetrics,
 }
 
@@ -158,6 +166,9 @@ async fn answer(State(webhook): State<Webhook>, request: Request) -> Response {
 async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Response {
     let started = Instant::now();
     let (head, body) = request.into_parts();
+    if let Err(why) = webhook.callers.admit_client(&head).await {
+        return plain(StatusCode::UNAUTHORIZED, why);
+    }
     let media = head
         .headers
         .get(header::CONTENT_TYPE)

@@ -2,11 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::serve::authorities::Shown;
 
 /// A webhook `echo` that answers with the body and its patience in milliseconds, and never to `hang`.
 fn site() -> (Router, Registry) {
@@ -22,7 +25,15 @@ fn site() -> (Router, Registry) {
         })
     });
     let webhooks = BTreeMap::from([("echo", review)]);
-    (router(WebhookSite { webhooks, metrics }), registry)
+    (
+        router(WebhookSite { webhooks, metrics }, &anybody()),
+        registry,
+    )
+}
+
+fn anybody() -> Authorities {
+    let authorities = Authorities::of_webhooks(None).now_or_never();
+    authorities.unwrap().unwrap()
 }
 
 async fn send(router: &Router, request: Request) -> (u16, String) {
@@ -110,7 +121,7 @@ async fn b_v1_few_large_reviews_are_worked_on_at_once() {
     };
     let metrics = WebhookMetrics::register(&mut Registry::default());
     let webhooks = BTreeMap::from([("slow", review)]);
-    let router = router(WebhookSite { webhooks, metrics });
+    let router = router(WebhookSite { webhooks, metrics }, &anybody());
     let mut calls = JoinSet::new();
     for _ in 0..8 {
         let router = router.clone();
@@ -139,6 +150,46 @@ async fn b_v1_a_body_has_to_come_within_five_seconds() {
         (408, "the body did not come in time\n")
     );
     assert_eq!(started.elapsed(), BODY_TIME);
+}
+
+/// Finding B9: with `--webhook-client-ca-file` a stranger's review is not even read.
+#[tokio::test]
+async fn b_v1_only_callers_of_a_trusted_authority_are_answered_where_one_is_named() {
+    let authority = || {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    };
+    let certificate = |of: &CertifiedIssuer<'_, KeyPair>| {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let made = params.signed_by(&KeyPair::generate().unwrap(), of).unwrap();
+        Shown::new(&[made.der().clone()]).unwrap()
+    };
+    let (ours, other) = (authority(), authority());
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.crt");
+    std::fs::write(&file, ours.pem()).unwrap();
+    let callers = Authorities::of_webhooks(Some(&file)).await.unwrap();
+    let metrics = WebhookMetrics::register(&mut Registry::default());
+    let review: Review = Arc::new(|_, _| Box::pin(async { Ok(b"answered".to_vec()) }));
+    let webhooks = BTreeMap::from([("echo", review)]);
+    let router = router(WebhookSite { webhooks, metrics }, &callers);
+    for (shown, status) in [
+        (Some(certificate(&ours)), 200),
+        (Some(certificate(&other)), 401),
+        (None, 401),
+    ] {
+        let mut request = request("/echo", "abc");
+        if let Some(shown) = shown {
+            request.extensions_mut().insert(shown);
+        }
+        let (came, text) = send(&router, request).await;
+        assert_eq!(came, status, "{text}");
+    }
+    let missing = Authorities::of_webhooks(Some(&directory.path().join("none"))).await;
+    let error = missing.err().unwrap().to_string();
+    assert!(error.contains("--webhook-client-ca-file"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
