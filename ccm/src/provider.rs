@@ -20,6 +20,7 @@ mod view;
 
 pub(crate) use connect::{Connector, UnixConnector};
 pub(crate) use error::{Retry, Trouble, TroubleCode};
+pub(crate) use limits::is_dns_name;
 pub(crate) use limits::pending_after;
 pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};
 pub(crate) use metrics::Metrics;

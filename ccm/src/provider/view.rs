@@ -301,8 +301,7 @@ fn timestamp(time: &Time) -> prost_types::Timestamp {
     }
 }
 
-/// An address of a type that the contract does not know is left out.
-/// One address of a Node; `None` where the contract has no such type.
+/// One address of a Node; `None` where the contract has no such type, or the address is no address.
 pub(crate) fn node_address(address: &core::NodeAddress) -> Option<api::NodeAddress> {
     let kind = match address.type_.as_str() {
         "Hostname" => api::NodeAddressType::Hostname,
@@ -312,7 +311,9 @@ pub(crate) fn node_address(address: &core::NodeAddress) -> Option<api::NodeAddre
         "ExternalDNS" => api::NodeAddressType::ExternalDns,
         _ => return None,
     };
-    Some(api::NodeAddress {
+    // A kubelet wrote it: a longer one is no address, and is not sent (CORE-11).
+    let fits = address.address.len() <= NAME_LIMIT;
+    fits.then(|| api::NodeAddress {
         r#type: kind.into(),
         address: address.address.clone(),
     })

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::handle;
 use crate::cluster::Key;
+use crate::provider::is_dns_name;
 
 /// So many are deleted after one list, or a tenth of what it shows, where that is more.
 const FEW: usize = 5;
@@ -127,7 +128,9 @@ fn orphans_of(balancer: &ListedLoadBalancer, exists: impl Fn(&str) -> bool) -> V
     let gone = balancer
         .owners
         .iter()
-        .filter(|owner| !owner.uid.is_empty() && !exists(&owner.uid));
+        .filter(|owner| !owner.uid.is_empty() && !exists(&owner.uid))
+        // The name stands in a URL of the API server. No Service has another one.
+        .filter(|owner| is_dns_name(&owner.namespace) && is_dns_name(&owner.name));
     gone.map(|owner| orphan(&owner.namespace, &owner.name, &owner.uid))
         .collect()
 }
@@ -190,6 +193,17 @@ mod tests {
         assert_eq!(found.news.len(), 1);
         assert_eq!(found.news[0].load_balancer, "a");
         assert!(found.deletable().is_empty());
+    }
+
+    /// Finding B14.
+    #[test]
+    fn s16_a_name_that_no_service_has_is_asked_of_nobody() {
+        let mut orphans = Orphans::default();
+        let mut list = [listed("a", &["one"]), listed("b", &["two"])];
+        list[0].owners[0].name = "../../nodes/n1".to_owned();
+        list[1].owners[0].namespace = "default/services?x=".to_owned();
+        orphans.pass(&list, |_| false);
+        assert_eq!(orphans.pass(&list, |_| false).all, []);
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub(super) struct Work {
     /// Whether calls may be made now.
     open: bool,
     candidates: Candidates,
+    /// Nodes that would be targets if what is sent of them was not so large.
+    too_large: BTreeSet<String>,
     sets: Sets,
     settle: Settle,
     /// Sets as they are while changes of Nodes wait to settle, for the calls that are made meanwhile.
@@ -140,6 +142,7 @@ impl Work {
             session: None,
             open: false,
             candidates: Candidates::default(),
+            too_large: BTreeSet::new(),
             sets: Sets::default(),
             settle: Settle::default(),
             unsettled: BTreeMap::new(),

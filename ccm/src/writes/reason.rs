@@ -34,6 +34,8 @@ reasons! {
     INVALID_NODE_LABEL "InvalidNodeLabel" "Warning" "Node" "The provider gave values that cannot be labels; they were left out, the rest was set. Tell the provider's vendor.";
     NODE_ADDRESS_MISMATCH "NodeAddressMismatch" "Warning" "Node"
         "The kubelet's `--node-ip` (annotation `alpha.kubernetes.io/provided-node-ip`) is not among the addresses that the provider knows; the addresses stay as they are.";
+    NODE_TOO_LARGE_FOR_TARGET "NodeTooLargeForTarget" "Warning" "Node"
+        "What the provider would be sent of this Node has more than 64 KiB, so that it is no target of load balancers: look at its addresses, labels and annotations.";
     NODE_WRITE_REFUSED "NodeWriteRefused" "Warning" "Node" "The API server refused the patch of the Node: missing rights (RBAC) or an admission webhook. The text is the API server's.";
     DELETING_NODE "DeletingNode" "Normal" "Node" "The Node object is deleted: its instance does not exist any more.";
     DELETING_NODE_FAILED "DeletingNodeFailed" "Warning" "Node" "The API server did not delete the Node; it is decided anew in the next pass.";

@@ -2,6 +2,8 @@
 
 mod seen;
 
+use k8s_openapi::api::core::v1::{NodeAddress, NodeStatus};
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -90,6 +92,49 @@ async fn s12_joins_are_coalesced() {
     assert_eq!(world.cloud.called("Ensure"), 200);
     let state = world.cloud.state();
     assert!(state.balancers.values().all(|lb| lb.targets.len() == 51));
+}
+
+/// Finding B14: kubelets write their Nodes' addresses and labels.
+#[tokio::test(start_paused = true)]
+async fn s14_a_node_that_is_too_large_is_no_target_and_blocks_nobody() {
+    let world = World::new(1).await;
+    let addresses = |text: String, many: usize| {
+        let address = NodeAddress {
+            type_: "InternalDNS".to_owned(),
+            address: text,
+        };
+        Some(NodeStatus {
+            addresses: Some(vec![address; many]),
+            ..NodeStatus::default()
+        })
+    };
+    let mut long = node("long");
+    long.status = addresses("a".repeat(3_000_000), 1);
+    let mut many = node("many");
+    many.status = addresses("b".repeat(250), 1000);
+    for node in [long, many] {
+        world.server.put_node(node);
+    }
+    world.server.put(&named(0));
+    world
+        .until("all made", |w| w.cloud.called("Ensure") == 1)
+        .await;
+    world.rest().await;
+    let targets = |w: &World| -> Vec<String> {
+        let state = w.cloud.state();
+        let balancer = state.balancers.values().next().unwrap();
+        balancer.targets.clone()
+    };
+    // What is no address is not sent, and the Node is a target all the same.
+    assert_eq!(targets(&world), ["long", "n0"]);
+    let told = world.events.recorded();
+    let told = told
+        .iter()
+        .filter(|event| event.contains("NodeTooLargeForTarget"));
+    assert_eq!(told.count(), 1);
+    world.server.put_node(node("many"));
+    world.rest().await;
+    assert_eq!(targets(&world), ["long", "many", "n0"]);
 }
 
 #[tokio::test(start_paused = true)]

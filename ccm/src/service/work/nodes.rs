@@ -15,9 +15,13 @@ use crate::provider::{Session, node_view};
 use crate::providers::NodeOwner;
 use crate::service::recheck::still_empty;
 use crate::service::targets::{Candidate, NodeSelector, TargetSet, eligible};
+use crate::writes::{EventType, node_reference, reason};
 
 /// After so long the API server is asked again whether a set is empty.
 const RECHECK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The most bytes of one target in a request. A kubelet writes its Node's addresses and labels: a few Nodes must not make the requests of all load balancers too large (CORE-11).
+const TARGET_BYTES: usize = 64 * 1024;
 
 impl Work {
     /// Looks at all Nodes anew: the provider sees them with other eyes.
@@ -35,11 +39,24 @@ impl Work {
             return false;
         };
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        let now = is_target(node, session, &self.context.provider).then(|| {
-            let view = node_view(node, &session.target_projection);
+        let view = is_target(node, session, &self.context.provider)
+            .then(|| node_view(node, &session.target_projection));
+        let bytes = view.as_ref().map_or(0, prost::Message::encoded_len);
+        let now = view.filter(|_| bytes <= TARGET_BYTES).map(|view| {
             let identity = node_view(node, &session.target_identity);
             Candidate::new(Arc::clone(node), view, &identity)
         });
+        if bytes <= TARGET_BYTES {
+            self.too_large.remove(name);
+        } else if self.too_large.insert(name.to_owned()) {
+            let text = format!(
+                "the Node is no target of load balancers: what the provider would be sent of it has {bytes} bytes, and {TARGET_BYTES} are allowed; look at its addresses, labels and annotations"
+            );
+            warn!(node = name, "{text}");
+            let (on, reason) = (node_reference(node), reason::NODE_TOO_LARGE_FOR_TARGET);
+            let events = &self.tools.writes.events;
+            events.record(&on, EventType::Warning, reason, text);
+        }
         self.candidates.observe(name, now)
     }
 
@@ -48,9 +65,11 @@ impl Work {
         for change in changes {
             relevant |= match (&change.new, &change.old) {
                 (Some(node), _) => self.observe(node),
-                (None, Some(old)) => self
-                    .candidates
-                    .observe(old.metadata.name.as_deref().unwrap_or_default(), None),
+                (None, Some(old)) => {
+                    let name = old.metadata.name.as_deref().unwrap_or_default();
+                    self.too_large.remove(name);
+                    self.candidates.observe(name, None)
+                }
                 (None, None) => false,
             };
         }
