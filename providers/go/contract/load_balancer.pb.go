@@ -1353,7 +1353,8 @@ type EnsureLoadBalancerRequest struct {
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
 	// The targets.
 	Targets *TargetSet `protobuf:"bytes,4,opt,name=targets,proto3" json:"targets,omitempty"`
-	// LB-9: the operator grants that an unmarked load balancer is taken over (LB-24 says which).
+	// LB-9: the operator grants that an unmarked load balancer is taken over (LB-24 says which). The
+	// controller sends no handle beside it: whoever may edit the Service could name anybody's.
 	AdoptUnmarked bool `protobuf:"varint,5,opt,name=adopt_unmarked,json=adoptUnmarked,proto3" json:"adopt_unmarked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1868,7 +1869,8 @@ type DeleteLoadBalancerRequest struct {
 	Service *ServiceView `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// The handle of an earlier answer.
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
-	// LB-26: the operator grants that an unmarked load balancer of this Service is removed.
+	// LB-26: the operator grants that an unmarked load balancer of this Service is removed. The
+	// controller sends no handle beside it.
 	AdoptUnmarked bool `protobuf:"varint,4,opt,name=adopt_unmarked,json=adoptUnmarked,proto3" json:"adopt_unmarked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -148,6 +148,9 @@ impl Run<'_> {
         let targets = self.targets.map(TargetSet::to_request);
         let fence = &self.tools.fence;
         let metrics = &self.tools.metrics;
+        let adopt_unmarked = self.tools.config.service.adopt_unmarked;
+        // A user can write the handle. With the grant it would name anybody's unmarked load balancer for adoption.
+        let beside_the_grant = handle.clone().filter(|_| !adopt_unmarked);
         Ok(match op {
             Op::Get => {
                 let request = api::GetLoadBalancerRequest {
@@ -162,9 +165,9 @@ impl Run<'_> {
                 let request = api::EnsureLoadBalancerRequest {
                     cluster: None,
                     service,
-                    handle,
+                    handle: beside_the_grant,
                     targets,
-                    adopt_unmarked: self.tools.config.service.adopt_unmarked,
+                    adopt_unmarked,
                 };
                 let response = self.session.ensure_load_balancer(fence, request).await?;
                 answer::after_ensure(sent, response)
@@ -188,8 +191,8 @@ impl Run<'_> {
                 let request = api::DeleteLoadBalancerRequest {
                     cluster: None,
                     service,
-                    handle,
-                    adopt_unmarked: self.tools.config.service.adopt_unmarked,
+                    handle: beside_the_grant,
+                    adopt_unmarked,
                 };
                 let response = self.session.delete_load_balancer(fence, request).await?;
                 answer::after_delete(sent, response)
