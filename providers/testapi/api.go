@@ -33,6 +33,9 @@ type Options struct {
 	// Limit is how many calls a token may make in Window; no limit where zero. Calls become free again one by one.
 	Limit  int
 	Window time.Duration
+	// Burst is how many of them it may make in BurstWindow; no such limit where zero.
+	Burst       int
+	BurstWindow time.Duration
 	// Record gets each call as a line of JSON; nil: nothing does.
 	Record io.Writer
 }
@@ -51,6 +54,8 @@ type Rate struct {
 	Limit, Remaining int
 	// Next is when the next call is free, Full when all are.
 	Next, Full time.Time
+	// Burst says that it is the limit of a burst that is reached.
+	Burst bool
 }
 
 // Plan is what shall happen to calls that match, in place of what the cloud would do.
@@ -204,13 +209,23 @@ func (a *API) spend(token string, known bool) (rate Rate, free bool) {
 	}
 	now := time.Now()
 	spent := slices.DeleteFunc(a.spent[token], func(at time.Time) bool { return !at.Add(a.window).After(now) })
-	if free = len(spent) < a.limit; free {
+	rate = Rate{Limit: a.limit, Next: now, Full: now}
+	if burst := a.options.Burst; burst > 0 && len(spent) >= burst {
+		rate.Next = spent[len(spent)-burst].Add(a.options.BurstWindow)
+		rate.Burst = rate.Next.After(now)
+	}
+	if free = len(spent) < a.limit && !rate.Burst; free {
 		spent = append(spent, now)
 	}
 	a.spent[token] = spent
-	rate = Rate{Limit: a.limit, Remaining: max(0, a.limit-len(spent)), Next: now, Full: spent[len(spent)-1].Add(a.window)}
-	if rate.Remaining == 0 {
+	if len(spent) > 0 {
+		rate.Full = spent[len(spent)-1].Add(a.window)
+	}
+	if len(spent) >= a.limit {
 		rate.Next = spent[len(spent)-a.limit].Add(a.window)
+	}
+	if !rate.Burst {
+		rate.Remaining = max(0, a.limit-len(spent))
 	}
 	return rate, free
 }

@@ -84,6 +84,17 @@ func TestTheRateLimitRefusesAndCallsBecomeFreeAgain(t *testing.T) {
 	}
 }
 
+func TestABurstIsRefusedBeforeTheLimitIsReached(t *testing.T) {
+	headers := func(h http.Header, rate Rate) { h.Set("Burst", fmt.Sprint(rate.Burst, rate.Remaining)) }
+	_, url, _ := serve(t, Options{Tokens: map[string]Token{"t": {}}, RateHeaders: headers, Limit: 100, Window: time.Hour, Burst: 1, BurstWindow: time.Minute})
+	for _, wanted := range []string{"200 false 99", "429 true 0"} {
+		response, _, err := ask(t, "GET", url, "t")
+		if err != nil || fmt.Sprint(response.StatusCode, " ", response.Header.Get("Burst")) != wanted {
+			t.Errorf("%v %v; wanted %s", response, err, wanted)
+		}
+	}
+}
+
 func TestPlansReplaceLoseAndBreakCalls(t *testing.T) {
 	api, url, made := serve(t, Options{Tokens: map[string]Token{"t": {}}})
 	for _, plan := range []Plan{
