@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/digitalocean/godo v1.236.0
 	github.com/grpc-ccm/grpc-ccm/providers/go/sdk v0.1.0
+	github.com/grpc-ccm/grpc-ccm/providers/testapi v0.1.0
 )
 
 require (

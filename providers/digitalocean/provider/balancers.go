@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ import (
 
 const (
 	// A load balancer of DigitalOcean takes a minute or two to be made.
-	againWhileNew  = 10 * time.Second
+	againWhileNew  = 5 * time.Second
 	againWhileBusy = 5 * time.Second
 )
 
@@ -99,18 +100,15 @@ func (r *request) wanted(ctx context.Context, there *godo.LoadBalancer, targets 
 	if err != nil {
 		return nil, nil, err
 	}
-	if r.p.settings.TargetTag == "" && (eligible != nil || there == nil) && len(wanted.Request.DropletIDs) == 0 {
-		return nil, nil, noTargets(eligible)
-	}
-	return wanted, eligible, nil
+	return wanted, eligible, r.noneEligible(eligible)
 }
 
-// DigitalOcean's API asks for droplets or a tag: a load balancer without targets cannot be asked for (LB-31).
-func noTargets(eligible *plan.Eligible) error {
-	if eligible != nil && len(eligible.Without) > 0 {
-		return sdk.Precondition("none of the Nodes has a public IPv4 address, which an external load balancer of the type REGIONAL_NETWORK needs: %s", some(eligible.Without)).Because("NoEligibleTargets")
+// noneEligible says that there are Nodes, and that none can be a target.
+func (r *request) noneEligible(eligible *plan.Eligible) error {
+	if r.p.settings.TargetTag != "" || eligible == nil || len(eligible.IDs) > 0 || len(eligible.Without) == 0 {
+		return nil
 	}
-	return sdk.Precondition("there is no Node to balance to, and DigitalOcean's API takes no load balancer without droplets").Because("NoTargets")
+	return sdk.Precondition("none of the Nodes has a public IPv4 address, which an external load balancer of the type REGIONAL_NETWORK needs: %s; right would be the annotation %s: REGIONAL", some(eligible.Without), plan.AnnotationType).Because("NoEligibleTargets")
 }
 
 func some(names []string) string {
@@ -327,7 +325,7 @@ func (r *request) create(ctx context.Context, wanted *plan.Wanted, eligible *pla
 	lb := wanted.Request
 	lb.IP = wanted.Address
 	made, err := r.write(ctx, "making a load balancer", &lb, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
-		return r.p.api.LoadBalancers.Create(ctx, request)
+		return r.p.api.send(ctx, http.MethodPost, "v2/load_balancers", request)
 	})
 	if isNameTaken(err) {
 		// The answer to an earlier create was lost, and the list does not show yet what it made.
@@ -342,7 +340,7 @@ func (r *request) change(ctx context.Context, there *godo.LoadBalancer, wanted *
 		return nil, sdk.Pending(againWhileNew, "DigitalOcean makes load balancer %s; it is changed after that", there.ID)
 	}
 	changed, err := r.write(ctx, "changing load balancer "+there.ID, &wanted.Request, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
-		return r.p.api.LoadBalancers.Update(ctx, there.ID, request)
+		return r.p.api.send(ctx, http.MethodPut, "v2/load_balancers/"+there.ID, request)
 	})
 	switch {
 	case isBusy(err):
@@ -371,7 +369,7 @@ func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerR
 		if lookErr != nil {
 			return nil, lookErr
 		}
-		if found && len(left) > 0 {
+		if found {
 			without := *lb
 			without.DropletIDs = left
 			if err := sdk.BeforeWrite(ctx); err != nil {

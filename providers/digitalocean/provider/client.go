@@ -192,6 +192,30 @@ func (c *client) health() string {
 	return c.trouble
 }
 
+// send writes a whole load balancer. The SDK of DigitalOcean leaves an empty list of droplets out, and the API takes a body without droplets and tag for a mistake.
+func (c *client) send(ctx context.Context, method, path string, lb *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
+	body := struct {
+		*godo.LoadBalancerRequest
+		DropletIDs *[]int `json:"droplet_ids,omitempty"`
+	}{LoadBalancerRequest: lb}
+	if lb.Tag == "" {
+		ids := append([]int{}, lb.DropletIDs...)
+		body.DropletIDs = &ids
+	}
+	request, err := c.NewRequest(ctx, method, path, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	var root struct {
+		LoadBalancer *godo.LoadBalancer `json:"load_balancer"`
+	}
+	response, err := c.Do(ctx, request, &root)
+	if err == nil && root.LoadBalancer == nil {
+		err = sdk.Internal("%s /%s: the answer has no load_balancer", method, path)
+	}
+	return root.LoadBalancer, response, err
+}
+
 // pages gets all pages of a listing. What changes between two pages can hide an object that is there, so a listing whose number of objects is not what the API says is got again.
 func pages[T any](ctx context.Context, c *client, call *sdk.Call, what string, id func(*T) string, page func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error)) ([]T, error) {
 	for range 3 {

@@ -33,8 +33,8 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		return nil // DigitalOcean follows the tag by itself.
 	}
 	eligible := plan.EligibleTargets(&asked.Targets, lb.Type, lb.Network)
-	if len(eligible.IDs) == 0 {
-		return noTargets(eligible)
+	if err := r.noneEligible(eligible); err != nil {
+		return err
 	}
 	r.tellTargets(eligible)
 	add, remove := plan.Change(lb, eligible.IDs)
@@ -64,6 +64,9 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 
 func (r *request) setDroplets(ctx context.Context, lb *godo.LoadBalancer, eligible *plan.Eligible, ids []int, set func(context.Context, string, ...int) (*godo.Response, error)) error {
 	_, err := r.write(ctx, "setting the targets of load balancer "+lb.ID, &godo.LoadBalancerRequest{DropletIDs: ids}, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
+		if len(request.DropletIDs) == 0 {
+			return lb, nil, nil
+		}
 		response, err := set(ctx, lb.ID, request.DropletIDs...)
 		return lb, response, err
 	})
