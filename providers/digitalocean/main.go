@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"regexp"
@@ -112,14 +113,10 @@ func parse(arguments []string, environment func(string) string, output io.Writer
 }
 
 func check(s *provider.Settings, environment func(string) string) error {
-	for _, name := range slices.Sorted(func(yield func(string) bool) {
-		for name := range vendorOnly {
-			if environment(name) != "" && !yield(name) {
-				return
-			}
+	for _, name := range slices.Sorted(maps.Keys(vendorOnly)) {
+		if environment(name) != "" {
+			return fmt.Errorf("%s is set: %s", name, vendorOnly[name])
 		}
-	}) {
-		return fmt.Errorf("%s is set: %s", name, vendorOnly[name])
 	}
 	address, err := url.Parse(s.APIURL)
 	switch {

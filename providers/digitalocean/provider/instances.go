@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"regexp"
@@ -132,13 +133,22 @@ func (l *lookup) list(ctx context.Context, which int) (list []godo.Droplet, err 
 	return l.lists[which], nil
 }
 
-// byID asks for each droplet by its ID: the API's 404 is the one answer that says that it is gone.
+// byID asks for each droplet by its ID: the API's 404 is the one answer that says that it is gone. Where the API refuses to be asked at all the others are not asked for either.
 func (p *Provider) byID(ctx context.Context, call *sdk.Call, nodes []sdk.Node, answers sdk.Answers[sdk.Instance]) {
 	var mutex sync.Mutex
 	var all sync.WaitGroup
+	var refused error
 	turns := make(chan struct{}, 8)
 	for _, node := range nodes {
 		turns <- struct{}{}
+		mutex.Lock()
+		if refused != nil {
+			answers.Set(node.Name, sdk.Instance{}, refused)
+			mutex.Unlock()
+			<-turns
+			continue
+		}
+		mutex.Unlock()
 		all.Go(func() {
 			defer func() { <-turns }()
 			id, _ := idOf(node)
@@ -154,6 +164,10 @@ func (p *Provider) byID(ctx context.Context, call *sdk.Call, nodes []sdk.Node, a
 			mutex.Lock()
 			defer mutex.Unlock()
 			answers.Set(node.Name, instance, err)
+			var failure *sdk.Failure
+			if errors.As(err, &failure) && (failure.Code == sdk.CodeThrottled || failure.Code == sdk.CodeCredentials || failure.Code == sdk.CodeUnavailable) {
+				refused = err
+			}
 		})
 	}
 	all.Wait()
