@@ -27,6 +27,11 @@ type call struct {
 	Request, Answer json.RawMessage
 }
 
+// What differs from the description on purpose, and why.
+var known = map[string]string{
+	`POST /v2/load_balancers 202: request: /ip: readOnly property "ip" in request`: "the annotation `ip` asks for an address of one's own; DigitalOcean's SDK and its own controller send it so, and the description does not have it yet",
+}
+
 // The journal of a run is what the document says, each request and each answer. Both are given, as neither is stored here:
 //
 //	DIGITALOCEAN_OPENAPI=bundled.yaml DIGITALOCEAN_JOURNAL=journal.jsonl go test ./...
@@ -68,6 +73,10 @@ func TestTheJournalIsWhatDigitalOceanPublishes(t *testing.T) {
 		t.Logf("%6d %s", calls[route], route)
 	}
 	for _, fault := range sorted(faults) {
+		if why := known[fault]; why != "" {
+			t.Logf("%d times, known: %s: %s", faults[fault], fault, why)
+			continue
+		}
 		t.Errorf("%d times: %s", faults[fault], fault)
 	}
 }

@@ -44,6 +44,7 @@ func (r *request) get(ctx context.Context, id string) (*godo.LoadBalancer, error
 	}
 	lb, _, err := r.p.api.LoadBalancers.Get(ctx, id)
 	if isNotFound(err) {
+		r.p.leaving.gone(id)
 		return nil, r.p.api.done(ctx, r.call, "", nil)
 	}
 	return lb, r.p.api.done(ctx, r.call, "asking for load balancer "+id, err)
@@ -63,7 +64,7 @@ func (r *request) byHandle(ctx context.Context) (*plan.Found, error) {
 
 func (r *request) list(ctx context.Context) (err error) {
 	if r.all == nil {
-		r.all, err = r.p.lists.list(ctx, r.call)
+		r.all, err = r.p.lists.list(ctx, r.call, 0)
 	}
 	return err
 }
@@ -203,6 +204,10 @@ func (p *Provider) GetLoadBalancer(ctx context.Context, call *sdk.Call, asked sd
 		return answer, nil
 	}
 	r.tell(found.LB)
+	if p.leaving.has(found.LB.ID, p.now()) {
+		answer.Presence = sdk.LoadBalancerRemnants
+		return answer, nil
+	}
 	// Whether Ensure would write nothing and answer ready (LB-14): the same decision, asked beforehand.
 	wanted, eligible, err := r.wanted(ctx, found.LB, asked.Targets)
 	if failure := failureOfCloud(err); failure != nil {
@@ -267,6 +272,9 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		there = found.LB
 		if found.Ownership == sdk.Foreign {
 			return status, sdk.MayTake(found.Ownership, false, "load balancer "+there.ID)
+		}
+		if p.leaving.has(there.ID, p.now()) {
+			return status, sdk.Pending(againWhileBusy, "DigitalOcean deletes load balancer %s; another one is made after that", there.ID)
 		}
 	}
 	wanted, eligible, err := r.wanted(ctx, there, asked.Targets)
@@ -386,7 +394,7 @@ func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerR
 
 // living leaves out the droplets that do not exist; found says that there are some.
 func (r *request) living(ctx context.Context, ids []int, eligible *plan.Eligible) (left []int, found bool, err error) {
-	droplets, err := r.p.droplets.list(ctx, r.call)
+	droplets, err := r.p.droplets.list(ctx, r.call, 0)
 	if err != nil {
 		return nil, false, err
 	}

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/digitalocean/godo"
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/grpc-ccm/grpc-ccm/providers/digitalocean/testapi"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
@@ -17,7 +20,6 @@ const (
 	running = contract.InstanceState_INSTANCE_STATE_RUNNING
 	stopped = contract.InstanceState_INSTANCE_STATE_STOPPED
 	absent  = contract.InstanceState_INSTANCE_STATE_ABSENT
-	pending = contract.InstanceState_INSTANCE_STATE_PENDING
 )
 
 // The figures of docs/digitalocean.md: pages of 200, and 100 ms for each call.
@@ -54,6 +56,22 @@ func TestAThousandNodesAreInitialisedWithinFifteenCallsAndTenSeconds(t *testing.
 		if calls > 15 || took > 10*time.Second {
 			t.Errorf("%d calls and %s are more than 15 and 10 s", calls, took)
 		}
+	}
+	// Every five minutes the controller refreshes the addresses, and takes answers that are up to half of that old.
+	calls, routes := h.calls(func() {
+		for part := range slices.Chunk(nodes, 500) {
+			answer, err := h.instances.LookupInstances(h.ctx, &contract.LookupInstancesRequest{Cluster: us, Nodes: part, MaxAge: durationpb.New(150 * time.Second)})
+			if err != nil || answer.Failed != nil {
+				t.Fatal(err, answer)
+			}
+		}
+	})
+	t.Logf("a refresh of 1,000 Nodes: %d calls %v", calls, routes)
+	if calls > 5 {
+		t.Errorf("%d calls %v; docs/digitalocean.md says at most 5", calls, routes)
+	}
+	if state := h.found(node("node-7", 0)).State; state != running {
+		t.Errorf("%s", state)
 	}
 	// And one of them, in an account of this size.
 	if calls, routes := h.calls(func() { h.found(node("node-7", 0)) }); calls != 1 {
@@ -130,13 +148,20 @@ func TestDropletsAreFoundByNameAddressAndID(t *testing.T) {
 
 func TestStatesAreThoseOfTheDroplet(t *testing.T) { // INST-14
 	h := initialized(t)
-	for status, state := range map[string]contract.InstanceState{"off": stopped, "archive": stopped, "active": running, "rescue": contract.InstanceState_INSTANCE_STATE_PRESENT} {
+	for status, state := range map[string]contract.InstanceState{"off": stopped, "archive": stopped, "active": running} {
 		if err := h.cloud.SetDroplet("node-0", status); err != nil {
 			t.Fatal(err)
 		}
 		if found := h.found(node("node-0", h.droplets[0])); found.State != state {
 			t.Errorf("%s is %s; wanted %s", status, found.State, state)
 		}
+	}
+	// A word that the description does not have, and a droplet that has no address yet.
+	if state := shown(&godo.Droplet{ID: 1, Status: "rescue"}).State; state != sdk.InstancePresent {
+		t.Errorf("an unknown status is %v", state)
+	}
+	if fresh := shown(&godo.Droplet{ID: 1, Name: "fresh", Status: "new"}); fresh.State != sdk.InstancePending || fresh.RetryAfter == 0 {
+		t.Errorf("%+v", fresh)
 	}
 }
 

@@ -87,6 +87,7 @@ func serve(arguments []string) error {
 	journal := flags.String("journal", "", "the file that gets each call as a line of JSON")
 	address := flags.String("address-file", "", "the file that gets the API's URL as soon as it listens")
 	limit := flags.Int("limit", 5_000, "calls in an hour; 0 is no limit")
+	suite := flags.Bool("suite", false, "what suite.yaml names is there, and no limit of calls")
 	flags.Parse(arguments)
 	var record io.Writer
 	if *journal != "" {
@@ -98,9 +99,18 @@ func serve(arguments []string) error {
 		record = file
 	}
 	cloud := testapi.New(record)
+	if *suite {
+		*limit, *droplets = 0, 6
+	}
 	cloud.Limit(*limit, time.Hour)
 	for i := range *droplets {
 		cloud.AddDroplet(testapi.NewDroplet{Name: fmt.Sprintf("node-%d", i)})
+	}
+	if *suite {
+		cloud.AddDroplet(testapi.NewDroplet{Name: "stopped-0"})
+		if err := cloud.SetDroplet("stopped-0", "off"); err != nil {
+			return err
+		}
 	}
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {
