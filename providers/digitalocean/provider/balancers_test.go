@@ -259,6 +259,7 @@ func TestTwentyJoinsWithTwentyLoadBalancers(t *testing.T) {
 				t.Fatal(err)
 			}
 			ignores := info.GetCapabilities().GetLoadBalancers().GetIgnoresNodes()
+			h.cloud.Latency(20 * time.Millisecond)
 			calls, routes := h.calls(func() {
 				for i := range 20 {
 					name := fmt.Sprintf("joined-%d", i)
