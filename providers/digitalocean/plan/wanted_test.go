@@ -75,7 +75,7 @@ func TestEachAnnotationIsHonoured(t *testing.T) {
 		{[]string{"disable-lets-encrypt-dns-records", "true"}, "", func(w *Wanted) any { return *w.Request.DisableLetsEncryptDNSRecords }, true},
 		{[]string{"enable-proxy-protocol", "true"}, "", func(w *Wanted) any { return w.Request.EnableProxyProtocol && w.Proxies }, true},
 		{[]string{"enable-backend-keepalive", "true"}, "", func(w *Wanted) any { return w.Request.EnableBackendKeepalive }, true},
-		{[]string{"http-idle-timeout-seconds", "90"}, "", func(w *Wanted) any { return *w.Request.HTTPIdleTimeoutSeconds }, uint64(90)},
+		{[]string{"http-idle-timeout-seconds", "90"}, "", func(w *Wanted) any { return *normal(&w.Request).HTTPIdleTimeoutSeconds }, uint64(90)},
 		{[]string{"deny-rules", "cidr:2.3.0.0/16,ip:1.2.3.4"}, "", func(w *Wanted) any { return fmt.Sprint(w.Request.Firewall.Deny) }, "[cidr:2.3.0.0/16 ip:1.2.3.4]"},
 		{[]string{"allow-rules", "ip:1.2.3.4"}, "", func(w *Wanted) any { return fmt.Sprint(w.Request.Firewall.Allow) }, "[ip:1.2.3.4]"},
 		{[]string{"ip", "203.0.113.9"}, "", func(w *Wanted) any { return w.Address }, "203.0.113.9"},

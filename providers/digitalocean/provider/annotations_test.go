@@ -20,7 +20,7 @@ func TestServicesOfEveryKindAreInSyncAfterEnsure(t *testing.T) {
 		{"certificate-id", certificate, "tls-ports", "80"}, {"certificate-name", "web", "http2-ports", "80"}, {"certificate-name", "web", "tls-ports", "80", "http3-port", "80"}, {"hostname", "web.example.com"},
 		{"size-slug", "lb-medium"}, {"size-unit", "6"}, {"sticky-sessions-type", "cookies", "sticky-sessions-cookie-name", "lb", "sticky-sessions-cookie-ttl", "300"},
 		{"redirect-http-to-https", "true"}, {"disable-lets-encrypt-dns-records", "true"}, {"enable-proxy-protocol", "true"}, {"enable-backend-keepalive", "true"}, {"http-idle-timeout-seconds", "90"},
-		{"deny-rules", "ip:1.2.3.4,cidr:2.3.0.0/16"}, {"allow-rules", "cidr:2.3.0.0/16"}, {"ip", "203.0.113.200"}, {"override-health-check", "true"},
+		{"deny-rules", "ip:1.2.3.4,cidr:2.3.0.0/16"}, {"allow-rules", "cidr:2.3.0.0/16"}, {"ip", "203.0.113.200"}, {"override-health-check", "true"}, {"subnet-uuid", testapi.VPCElsewhere},
 		{"override-health-check", "true", "healthcheck-path", "/up"}, {"healthcheck-check-interval-seconds", "9", "healthcheck-healthy-threshold", "9"},
 	} {
 		b := h.service(uid, annotations...)
@@ -41,6 +41,7 @@ func TestServicesOfEveryKindAreInSyncAfterEnsure(t *testing.T) {
 		fresh.ensured()
 		want := h.only()
 		want.ID, want.IP, want.IPv6, want.Created, want.Network, want.NetworkStack = plain.ID, plain.IP, plain.IPv6, plain.Created, made.Network, made.NetworkStack
+		want.SubnetUUID = plain.SubnetUUID // It is where it was made.
 		if got, wanted := text(t, plain), text(t, want); got != wanted {
 			t.Errorf("%v: taken away it left %s; without it there is %s", annotations, got, wanted)
 		}

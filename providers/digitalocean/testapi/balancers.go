@@ -32,6 +32,7 @@ type LoadBalancer struct {
 	EnableKeepalive     bool           `json:"enable_backend_keepalive"`
 	HTTPIdleTimeout     int            `json:"http_idle_timeout_seconds"`
 	VPCUUID             string         `json:"vpc_uuid"`
+	SubnetUUID          string         `json:"subnet_uuid,omitempty"`
 	DisableLetsEncrypt  bool           `json:"disable_lets_encrypt_dns_records"`
 	Firewall            Firewall       `json:"firewall"`
 	Network             string         `json:"network"`
@@ -293,7 +294,7 @@ func (c *Cloud) set(lb *LoadBalancer, body *asked) {
 	if lb.DropletIDs == nil {
 		lb.DropletIDs = []int{}
 	}
-	lb.VPCUUID = kept.VPCUUID
+	lb.VPCUUID, lb.SubnetUUID = kept.VPCUUID, or(kept.SubnetUUID, body.SubnetUUID)
 	if lb.VPCUUID == "" {
 		lb.VPCUUID = body.VPCUUID
 	}

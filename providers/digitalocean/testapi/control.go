@@ -28,12 +28,6 @@ type NewDroplet struct {
 func (c *Cloud) AddDroplet(asked NewDroplet) int {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	or := func(value, unless string) string {
-		if value == "" {
-			return unless
-		}
-		return value
-	}
 	slug := or(asked.Region, "nyc1")
 	c.nextID++
 	at := len(c.droplets) + 2
@@ -57,6 +51,13 @@ func (c *Cloud) AddDroplet(asked NewDroplet) int {
 	c.droplets = append(c.droplets, d)
 	c.advance()
 	return d.ID
+}
+
+func or(value, unless string) string {
+	if value == "" {
+		return unless
+	}
+	return value
 }
 
 // SetDroplet gives a droplet, by its name or ID, a status: "off", "active", "archive"; "" removes it.
