@@ -343,3 +343,18 @@ func TestALoadBalancerThatIsBeingDeletedIsNotReadyAgain(t *testing.T) { // LB-12
 		t.Errorf("%v: a deletion that had no effect is not repeated", routes)
 	}
 }
+
+// A create that was cut off, and then another name in the annotation: the two have one owner.
+func TestTwoLoadBalancersOfOneServiceAreBothDeleted(t *testing.T) { // LB-12
+	h := initialized(t)
+	mark := plan.MarkOf(&sdk.Service{Namespace: "default", Name: "web", UID: uid}, us.OwnerId).String()
+	for _, name := range []string{"first." + mark, "second." + mark, "a." + plan.MarkOf(&sdk.Service{Namespace: "default", Name: "web", UID: "other"}, us.OwnerId).String()} {
+		if _, err := h.cloud.AddLoadBalancer(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.service(uid).removed()
+	if name := h.only().Name; !strings.HasPrefix(name, "a.default.web.other.") {
+		t.Errorf("%s is left", name)
+	}
+}

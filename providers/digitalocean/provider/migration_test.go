@@ -136,7 +136,7 @@ func TestTheVendorsControllerTakesOverWhatWasMadeHere(t *testing.T) {
 	}
 }
 
-func TestAnIDInAnAnnotationIsNoReasonToTouchALoadBalancer(t *testing.T) { // findings B5
+func TestAnIDInAnAnnotationIsNoReasonToTouchALoadBalancer(t *testing.T) {
 	h := initialized(t)
 	other, err := h.cloud.AddLoadBalancer("not-of-this-service")
 	if err != nil {
