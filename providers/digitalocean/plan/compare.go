@@ -1,0 +1,163 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/digitalocean/godo"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+)
+
+// ProviderIDPrefix is what provider IDs begin with.
+const ProviderIDPrefix = "digitalocean://"
+
+// DropletID reads a provider ID.
+func DropletID(providerID string) (int, error) {
+	text, ours := strings.CutPrefix(providerID, ProviderIDPrefix)
+	id, err := strconv.Atoi(text)
+	if !ours || err != nil || id <= 0 || strconv.Itoa(id) != text {
+		return 0, sdk.Invalid("the provider ID %q names no droplet; right would be one such as %s316", providerID, ProviderIDPrefix)
+	}
+	return id, nil
+}
+
+// Eligible are the targets that a load balancer can have.
+type Eligible struct {
+	// IDs are the droplets', in order, and Names their Nodes' names.
+	IDs   []int
+	Names map[int]string
+	// Without are Nodes that this kind of load balancer cannot reach, as they have no public IPv4 address. Unnamed are Nodes without a provider ID that names a droplet.
+	Without []string
+	Unnamed map[string]error
+	// AllDualStack says that each target has a public address of both families.
+	AllDualStack bool
+}
+
+// EligibleTargets says which of the Nodes can be targets. Only an external load balancer of the type REGIONAL_NETWORK needs a public address: it hands packets on as they are.
+func EligibleTargets(targets *sdk.Targets, kind, network string) *Eligible {
+	if targets == nil {
+		return nil
+	}
+	public := kind == godo.LoadBalancerTypeRegionalNetwork && network != godo.LoadBalancerNetworkTypeInternal
+	e := &Eligible{IDs: []int{}, Names: map[int]string{}, Unnamed: map[string]error{}, AllDualStack: len(targets.Nodes) > 0}
+	for _, node := range targets.Nodes {
+		id, err := DropletID(node.ProviderID)
+		if err != nil {
+			e.Unnamed[node.Name] = err
+			continue
+		}
+		v4, v6 := publicAddresses(&node)
+		if public && !v4 {
+			e.Without = append(e.Without, node.Name)
+			continue
+		}
+		e.AllDualStack = e.AllDualStack && v4 && v6
+		e.IDs = append(e.IDs, id)
+		e.Names[id] = node.Name
+	}
+	e.IDs = sorted(e.IDs)
+	return e
+}
+
+func publicAddresses(node *sdk.Node) (v4, v6 bool) {
+	for _, address := range node.Addresses {
+		if ip, err := netip.ParseAddr(address.Address); err == nil && address.Type == sdk.ExternalIP {
+			v4, v6 = v4 || ip.Is4(), v6 || ip.Is6()
+		}
+	}
+	return v4, v6
+}
+
+// Kind is which type and network the load balancer of this Service has or will have, as far as that can be read.
+func Kind(service *sdk.Service, settings *Settings, there *godo.LoadBalancer) (kind, network string) {
+	if there != nil {
+		return or(there.Type, godo.LoadBalancerTypeRegional), or(there.Network, godo.LoadBalancerNetworkTypeExternal)
+	}
+	v := &values{annotations: service.Annotations}
+	return or(v.text("type"), settings.DefaultType), or(v.text("network"), godo.LoadBalancerNetworkTypeExternal)
+}
+
+// Same says whether a load balancer is as it is wanted, so that nothing is to be written (LB-8).
+func Same(there *godo.LoadBalancer, wanted *godo.LoadBalancerRequest) bool {
+	asked := normal(wanted)
+	if there.VPCSubnetUUID == "" { // A preview of DigitalOcean's, which not each answer tells.
+		asked.VPCSubnetUUID = ""
+	}
+	return sdk.Same(normal(there.AsRequest()), asked)
+}
+
+// A load balancer with what DigitalOcean fills in, and in one order, so that two can be compared.
+func normal(lb *godo.LoadBalancerRequest) godo.LoadBalancerRequest {
+	n := *lb
+	n.Algorithm, n.ValidateOnly, n.IP, n.Tags = "", false, "", nil
+	if n.SizeUnit == 0 {
+		n.SizeUnit = map[string]uint32{"lb-medium": 3, "lb-large": 6}[n.SizeSlug]
+	}
+	n.SizeUnit, n.SizeSlug = max(n.SizeUnit, 1), ""
+	n.Type, n.Network = or(n.Type, godo.LoadBalancerTypeRegional), or(n.Network, godo.LoadBalancerNetworkTypeExternal)
+	n.NetworkStack, n.TLSCipherPolicy = or(n.NetworkStack, godo.LoadBalancerNetworkStackIPv4), or(n.TLSCipherPolicy, godo.LoadBalancerTLSCipherPolicyDefault)
+	n.ForwardingRules = slices.Clone(n.ForwardingRules)
+	slices.SortFunc(n.ForwardingRules, byPort)
+	if n.Tag != "" {
+		n.DropletIDs = nil
+	}
+	n.DropletIDs = sorted(n.DropletIDs)
+	if n.StickySessions == nil || n.StickySessions.Type == "none" || n.StickySessions.Type == "" {
+		n.StickySessions = &godo.StickySessions{Type: "none"}
+	}
+	if n.DisableLetsEncryptDNSRecords == nil {
+		n.DisableLetsEncryptDNSRecords = godo.PtrTo(false)
+	}
+	if n.HTTPIdleTimeoutSeconds == nil || *n.HTTPIdleTimeoutSeconds == 0 {
+		n.HTTPIdleTimeoutSeconds = godo.PtrTo(uint64(60))
+	}
+	if n.Firewall == nil {
+		n.Firewall = &godo.LBFirewall{}
+	}
+	n.Firewall = &godo.LBFirewall{Allow: slices.Sorted(slices.Values(n.Firewall.Allow)), Deny: slices.Sorted(slices.Values(n.Firewall.Deny))}
+	if n.HealthCheck != nil {
+		check := *n.HealthCheck
+		// The API's description has no such field: one that is not told counts as what is asked for.
+		check.ProxyProtocol = nil
+		if check.Protocol == "tcp" {
+			check.Path = ""
+		}
+		n.HealthCheck = &check
+	}
+	return n
+}
+
+// Change is how the droplets of a load balancer become those that are wanted.
+func Change(there *godo.LoadBalancer, wanted []int) (add, remove []int) {
+	for _, id := range wanted {
+		if !slices.Contains(there.DropletIDs, id) {
+			add = append(add, id)
+		}
+	}
+	for _, id := range sorted(there.DropletIDs) {
+		if !slices.Contains(wanted, id) {
+			remove = append(remove, id)
+		}
+	}
+	return add, remove
+}
+
+// Status is where a load balancer can be reached.
+func Status(lb *godo.LoadBalancer, wanted *Wanted) (status sdk.LoadBalancerStatus) {
+	if wanted != nil && wanted.Hostname != "" {
+		return sdk.LoadBalancerStatus{Ingress: []sdk.Ingress{{Hostname: wanted.Hostname}}}
+	}
+	mode := sdk.IPModeVIP
+	if wanted != nil && wanted.Proxies {
+		mode = sdk.IPModeProxy
+	}
+	for _, text := range []string{lb.IP, lb.IPv6} {
+		if address, err := netip.ParseAddr(text); err == nil {
+			status.Ingress = append(status.Ingress, sdk.Ingress{IP: address, IPMode: mode})
+		}
+	}
+	return status
+}

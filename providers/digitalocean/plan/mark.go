@@ -1,0 +1,160 @@
+// Package plan decides what a load balancer of DigitalOcean should be, and to which Service one belongs. It makes no call and reads no clock.
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/digitalocean/godo"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+)
+
+// A load balancer of DigitalOcean has one place that a mark fits into and that its API documents: its name, which is unique in an account. A marked name is
+//
+//	[CUSTOM.]NAMESPACE.NAME.UID.OWNER.ccm
+//
+// where CUSTOM is what the annotation asks for. As the name is unique, a create that is repeated after its answer was lost is refused, and makes no second load balancer.
+
+const (
+	nameEnd = ".ccm"
+	// The longest UID and owner ID that stand in a name as they are; others become as many digits of their SHA-256 (LB-30).
+	idBytes = 40
+	// The longest name: the contract's limit, which is below DigitalOcean's 255.
+	nameBytes = 253
+)
+
+var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// Mark is what a marked name says: for which Service of which cluster.
+type Mark struct {
+	Namespace, Name, UID, Owner string
+}
+
+// A text as a part of a name. Capital letters do not fit: nothing says that names differ by them.
+func part(text string, most int) string {
+	if len(text) <= most && label.MatchString(text) {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:min(most, sdk.DigestBytes)]
+}
+
+// MarkOf is the mark of this Service for this owner ID.
+func MarkOf(service *sdk.Service, owner string) Mark {
+	return Mark{part(service.Namespace, 63), part(service.Name, 63), part(service.UID, idBytes), part(owner, idBytes)}
+}
+
+func (m Mark) String() string {
+	return strings.Join([]string{m.Namespace, m.Name, m.UID, m.Owner}, ".") + nameEnd
+}
+
+// ReadMark reads the mark of a load balancer's name; false where it carries none.
+func ReadMark(name string) (Mark, bool) {
+	rest, marked := strings.CutSuffix(name, nameEnd)
+	parts := strings.Split(rest, ".")
+	if !marked || len(parts) < 4 {
+		return Mark{}, false
+	}
+	last := parts[len(parts)-4:]
+	for _, part := range last {
+		if !label.MatchString(part) {
+			return Mark{}, false
+		}
+	}
+	return Mark{last[0], last[1], last[2], last[3]}, true
+}
+
+// OwnedBy says whether it is marked for this cluster: for its present owner ID or a previous one.
+func (m Mark) OwnedBy(call *sdk.Call) bool {
+	return slices.ContainsFunc(append([]string{call.Cluster.OwnerID}, call.PreviousOwnerIDs...), func(owner string) bool {
+		return owner != "" && m.Owner == part(owner, idBytes)
+	})
+}
+
+// VendorName is what DigitalOcean's own controller calls a Service's load balancer unless the Service names it: an "a" and the UID, cut to 32 characters.
+func VendorName(uid string) string {
+	name := "a" + strings.ReplaceAll(uid, "-", "")
+	return name[:min(len(name), 32)]
+}
+
+// Found is a load balancer, and what it is to a Service.
+type Found struct {
+	LB *godo.LoadBalancer
+	// Ownership is by the mark alone (LB-27). ByName says that the name is the one that DigitalOcean's controller makes of this Service's UID.
+	Ownership sdk.Ownership
+	ByName    bool
+}
+
+// Judge says what a load balancer is to a Service.
+func Judge(lb *godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
+	found := &Found{LB: lb, Ownership: sdk.Unmarked, ByName: lb.Name == VendorName(service.UID)}
+	if mark, marked := ReadMark(lb.Name); marked {
+		found.Ownership = sdk.Foreign
+		if mark.OwnedBy(call) && mark.UID == part(service.UID, idBytes) {
+			found.Ownership = sdk.Ours
+		}
+	}
+	return found
+}
+
+// Own are the load balancers that are marked for this Service. The one to work with comes first: that of the present owner ID, then the oldest.
+func Own(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) (own []*Found) {
+	for i := range all {
+		if found := Judge(&all[i], call, service); found.Ownership == sdk.Ours {
+			own = append(own, found)
+		}
+	}
+	present := part(call.Cluster.OwnerID, idBytes)
+	slices.SortStableFunc(own, func(one, other *Found) int {
+		oneMark, _ := ReadMark(one.LB.Name)
+		otherMark, _ := ReadMark(other.LB.Name)
+		if (oneMark.Owner == present) != (otherMark.Owner == present) {
+			if oneMark.Owner == present {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(one.LB.Created, other.LB.Created)
+	})
+	return own
+}
+
+// Unmarked is the unmarked load balancer that has the name which is derived from the Service's UID; nil where there is none.
+func Unmarked(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
+	for i := range all {
+		if found := Judge(&all[i], call, service); found.Ownership == sdk.Unmarked && found.ByName {
+			return found
+		}
+	}
+	return nil
+}
+
+// ByAddress is the unmarked load balancer that has an address of the Service's status; nil where there is none. A name that the Service asks for is no reason to look at one: any user
+// may write it.
+func ByAddress(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
+	for i := range all {
+		found := Judge(&all[i], call, service)
+		for _, point := range service.Status.Ingress {
+			if found.Ownership == sdk.Unmarked && point.IP.IsValid() && (all[i].IP == point.IP.String() || all[i].IPv6 == point.IP.String()) {
+				return found
+			}
+		}
+	}
+	return nil
+}
+
+// InTheWay is the unmarked load balancer that has the very name that the Service asks for by its annotation, and nothing else that would say that it is this Service's; nil where there
+// is none.
+func InTheWay(all []godo.LoadBalancer, service *sdk.Service) *godo.LoadBalancer {
+	custom := service.Annotations[annotationName]
+	for i := range all {
+		if custom != "" && all[i].Name == custom {
+			return &all[i]
+		}
+	}
+	return nil
+}

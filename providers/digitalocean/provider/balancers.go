@@ -1,0 +1,416 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/digitalocean/godo"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/digitalocean/plan"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+)
+
+// sdk.LoadBalancers: the methods carry out what package plan decides.
+
+const (
+	// A load balancer of DigitalOcean takes a minute or two to be made.
+	againWhileNew  = 10 * time.Second
+	againWhileBusy = 5 * time.Second
+)
+
+// request is what all four calls are about.
+type request struct {
+	p       *Provider
+	call    *sdk.Call
+	service *sdk.Service
+	handle  string
+	notes   *sdk.Notes
+	// The list, where the call has got it.
+	all []godo.LoadBalancer
+}
+
+var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// get gives a load balancer by its ID, nil where there is none. A user can write the ID: what is no UUID is not put into a URL, and names nothing.
+func (r *request) get(ctx context.Context, id string) (*godo.LoadBalancer, error) {
+	if !uuid.MatchString(id) {
+		return nil, nil
+	}
+	lb, _, err := r.p.api.LoadBalancers.Get(ctx, id)
+	if isNotFound(err) {
+		r.p.leaving.gone(id)
+		return nil, r.p.api.done(ctx, r.call, "", nil)
+	}
+	return lb, r.p.api.done(ctx, r.call, "asking for load balancer "+id, err)
+}
+
+// byHandle gives what the handle names, nil where it names nothing.
+func (r *request) byHandle(ctx context.Context) (*plan.Found, error) {
+	if r.handle == "" {
+		return nil, nil
+	}
+	lb, err := r.get(ctx, r.handle)
+	if lb == nil || err != nil {
+		return nil, err
+	}
+	return plan.Judge(lb, r.call, r.service), nil
+}
+
+func (r *request) list(ctx context.Context) (err error) {
+	if r.all == nil {
+		r.all, err = r.p.lists.list(ctx, r.call, 0)
+	}
+	return err
+}
+
+// find gives what the table of LB-24 begins with, nil where there is nothing. byHandle says that the handle names it.
+func (r *request) find(ctx context.Context) (found *plan.Found, byHandle bool, err error) {
+	if found, err = r.byHandle(ctx); found != nil || err != nil {
+		return found, true, err
+	}
+	if err := r.list(ctx); err != nil {
+		return nil, false, err
+	}
+	if own := plan.Own(r.all, r.call, r.service); len(own) > 0 {
+		return own[0], false, nil
+	}
+	if found = plan.Unmarked(r.all, r.call, r.service); found == nil {
+		found = plan.ByAddress(r.all, r.call, r.service)
+	}
+	return found, false, nil
+}
+
+// wanted says what the load balancer should be, and which Nodes can be its targets; nil where they are left alone.
+func (r *request) wanted(ctx context.Context, there *godo.LoadBalancer, targets *sdk.Targets) (*plan.Wanted, *plan.Eligible, error) {
+	if r.service.LoadBalancerClass != nil && *r.service.LoadBalancerClass != "" {
+		return nil, nil, sdk.ErrHandledElsewhere
+	}
+	kind, network := plan.Kind(r.service, &r.p.settings.Settings, there)
+	eligible := plan.EligibleTargets(targets, kind, network)
+	certificate, err := r.certificate(ctx, there)
+	if err != nil {
+		return nil, nil, err
+	}
+	wanted, err := plan.Want(r.service, r.call, &r.p.settings.Settings, there, certificate, eligible)
+	if err != nil {
+		return nil, nil, err
+	}
+	return wanted, eligible, r.noneEligible(eligible)
+}
+
+// noneEligible says that there are Nodes, and that none can be a target.
+func (r *request) noneEligible(eligible *plan.Eligible) error {
+	if r.p.settings.TargetTag != "" || eligible == nil || len(eligible.IDs) > 0 || len(eligible.Without) == 0 {
+		return nil
+	}
+	return sdk.Precondition("none of the Nodes has a public IPv4 address, which an external load balancer of the type REGIONAL_NETWORK needs: %s; right would be the annotation %s: REGIONAL", some(eligible.Without), plan.AnnotationType).Because("NoEligibleTargets")
+}
+
+func some(names []string) string {
+	if len(names) > 5 {
+		return strings.Join(names[:5], ", ") + fmt.Sprintf(" and %d more", len(names)-5)
+	}
+	return strings.Join(names, ", ")
+}
+
+// certificate is the ID that the annotations come to. A certificate of Let's Encrypt gets another ID when DigitalOcean renews it, and the load balancer gets that by itself: it stays.
+func (r *request) certificate(ctx context.Context, there *godo.LoadBalancer) (string, error) {
+	id := strings.TrimSpace(r.service.Annotations[plan.AnnotationCertificateID])
+	name := strings.TrimSpace(r.service.Annotations[plan.AnnotationCertificateName])
+	if id == "" && name == "" {
+		return "", nil
+	}
+	if id == "" {
+		list, _, err := r.p.api.Certificates.ListByName(ctx, name, &godo.ListOptions{Page: 1, PerPage: pageSize})
+		if err := r.p.api.done(ctx, r.call, "looking for certificate "+name, err); err != nil {
+			return "", err
+		}
+		if len(list) == 0 {
+			return "", sdk.Invalid("annotation %s: the account has no certificate %q", plan.AnnotationCertificateName, name).Because("CertificateMissing")
+		}
+		return list[0].ID, nil
+	}
+	if there == nil {
+		return id, nil
+	}
+	for _, rule := range there.ForwardingRules {
+		if rule.CertificateID == "" || rule.CertificateID == id {
+			continue
+		}
+		used, err := r.askCertificate(ctx, rule.CertificateID)
+		if err != nil || used == nil || used.Type != "lets_encrypt" {
+			return id, err
+		}
+		asked, err := r.askCertificate(ctx, id)
+		if err != nil || asked != nil && asked.Name != used.Name {
+			return id, err
+		}
+		r.notes.SetAnnotation(plan.AnnotationCertificateID, used.ID)
+		return used.ID, nil
+	}
+	return id, nil
+}
+
+func (r *request) askCertificate(ctx context.Context, id string) (*godo.Certificate, error) {
+	if !uuid.MatchString(id) {
+		return nil, nil
+	}
+	certificate, _, err := r.p.api.Certificates.Get(ctx, id)
+	if isNotFound(err) {
+		return nil, r.p.api.done(ctx, r.call, "", nil)
+	}
+	return certificate, r.p.api.done(ctx, r.call, "asking for certificate "+id, err)
+}
+
+// disowned says that the Service asks that its load balancer be left alone.
+func disowned(service *sdk.Service) (bool, error) {
+	switch value := strings.ToLower(strings.TrimSpace(service.Annotations[plan.AnnotationDisown])); value {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, sdk.Invalid("annotation %s: %q is neither \"true\" nor \"false\"", plan.AnnotationDisown, value).Because("InvalidAnnotation")
+	}
+}
+
+// tell says the handle and, where the operator asks for it, the annotation that DigitalOcean's own controller would find the load balancer by.
+func (r *request) tell(lb *godo.LoadBalancer) {
+	r.notes.Handle(lb.ID)
+	if r.p.settings.WriteID && r.service.Annotations[plan.AnnotationID] != lb.ID {
+		r.notes.SetAnnotation(plan.AnnotationID, lb.ID)
+	}
+}
+
+// GetLoadBalancer writes nothing (LB-6).
+func (p *Provider) GetLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.GetLoadBalancer) (sdk.LoadBalancer, error) {
+	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
+	found, _, err := r.find(ctx)
+	if err != nil {
+		return sdk.LoadBalancer{}, err
+	}
+	if found == nil {
+		return sdk.LoadBalancer{Presence: sdk.LoadBalancerAbsent}, nil
+	}
+	answer := sdk.LoadBalancer{Presence: sdk.LoadBalancerPresent, Ownership: found.Ownership, Name: found.LB.Name}
+	if found.Ownership != sdk.Ours {
+		answer.Status = plan.Status(found.LB, nil)
+		return answer, nil
+	}
+	r.tell(found.LB)
+	if p.leaving.has(found.LB.ID, p.now()) {
+		answer.Presence = sdk.LoadBalancerRemnants
+		return answer, nil
+	}
+	// Whether Ensure would write nothing and answer ready (LB-14): the same decision, asked beforehand.
+	wanted, eligible, err := r.wanted(ctx, found.LB, asked.Targets)
+	if failure := failureOfCloud(err); failure != nil {
+		return sdk.LoadBalancer{}, failure
+	}
+	answer.Status = plan.Status(found.LB, wanted)
+	if err != nil {
+		return answer, nil
+	}
+	elsewhere, err := disowned(r.service)
+	answer.InSync = err == nil && !elsewhere && found.LB.Status == "active" && len(answer.Status.Ingress) > 0 && plan.Same(found.LB, &wanted.Request) && (eligible == nil || len(eligible.Unnamed) == 0) && r.checkID(ctx, found) == nil
+	return answer, nil
+}
+
+// failureOfCloud is what keeps Get from an answer; that Ensure would refuse the Service does not.
+func failureOfCloud(err error) error {
+	if err == nil || err == sdk.ErrHandledElsewhere {
+		return nil
+	}
+	failure, is := err.(*sdk.Failure)
+	if is && (failure.Code == sdk.CodeInvalid || failure.Code == sdk.CodePrecondition) {
+		return nil
+	}
+	return err
+}
+
+// checkID refuses an annotation that names a load balancer which is not this Service's: whoever may write the Service could take any of the account with it.
+func (r *request) checkID(ctx context.Context, found *plan.Found) error {
+	id := strings.TrimSpace(r.service.Annotations[plan.AnnotationID])
+	if id == "" || found != nil && found.LB.ID == id {
+		return nil
+	}
+	other, err := r.get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if other == nil {
+		r.notes.Warn("LoadBalancerIDUnknown", fmt.Sprintf("annotation %s: there is no load balancer %q; it is not looked at", plan.AnnotationID, id))
+		return nil
+	}
+	if judged := plan.Judge(other, r.call, r.service); judged.Ownership == sdk.Ours {
+		return nil
+	}
+	return sdk.Invalid("annotation %s: the load balancer %q (%s) is not this Service's: neither a mark nor the name %s says so; remove the annotation, or rename the load balancer to that", plan.AnnotationID, id, other.Name, plan.VendorName(r.service.UID)).Because("LoadBalancerIDNotOurs")
+}
+
+// EnsureLoadBalancer makes the load balancer, or makes it as the Service asks.
+func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.EnsureLoadBalancer) (status sdk.LoadBalancerStatus, err error) {
+	if elsewhere, err := disowned(&asked.Service); elsewhere || err != nil {
+		if elsewhere {
+			err = sdk.ErrHandledElsewhere
+		}
+		return status, err
+	}
+	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
+	found, _, err := r.find(ctx)
+	if err != nil {
+		return status, err
+	}
+	var there *godo.LoadBalancer
+	if found != nil {
+		there = found.LB
+		if found.Ownership == sdk.Foreign {
+			return status, sdk.MayTake(found.Ownership, false, "load balancer "+there.ID)
+		}
+		if p.leaving.has(there.ID, p.now()) {
+			return status, sdk.Pending(againWhileBusy, "DigitalOcean deletes load balancer %s; another one is made after that", there.ID)
+		}
+	}
+	wanted, eligible, err := r.wanted(ctx, there, asked.Targets)
+	if err != nil {
+		return status, err
+	}
+	if found != nil {
+		if err := sdk.MayTake(found.Ownership, asked.AdoptUnmarked, "load balancer "+there.ID+" ("+there.Name+")"); err != nil {
+			return status, err
+		}
+	}
+	if err := r.checkID(ctx, found); err != nil {
+		return status, err
+	}
+	for _, warning := range wanted.Warnings {
+		r.notes.Warn("AnnotationHasNoEffect", warning)
+	}
+	r.tellTargets(eligible)
+	if there == nil {
+		there, err = r.create(ctx, wanted, eligible)
+	} else if !plan.Same(there, &wanted.Request) {
+		there, err = r.change(ctx, there, wanted, eligible)
+	}
+	if err != nil {
+		return status, err
+	}
+	r.tell(there)
+	switch {
+	case there.Status == "new" || there.Status == "active" && len(plan.Status(there, wanted).Ingress) == 0:
+		return status, sdk.Pending(againWhileNew, "DigitalOcean makes load balancer %s", there.ID)
+	case there.Status != "active":
+		return status, sdk.Unavailable("load balancer %s has the status %q; where it stays, delete it in DigitalOcean's control panel, and it is made anew", there.ID, there.Status).Because("LoadBalancerErrored")
+	}
+	return plan.Status(there, wanted), nil
+}
+
+func (r *request) tellTargets(eligible *plan.Eligible) {
+	if eligible == nil || r.p.settings.TargetTag != "" {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(eligible.Unnamed)) {
+		r.notes.TargetError(name, eligible.Unnamed[name])
+	}
+	if len(eligible.Without) > 0 {
+		r.notes.Warn("NodesWithoutPublicAddress", "left out, as they have no public IPv4 address: "+some(eligible.Without))
+	}
+}
+
+func (r *request) create(ctx context.Context, wanted *plan.Wanted, eligible *plan.Eligible) (*godo.LoadBalancer, error) {
+	if err := r.list(ctx); err != nil {
+		return nil, err
+	}
+	if other := plan.InTheWay(r.all, r.service); other != nil {
+		return nil, sdk.Conflict("load balancer %s has the name %s that the Service asks for, and nothing says that it is the Service's: rename it to %s and grant its adoption, or ask for another name", other.ID, other.Name, plan.VendorName(r.service.UID)).Because("NameTaken")
+	}
+	lb := wanted.Request
+	lb.IP = wanted.Address
+	made, err := r.write(ctx, "making a load balancer", &lb, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
+		return r.p.api.send(ctx, http.MethodPost, "v2/load_balancers", request)
+	})
+	if isNameTaken(err) {
+		// The answer to an earlier create was lost, and the list does not show yet what it made.
+		return nil, sdk.Pending(againWhileBusy, "DigitalOcean has a load balancer %s, and does not list it yet", lb.Name)
+	}
+	return made, err
+}
+
+func (r *request) change(ctx context.Context, there *godo.LoadBalancer, wanted *plan.Wanted, eligible *plan.Eligible) (*godo.LoadBalancer, error) {
+	if there.Status == "new" {
+		r.tellIfOurs(there)
+		return nil, sdk.Pending(againWhileNew, "DigitalOcean makes load balancer %s; it is changed after that", there.ID)
+	}
+	changed, err := r.write(ctx, "changing load balancer "+there.ID, &wanted.Request, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
+		return r.p.api.send(ctx, http.MethodPut, "v2/load_balancers/"+there.ID, request)
+	})
+	switch {
+	case isBusy(err):
+		r.tellIfOurs(there)
+		return nil, sdk.Pending(againWhileBusy, "DigitalOcean works on load balancer %s", there.ID)
+	case isNotFound(err):
+		return nil, sdk.Pending(time.Second, "load balancer %s was deleted behind the provider's back", there.ID)
+	}
+	return changed, err
+}
+
+func (r *request) tellIfOurs(there *godo.LoadBalancer) {
+	if plan.Judge(there, r.call, r.service).Ownership == sdk.Ours {
+		r.tell(there)
+	}
+}
+
+// write sends a whole load balancer. Where DigitalOcean refuses it, and droplets are not there any more, it goes without them: their Nodes are target errors and fail nothing else (LB-17).
+func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerRequest, eligible *plan.Eligible, send func(*godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error)) (*godo.LoadBalancer, error) {
+	if err := sdk.BeforeWrite(ctx); err != nil {
+		return nil, err
+	}
+	answer, _, err := send(lb)
+	if status, _ := answered(err); status == 422 && !isNameTaken(err) && len(lb.DropletIDs) > 0 && eligible != nil {
+		left, found, lookErr := r.living(ctx, lb.DropletIDs, eligible)
+		if lookErr != nil {
+			return nil, lookErr
+		}
+		if found {
+			without := *lb
+			without.DropletIDs = left
+			if err := sdk.BeforeWrite(ctx); err != nil {
+				return nil, err
+			}
+			answer, _, err = send(&without)
+		}
+	}
+	if isBusy(err) || isNotFound(err) || isNameTaken(err) {
+		return nil, err
+	}
+	return answer, r.p.api.done(ctx, r.call, what, err)
+}
+
+// living leaves out the droplets that do not exist; found says that there are some.
+func (r *request) living(ctx context.Context, ids []int, eligible *plan.Eligible) (left []int, found bool, err error) {
+	droplets, err := r.p.droplets.list(ctx, r.call, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, id := range ids {
+		if dropletOfID(droplets, id) == nil {
+			_, _, err := r.p.api.Droplets.Get(ctx, id)
+			if isNotFound(err) {
+				found = true
+				r.notes.TargetError(eligible.Names[id], sdk.Precondition("droplet %d does not exist", id).Because("DropletMissing"))
+				continue
+			}
+			if err := r.p.api.done(ctx, r.call, "asking for a droplet", err); err != nil {
+				return nil, false, err
+			}
+		}
+		left = append(left, id)
+	}
+	return left, found, nil
+}

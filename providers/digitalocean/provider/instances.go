@@ -1,0 +1,300 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/digitalocean/godo"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/digitalocean/plan"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+)
+
+// sdk.InstanceBatches and sdk.InstanceLister.
+
+// How many droplets there were when they were last listed. It decides what is cheaper, never what is true.
+type knownSize struct {
+	mutex    sync.Mutex
+	droplets int
+}
+
+func (k *knownSize) set(droplets int) {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	k.droplets = droplets
+}
+
+// Calls that a list takes, one for droplets with GPUs included.
+func (k *knownSize) listCalls() int {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	return max(1, (k.droplets+pageSize-1)/pageSize) + 1
+}
+
+// LookupInstances asks for few droplets one by one, and lists them for many. What a list lacks is no proof that a droplet with a known ID is gone: that is asked for by its ID (INST-1).
+func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []sdk.Node, query sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
+	l := &lookup{p: p, call: call, maxAge: query.MaxAge, one: len(nodes) <= p.size.listCalls()}
+	answers := sdk.Answers[sdk.Instance]{}
+	missing := []sdk.Node{}
+	for _, node := range nodes {
+		id, err := idOf(node)
+		if err != nil {
+			answers.Set(node.Name, sdk.Instance{}, err)
+			continue
+		}
+		droplet, known, err := l.find(ctx, node.Name, id)
+		switch {
+		case err != nil && l.failed:
+			return nil, err
+		case err != nil:
+			answers.Set(node.Name, sdk.Instance{}, err)
+		case droplet == nil && !known:
+			missing = append(missing, node)
+		default:
+			answers.Set(node.Name, shown(droplet), nil)
+		}
+	}
+	p.byID(ctx, call, missing, answers)
+	return answers, nil
+}
+
+func idOf(node sdk.Node) (int, error) {
+	if node.ProviderID == "" {
+		return 0, nil
+	}
+	return plan.DropletID(node.ProviderID)
+}
+
+// lookup is one call of LookupInstances. It gets each list once, when it is first needed.
+type lookup struct {
+	p    *Provider
+	call *sdk.Call
+	// Whether droplets are asked for one by one. failed says that an error concerns all Nodes.
+	one, failed bool
+	maxAge      time.Duration
+	lists       [][]godo.Droplet
+}
+
+// find gives the droplet, nil where there is none. known says that nil is certain.
+func (l *lookup) find(ctx context.Context, name string, id int) (droplet *godo.Droplet, known bool, err error) {
+	if id != 0 && l.one {
+		return nil, false, nil
+	}
+	sources := []func(context.Context, *godo.ListOptions) ([]godo.Droplet, *godo.Response, error){
+		func(ctx context.Context, o *godo.ListOptions) ([]godo.Droplet, *godo.Response, error) {
+			return l.p.api.Droplets.ListByName(ctx, name, o)
+		},
+		l.p.api.Droplets.ListWithGPUs,
+	}
+	_, isAddress := addressOf(name)
+	for i := range sources {
+		var list []godo.Droplet
+		if l.one && i == 0 && !isAddress {
+			if list, err = pages(ctx, l.p.api, l.call, "looking for droplet "+name, dropletKey, sources[0]); err != nil {
+				return nil, false, err
+			}
+		} else if list, err = l.list(ctx, i); err != nil {
+			l.failed = true
+			return nil, false, err
+		}
+		if id != 0 {
+			droplet = dropletOfID(list, id)
+		} else if droplet, err = l.p.dropletOfName(list, name); err != nil {
+			return nil, false, err
+		}
+		if droplet != nil {
+			return droplet, true, nil
+		}
+		if id != 0 { // Asked for by its ID next, which finds those with GPUs too.
+			return nil, false, nil
+		}
+	}
+	return nil, true, nil
+}
+
+// The list of droplets (0), or of those with GPUs (1), which the API leaves out of the other.
+func (l *lookup) list(ctx context.Context, which int) (list []godo.Droplet, err error) {
+	if l.lists == nil {
+		l.lists = make([][]godo.Droplet, 2)
+	}
+	if l.lists[which] == nil {
+		source := []*shared[[]godo.Droplet]{&l.p.droplets, &l.p.gpus}[which]
+		if list, err = source.list(ctx, l.call, l.maxAge); err != nil {
+			return nil, err
+		}
+		l.lists[which] = append([]godo.Droplet{}, list...)
+	}
+	return l.lists[which], nil
+}
+
+// byID asks for each droplet by its ID: the API's 404 is the one answer that says that it is gone. Where the API refuses to be asked at all the others are not asked for either.
+func (p *Provider) byID(ctx context.Context, call *sdk.Call, nodes []sdk.Node, answers sdk.Answers[sdk.Instance]) {
+	var mutex sync.Mutex
+	var all sync.WaitGroup
+	var refused error
+	turns := make(chan struct{}, 8)
+	for _, node := range nodes {
+		turns <- struct{}{}
+		mutex.Lock()
+		if refused != nil {
+			answers.Set(node.Name, sdk.Instance{}, refused)
+			mutex.Unlock()
+			<-turns
+			continue
+		}
+		mutex.Unlock()
+		all.Go(func() {
+			defer func() { <-turns }()
+			id, _ := idOf(node)
+			droplet, _, err := p.api.Droplets.Get(ctx, id)
+			if isNotFound(err) {
+				droplet, err = nil, nil
+			}
+			err = p.api.done(ctx, call, "asking for droplet "+strconv.Itoa(id), err)
+			instance := sdk.Instance{}
+			if err == nil {
+				instance = shown(droplet)
+			}
+			mutex.Lock()
+			defer mutex.Unlock()
+			answers.Set(node.Name, instance, err)
+			var failure *sdk.Failure
+			if errors.As(err, &failure) && (failure.Code == sdk.CodeThrottled || failure.Code == sdk.CodeCredentials || failure.Code == sdk.CodeUnavailable) {
+				refused = err
+			}
+		})
+	}
+	all.Wait()
+}
+
+// ListInstances gives all droplets of the account: DigitalOcean does not tell those of one cluster from those of another (INST-16).
+func (p *Provider) ListInstances(ctx context.Context, call *sdk.Call, _ sdk.InstanceQuery) (list []sdk.Instance, err error) {
+	for _, source := range []*shared[[]godo.Droplet]{&p.droplets, &p.gpus} {
+		droplets, err := source.list(ctx, call, 0)
+		if err != nil {
+			return nil, err
+		}
+		for i := range droplets {
+			list = append(list, shown(&droplets[i]))
+		}
+	}
+	return list, nil
+}
+
+func dropletKey(droplet *godo.Droplet) string { return strconv.Itoa(droplet.ID) }
+
+func dropletOfID(list []godo.Droplet, id int) *godo.Droplet {
+	at := slices.IndexFunc(list, func(droplet godo.Droplet) bool { return droplet.ID == id })
+	if at < 0 {
+		return nil
+	}
+	return &list[at]
+}
+
+// A Node's name is its droplet's name, or one of the droplet's addresses. Names are not unique in an account, so droplets of other regions and networks do not count.
+func (p *Provider) dropletOfName(list []godo.Droplet, name string) (found *godo.Droplet, err error) {
+	address, isAddress := addressOf(name)
+	for i := range list {
+		droplet := &list[i]
+		if droplet.Region != nil && droplet.Region.Slug != p.settings.Region || p.settings.VPC != "" && droplet.VPCUUID != p.settings.VPC {
+			continue
+		}
+		if droplet.Name != name && !(isAddress && hasAddress(droplet, address)) {
+			continue
+		}
+		if found != nil {
+			return nil, sdk.Conflict("droplets %d and %d have the name %s; rename one, or set --vpc where they are in different networks", found.ID, droplet.ID, name).Because("NameNotUnique")
+		}
+		found = droplet
+	}
+	return found, nil
+}
+
+func addressOf(name string) (netip.Addr, bool) {
+	address, err := netip.ParseAddr(name)
+	return address, err == nil
+}
+
+func hasAddress(droplet *godo.Droplet, address netip.Addr) bool {
+	return slices.ContainsFunc(addresses(droplet), func(a sdk.NodeAddress) bool {
+		other, err := netip.ParseAddr(a.Address)
+		return err == nil && other == address
+	})
+}
+
+// What a droplet is to the controller; nil is one that does not exist.
+func shown(droplet *godo.Droplet) sdk.Instance {
+	if droplet == nil {
+		return sdk.Instance{State: sdk.InstanceAbsent}
+	}
+	instance := sdk.Instance{ProviderID: plan.ProviderIDPrefix + strconv.Itoa(droplet.ID), Type: labelValue(droplet, "size", droplet.SizeSlug), Addresses: addresses(droplet)}
+	if droplet.Region != nil {
+		instance.Region = labelValue(droplet, "region", droplet.Region.Slug)
+	}
+	switch droplet.Status {
+	case "new":
+		if instance.State = sdk.InstanceRunning; len(instance.Addresses) < 2 {
+			instance.State, instance.RetryAfter = sdk.InstancePending, 3*time.Second
+		}
+	case "active":
+		instance.State = sdk.InstanceRunning
+	case "off", "archive":
+		instance.State = sdk.InstanceStopped
+	default:
+		instance.State = sdk.InstancePresent
+	}
+	return instance
+}
+
+var label = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
+
+// What is no label value is left out (INST-15).
+func labelValue(droplet *godo.Droplet, what, value string) string {
+	if label.MatchString(value) {
+		return value
+	}
+	if value == "" {
+		return ""
+	}
+	slog.Warn("left out what is no label value", "droplet", droplet.ID, "what", what, "value", value)
+	return ""
+}
+
+// The addresses in the order in which DigitalOcean's own controller shows them.
+func addresses(droplet *godo.Droplet) []sdk.NodeAddress {
+	all := []sdk.NodeAddress{}
+	if name := droplet.Name; name != "" {
+		all = append(all, sdk.NodeAddress{Type: sdk.Hostname, Address: name})
+	}
+	if droplet.Networks == nil {
+		return all
+	}
+	add := func(kind sdk.AddressType, address string) {
+		if _, err := netip.ParseAddr(address); err == nil {
+			all = append(all, sdk.NodeAddress{Type: kind, Address: address})
+		}
+	}
+	for _, network := range droplet.Networks.V4 {
+		if network.Type == "private" {
+			add(sdk.InternalIP, network.IPAddress)
+		}
+	}
+	for _, network := range droplet.Networks.V4 {
+		if network.Type == "public" {
+			add(sdk.ExternalIP, network.IPAddress)
+		}
+	}
+	for _, network := range droplet.Networks.V6 {
+		if network.Type == "public" {
+			add(sdk.ExternalIP, network.IPAddress)
+		}
+	}
+	return all
+}

@@ -1,0 +1,216 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/digitalocean/godo"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/digitalocean/plan"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+)
+
+// UpdateLoadBalancer adds and removes droplets, and so touches nothing else of the load balancer (LB-16).
+func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.UpdateLoadBalancer) error {
+	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
+	if elsewhere, err := disowned(r.service); elsewhere && err == nil {
+		return sdk.ErrHandledElsewhere
+	}
+	// The list first, and not the load balancer: when a Node joins there is an Update for each, and those that wait share it.
+	if err := r.list(ctx); err != nil {
+		return err
+	}
+	var found *plan.Found
+	byHandle, err := true, error(nil)
+	if at := slices.IndexFunc(r.all, func(lb godo.LoadBalancer) bool { return r.handle != "" && lb.ID == r.handle }); at >= 0 {
+		found = plan.Judge(&r.all[at], call, r.service)
+	} else if found, byHandle, err = r.find(ctx); err != nil {
+		return err
+	}
+	switch {
+	case found != nil && found.Ownership != sdk.Ours && byHandle:
+		return sdk.MayTake(found.Ownership, false, "load balancer "+found.LB.ID)
+	case found == nil || found.Ownership != sdk.Ours || p.leaving.has(found.LB.ID, p.now()):
+		return sdk.NotFound("Service %s/%s has no load balancer", r.service.Namespace, r.service.Name)
+	}
+	lb := found.LB
+	r.tell(lb)
+	if p.settings.TargetTag != "" || lb.Tag != "" {
+		return nil // DigitalOcean follows the tag by itself.
+	}
+	eligible := plan.EligibleTargets(&asked.Targets, lb.Type, lb.Network)
+	if err := r.noneEligible(eligible); err != nil {
+		return err
+	}
+	r.tellTargets(eligible)
+	add, remove := plan.Change(lb, eligible.IDs)
+	if len(add)+len(remove) > 0 && lb.Status == "new" {
+		return sdk.Pending(againWhileNew, "DigitalOcean makes load balancer %s; its targets are set after that", lb.ID)
+	}
+	if len(add) > 0 {
+		if err := r.setDroplets(ctx, lb, eligible, add, p.api.LoadBalancers.AddDroplets); err != nil {
+			return err
+		}
+	}
+	if len(remove) == 0 {
+		return nil
+	}
+	err = r.setDroplets(ctx, lb, nil, remove, p.api.LoadBalancers.RemoveDroplets)
+	if status, _ := answered(err); status == 422 {
+		// DigitalOcean takes droplets that were destroyed out by itself, and then refuses to remove them.
+		now, lookErr := r.get(ctx, lb.ID)
+		if lookErr == nil && now != nil {
+			if _, left := plan.Change(now, eligible.IDs); len(left) == 0 {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+func (r *request) setDroplets(ctx context.Context, lb *godo.LoadBalancer, eligible *plan.Eligible, ids []int, set func(context.Context, string, ...int) (*godo.Response, error)) error {
+	_, err := r.write(ctx, "setting the targets of load balancer "+lb.ID, &godo.LoadBalancerRequest{DropletIDs: ids}, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
+		if len(request.DropletIDs) == 0 {
+			return lb, nil, nil
+		}
+		response, err := set(ctx, lb.ID, request.DropletIDs...)
+		return lb, response, err
+	})
+	switch {
+	case isBusy(err):
+		return sdk.Pending(againWhileBusy, "DigitalOcean works on load balancer %s", lb.ID)
+	case isNotFound(err):
+		return sdk.NotFound("load balancer %s was deleted behind the provider's back", lb.ID)
+	}
+	return err
+}
+
+// How long after a Service was deleted a list may still lack its load balancer: one whose create was cut off in that moment.
+const listMayLack = 30 * time.Second
+
+// DeleteLoadBalancer removes all that is marked for this Service; nothing to remove is done (LB-12).
+func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.DeleteLoadBalancer) error {
+	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
+	elsewhere, err := disowned(r.service)
+	if err != nil { // The Service goes, and nobody can put the annotation right any more: what cannot be read keeps the load balancer.
+		elsewhere = true
+	}
+	found, err := r.byHandle(ctx)
+	if err != nil {
+		return err
+	}
+	if found != nil && found.Ownership != sdk.Ours && !(found.ByName && found.Ownership == sdk.Unmarked) {
+		return sdk.MayTake(found.Ownership, false, "load balancer "+found.LB.ID)
+	}
+	if err := r.list(ctx); err != nil {
+		return err
+	}
+	own, unmarked := plan.Own(r.all, call, r.service), plan.Unmarked(r.all, call, r.service)
+	// A list may be late.
+	if found != nil && found.Ownership == sdk.Unmarked {
+		unmarked = found
+	} else if found != nil && !slices.ContainsFunc(own, func(other *plan.Found) bool { return other.LB.ID == found.LB.ID }) {
+		own = append(own, found)
+	}
+	if elsewhere {
+		if len(own) == 0 && unmarked == nil {
+			return nil
+		}
+		return sdk.Retained("the load balancer is kept: the annotation %s asks for it", plan.AnnotationDisown)
+	}
+	if asked.AdoptUnmarked && unmarked != nil {
+		own, unmarked = append(own, unmarked), nil
+	}
+	for _, lb := range own {
+		if err := r.remove(ctx, lb); err != nil {
+			return err
+		}
+	}
+	switch {
+	case unmarked != nil:
+		return sdk.MayTake(sdk.Unmarked, false, fmt.Sprintf("load balancer %s (%s)", unmarked.LB.ID, unmarked.LB.Name))
+	case len(own) == 0 && r.handle == "" && len(r.service.Status.Ingress) == 0 && !r.service.Deleted.IsZero():
+		if left := listMayLack - p.now().Sub(r.service.Deleted); left > 0 && left <= listMayLack {
+			return sdk.Pending(min(left, 10*time.Second), "DigitalOcean lists no load balancer of this Service; it is looked for once more, as a list may be late")
+		}
+	}
+	return nil
+}
+
+// leaving are the load balancers whose deletion DigitalOcean has taken. Its API shows no such state, and one that is still there would look as if it stayed. A new process does not know
+// of them, and deletes them once more.
+type leaving struct {
+	mutex sync.Mutex
+	ids   map[string]time.Time
+}
+
+// How long one may take to go; after that it is deleted once more.
+const leavingFor = 3 * time.Minute
+
+func (l *leaving) add(id string, now time.Time) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	maps.DeleteFunc(l.ids, func(_ string, since time.Time) bool { return now.Sub(since) > leavingFor })
+	l.ids[id] = now
+}
+
+func (l *leaving) has(id string, now time.Time) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	since, has := l.ids[id]
+	return has && now.Sub(since) <= leavingFor
+}
+
+func (l *leaving) gone(id string) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	delete(l.ids, id)
+}
+
+// remove deletes a load balancer and looks whether it is gone: done must mean that nothing is left (LB-12).
+func (r *request) remove(ctx context.Context, lb *plan.Found) error {
+	if err := sdk.BeforeWrite(ctx); err != nil {
+		return err
+	}
+	if lb.Ownership == sdk.Ours {
+		r.notes.Handle(lb.LB.ID)
+	}
+	if !r.p.leaving.has(lb.LB.ID, r.p.now()) {
+		_, err := r.p.api.LoadBalancers.Delete(ctx, lb.LB.ID)
+		if isBusy(err) {
+			return sdk.Pending(againWhileBusy, "DigitalOcean works on load balancer %s; it is deleted after that", lb.LB.ID)
+		}
+		if !isNotFound(err) {
+			if err := r.p.api.done(ctx, r.call, "deleting load balancer "+lb.LB.ID, err); err != nil {
+				return err
+			}
+		}
+		r.p.leaving.add(lb.LB.ID, r.p.now())
+	}
+	left, err := r.get(ctx, lb.LB.ID)
+	if err != nil {
+		return err
+	}
+	if left != nil {
+		return sdk.Pending(againWhileBusy, "DigitalOcean deletes load balancer %s", lb.LB.ID)
+	}
+	return nil
+}
+
+// ListLoadBalancers gives all that are marked for this cluster (LB-13).
+func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list []sdk.ListedLoadBalancer, err error) {
+	all, err := p.lists.list(ctx, call, 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, lb := range all {
+		if mark, marked := plan.ReadMark(lb.Name); marked && mark.OwnedBy(call) {
+			list = append(list, sdk.ListedLoadBalancer{Name: lb.Name, Handle: lb.ID, Owners: []sdk.ServiceRef{{Namespace: mark.Namespace, Name: mark.Name, UID: mark.UID}}})
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,279 @@
+// Package testapi is what the test APIs of the clouds share: tokens, rate limits, latency, planned failures and a journal of all calls. It knows no cloud: a cloud's test API gives
+// its own handler, and says in [Options] how that cloud names rights, counts calls and writes errors.
+package testapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options say what is particular to a cloud.
+type Options struct {
+	// Handler is the cloud. It sees only calls that have passed the token, the rate limit and the plans.
+	Handler http.Handler
+	// Error writes an error body as the cloud does. why is for people; status is 401, 403, 429 or that of a [Plan] without a body.
+	Error func(w http.ResponseWriter, status int, why string)
+	// RateHeaders writes the headers that say how many calls are left; nil: none.
+	RateHeaders func(header http.Header, left Rate)
+	// Right names the right that a call needs, such as "droplet:read"; nil or "" where it needs none.
+	Right func(r *http.Request) string
+	// Route names what a call is counted as, such as "GET /v2/droplets/{id}"; nil: method and path.
+	Route func(r *http.Request) string
+	// Tokens are those that are known at the beginning.
+	Tokens map[string]Token
+	// Limit is how many calls a token may make in Window; no limit where zero. Calls become free again one by one.
+	Limit  int
+	Window time.Duration
+	// Burst is how many of them it may make in BurstWindow; no such limit where zero.
+	Burst       int
+	BurstWindow time.Duration
+	// Record gets each call as a line of JSON; nil: nothing does.
+	Record io.Writer
+}
+
+// Token is what a bearer token may do.
+type Token struct {
+	// Rights are the only ones that it has; nil: all.
+	Rights []string `json:"rights,omitempty"`
+	// ReadOnly refuses all but GET and HEAD. Expired is refused as one that is not known.
+	ReadOnly bool `json:"read_only,omitempty"`
+	Expired  bool `json:"expired,omitempty"`
+}
+
+// Rate says how many calls are left to a token.
+type Rate struct {
+	Limit, Remaining int
+	// Next is when the next call is free, Full when all are.
+	Next, Full time.Time
+	// Burst says that it is the limit of a burst that is reached.
+	Burst bool
+}
+
+// Plan is what shall happen to calls that match, in place of what the cloud would do.
+type Plan struct {
+	// Match is a regular expression for "METHOD /path?query"; all calls where empty.
+	Match string `json:"match,omitempty"`
+	// Skip calls that match pass first. Then Times calls are planned: one where zero, all where negative.
+	Skip  int `json:"skip,omitempty"`
+	Times int `json:"times,omitempty"`
+	// Status is answered, with Header and Body; without a Body it is the cloud's error body.
+	Status int               `json:"status,omitempty"`
+	Header map[string]string `json:"header,omitempty"`
+	Body   string            `json:"body,omitempty"`
+	// Lose carries the call out and closes the connection without an answer. Break closes the connection, and nothing is carried out.
+	Lose  bool `json:"lose,omitempty"`
+	Break bool `json:"break,omitempty"`
+	// DelayMS is how long the call waits first. Without Status, Lose and Break it is then carried out as usual.
+	DelayMS int `json:"delay_ms,omitempty"`
+
+	expression *regexp.Regexp
+}
+
+// Call is one call, as the journal keeps it.
+type Call struct {
+	Time   time.Time `json:"time"`
+	Method string    `json:"method"`
+	// URL is the path and the query; Route is what it is counted as.
+	URL    string `json:"url"`
+	Route  string `json:"route"`
+	Status int    `json:"status"`
+	// Planned says that a [Plan] made the answer or kept it back. Carried says that the cloud carried the call out all the same.
+	Planned bool            `json:"planned,omitempty"`
+	Carried bool            `json:"carried,omitempty"`
+	Request json.RawMessage `json:"request,omitempty"`
+	Answer  json.RawMessage `json:"answer,omitempty"`
+}
+
+// API is a test API: an [http.Handler] whose paths below /_test/ are its own control endpoint (see [API.Control]).
+type API struct {
+	options Options
+	control *http.ServeMux
+
+	mutex   sync.Mutex
+	tokens  map[string]Token
+	spent   map[string][]time.Time
+	limit   int
+	window  time.Duration
+	latency time.Duration
+	plans   []*Plan
+	calls   []Call
+	writes  int
+}
+
+// New is a test API with these options.
+func New(options Options) *API {
+	a := &API{options: options, control: http.NewServeMux(), tokens: map[string]Token{}, spent: map[string][]time.Time{}, limit: options.Limit, window: options.Window}
+	for name, token := range options.Tokens {
+		a.tokens[name] = token
+	}
+	a.routes()
+	return a
+}
+
+// ServeHTTP answers one call.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/_test/") {
+		a.control.ServeHTTP(w, r)
+		return
+	}
+	request, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(request))
+	call := Call{Time: time.Now(), Method: r.Method, URL: r.URL.RequestURI(), Route: r.Method + " " + r.URL.Path, Request: asJSON(request)}
+	if a.options.Route != nil {
+		call.Route = a.options.Route(r)
+	}
+	plan, wait := a.planned(r)
+	select {
+	case <-r.Context().Done():
+		wait = 0
+	case <-time.After(wait):
+	}
+	answer := httptest.NewRecorder()
+	if plan == nil || plan.Lose {
+		a.admit(answer, r)
+	}
+	if plan != nil {
+		call.Planned, call.Carried = plan.Status != 0 || plan.Lose || plan.Break, plan.Lose
+		for name, value := range plan.Header {
+			answer.Header().Set(name, value)
+		}
+		switch {
+		case plan.Body != "":
+			answer.Header().Set("Content-Type", "application/json")
+			answer.WriteHeader(plan.Status)
+			answer.WriteString(plan.Body)
+		case plan.Status != 0:
+			a.options.Error(answer, plan.Status, "a planned failure")
+		case !plan.Lose && !plan.Break:
+			a.admit(answer, r)
+		}
+	}
+	call.Status, call.Answer = answer.Code, asJSON(answer.Body.Bytes())
+	a.record(call)
+	if plan != nil && (plan.Lose || plan.Break) {
+		panic(http.ErrAbortHandler)
+	}
+	for name, values := range answer.Header() {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(answer.Code)
+	w.Write(answer.Body.Bytes())
+}
+
+// The token, the rate limit and the right; then the cloud.
+func (a *API) admit(w http.ResponseWriter, r *http.Request) {
+	name, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	a.mutex.Lock()
+	token, known := a.tokens[name]
+	rate, free := a.spend(name, known && !token.Expired)
+	a.mutex.Unlock()
+	if !known || token.Expired {
+		a.options.Error(w, http.StatusUnauthorized, "the token is not known, or has expired")
+		return
+	}
+	if a.options.RateHeaders != nil && rate.Limit > 0 {
+		a.options.RateHeaders(w.Header(), rate)
+	}
+	right := ""
+	if a.options.Right != nil {
+		right = a.options.Right(r)
+	}
+	switch {
+	case !free:
+		a.options.Error(w, http.StatusTooManyRequests, "too many calls")
+	case token.ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead:
+		a.options.Error(w, http.StatusForbidden, "the token may only read")
+	case right != "" && token.Rights != nil && !slices.Contains(token.Rights, right):
+		a.options.Error(w, http.StatusForbidden, "the token lacks the right "+right)
+	default:
+		a.options.Handler.ServeHTTP(w, r)
+	}
+}
+
+// How many calls are left after this one, and whether it is free; the caller holds the mutex.
+func (a *API) spend(token string, known bool) (rate Rate, free bool) {
+	if a.limit <= 0 || !known {
+		return Rate{}, true
+	}
+	now := time.Now()
+	spent := slices.DeleteFunc(a.spent[token], func(at time.Time) bool { return !at.Add(a.window).After(now) })
+	rate = Rate{Limit: a.limit, Next: now, Full: now}
+	if burst := a.options.Burst; burst > 0 && len(spent) >= burst {
+		rate.Next = spent[len(spent)-burst].Add(a.options.BurstWindow)
+		rate.Burst = rate.Next.After(now)
+	}
+	if free = len(spent) < a.limit && !rate.Burst; free {
+		spent = append(spent, now)
+	}
+	a.spent[token] = spent
+	if len(spent) > 0 {
+		rate.Full = spent[len(spent)-1].Add(a.window)
+	}
+	if len(spent) >= a.limit {
+		rate.Next = spent[len(spent)-a.limit].Add(a.window)
+	}
+	if !rate.Burst {
+		rate.Remaining = max(0, a.limit-len(spent))
+	}
+	return rate, free
+}
+
+// The plan for this call, if there is one, and how long the call waits first.
+func (a *API) planned(r *http.Request) (*Plan, time.Duration) {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	for i, plan := range a.plans {
+		if !plan.expression.MatchString(r.Method + " " + r.URL.RequestURI()) {
+			continue
+		}
+		if plan.Skip > 0 {
+			plan.Skip--
+			continue
+		}
+		found := *plan
+		if plan.Times--; plan.Times == 0 {
+			a.plans = slices.Delete(a.plans, i, i+1)
+		}
+		return &found, a.latency + time.Duration(plan.DelayMS)*time.Millisecond
+	}
+	return nil, a.latency
+}
+
+// The journal forgets the oldest half of so many calls.
+const mostCalls = 40_000
+
+func (a *API) record(call Call) {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if len(a.calls) >= mostCalls {
+		a.calls = append([]Call(nil), a.calls[mostCalls/2:]...)
+	}
+	a.calls = append(a.calls, call)
+	if call.Method != http.MethodGet && call.Method != http.MethodHead && call.Status < 300 && (!call.Planned || call.Carried) {
+		a.writes++
+	}
+	if a.options.Record != nil {
+		if err := json.NewEncoder(a.options.Record).Encode(call); err != nil {
+			fmt.Println("testapi: the call could not be recorded:", err)
+		}
+	}
+}
+
+func asJSON(body []byte) json.RawMessage {
+	if !json.Valid(body) {
+		return nil
+	}
+	return slices.Clone(body)
+}
