@@ -414,7 +414,10 @@ func (r *request) remove(ctx context.Context, lb *hcloud.LoadBalancer) error {
 	if err := sdk.BeforeWrite(ctx); err != nil {
 		return err
 	}
-	_, _, err := r.p.api.LoadBalancer.DeleteWithResult(ctx, lb)
+	action, err := r.p.api.deleteBalancer(ctx, lb.ID)
+	if err == nil {
+		err = r.p.api.await(ctx, action)
+	}
 	if isCode(err, hcloud.ErrorCodeNotFound) {
 		err = nil
 	}

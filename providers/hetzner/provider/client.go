@@ -2,6 +2,7 @@
 package provider
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
@@ -211,6 +213,26 @@ func (c *client) await(ctx context.Context, action *hcloud.Action) error {
 		return nil
 	}
 	return action.Error()
+}
+
+// deleteBalancer removes a load balancer. Hetzner's API answers either nothing, as its older description says, or an action; Hetzner's SDK reads the second alone.
+func (c *client) deleteBalancer(ctx context.Context, id int64) (*hcloud.Action, error) {
+	request, err := c.NewRequest(ctx, http.MethodDelete, fmt.Sprintf("/load_balancers/%d", id), nil)
+	if err != nil {
+		return nil, err
+	}
+	answer := bytes.Buffer{}
+	if _, err := c.Do(request, &answer); err != nil || answer.Len() == 0 {
+		return nil, err
+	}
+	var said schema.ActionGetResponse
+	if err := json.Unmarshal(answer.Bytes(), &said); err != nil {
+		return nil, err
+	}
+	if said.Action.ID == 0 {
+		return nil, nil
+	}
+	return hcloud.ActionFromSchema(said.Action), nil
 }
 
 // pages gets all pages of a listing. What changes between two pages can hide an object that is there, so a listing whose number of objects is not what the API says is got again.

@@ -173,7 +173,10 @@ func (c *Cloud) deleteBalancer(r *http.Request) (int, any, error) {
 		return 0, nil, refuse(http.StatusForbidden, "protected", "load balancer deletion is protected")
 	}
 	c.balancers = slices.DeleteFunc(c.balancers, func(other *schema.LoadBalancer) bool { return other == lb })
-	return http.StatusNoContent, nil, nil
+	if !c.settings.DeleteActions {
+		return http.StatusNoContent, nil, nil
+	}
+	return http.StatusCreated, schema.ActionGetResponse{Action: *c.begin("delete_load_balancer", "load_balancer", lb.ID)}, nil
 }
 
 func (c *Cloud) balancerAction(r *http.Request) (int, any, error) {
