@@ -54,8 +54,8 @@ calls: ## what each Go cloud sees of an upstream Go CCM, and of the ccm with the
 	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(CARGO) test -p ccm --test calls -- --nocapture
 
 .PHONY: conformance
-conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first go-first")
-	@.ci/prerequisites cargo go npm cc python3 $(if $(filter-out python% go% rust% typescript,$(or $(LANGUAGES),java)),mvn)
+conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first go-first digitalocean")
+	@.ci/prerequisites cargo go npm cc python3 $(if $(filter-out python% go% rust% typescript digitalocean,$(or $(LANGUAGES),java)),mvn)
 	@$(MAKE) --no-print-directory control-plane
 	$(CARGO) build --quiet -p ccm -p provider-mock -p provider-sdk --features provider-sdk/conformance --bins
 	providers/test.sh $(LANGUAGES)

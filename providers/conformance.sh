@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|python-first|rust-first|go|go-first|typescript|java …]`, all of them unless named. What follows `--` goes
+# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|python-first|rust-first|go|go-first|typescript|java|digitalocean …]`, all of them unless named. What follows `--` goes
 # to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. Several run side by side, JOBS of them (2), each in a cloud of its own; of these only what did not pass is printed.
 # SIGINT and SIGTERM end it when each suite has removed what it made; a second one leaves that.
 set -euo pipefail
@@ -10,7 +10,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
   shift
 done
 [ "${1:-}" != -- ] || shift
-[ ${#names[@]} -gt 0 ] || names=(java typescript python go python-first rust-first go-first)
+[ ${#names[@]} -gt 0 ] || names=(digitalocean java typescript python go python-first rust-first go-first)
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
 # The binaries may be there already: a test has built them.
@@ -49,6 +49,22 @@ cloud() {
 END
 }
 
+# Starts the test API of a cloud with what the cloud's suite.yaml names, and tells its URL in $API. A terminal's Ctrl-C is not for it: the suite cleans up first.
+cloud_api() {
+  export TESTAPI=$1-testapi
+  (
+    trap '' INT
+    exec "$TESTAPI" serve --suite --address-file "$STATE" ${JOURNAL:+--journal "$JOURNAL"} >>"$STATE.log" 2>&1
+  ) &
+  api=$!
+  until [ -s "$STATE" ]; do
+    kill -0 "$api" || return 1
+    sleep 0.05
+  done
+  API=$(cat "$STATE")
+  export API
+}
+
 # Runs the suite against one of them; its code is the suite's worst.
 suite() {
   local name=$1 command=$2 worst=0
@@ -71,6 +87,23 @@ suite() {
     esac
     printf 'node-%s,10.1.0.%s,8-cores,rack-a\n' 1 1 2 2 3 3 >"$STATE"
     run "$config" "'$STATE' {endpoint}" --allow-skipped "$@"
+  elif [ -d "providers/$name/testapi" ]; then
+    local api serve slow
+    cloud_api "$command"
+    case $name in
+      digitalocean)
+        export DIGITALOCEAN_TOKEN=dop_v1_test
+        serve="--endpoint {endpoint} --api-url '$API' --region nyc1" slow='{"provision_ms": 1500, "delete_ms": 1500}'
+        ;;
+    esac
+    run "providers/$name/suite.yaml" "$serve" "$@"
+    if [ $# -eq 0 ]; then
+      echo "== $name, where load balancers take time"
+      "$TESTAPI" ask "$API" PUT settings "$slow"
+      run "providers/$name/suite.yaml" "$serve" \
+        --only load-balancers/ensure-pending --only load-balancers/ensure-handle-early --only load-balancers/delete-pending --only load-balancers/ensure-of-remnants
+    fi
+    kill "$api"
   else
     cloud
     run providers/suite.yaml "--endpoint {endpoint} --state '$STATE'" "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a provider ready to run (python, go, typescript or java; python-first, rust-first and go-first are those of the guide) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it, and behind a first one `FILE unix:///…`.
+# Makes a provider ready to run (python, go, typescript, java or digitalocean; python-first, rust-first and go-first are those of the guide) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it, and behind a first one `FILE unix:///…`.
 # What it needs is installed or built under target/, in the versions that are pinned; a second time that takes a moment.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -54,6 +54,13 @@ case ${1:-} in
     (cd go && GOWORK=off go build -trimpath -buildvcs=false -o "$binary" "$package") || fail "the provider in Go could not be built: is the Go module proxy reachable?"
     echo "$binary" >&9
     ;;
+  digitalocean)
+    command -v go >/dev/null || fail "missing: Go 1.26 or newer (go): install it from https://go.dev/dl"
+    binary=$work/$1-provider
+    (cd "$1" && GOWORK=off go build -trimpath -buildvcs=false -o "$binary" . && GOWORK=off go build -trimpath -buildvcs=false -o "$binary-testapi" ./testapi/cmd) ||
+      fail "the provider of $1 could not be built: is the Go module proxy reachable?"
+    echo "$binary" >&9
+    ;;
   typescript)
     command -v npm >/dev/null || fail "missing: Node.js 20 or newer with npm (npm): install it from https://nodejs.org or your distribution"
     node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' || fail "too old: Node.js $(node --version): the provider in TypeScript needs 20 or newer, from https://nodejs.org"
@@ -99,5 +106,5 @@ case ${1:-} in
     fi
     echo "$java -Xlog:disable -XX:SharedArchiveFile=$work/java.jsa -jar $PWD/java/target/provider.jar" >&9
     ;;
-  *) fail "give python, python-first, rust-first, go, go-first, typescript or java" ;;
+  *) fail "give python, python-first, rust-first, go, go-first, typescript, java or digitalocean" ;;
 esac

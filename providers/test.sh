@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the providers' own tests: `providers/test.sh [python|go|typescript|java …]`, all of them unless named.
+# Runs the providers' own tests: `providers/test.sh [python|go|typescript|java|digitalocean …]`, all of them unless named.
 set -euo pipefail
 cd "$(dirname "$0")"
-[ $# -gt 0 ] || set -- python go typescript java
+[ $# -gt 0 ] || set -- python go typescript java digitalocean
 for name in "$@"; do
   command=$(./prepare.sh "$name")
   echo "== $name"
@@ -15,6 +15,11 @@ for name in "$@"; do
       packages="./sample ./first github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
       (cd go && GOWORK=off go vet $packages && GOWORK=off go test $packages)
       go/fresh.sh
+      ;;
+    digitalocean)
+      (cd testapi && GOWORK=off go vet ./... && GOWORK=off go test ./...)
+      (cd "$name" && GOWORK=off go vet ./... && GOWORK=off go test ./...)
+      (cd "$name/openapicheck" && GOWORK=off go vet ./... && GOWORK=off go test ./...)
       ;;
   esac
 done

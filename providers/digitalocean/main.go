@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"regexp"
@@ -41,7 +42,9 @@ type options struct {
 }
 
 func main() {
-	sdk.HandleProbe()
+	if len(os.Args) > 1 && os.Args[1] == "probe" {
+		os.Exit(sdk.RunProbe(os.Args[2:], defaultEndpoint(os.Getenv), os.Stdout, os.Stderr))
+	}
 	if len(os.Args) > 1 && os.Args[1] == "version" {
 		fmt.Println(provider.Version)
 		return
@@ -58,6 +61,14 @@ func main() {
 		slog.Error("the provider ends", "error", err)
 		os.Exit(1)
 	}
+}
+
+// defaultEndpoint is the one that the chart sets, else the contract's.
+func defaultEndpoint(environment func(string) string) string {
+	if endpoint := environment("CLOUD_PROVIDER_ENDPOINT"); endpoint != "" {
+		return endpoint
+	}
+	return sdk.DefaultEndpoint
 }
 
 func serve(o *options) error {
@@ -92,7 +103,7 @@ func parse(arguments []string, environment func(string) string, output io.Writer
 	}
 	flags := flag.NewFlagSet("digitalocean", flag.ContinueOnError)
 	flags.SetOutput(output)
-	flags.StringVar(&o.endpoint, "endpoint", sdk.DefaultEndpoint, "where to serve")
+	flags.StringVar(&o.endpoint, "endpoint", defaultEndpoint(environment), "where to serve (or CLOUD_PROVIDER_ENDPOINT)")
 	flags.IntVar(&o.peerUID, "peer-uid", -1, "accept only connections of this user and of our own; everybody whom the socket's mode lets in where negative")
 	flags.StringVar(&s.APIURL, "api-url", or(first("DO_OVERRIDE_URL"), "https://api.digitalocean.com"), "where DigitalOcean's API is (or DO_OVERRIDE_URL)")
 	flags.StringVar(&s.TokenFile, "token-file", "", "the file that holds the API token, read for each call; else DIGITALOCEAN_TOKEN or DO_ACCESS_TOKEN is the token")
@@ -112,14 +123,10 @@ func parse(arguments []string, environment func(string) string, output io.Writer
 }
 
 func check(s *provider.Settings, environment func(string) string) error {
-	for _, name := range slices.Sorted(func(yield func(string) bool) {
-		for name := range vendorOnly {
-			if environment(name) != "" && !yield(name) {
-				return
-			}
+	for _, name := range slices.Sorted(maps.Keys(vendorOnly)) {
+		if environment(name) != "" {
+			return fmt.Errorf("%s is set: %s", name, vendorOnly[name])
 		}
-	}) {
-		return fmt.Errorf("%s is set: %s", name, vendorOnly[name])
 	}
 	address, err := url.Parse(s.APIURL)
 	switch {

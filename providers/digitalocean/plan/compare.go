@@ -82,7 +82,11 @@ func Kind(service *sdk.Service, settings *Settings, there *godo.LoadBalancer) (k
 
 // Same says whether a load balancer is as it is wanted, so that nothing is to be written (LB-8).
 func Same(there *godo.LoadBalancer, wanted *godo.LoadBalancerRequest) bool {
-	return sdk.Same(normal(there.AsRequest()), normal(wanted))
+	asked := normal(wanted)
+	if there.VPCSubnetUUID == "" { // A preview of DigitalOcean's, which not each answer tells.
+		asked.VPCSubnetUUID = ""
+	}
+	return sdk.Same(normal(there.AsRequest()), asked)
 }
 
 // A load balancer with what DigitalOcean fills in, and in one order, so that two can be compared.

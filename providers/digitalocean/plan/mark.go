@@ -1,4 +1,4 @@
-// Package plan decides what a load balancer of DigitalOcean should be, and whose one is. It makes no call and knows no clock.
+// Package plan decides what a load balancer of DigitalOcean should be, and to which Service one belongs. It makes no call and reads no clock.
 package plan
 
 import (

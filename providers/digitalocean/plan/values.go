@@ -21,7 +21,9 @@ const (
 	AnnotationCertificateID = annotationBase + "certificate-id"
 	// AnnotationCertificateName names it by its name.
 	AnnotationCertificateName = annotationBase + "certificate-name"
-	annotationName            = annotationBase + "name"
+	// AnnotationType is the type of the load balancer.
+	AnnotationType = annotationBase + "type"
+	annotationName = annotationBase + "name"
 )
 
 // What is read of an annotation; all others that begin with annotationBase are refused.

@@ -54,8 +54,10 @@ func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *godo.
 		Name: wantedName(v, service, call), Region: settings.Region, VPCUUID: settings.VPC, VPCSubnetUUID: v.text("subnet-uuid"),
 		RedirectHttpToHttps: v.flag("redirect-http-to-https"), EnableProxyProtocol: v.flag("enable-proxy-protocol"), EnableBackendKeepalive: v.flag("enable-backend-keepalive"),
 		DisableLetsEncryptDNSRecords: godo.PtrTo(v.flag("disable-lets-encrypt-dns-records")),
-		HTTPIdleTimeoutSeconds:       godo.PtrTo(uint64(v.number("http-idle-timeout-seconds", 60, 30, 600))),
 		StickySessions:               stickySessions(v), Firewall: firewall(v, service),
+	}
+	if v.has("http-idle-timeout-seconds") {
+		request.HTTPIdleTimeoutSeconds = godo.PtrTo(uint64(v.number("http-idle-timeout-seconds", 0, 30, 600)))
 	}
 	wanted := &Wanted{Address: v.text("ip"), Hostname: strings.ToLower(v.text("hostname"))}
 	wantedKind(v, &request, settings, there, targets)
@@ -153,9 +155,8 @@ func wantedSize(v *values, request *godo.LoadBalancerRequest) {
 	if slug != "" && unit > 0 {
 		v.refuse("size-unit", "it stands beside %ssize-slug; right would be one of them", annotationBase)
 	}
-	if request.SizeSlug = slug; slug == "" {
-		request.SizeUnit = uint32(max(unit, 1))
-	}
+	// Where neither is asked for neither is sent: not every region and type has sizes, and a PUT without one goes back to the smallest.
+	request.SizeSlug, request.SizeUnit = slug, uint32(unit)
 }
 
 func stickySessions(v *values) *godo.StickySessions {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ import (
 
 const (
 	// A load balancer of DigitalOcean takes a minute or two to be made.
-	againWhileNew  = 10 * time.Second
+	againWhileNew  = 5 * time.Second
 	againWhileBusy = 5 * time.Second
 )
 
@@ -43,6 +44,7 @@ func (r *request) get(ctx context.Context, id string) (*godo.LoadBalancer, error
 	}
 	lb, _, err := r.p.api.LoadBalancers.Get(ctx, id)
 	if isNotFound(err) {
+		r.p.leaving.gone(id)
 		return nil, r.p.api.done(ctx, r.call, "", nil)
 	}
 	return lb, r.p.api.done(ctx, r.call, "asking for load balancer "+id, err)
@@ -62,7 +64,7 @@ func (r *request) byHandle(ctx context.Context) (*plan.Found, error) {
 
 func (r *request) list(ctx context.Context) (err error) {
 	if r.all == nil {
-		r.all, err = r.p.lists.list(ctx, r.call)
+		r.all, err = r.p.lists.list(ctx, r.call, 0)
 	}
 	return err
 }
@@ -99,18 +101,15 @@ func (r *request) wanted(ctx context.Context, there *godo.LoadBalancer, targets 
 	if err != nil {
 		return nil, nil, err
 	}
-	if r.p.settings.TargetTag == "" && (eligible != nil || there == nil) && len(wanted.Request.DropletIDs) == 0 {
-		return nil, nil, noTargets(eligible)
-	}
-	return wanted, eligible, nil
+	return wanted, eligible, r.noneEligible(eligible)
 }
 
-// DigitalOcean's API asks for droplets or a tag: a load balancer without targets cannot be asked for (LB-31).
-func noTargets(eligible *plan.Eligible) error {
-	if eligible != nil && len(eligible.Without) > 0 {
-		return sdk.Precondition("none of the Nodes has a public IPv4 address, which an external load balancer of the type REGIONAL_NETWORK needs: %s", some(eligible.Without)).Because("NoEligibleTargets")
+// noneEligible says that there are Nodes, and that none can be a target.
+func (r *request) noneEligible(eligible *plan.Eligible) error {
+	if r.p.settings.TargetTag != "" || eligible == nil || len(eligible.IDs) > 0 || len(eligible.Without) == 0 {
+		return nil
 	}
-	return sdk.Precondition("there is no Node to balance to, and DigitalOcean's API takes no load balancer without droplets").Because("NoTargets")
+	return sdk.Precondition("none of the Nodes has a public IPv4 address, which an external load balancer of the type REGIONAL_NETWORK needs: %s; right would be the annotation %s: REGIONAL", some(eligible.Without), plan.AnnotationType).Because("NoEligibleTargets")
 }
 
 func some(names []string) string {
@@ -205,6 +204,10 @@ func (p *Provider) GetLoadBalancer(ctx context.Context, call *sdk.Call, asked sd
 		return answer, nil
 	}
 	r.tell(found.LB)
+	if p.leaving.has(found.LB.ID, p.now()) {
+		answer.Presence = sdk.LoadBalancerRemnants
+		return answer, nil
+	}
 	// Whether Ensure would write nothing and answer ready (LB-14): the same decision, asked beforehand.
 	wanted, eligible, err := r.wanted(ctx, found.LB, asked.Targets)
 	if failure := failureOfCloud(err); failure != nil {
@@ -270,6 +273,9 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		if found.Ownership == sdk.Foreign {
 			return status, sdk.MayTake(found.Ownership, false, "load balancer "+there.ID)
 		}
+		if p.leaving.has(there.ID, p.now()) {
+			return status, sdk.Pending(againWhileBusy, "DigitalOcean deletes load balancer %s; another one is made after that", there.ID)
+		}
 	}
 	wanted, eligible, err := r.wanted(ctx, there, asked.Targets)
 	if err != nil {
@@ -327,7 +333,7 @@ func (r *request) create(ctx context.Context, wanted *plan.Wanted, eligible *pla
 	lb := wanted.Request
 	lb.IP = wanted.Address
 	made, err := r.write(ctx, "making a load balancer", &lb, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
-		return r.p.api.LoadBalancers.Create(ctx, request)
+		return r.p.api.send(ctx, http.MethodPost, "v2/load_balancers", request)
 	})
 	if isNameTaken(err) {
 		// The answer to an earlier create was lost, and the list does not show yet what it made.
@@ -342,7 +348,7 @@ func (r *request) change(ctx context.Context, there *godo.LoadBalancer, wanted *
 		return nil, sdk.Pending(againWhileNew, "DigitalOcean makes load balancer %s; it is changed after that", there.ID)
 	}
 	changed, err := r.write(ctx, "changing load balancer "+there.ID, &wanted.Request, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
-		return r.p.api.LoadBalancers.Update(ctx, there.ID, request)
+		return r.p.api.send(ctx, http.MethodPut, "v2/load_balancers/"+there.ID, request)
 	})
 	switch {
 	case isBusy(err):
@@ -371,7 +377,7 @@ func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerR
 		if lookErr != nil {
 			return nil, lookErr
 		}
-		if found && len(left) > 0 {
+		if found {
 			without := *lb
 			without.DropletIDs = left
 			if err := sdk.BeforeWrite(ctx); err != nil {
@@ -388,7 +394,7 @@ func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerR
 
 // living leaves out the droplets that do not exist; found says that there are some.
 func (r *request) living(ctx context.Context, ids []int, eligible *plan.Eligible) (left []int, found bool, err error) {
-	droplets, err := r.p.droplets.list(ctx, r.call)
+	droplets, err := r.p.droplets.list(ctx, r.call, 0)
 	if err != nil {
 		return nil, false, err
 	}

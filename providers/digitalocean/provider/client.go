@@ -192,10 +192,34 @@ func (c *client) health() string {
 	return c.trouble
 }
 
+// send writes a whole load balancer. The SDK of DigitalOcean leaves an empty list of droplets out, and the API takes a body without droplets and tag for a mistake.
+func (c *client) send(ctx context.Context, method, path string, lb *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
+	body := struct {
+		*godo.LoadBalancerRequest
+		DropletIDs *[]int `json:"droplet_ids,omitempty"`
+	}{LoadBalancerRequest: lb}
+	if lb.Tag == "" {
+		ids := append([]int{}, lb.DropletIDs...)
+		body.DropletIDs = &ids
+	}
+	request, err := c.NewRequest(ctx, method, path, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	var root struct {
+		LoadBalancer *godo.LoadBalancer `json:"load_balancer"`
+	}
+	response, err := c.Do(ctx, request, &root)
+	if err == nil && root.LoadBalancer == nil {
+		err = sdk.Internal("%s /%s: the answer has no load_balancer", method, path)
+	}
+	return root.LoadBalancer, response, err
+}
+
 // pages gets all pages of a listing. What changes between two pages can hide an object that is there, so a listing whose number of objects is not what the API says is got again.
 func pages[T any](ctx context.Context, c *client, call *sdk.Call, what string, id func(*T) string, page func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error)) ([]T, error) {
 	for range 3 {
-		var all []T
+		all := []T{}
 		seen, total := map[string]bool{}, -1
 		for options := (&godo.ListOptions{Page: 1, PerPage: pageSize}); ; options.Page++ {
 			items, response, err := page(ctx, options)
@@ -225,17 +249,19 @@ func pages[T any](ctx context.Context, c *client, call *sdk.Call, what string, i
 	return nil, sdk.Unavailable("%s: they changed while they were listed, three times", what).Because("ListChanged")
 }
 
-// shared lets lookups that wait before a list starts share it. One that comes while a list is being got waits for the next: it must not have an older answer (INST-5).
+// shared lets lookups that wait before a list starts share it. One that comes while a list is being got waits for the next: it must not have an older answer, unless it says how old one may be (INST-5).
 type shared[T any] struct {
 	get func(context.Context, *sdk.Call) (T, error)
 
 	mutex   sync.Mutex
 	running bool
 	next    *flight[T]
+	last    *flight[T]
 }
 
 type flight[T any] struct {
 	done   chan struct{}
+	began  time.Time
 	call   *sdk.Call
 	answer T
 	err    error
@@ -244,8 +270,12 @@ type flight[T any] struct {
 // How long one list may take: the lookups that wait for it have 42 s, 70 % of their 60.
 const listTimeout = 40 * time.Second
 
-func (s *shared[T]) list(ctx context.Context, call *sdk.Call) (answer T, err error) {
+func (s *shared[T]) list(ctx context.Context, call *sdk.Call, maxAge time.Duration) (answer T, err error) {
 	s.mutex.Lock()
+	if last := s.last; last != nil && time.Since(last.began) < maxAge {
+		s.mutex.Unlock()
+		return last.answer, nil
+	}
 	if s.next == nil {
 		s.next = &flight[T]{done: make(chan struct{}), call: call}
 		if !s.running {
@@ -286,5 +316,10 @@ func (s *shared[T]) fly(flight *flight[T]) {
 			flight.err = sdk.Internal("a list could not be read: %v", fault)
 		}
 	}()
-	flight.answer, flight.err = s.get(ctx, flight.call)
+	flight.began = time.Now()
+	if flight.answer, flight.err = s.get(ctx, flight.call); flight.err == nil {
+		s.mutex.Lock()
+		s.last = flight
+		s.mutex.Unlock()
+	}
 }

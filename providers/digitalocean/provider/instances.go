@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"regexp"
@@ -39,7 +40,7 @@ func (k *knownSize) listCalls() int {
 
 // LookupInstances asks for few droplets one by one, and lists them for many. What a list lacks is no proof that a droplet with a known ID is gone: that is asked for by its ID (INST-1).
 func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []sdk.Node, query sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
-	l := &lookup{p: p, call: call, one: len(nodes) <= p.size.listCalls()}
+	l := &lookup{p: p, call: call, maxAge: query.MaxAge, one: len(nodes) <= p.size.listCalls()}
 	answers := sdk.Answers[sdk.Instance]{}
 	missing := []sdk.Node{}
 	for _, node := range nodes {
@@ -77,6 +78,7 @@ type lookup struct {
 	call *sdk.Call
 	// Whether droplets are asked for one by one. failed says that an error concerns all Nodes.
 	one, failed bool
+	maxAge      time.Duration
 	lists       [][]godo.Droplet
 }
 
@@ -124,7 +126,7 @@ func (l *lookup) list(ctx context.Context, which int) (list []godo.Droplet, err 
 	}
 	if l.lists[which] == nil {
 		source := []*shared[[]godo.Droplet]{&l.p.droplets, &l.p.gpus}[which]
-		if list, err = source.list(ctx, l.call); err != nil {
+		if list, err = source.list(ctx, l.call, l.maxAge); err != nil {
 			return nil, err
 		}
 		l.lists[which] = append([]godo.Droplet{}, list...)
@@ -132,13 +134,22 @@ func (l *lookup) list(ctx context.Context, which int) (list []godo.Droplet, err 
 	return l.lists[which], nil
 }
 
-// byID asks for each droplet by its ID: the API's 404 is the one answer that says that it is gone.
+// byID asks for each droplet by its ID: the API's 404 is the one answer that says that it is gone. Where the API refuses to be asked at all the others are not asked for either.
 func (p *Provider) byID(ctx context.Context, call *sdk.Call, nodes []sdk.Node, answers sdk.Answers[sdk.Instance]) {
 	var mutex sync.Mutex
 	var all sync.WaitGroup
+	var refused error
 	turns := make(chan struct{}, 8)
 	for _, node := range nodes {
 		turns <- struct{}{}
+		mutex.Lock()
+		if refused != nil {
+			answers.Set(node.Name, sdk.Instance{}, refused)
+			mutex.Unlock()
+			<-turns
+			continue
+		}
+		mutex.Unlock()
 		all.Go(func() {
 			defer func() { <-turns }()
 			id, _ := idOf(node)
@@ -154,6 +165,10 @@ func (p *Provider) byID(ctx context.Context, call *sdk.Call, nodes []sdk.Node, a
 			mutex.Lock()
 			defer mutex.Unlock()
 			answers.Set(node.Name, instance, err)
+			var failure *sdk.Failure
+			if errors.As(err, &failure) && (failure.Code == sdk.CodeThrottled || failure.Code == sdk.CodeCredentials || failure.Code == sdk.CodeUnavailable) {
+				refused = err
+			}
 		})
 	}
 	all.Wait()
@@ -162,7 +177,7 @@ func (p *Provider) byID(ctx context.Context, call *sdk.Call, nodes []sdk.Node, a
 // ListInstances gives all droplets of the account: DigitalOcean does not tell those of one cluster from those of another (INST-16).
 func (p *Provider) ListInstances(ctx context.Context, call *sdk.Call, _ sdk.InstanceQuery) (list []sdk.Instance, err error) {
 	for _, source := range []*shared[[]godo.Droplet]{&p.droplets, &p.gpus} {
-		droplets, err := source.list(ctx, call)
+		droplets, err := source.list(ctx, call, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -244,6 +259,9 @@ var label = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`
 func labelValue(droplet *godo.Droplet, what, value string) string {
 	if label.MatchString(value) {
 		return value
+	}
+	if value == "" {
+		return ""
 	}
 	slog.Warn("left out what is no label value", "droplet", droplet.ID, "what", what, "value", value)
 	return ""

@@ -38,6 +38,7 @@ type Provider struct {
 	gpus     shared[[]godo.Droplet]
 	lists    shared[[]godo.LoadBalancer]
 	size     knownSize
+	leaving  leaving
 }
 
 // New is DigitalOcean with these settings.
@@ -46,7 +47,7 @@ func New(settings Settings) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{api: api, settings: settings, now: time.Now}
+	p := &Provider{api: api, settings: settings, now: time.Now, leaving: leaving{ids: map[string]time.Time{}}}
 	p.droplets.get = func(ctx context.Context, call *sdk.Call) ([]godo.Droplet, error) {
 		all, err := pages(ctx, api, call, "listing droplets", dropletKey, api.Droplets.List)
 		if err == nil {

@@ -3,7 +3,9 @@ package provider
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/digitalocean/godo"
@@ -18,13 +20,21 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	if elsewhere, err := disowned(r.service); elsewhere && err == nil {
 		return sdk.ErrHandledElsewhere
 	}
-	found, byHandle, err := r.find(ctx)
-	switch {
-	case err != nil:
+	// The list first, and not the load balancer: when a Node joins there is an Update for each, and those that wait share it.
+	if err := r.list(ctx); err != nil {
 		return err
+	}
+	var found *plan.Found
+	byHandle, err := true, error(nil)
+	if at := slices.IndexFunc(r.all, func(lb godo.LoadBalancer) bool { return r.handle != "" && lb.ID == r.handle }); at >= 0 {
+		found = plan.Judge(&r.all[at], call, r.service)
+	} else if found, byHandle, err = r.find(ctx); err != nil {
+		return err
+	}
+	switch {
 	case found != nil && found.Ownership != sdk.Ours && byHandle:
 		return sdk.MayTake(found.Ownership, false, "load balancer "+found.LB.ID)
-	case found == nil || found.Ownership != sdk.Ours:
+	case found == nil || found.Ownership != sdk.Ours || p.leaving.has(found.LB.ID, p.now()):
 		return sdk.NotFound("Service %s/%s has no load balancer", r.service.Namespace, r.service.Name)
 	}
 	lb := found.LB
@@ -33,8 +43,8 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		return nil // DigitalOcean follows the tag by itself.
 	}
 	eligible := plan.EligibleTargets(&asked.Targets, lb.Type, lb.Network)
-	if len(eligible.IDs) == 0 {
-		return noTargets(eligible)
+	if err := r.noneEligible(eligible); err != nil {
+		return err
 	}
 	r.tellTargets(eligible)
 	add, remove := plan.Change(lb, eligible.IDs)
@@ -64,6 +74,9 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 
 func (r *request) setDroplets(ctx context.Context, lb *godo.LoadBalancer, eligible *plan.Eligible, ids []int, set func(context.Context, string, ...int) (*godo.Response, error)) error {
 	_, err := r.write(ctx, "setting the targets of load balancer "+lb.ID, &godo.LoadBalancerRequest{DropletIDs: ids}, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
+		if len(request.DropletIDs) == 0 {
+			return lb, nil, nil
+		}
 		response, err := set(ctx, lb.ID, request.DropletIDs...)
 		return lb, response, err
 	})
@@ -128,6 +141,36 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	return nil
 }
 
+// leaving are the load balancers whose deletion DigitalOcean has taken. Its API shows no such state, and one that is still there would look as if it stayed. A new process does not know
+// of them, and deletes them once more.
+type leaving struct {
+	mutex sync.Mutex
+	ids   map[string]time.Time
+}
+
+// How long one may take to go; after that it is deleted once more.
+const leavingFor = 3 * time.Minute
+
+func (l *leaving) add(id string, now time.Time) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	maps.DeleteFunc(l.ids, func(_ string, since time.Time) bool { return now.Sub(since) > leavingFor })
+	l.ids[id] = now
+}
+
+func (l *leaving) has(id string, now time.Time) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	since, has := l.ids[id]
+	return has && now.Sub(since) <= leavingFor
+}
+
+func (l *leaving) gone(id string) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	delete(l.ids, id)
+}
+
 // remove deletes a load balancer and looks whether it is gone: done must mean that nothing is left (LB-12).
 func (r *request) remove(ctx context.Context, lb *plan.Found) error {
 	if err := sdk.BeforeWrite(ctx); err != nil {
@@ -136,14 +179,17 @@ func (r *request) remove(ctx context.Context, lb *plan.Found) error {
 	if lb.Ownership == sdk.Ours {
 		r.notes.Handle(lb.LB.ID)
 	}
-	_, err := r.p.api.LoadBalancers.Delete(ctx, lb.LB.ID)
-	if isBusy(err) {
-		return sdk.Pending(againWhileBusy, "DigitalOcean works on load balancer %s; it is deleted after that", lb.LB.ID)
-	}
-	if !isNotFound(err) {
-		if err := r.p.api.done(ctx, r.call, "deleting load balancer "+lb.LB.ID, err); err != nil {
-			return err
+	if !r.p.leaving.has(lb.LB.ID, r.p.now()) {
+		_, err := r.p.api.LoadBalancers.Delete(ctx, lb.LB.ID)
+		if isBusy(err) {
+			return sdk.Pending(againWhileBusy, "DigitalOcean works on load balancer %s; it is deleted after that", lb.LB.ID)
 		}
+		if !isNotFound(err) {
+			if err := r.p.api.done(ctx, r.call, "deleting load balancer "+lb.LB.ID, err); err != nil {
+				return err
+			}
+		}
+		r.p.leaving.add(lb.LB.ID, r.p.now())
 	}
 	left, err := r.get(ctx, lb.LB.ID)
 	if err != nil {
@@ -157,7 +203,7 @@ func (r *request) remove(ctx context.Context, lb *plan.Found) error {
 
 // ListLoadBalancers gives all that are marked for this cluster (LB-13).
 func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list []sdk.ListedLoadBalancer, err error) {
-	all, err := p.lists.list(ctx, call)
+	all, err := p.lists.list(ctx, call, 0)
 	if err != nil {
 		return nil, err
 	}

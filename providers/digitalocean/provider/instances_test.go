@@ -1,0 +1,240 @@
+package provider
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/digitalocean/godo"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/digitalocean/testapi"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+	api "github.com/grpc-ccm/grpc-ccm/providers/testapi"
+)
+
+const (
+	running = contract.InstanceState_INSTANCE_STATE_RUNNING
+	stopped = contract.InstanceState_INSTANCE_STATE_STOPPED
+	absent  = contract.InstanceState_INSTANCE_STATE_ABSENT
+)
+
+// The figures of docs/digitalocean.md: pages of 200, and 100 ms for each call.
+func TestAThousandNodesAreInitialisedWithinFifteenCallsAndTenSeconds(t *testing.T) {
+	h := initialized(t)
+	nodes := []*contract.NodeView{node("node-0", 0), node("node-1", 0), node("node-2", 0)}
+	for i := len(nodes); i < 1_000; i++ {
+		name := fmt.Sprintf("node-%d", i)
+		h.cloud.AddDroplet(testapi.NewDroplet{Name: name})
+		nodes = append(nodes, node(name, 0))
+	}
+	h.cloud.Latency(100 * time.Millisecond)
+	for _, batch := range []int{500, 125} {
+		begin := time.Now()
+		calls, routes := h.calls(func() {
+			var all sync.WaitGroup
+			for part := range slices.Chunk(nodes, batch) {
+				all.Go(func() {
+					answer := h.lookup(part...)
+					for _, result := range answer.Results {
+						if result.GetFound().GetState() != running {
+							h.Errorf("%v", result)
+						}
+					}
+					if answer.Failed != nil || len(answer.Results) != len(part) {
+						h.Errorf("%d results for %d Nodes: %v", len(answer.Results), len(part), answer.Failed)
+					}
+				})
+			}
+			all.Wait()
+		})
+		took := time.Since(begin)
+		t.Logf("1,000 Nodes in batches of %d: %d calls %v, %s", batch, calls, routes, took.Round(10*time.Millisecond))
+		if calls > 15 || took > 10*time.Second {
+			t.Errorf("%d calls and %s are more than 15 and 10 s", calls, took)
+		}
+	}
+	// Every five minutes the controller refreshes the addresses, and takes answers that are up to half of that old.
+	h.start()
+	h.initialize(us)
+	calls, routes := h.calls(func() {
+		for part := range slices.Chunk(nodes, 500) {
+			answer, err := h.instances.LookupInstances(h.ctx, &contract.LookupInstancesRequest{Cluster: us, Nodes: part, MaxAge: durationpb.New(150 * time.Second)})
+			if err != nil || answer.Failed != nil {
+				t.Fatal(err, answer)
+			}
+		}
+	})
+	t.Logf("a refresh of 1,000 Nodes: %d calls %v", calls, routes)
+	if calls != 5 {
+		t.Errorf("%d calls %v; docs/digitalocean.md says 5", calls, routes)
+	}
+	if state := h.found(node("node-7", 0)).State; state != running {
+		t.Errorf("%s", state)
+	}
+	// And one of them, in an account of this size.
+	if calls, routes := h.calls(func() { h.found(node("node-7", 0)) }); calls != 1 {
+		t.Errorf("one Node took %v", routes)
+	}
+}
+
+func TestALookupThatComesWhileAListIsGotWaitsForTheNext(t *testing.T) { // INST-5
+	h := initialized(t)
+	h.cloud.Latency(300 * time.Millisecond)
+	first := make(chan *contract.LookupInstancesResponse, 1)
+	some := []*contract.NodeView{node("node-0", 0), node("node-1", 0), node("node-2", 0)}
+	h.cloud.Forget()
+	go func() { first <- h.lookup(some...) }()
+	h.until("the first list is on its way", func() (bool, any) {
+		h.provider.droplets.mutex.Lock()
+		defer h.provider.droplets.mutex.Unlock()
+		return h.provider.droplets.running && h.provider.droplets.next == nil, nil
+	})
+	if err := h.cloud.SetDroplet("node-0", "off"); err != nil {
+		t.Fatal(err)
+	}
+	var later sync.WaitGroup
+	for range 4 {
+		later.Go(func() {
+			if state := h.lookup(some...).Results[0].GetFound().GetState(); state != stopped {
+				h.Errorf("a later lookup says %s: the answer is older than the question", state)
+			}
+		})
+	}
+	later.Wait()
+	<-first
+	if lists := h.cloud.Counts()["GET /v2/droplets"]; lists != 2 {
+		t.Errorf("%d lists; wanted two: the first, and one for all later lookups", lists)
+	}
+}
+
+func TestDropletsAreFoundByNameAddressAndID(t *testing.T) {
+	h := initialized(t)
+	gpu := h.cloud.AddDroplet(testapi.NewDroplet{Name: "gpu-0", GPU: true, IPv6: true})
+	h.cloud.AddDroplet(testapi.NewDroplet{Name: "node-0", Region: "fra1"})
+	twins := []int{h.cloud.AddDroplet(testapi.NewDroplet{Name: "twin"}), h.cloud.AddDroplet(testapi.NewDroplet{Name: "twin"})}
+	found := h.found(node("node-0", 0))
+	if found.GetProviderId() != fmt.Sprintf("digitalocean://%d", h.droplets[0]) || found.GetRegion() != "nyc1" || found.Zone != nil || found.GetInstanceType() != "s-2vcpu-4gb" {
+		t.Errorf("%v", found)
+	}
+	kinds := []contract.NodeAddressType{}
+	for _, address := range h.found(node("gpu-0", gpu)).Addresses {
+		kinds = append(kinds, address.Type)
+	}
+	if fmt.Sprint(kinds) != "[NODE_ADDRESS_TYPE_HOSTNAME NODE_ADDRESS_TYPE_INTERNAL_IP NODE_ADDRESS_TYPE_EXTERNAL_IP NODE_ADDRESS_TYPE_EXTERNAL_IP]" {
+		t.Errorf("%v", kinds)
+	}
+	for _, name := range []string{"gpu-0", found.Addresses[1].Address} {
+		if state := h.found(node(name, 0)).State; state != running {
+			t.Errorf("%s is %s", name, state)
+		}
+	}
+	h.must(h.lookup(node("twin", 0)).Results[0].GetFailed(), sdk.CodeConflict, "NameNotUnique", fmt.Sprint(twins[0]), fmt.Sprint(twins[1]), "--vpc")
+	for _, id := range []string{"digitalocean://", "digitalocean://x", "digitalocean://007", "digitalocean://-1"} {
+		view := node("node-0", 0)
+		view.ProviderId = &id
+		h.must(h.lookup(view).Results[0].GetFailed(), sdk.CodeInvalid, "Invalid", id)
+	}
+	// All of them in one list, beside one that is gone and one that never was.
+	answer := h.lookup(node("node-0", 0), node("node-1", h.droplets[1]), node("gpu-0", gpu), node("gpu-0b", gpu), node("gone", 77), node("never", 0))
+	want := []contract.InstanceState{running, running, running, running, absent, absent}
+	for i, result := range answer.Results {
+		if state := result.GetFound().GetState(); state != want[i] {
+			t.Errorf("%s is %s; wanted %s", result.NodeName, state, want[i])
+		}
+	}
+}
+
+func TestStatesAreThoseOfTheDroplet(t *testing.T) { // INST-14
+	h := initialized(t)
+	for status, state := range map[string]contract.InstanceState{"off": stopped, "archive": stopped, "active": running} {
+		if err := h.cloud.SetDroplet("node-0", status); err != nil {
+			t.Fatal(err)
+		}
+		if found := h.found(node("node-0", h.droplets[0])); found.State != state {
+			t.Errorf("%s is %s; wanted %s", status, found.State, state)
+		}
+	}
+	// A word that the description does not have, and a droplet that has no address yet.
+	if state := shown(&godo.Droplet{ID: 1, Status: "rescue"}).State; state != sdk.InstancePresent {
+		t.Errorf("an unknown status is %v", state)
+	}
+	if fresh := shown(&godo.Droplet{ID: 1, Name: "fresh", Status: "new"}); fresh.State != sdk.InstancePending || fresh.RetryAfter == 0 {
+		t.Errorf("%+v", fresh)
+	}
+}
+
+func TestNobodyIsAbsentUnlessDigitalOceanSaysSo(t *testing.T) { // INST-1
+	h := initialized(t)
+	many := []*contract.NodeView{}
+	for i := range 450 {
+		name := fmt.Sprintf("many-%d", i)
+		many = append(many, node(name, h.cloud.AddDroplet(testapi.NewDroplet{Name: name})))
+	}
+	none := func(what string, answer *contract.LookupInstancesResponse) {
+		t.Helper()
+		for _, result := range answer.Results {
+			if result.GetFound().GetState() == absent {
+				t.Fatalf("%s: %s is ABSENT", what, result.NodeName)
+			}
+		}
+	}
+	h.plan(api.Plan{Match: "GET /v2/droplets.*page=2", Status: 500})
+	answer := h.lookup(many...)
+	none("a page that fails in the middle", answer)
+	h.must(answer.Failed, sdk.CodeUnavailable, "APIFails", "listing droplets")
+
+	h.plan(api.Plan{Match: "GET /v2/droplets.*page=2", Body: `{"droplets":[],"links":{},"meta":{"total":453}}`})
+	byName := []*contract.NodeView{}
+	for _, view := range many {
+		byName = append(byName, node(view.Name, 0))
+	}
+	none("an empty page in the middle", h.lookup(byName...))
+	if lists := h.cloud.Counts()["GET /v2/droplets"]; lists == 0 {
+		t.Error("nothing was listed")
+	}
+
+	h.cloud.Set(testapi.Settings{ListLagMS: 3_600_000})
+	none("a list that is late", h.lookup(many...))
+	h.cloud.Set(testapi.Settings{})
+
+	for _, body := range []string{`"<html>404</html>"`, `<html>404</html>`, `{"message":"no route"}`} {
+		h.plan(api.Plan{Match: "GET /v2/droplets/", Status: 404, Body: body})
+		answer = h.lookup(node("many-0", h.droplets[0]))
+		none("a proxy's 404", answer)
+		h.must(answer.Results[0].GetFailed(), sdk.CodeUnavailable, "NotTheAPI", "404")
+	}
+
+	h.plan(api.Plan{Match: "GET /v2/droplets", Times: -1, Body: `{"droplets":"none"}`})
+	answer = h.lookup(many...)
+	none("an answer that cannot be read", answer)
+	h.must(answer.Failed, sdk.CodeInternal, "AnswerNotUnderstood")
+}
+
+func TestManyDropletsThatAreGoneDoNotBreakTheRateLimit(t *testing.T) {
+	h := initialized(t)
+	gone := []*contract.NodeView{}
+	for i := range 400 {
+		gone = append(gone, node(fmt.Sprintf("gone-%d", i), 900_000+i))
+	}
+	calls, _ := h.calls(func() {
+		throttled := 0
+		for _, result := range h.lookup(gone...).Results {
+			if failed := result.GetFailed(); failed != nil {
+				h.must(failed, sdk.CodeThrottled, "Throttled", "slow down")
+				throttled++
+			} else if result.GetFound().GetState() != absent {
+				t.Errorf("%v", result)
+			}
+		}
+		if throttled == 0 {
+			t.Error("400 calls were within the limit of 250")
+		}
+	})
+	if calls > 270 {
+		t.Errorf("%d calls; they should end soon after the first that was refused", calls)
+	}
+}

@@ -1,0 +1,197 @@
+package testapi
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	shared "github.com/grpc-ccm/grpc-ccm/providers/testapi"
+)
+
+// NewDroplet says what a droplet that is made shall be like.
+type NewDroplet struct {
+	Name string `json:"name"`
+	// Size is s-2vcpu-4gb, Region nyc1 and VPC the region's where empty.
+	Size   string   `json:"size"`
+	Region string   `json:"region"`
+	VPC    string   `json:"vpc"`
+	Tags   []string `json:"tags"`
+	GPU    bool     `json:"gpu"`
+	// IPv6 gives it a public address of that family; Private takes the public ones away.
+	IPv6    bool `json:"ipv6"`
+	Private bool `json:"private"`
+}
+
+// AddDroplet makes a droplet and gives its ID.
+func (c *Cloud) AddDroplet(asked NewDroplet) int {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	slug := or(asked.Region, "nyc1")
+	c.nextID++
+	at := len(c.droplets) + 2
+	d := &Droplet{
+		ID: c.nextID, Name: asked.Name, Status: "new", SizeSlug: or(asked.Size, "s-2vcpu-4gb"), Region: regionOf(slug), Tags: append([]string{}, asked.Tags...),
+		VPCUUID: or(asked.VPC, map[string]string{"nyc1": VPC, "fra1": VPCElsewhere}[slug]), Created: time.Now().UTC().Format(time.RFC3339), Memory: 4096, VCPUs: 2, Disk: 80,
+		Features: []string{"private_networking"}, BackupIDs: []int{}, SnapshotIDs: []int{}, VolumeIDs: []string{}, Image: map[string]any{}, gpu: asked.GPU, made: time.Now(),
+		NextBackupWindow: map[string]any{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T23:00:00Z"},
+	}
+	d.Size = map[string]any{
+		"slug": "s-2vcpu-4gb", "memory": 4096, "vcpus": 2, "disk": 80, "transfer": 4.0, "price_monthly": 24.0, "price_hourly": 0.036, "regions": []string{"nyc1", "fra1"}, "available": true, "description": "Basic",
+	}
+	d.Networks.V4 = []network{{fmt.Sprintf("10.10.%d.%d", at/250, at%250+2), "255.255.0.0", "10.10.0.1", "private"}}
+	d.Networks.V6 = []network{}
+	if !asked.Private {
+		d.Networks.V4 = append(d.Networks.V4, network{fmt.Sprintf("198.51.%d.%d", 100+at/250, at%250+2), "255.255.255.0", "198.51.100.1", "public"})
+	}
+	if asked.IPv6 {
+		d.Networks.V6 = append(d.Networks.V6, network{fmt.Sprintf("2604:a880:0:1010::%x", at), 64, "2604:a880:0:1010::1", "public"})
+	}
+	c.droplets = append(c.droplets, d)
+	c.advance()
+	return d.ID
+}
+
+func or(value, unless string) string {
+	if value == "" {
+		return unless
+	}
+	return value
+}
+
+// SetDroplet gives a droplet, by its name or ID, a status: "off", "active", "archive"; "" removes it.
+func (c *Cloud) SetDroplet(key, status string) error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	for i, droplet := range c.droplets {
+		if droplet.Name != key && strconv.Itoa(droplet.ID) != key {
+			continue
+		}
+		if droplet.Status = status; status == "" {
+			c.droplets = slices.Delete(c.droplets, i, i+1)
+			for _, lb := range c.balancers {
+				lb.DropletIDs = slices.DeleteFunc(lb.DropletIDs, func(id int) bool { return id == droplet.ID })
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("there is no droplet %q", key)
+}
+
+// AddLoadBalancer makes an active load balancer, as somebody else would, and gives its ID.
+func (c *Cloud) AddLoadBalancer(name string) (string, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	body := defaults()
+	body.Name, body.Region, body.Tag, body.Type = name, "nyc1", "by-hand", "REGIONAL"
+	body.ForwardingRules = []Rule{{EntryProtocol: "tcp", EntryPort: 80, TargetProtocol: "tcp", TargetPort: 30080}}
+	lb := &LoadBalancer{ID: newUUID(), Status: "new", Created: time.Now().UTC().Format(time.RFC3339)}
+	if err := c.check(&body, lb); err != nil {
+		return "", err
+	}
+	c.set(lb, &body)
+	c.finish(lb)
+	c.balancers = append(c.balancers, lb)
+	return lb.ID, nil
+}
+
+// RemoveLoadBalancer removes a load balancer behind everybody's back.
+func (c *Cloud) RemoveLoadBalancer(id string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.balancers = slices.DeleteFunc(c.balancers, func(lb *LoadBalancer) bool { return lb.ID == id })
+}
+
+// ChangeLoadBalancer changes a load balancer behind everybody's back.
+func (c *Cloud) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if lb := c.balancerOf(id); lb != nil {
+		change(lb)
+	}
+}
+
+// LoadBalancers are all that there are.
+func (c *Cloud) LoadBalancers() (all []LoadBalancer) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.advance()
+	for _, lb := range c.balancers {
+		all = append(all, *lb)
+	}
+	return all
+}
+
+// AddCertificate makes a certificate and gives its ID.
+func (c *Cloud) AddCertificate(name, kind string) string {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	made := &Certificate{
+		ID: newUUID(), Name: name, Type: kind, State: "verified", NotAfter: "2030-01-01T00:00:00Z", Created: "2026-01-01T00:00:00Z", SHA1Fingerprint: "dfcc9f57d86bf58e321c2c6c31c7a971be244ac7",
+		DNSNames: []string{"www.example.com"},
+	}
+	c.certificates = append(c.certificates, made)
+	return made.ID
+}
+
+// Set sets how the cloud behaves from now on.
+func (c *Cloud) Set(settings Settings) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.settings = settings
+}
+
+// SetAccount lets all tokens be of another account from now on.
+func (c *Cloud) SetAccount(account string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.account = account
+}
+
+// Fail lets all calls fail from now on in the way of one of the contract's codes: THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION; NONE ends it.
+func (c *Cloud) Fail(code string) error {
+	c.NoPlans()
+	plan := shared.Plan{Times: -1, Status: map[string]int{"THROTTLED": 429, "CREDENTIALS": 401, "UNAVAILABLE": 503, "PRECONDITION": 422}[code]}
+	switch code {
+	case "NONE":
+		return nil
+	case "THROTTLED":
+		plan.Header = map[string]string{"Ratelimit-Reset": strconv.FormatInt(time.Now().Add(5*time.Second).Unix(), 10)}
+	case "PRECONDITION":
+		plan.Body = `{"id":"unprocessable_entity","message":"this will exceed your limit","request_id":"` + newUUID() + `"}`
+	case "CREDENTIALS", "UNAVAILABLE":
+	default:
+		return fmt.Errorf("the code %q is none of THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION and NONE", code)
+	}
+	return c.Plan(plan)
+}
+
+func (c *Cloud) control() {
+	c.Control("POST /_test/droplets", func(r *http.Request) (any, error) {
+		asked := NewDroplet{}
+		if err := shared.Read(r, &asked); err != nil {
+			return nil, err
+		}
+		return "digitalocean://" + strconv.Itoa(c.AddDroplet(asked)), nil
+	})
+	c.Control("PUT /_test/droplets/{key}/{status}", func(r *http.Request) (any, error) {
+		return nil, c.SetDroplet(r.PathValue("key"), r.PathValue("status"))
+	})
+	c.Control("DELETE /_test/droplets/{key}", func(r *http.Request) (any, error) { return nil, c.SetDroplet(r.PathValue("key"), "") })
+	c.Control("GET /_test/load_balancers", func(*http.Request) (any, error) { return c.LoadBalancers(), nil })
+	c.Control("POST /_test/load_balancers/{name}", func(r *http.Request) (any, error) { return c.AddLoadBalancer(r.PathValue("name")) })
+	c.Control("DELETE /_test/load_balancers/{id}", func(r *http.Request) (any, error) { c.RemoveLoadBalancer(r.PathValue("id")); return nil, nil })
+	c.Control("POST /_test/certificates/{name}/{type}", func(r *http.Request) (any, error) {
+		return c.AddCertificate(r.PathValue("name"), r.PathValue("type")), nil
+	})
+	c.Control("PUT /_test/settings", func(r *http.Request) (any, error) {
+		settings := Settings{}
+		err := shared.Read(r, &settings)
+		if err == nil {
+			c.Set(settings)
+		}
+		return nil, err
+	})
+	c.Control("PUT /_test/fail/{code}", func(r *http.Request) (any, error) { return nil, c.Fail(r.PathValue("code")) })
+}
