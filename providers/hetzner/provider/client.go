@@ -98,7 +98,9 @@ func (t *tokens) check(ctx context.Context, token string, witnesses []string) er
 		}
 		body, _ := io.ReadAll(response.Body)
 		response.Body.Close()
-		var said struct{ Error struct{ Code, Message string } }
+		var said struct {
+			Error struct{ Code, Message string }
+		}
 		switch {
 		case response.StatusCode == http.StatusOK:
 			return nil

@@ -102,7 +102,9 @@ func (c *Cloud) control() {
 		}
 		return fmt.Sprintf("hcloud://%d", c.AddServer(asked)), nil
 	})
-	c.Control("PUT /_test/servers/{name}/{status}", func(r *http.Request) (any, error) { return nil, c.SetServer(r.PathValue("name"), r.PathValue("status")) })
+	c.Control("PUT /_test/servers/{name}/{status}", func(r *http.Request) (any, error) {
+		return nil, c.SetServer(r.PathValue("name"), r.PathValue("status"))
+	})
 	c.Control("DELETE /_test/servers/{name}", func(r *http.Request) (any, error) { return nil, c.SetServer(r.PathValue("name"), "") })
 	c.Control("GET /_test/load_balancers", func(*http.Request) (any, error) { return c.LoadBalancers(), nil })
 	c.Control("POST /_test/load_balancers/{name}", func(r *http.Request) (any, error) {
