@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -45,7 +46,7 @@ type harness struct {
 // A cloud with the servers node-0, node-1 and node-2, and a provider in front of it that nobody has initialised.
 func serve(t *testing.T, changes ...func(*Settings)) *harness {
 	t.Parallel()
-	cloud := testapi.New(nil)
+	cloud := testapi.New(journal(t))
 	server := httptest.NewServer(cloud)
 	t.Cleanup(server.Close)
 	h := &harness{T: t, ctx: t.Context(), cloud: cloud}
@@ -59,6 +60,20 @@ func serve(t *testing.T, changes ...func(*Settings)) *harness {
 	}
 	h.start()
 	return h
+}
+
+// Each call goes to the file that HETZNER_JOURNAL names; README.md says what for.
+func journal(t *testing.T) io.Writer {
+	path := os.Getenv("HETZNER_JOURNAL")
+	if path == "" {
+		return nil
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	return file
 }
 
 func (h *harness) token(token string) {
