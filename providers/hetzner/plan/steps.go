@@ -147,7 +147,7 @@ func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 		switch {
 		case !exists:
 			steps = append(steps, step(fmt.Sprintf("adding port %d", service.ListenPort), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
-				o := createService(service)
+				o := createService(service, false)
 				return api.AddService(ctx, lb, hcloud.LoadBalancerAddServiceOpts{
 					Protocol: o.Protocol, ListenPort: o.ListenPort, DestinationPort: o.DestinationPort, Proxyprotocol: o.Proxyprotocol, HTTP: (*hcloud.LoadBalancerAddServiceOptsHTTP)(o.HTTP),
 					HealthCheck: &hcloud.LoadBalancerAddServiceOptsHealthCheck{
@@ -158,7 +158,7 @@ func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 			}))
 		case !sdk.Same(compared(old), compared(service)):
 			steps = append(steps, step(fmt.Sprintf("changing port %d", service.ListenPort), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
-				o := createService(service)
+				o := createService(service, true)
 				return api.UpdateService(ctx, lb, service.ListenPort, hcloud.LoadBalancerUpdateServiceOpts{
 					Protocol: o.Protocol, DestinationPort: o.DestinationPort, Proxyprotocol: o.Proxyprotocol, HTTP: (*hcloud.LoadBalancerUpdateServiceOptsHTTP)(o.HTTP),
 					HealthCheck: &hcloud.LoadBalancerUpdateServiceOptsHealthCheck{
@@ -173,7 +173,7 @@ func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 }
 
 // Each field is said, also where it is what the API takes by itself: what a Service asked for before goes away with that.
-func createService(s hcloud.LoadBalancerService) hcloud.LoadBalancerCreateOptsService {
+func createService(s hcloud.LoadBalancerService, change bool) hcloud.LoadBalancerCreateOptsService {
 	o := hcloud.LoadBalancerCreateOptsService{
 		Protocol: s.Protocol, ListenPort: &s.ListenPort, DestinationPort: &s.DestinationPort, Proxyprotocol: &s.Proxyprotocol,
 		HealthCheck: &hcloud.LoadBalancerCreateOptsServiceHealthCheck{
@@ -181,7 +181,10 @@ func createService(s hcloud.LoadBalancerService) hcloud.LoadBalancerCreateOptsSe
 		},
 	}
 	if s.Protocol != hcloud.LoadBalancerServiceProtocolTCP {
-		o.HTTP = &hcloud.LoadBalancerCreateOptsServiceHTTP{CookieName: &s.HTTP.CookieName, CookieLifetime: &s.HTTP.CookieLifetime, StickySessions: &s.HTTP.StickySessions, TimeoutIdle: &s.HTTP.TimeoutIdle}
+		o.HTTP = &hcloud.LoadBalancerCreateOptsServiceHTTP{CookieName: &s.HTTP.CookieName, CookieLifetime: &s.HTTP.CookieLifetime, StickySessions: &s.HTTP.StickySessions}
+		if change || s.HTTP.TimeoutIdle != defaultTimeoutIdle { // A younger field: older descriptions of the API have it not.
+			o.HTTP.TimeoutIdle = &s.HTTP.TimeoutIdle
+		}
 		if s.Protocol == hcloud.LoadBalancerServiceProtocolHTTPS {
 			o.HTTP.Certificates, o.HTTP.RedirectHTTP = s.HTTP.Certificates, &s.HTTP.RedirectHTTP
 		}
@@ -265,7 +268,7 @@ func CreateOptions(wanted *Wanted) hcloud.LoadBalancerCreateOpts {
 		opts.Network = &hcloud.Network{ID: wanted.Network}
 	}
 	for _, service := range wanted.Services {
-		opts.Services = append(opts.Services, createService(service))
+		opts.Services = append(opts.Services, createService(service, false))
 	}
 	for _, target := range wanted.Targets {
 		if target.Server != 0 && (!target.Private || plain) {

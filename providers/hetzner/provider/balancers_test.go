@@ -221,7 +221,7 @@ func TestRemovedByHandBetweenTwoCallsIsMadeAnew(t *testing.T) {
 	if h.only().ID == first.ID {
 		t.Error("it is the old one")
 	}
-	h.cloud.ChangeLoadBalancer(h.only().ID, func(lb *schema.LoadBalancer) { lb.Targets = nil })
+	h.cloud.ChangeLoadBalancer(h.only().ID, func(lb *schema.LoadBalancer) { lb.Targets = []schema.LoadBalancerTarget{} })
 	if b.get().GetFound().GetInSync() {
 		t.Error("in sync without its targets")
 	}

@@ -158,9 +158,40 @@ func write(w http.ResponseWriter, status int, body any) {
 		w.WriteHeader(status)
 		return
 	}
+	text, err := json.Marshal(body)
+	var value any
+	if err == nil {
+		err = json.Unmarshal(text, &value)
+	}
+	if err == nil {
+		prune(value)
+		text, err = json.Marshal(value)
+	}
+	if err != nil {
+		status, text = http.StatusInternalServerError, []byte(err.Error())
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(body)
+	w.Write(text)
+}
+
+// prune takes out what the API leaves out where there is nothing; the SDK's types have it as null.
+func prune(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range []string{"ip", "label_selector", "server", "http"} {
+			if there, is := value[key]; is && there == nil {
+				delete(value, key)
+			}
+		}
+		for _, item := range value {
+			prune(item)
+		}
+	case []any:
+		for _, item := range value {
+			prune(item)
+		}
+	}
 }
 
 // body reads a request into the SDK's own type; a field that it does not have is a mistake.
@@ -272,7 +303,18 @@ func (c *Cloud) listActions(r *http.Request) (int, any, error) {
 			all = append(all, action)
 		}
 	}
+	if len(query["id"]) > 0 {
+		return http.StatusOK, schema.ActionListResponse{Actions: values(all)}, nil
+	}
 	return page(r, "actions", all)
+}
+
+func values[T any](pointers []*T) []T {
+	all := []T{}
+	for _, pointer := range pointers {
+		all = append(all, *pointer)
+	}
+	return all
 }
 
 func ms(number int) time.Duration { return time.Duration(number) * time.Millisecond }

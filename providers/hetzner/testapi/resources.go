@@ -188,7 +188,7 @@ func (c *Cloud) AddServer(asked NewServer) int64 {
 	location := locations[slices.IndexFunc(locations, func(l schema.Location) bool { return l.Name == or(asked.Location, "fsn1") })]
 	server := &schema.Server{
 		ID: c.nextID, Name: asked.Name, Status: or(asked.Status, "running"), Created: epoch, Location: location, Labels: asked.Labels, Volumes: []int64{}, LoadBalancers: []int64{},
-		ServerType: schema.ServerType{ID: 104, Name: or(asked.Type, "cx22"), Cores: 2, Memory: 4, Disk: 40, StorageType: "local", CPUType: "shared", Architecture: "x86"},
+		ServerType: schema.ServerType{ID: 104, Name: or(asked.Type, "cx22"), Cores: 2, Memory: 4, Disk: 40, StorageType: "local", CPUType: "shared", Architecture: "x86", Prices: []schema.PricingServerTypePrice{}, Locations: []schema.ServerTypeLocation{}},
 		PublicNet: schema.ServerPublicNet{
 			IPv4: schema.ServerPublicNetIPv4{ID: c.nextID, IP: fmt.Sprintf("203.%d.%d.%d", n>>16, n>>8&255, n&255)}, IPv6: schema.ServerPublicNetIPv6{ID: c.nextID, IP: fmt.Sprintf("2001:db8:%x::/64", n), DNSPtr: []schema.ServerPublicNetIPv6DNSPtr{}},
 			FloatingIPs: []int64{}, Firewalls: []schema.ServerFirewall{},
