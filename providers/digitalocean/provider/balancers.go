@@ -20,7 +20,7 @@ import (
 
 const (
 	// A load balancer of DigitalOcean takes a minute or two to be made.
-	againWhileNew  = 5 * time.Second
+	againWhileNew  = 10 * time.Second
 	againWhileBusy = 5 * time.Second
 )
 
