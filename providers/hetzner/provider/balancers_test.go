@@ -211,6 +211,27 @@ func TestAnActionThatDoesNotEndIsPendingWithTheHandle(t *testing.T) {
 	h.only()
 }
 
+func TestAnActionThatFailsIsSaidAndTriedAgain(t *testing.T) {
+	h := initialized(t)
+	h.cloud.Set(testapi.Settings{ActionMS: 3_600_000})
+	b := h.service(uid)
+	answers := make(chan *contract.EnsureLoadBalancerResponse, 1)
+	go func() {
+		answer, _ := h.balancers.EnsureLoadBalancer(h.ctx, &contract.EnsureLoadBalancerRequest{Cluster: us, Service: b.service, Targets: set(b.targets)})
+		answers <- answer
+	}()
+	h.until("it is being made", func() (bool, any) { return len(h.cloud.LoadBalancers()) == 1, nil })
+	h.cloud.EndActions("action_failed", "no capacity")
+	answer := <-answers
+	h.must(answer.GetFailed(), sdk.CodeUnavailable, "ActionFailed", "no capacity", "action_failed")
+	if answer.Handle == nil {
+		t.Error("the handle is not told (LB-3)")
+	}
+	h.cloud.Set(testapi.Settings{})
+	b.ensured()
+	h.only()
+}
+
 func TestRemovedByHandBetweenTwoCallsIsMadeAnew(t *testing.T) {
 	h := initialized(t)
 	b := h.service(uid)

@@ -45,7 +45,10 @@ func failureOf(what string, err error) *sdk.Failure {
 	}
 	var action hcloud.ActionError
 	if errors.As(err, &action) {
-		return ofCode(what, hcloud.ErrorCode(action.Code), action.Message+" ("+action.Code+")", http.Header{})
+		if failure = ofCode(what, hcloud.ErrorCode(action.Code), action.Message+" ("+action.Code+")", http.Header{}); failure.Code == sdk.CodeInternal {
+			return sdk.Unavailable("%s: Hetzner could not carry it out: %s (%s)", what, action.Message, action.Code).Because("ActionFailed")
+		}
+		return failure
 	}
 	var answered hcloud.Error
 	if !errors.As(err, &answered) {
