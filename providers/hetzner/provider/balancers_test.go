@@ -169,6 +169,7 @@ func TestKilledAtEachCallLeaksNothing(t *testing.T) {
 				h.cloud.NoPlans()
 				h.start()
 				h.initialize(us)
+				b.handle = nil
 				b.removed()
 				if left := h.only(); left.ID != other || left.Labels["team"] != "b" {
 					t.Errorf("left: %v", left)
