@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a provider ready to run (python, go, typescript, java or digitalocean; python-first, rust-first and go-first are those of the guide) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it, and behind a first one `FILE unix:///…`.
+# Makes a provider ready to run (python, go, typescript, java, digitalocean or hetzner; python-first, rust-first and go-first are those of the guide) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it, and behind a first one `FILE unix:///…`.
 # What it needs is installed or built under target/, in the versions that are pinned; a second time that takes a moment.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -54,7 +54,7 @@ case ${1:-} in
     (cd go && GOWORK=off go build -trimpath -buildvcs=false -o "$binary" "$package") || fail "the provider in Go could not be built: is the Go module proxy reachable?"
     echo "$binary" >&9
     ;;
-  digitalocean)
+  digitalocean | hetzner)
     command -v go >/dev/null || fail "missing: Go 1.26 or newer (go): install it from https://go.dev/dl"
     binary=$work/$1-provider
     (cd "$1" && GOWORK=off go build -trimpath -buildvcs=false -o "$binary" . && GOWORK=off go build -trimpath -buildvcs=false -o "$binary-testapi" ./testapi/cmd) ||
@@ -106,5 +106,5 @@ case ${1:-} in
     fi
     echo "$java -Xlog:disable -XX:SharedArchiveFile=$work/java.jsa -jar $PWD/java/target/provider.jar" >&9
     ;;
-  *) fail "give python, python-first, rust-first, go, go-first, typescript, java or digitalocean" ;;
+  *) fail "give python, python-first, rust-first, go, go-first, typescript, java, digitalocean or hetzner" ;;
 esac

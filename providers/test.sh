@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the providers' own tests: `providers/test.sh [python|go|typescript|java|digitalocean …]`, all of them unless named.
+# Runs the providers' own tests: `providers/test.sh [python|go|typescript|java|digitalocean|hetzner …]`, all of them unless named.
 set -euo pipefail
 cd "$(dirname "$0")"
-[ $# -gt 0 ] || set -- python go typescript java digitalocean
+[ $# -gt 0 ] || set -- python go typescript java digitalocean hetzner
 for name in "$@"; do
   command=$(./prepare.sh "$name")
   echo "== $name"
@@ -21,5 +21,6 @@ for name in "$@"; do
       (cd "$name" && GOWORK=off go vet ./... && GOWORK=off go test ./...)
       (cd "$name/openapicheck" && GOWORK=off go vet ./... && GOWORK=off go test ./...)
       ;;
+    hetzner) (cd "$name" && GOWORK=off go vet ./... && GOWORK=off go test ./...) ;;
   esac
 done

@@ -1,0 +1,281 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+)
+
+// Step is one call of the API that brings a load balancer closer to what it should be.
+type Step struct {
+	// What it does, for people. Node is whose target it attaches; its trouble is that target's alone.
+	What, Node string
+	// Network says that what follows has to be decided again: addresses and targets go with a network.
+	Network bool
+	Do      func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, error)
+}
+
+func step(what string, do func(context.Context, *hcloud.LoadBalancerClient, *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error)) Step {
+	return Step{What: what, Do: func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, error) {
+		action, _, err := do(ctx, api, lb)
+		return action, err
+	}}
+}
+
+// Steps are what is to be done; none where it is as it should be (LB-8).
+func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
+	type (
+		client = *hcloud.LoadBalancerClient
+		lb     = *hcloud.LoadBalancer
+		action = *hcloud.Action
+		answer = *hcloud.Response
+	)
+	if wanted.Name != "" && wanted.Name != there.Name || !maps.Equal(wanted.Labels, there.Labels) {
+		steps = append(steps, Step{What: "changing name and labels", Do: func(ctx context.Context, api client, lb lb) (action, error) {
+			_, _, err := api.Update(ctx, lb, hcloud.LoadBalancerUpdateOpts{Name: wanted.Name, Labels: wanted.Labels})
+			return nil, err
+		}})
+	}
+	if kind := there.LoadBalancerType; wanted.Type != "" && (kind == nil || kind.Name != wanted.Type) {
+		steps = append(steps, step("changing the type to "+wanted.Type, func(ctx context.Context, api client, lb lb) (action, answer, error) {
+			return api.ChangeType(ctx, lb, hcloud.LoadBalancerChangeTypeOpts{LoadBalancerType: &hcloud.LoadBalancerType{Name: wanted.Type}})
+		}))
+	}
+	if wanted.Algorithm != there.Algorithm.Type {
+		steps = append(steps, step("changing the algorithm", func(ctx context.Context, api client, lb lb) (action, answer, error) {
+			return api.ChangeAlgorithm(ctx, lb, hcloud.LoadBalancerChangeAlgorithmOpts{Type: wanted.Algorithm})
+		}))
+	}
+	steps = append(steps, networkSteps(there, wanted)...)
+	if wanted.Public != there.PublicNet.Enabled {
+		steps = append(steps, step("switching the public network", func(ctx context.Context, api client, lb lb) (action, answer, error) {
+			if wanted.Public {
+				return api.EnablePublicInterface(ctx, lb)
+			}
+			return api.DisablePublicInterface(ctx, lb)
+		}))
+	}
+	for _, dns := range []struct {
+		ip     net.IP
+		is     string
+		wanted *string
+	}{{there.PublicNet.IPv4.IP, there.PublicNet.IPv4.DNSPtr, wanted.IPv4DNS}, {there.PublicNet.IPv6.IP, there.PublicNet.IPv6.DNSPtr, wanted.IPv6DNS}} {
+		if dns.wanted != nil && *dns.wanted != dns.is && dns.ip != nil {
+			steps = append(steps, step("setting the reverse DNS of "+dns.ip.String(), func(ctx context.Context, api client, lb lb) (action, answer, error) {
+				return api.ChangeDNSPtr(ctx, lb, dns.ip.String(), dns.wanted)
+			}))
+		}
+	}
+	steps = append(steps, serviceSteps(there, wanted)...)
+	if !wanted.LeaveTargets {
+		steps = append(steps, TargetSteps(there, wanted.Targets)...)
+	}
+	return steps
+}
+
+func networkSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
+	attached := false
+	for _, private := range there.PrivateNet {
+		if private.Network == nil {
+			continue
+		}
+		network := private.Network
+		if network.ID == wanted.Network && (wanted.PrivateIP == nil || wanted.PrivateIP.Equal(private.IP)) {
+			attached = true
+			continue
+		}
+		detach := step(fmt.Sprintf("detaching network %d", network.ID), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+			return api.DetachFromNetwork(ctx, lb, hcloud.LoadBalancerDetachFromNetworkOpts{Network: network})
+		})
+		detach.Network = true
+		steps = append(steps, detach)
+	}
+	if wanted.Network != 0 && !attached {
+		attach := step(fmt.Sprintf("attaching network %d", wanted.Network), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+			return api.AttachToNetwork(ctx, lb, hcloud.LoadBalancerAttachToNetworkOpts{Network: &hcloud.Network{ID: wanted.Network}, IP: wanted.PrivateIP, IPRange: wanted.Subnet})
+		})
+		attach.Network = true
+		steps = append(steps, attach)
+	}
+	return steps
+}
+
+// A listener as it is compared: what the API fills in does not differ, and of a certificate its ID counts.
+func compared(service hcloud.LoadBalancerService) hcloud.LoadBalancerService {
+	ids := []*hcloud.Certificate{}
+	for _, certificate := range service.HTTP.Certificates {
+		ids = append(ids, &hcloud.Certificate{ID: certificate.ID})
+	}
+	slices.SortFunc(ids, func(one, other *hcloud.Certificate) int { return int(one.ID - other.ID) })
+	service.HTTP.Certificates = ids
+	if service.Protocol == hcloud.LoadBalancerServiceProtocolTCP {
+		service.HTTP = hcloud.LoadBalancerServiceHTTP{}
+	} else if service.HTTP.TimeoutIdle == 0 {
+		service.HTTP.TimeoutIdle = defaultTimeoutIdle // An API that does not tell it.
+	}
+	if service.HealthCheck.Protocol == hcloud.LoadBalancerServiceProtocolTCP {
+		service.HealthCheck.HTTP = nil
+	}
+	return service
+}
+
+func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
+	is := map[int]hcloud.LoadBalancerService{}
+	for _, service := range there.Services {
+		is[service.ListenPort] = service
+	}
+	asked := map[int]bool{}
+	for _, service := range wanted.Services {
+		asked[service.ListenPort] = true
+	}
+	for _, service := range there.Services {
+		if !asked[service.ListenPort] {
+			port := service.ListenPort
+			steps = append(steps, step(fmt.Sprintf("removing port %d", port), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+				return api.DeleteService(ctx, lb, port)
+			}))
+		}
+	}
+	for _, service := range wanted.Services {
+		old, exists := is[service.ListenPort]
+		switch {
+		case !exists:
+			steps = append(steps, step(fmt.Sprintf("adding port %d", service.ListenPort), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+				o := createService(service, false)
+				return api.AddService(ctx, lb, hcloud.LoadBalancerAddServiceOpts{
+					Protocol: o.Protocol, ListenPort: o.ListenPort, DestinationPort: o.DestinationPort, Proxyprotocol: o.Proxyprotocol, HTTP: (*hcloud.LoadBalancerAddServiceOptsHTTP)(o.HTTP),
+					HealthCheck: &hcloud.LoadBalancerAddServiceOptsHealthCheck{
+						Protocol: o.HealthCheck.Protocol, Port: o.HealthCheck.Port, Interval: o.HealthCheck.Interval, Timeout: o.HealthCheck.Timeout, Retries: o.HealthCheck.Retries,
+						HTTP: (*hcloud.LoadBalancerAddServiceOptsHealthCheckHTTP)(o.HealthCheck.HTTP),
+					},
+				})
+			}))
+		case !sdk.Same(compared(old), compared(service)):
+			steps = append(steps, step(fmt.Sprintf("changing port %d", service.ListenPort), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+				o := createService(service, true)
+				return api.UpdateService(ctx, lb, service.ListenPort, hcloud.LoadBalancerUpdateServiceOpts{
+					Protocol: o.Protocol, DestinationPort: o.DestinationPort, Proxyprotocol: o.Proxyprotocol, HTTP: (*hcloud.LoadBalancerUpdateServiceOptsHTTP)(o.HTTP),
+					HealthCheck: &hcloud.LoadBalancerUpdateServiceOptsHealthCheck{
+						Protocol: o.HealthCheck.Protocol, Port: o.HealthCheck.Port, Interval: o.HealthCheck.Interval, Timeout: o.HealthCheck.Timeout, Retries: o.HealthCheck.Retries,
+						HTTP: (*hcloud.LoadBalancerUpdateServiceOptsHealthCheckHTTP)(o.HealthCheck.HTTP),
+					},
+				})
+			}))
+		}
+	}
+	return steps
+}
+
+// Each field is said, also where it is what the API takes by itself: what a Service asked for before goes away with that.
+func createService(s hcloud.LoadBalancerService, change bool) hcloud.LoadBalancerCreateOptsService {
+	o := hcloud.LoadBalancerCreateOptsService{
+		Protocol: s.Protocol, ListenPort: &s.ListenPort, DestinationPort: &s.DestinationPort, Proxyprotocol: &s.Proxyprotocol,
+		HealthCheck: &hcloud.LoadBalancerCreateOptsServiceHealthCheck{
+			Protocol: s.HealthCheck.Protocol, Port: &s.HealthCheck.Port, Interval: &s.HealthCheck.Interval, Timeout: &s.HealthCheck.Timeout, Retries: &s.HealthCheck.Retries,
+		},
+	}
+	if s.Protocol != hcloud.LoadBalancerServiceProtocolTCP {
+		o.HTTP = &hcloud.LoadBalancerCreateOptsServiceHTTP{CookieName: &s.HTTP.CookieName, CookieLifetime: &s.HTTP.CookieLifetime, StickySessions: &s.HTTP.StickySessions}
+		if change || s.HTTP.TimeoutIdle != defaultTimeoutIdle { // A younger field: older descriptions of the API have it not.
+			o.HTTP.TimeoutIdle = &s.HTTP.TimeoutIdle
+		}
+		if s.Protocol == hcloud.LoadBalancerServiceProtocolHTTPS {
+			o.HTTP.Certificates, o.HTTP.RedirectHTTP = s.HTTP.Certificates, &s.HTTP.RedirectHTTP
+		}
+	}
+	if http := s.HealthCheck.HTTP; http != nil {
+		o.HealthCheck.HTTP = &hcloud.LoadBalancerCreateOptsServiceHealthCheckHTTP{Domain: &http.Domain, Path: &http.Path, Response: &http.Response, StatusCodes: http.StatusCodes, TLS: &http.TLS}
+	}
+	return o
+}
+
+// TargetSteps make the targets those that are wanted.
+func TargetSteps(there *hcloud.LoadBalancer, wanted []Target) (steps []Step) {
+	is, asked := map[Target]bool{}, map[Target]bool{}
+	for _, target := range wanted {
+		asked[target.key()] = true
+	}
+	for _, target := range TargetsOf(there) {
+		is[target] = true
+		if !asked[target] {
+			steps = append(steps, target.remove())
+		}
+	}
+	for _, target := range wanted {
+		if !is[target.key()] {
+			steps = append(steps, target.add())
+		}
+	}
+	return steps
+}
+
+func (t Target) String() string {
+	switch {
+	case t.Server != 0:
+		return fmt.Sprintf("server %d", t.Server)
+	case t.IP != "":
+		return "address " + t.IP
+	default:
+		return "servers with " + t.Selector
+	}
+}
+
+func (t Target) add() Step {
+	add := step("adding "+t.String(), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+		switch {
+		case t.Server != 0:
+			return api.AddServerTarget(ctx, lb, hcloud.LoadBalancerAddServerTargetOpts{Server: &hcloud.Server{ID: t.Server}, UsePrivateIP: &t.Private})
+		case t.IP != "":
+			return api.AddIPTarget(ctx, lb, hcloud.LoadBalancerAddIPTargetOpts{IP: net.ParseIP(t.IP)})
+		default:
+			return api.AddLabelSelectorTarget(ctx, lb, hcloud.LoadBalancerAddLabelSelectorTargetOpts{Selector: t.Selector, UsePrivateIP: &t.Private})
+		}
+	})
+	add.Node = t.Node
+	return add
+}
+
+func (t Target) remove() Step {
+	return step("removing "+t.String(), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+		switch {
+		case t.Server != 0:
+			return api.RemoveServerTarget(ctx, lb, &hcloud.Server{ID: t.Server})
+		case t.IP != "":
+			return api.RemoveIPTarget(ctx, lb, net.ParseIP(t.IP))
+		default:
+			return api.RemoveLabelSelectorTarget(ctx, lb, t.Selector)
+		}
+	})
+}
+
+// CreateOptions is the one call that makes a load balancer whole, with its mark, so that one whose answer is lost is found again.
+func CreateOptions(wanted *Wanted) hcloud.LoadBalancerCreateOpts {
+	opts := hcloud.LoadBalancerCreateOpts{
+		Name: wanted.Name, LoadBalancerType: &hcloud.LoadBalancerType{Name: wanted.Type}, Labels: wanted.Labels, PublicInterface: &wanted.Public, NetworkZone: hcloud.NetworkZone(wanted.NetworkZone),
+		Algorithm: &hcloud.LoadBalancerAlgorithm{Type: wanted.Algorithm},
+	}
+	if wanted.Location != "" {
+		opts.Location = &hcloud.Location{Name: wanted.Location}
+	}
+	plain := wanted.Network != 0 && wanted.PrivateIP == nil && wanted.Subnet == nil
+	if plain {
+		opts.Network = &hcloud.Network{ID: wanted.Network}
+	}
+	for _, service := range wanted.Services {
+		opts.Services = append(opts.Services, createService(service, false))
+	}
+	for _, target := range wanted.Targets {
+		if target.Server != 0 && (!target.Private || plain) {
+			opts.Targets = append(opts.Targets, hcloud.LoadBalancerCreateOptsTarget{
+				Type: hcloud.LoadBalancerTargetTypeServer, Server: hcloud.LoadBalancerCreateOptsTargetServer{Server: &hcloud.Server{ID: target.Server}}, UsePrivateIP: &target.Private,
+			})
+		}
+	}
+	return opts
+}

@@ -1,0 +1,136 @@
+package plan
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+)
+
+// Target is what a load balancer balances to: a server, an address, or the servers that a selector selects.
+type Target struct {
+	Server   int64
+	IP       string
+	Selector string
+	Private  bool
+	// Node is the Node's name, for people.
+	Node string
+}
+
+func (t Target) key() Target {
+	t.Node = ""
+	return t
+}
+
+// Selected are the Nodes that the Service's annotation selects; all without one.
+func Selected(service *sdk.Service, targets *sdk.Targets) ([]sdk.Node, error) {
+	if targets == nil {
+		return nil, nil
+	}
+	text, is := service.Annotations[Prefix+"node-selector"]
+	if !is {
+		return targets.Nodes, nil
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, sdk.Invalid("the annotation %snode-selector: %q is no label selector: %v", Prefix, text, err).Because("AnnotationInvalid")
+	}
+	selected := []sdk.Node{}
+	for _, node := range targets.Nodes {
+		if selector.Matches(labels.Set(node.Labels)) {
+			selected = append(selected, node)
+		}
+	}
+	return selected, nil
+}
+
+// Targets are those that the Nodes come to, and for each Node that cannot be one, why (LB-17). exists says whether a server is there; there is what is there, or nil.
+func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *hcloud.LoadBalancer, most int, exists func(int64) bool) (all []Target, wrong map[string]error) {
+	private := read(service).truth("use-private-ip", settings.UsePrivateIP)
+	if settings.TargetSelector != "" {
+		return []Target{{Selector: settings.TargetSelector, Private: private}}, nil
+	}
+	wrong = map[string]error{}
+	seen := map[Target]bool{}
+	for _, node := range nodes {
+		target, err := targetOf(node, private, settings, exists)
+		if err != nil {
+			wrong[node.Name] = err
+			continue
+		}
+		if !seen[target.key()] {
+			seen[target.key()] = true
+			all = append(all, target)
+		}
+	}
+	if most <= 0 || len(all) <= most {
+		return all, wrong
+	}
+	// Those that are targets already stay; the rest goes by name.
+	is := map[Target]bool{}
+	for _, target := range TargetsOf(there) {
+		is[target.key()] = true
+	}
+	slices.SortStableFunc(all, func(one, other Target) int {
+		if is[one.key()] != is[other.key()] {
+			if is[one.key()] {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(one.Node, other.Node)
+	})
+	for _, target := range all[most:] {
+		wrong[target.Node] = sdk.Precondition("the load balancer's type takes %d targets and there are %d Nodes; set the annotation %stype to a larger one, or select Nodes with %snode-selector", most, len(all), Prefix, Prefix).Because("TargetLimit")
+	}
+	return all[:most], wrong
+}
+
+func targetOf(node sdk.Node, private bool, settings *Settings, exists func(int64) bool) (Target, error) {
+	id, robot, err := ServerID(node.ProviderID)
+	switch {
+	case node.ProviderID == "":
+		return Target{}, sdk.Precondition("the Node has no provider ID yet").Because("NodeNotInitialized")
+	case err != nil:
+		return Target{}, err
+	case robot && !settings.Robot:
+		return Target{}, sdk.Precondition("the Node is a dedicated server; start the provider with --robot-targets").Because("DedicatedServer")
+	case robot:
+		kind := sdk.ExternalIP
+		if private {
+			kind = sdk.InternalIP
+		}
+		for _, address := range node.Addresses {
+			if ip, err := netip.ParseAddr(address.Address); err == nil && address.Type == kind && ip.Is4() {
+				return Target{IP: ip.String(), Node: node.Name}, nil
+			}
+		}
+		return Target{}, sdk.Precondition("the Node has no IPv4 address by which a load balancer reaches a dedicated server").Because("AddressMissing")
+	case !exists(id):
+		return Target{}, sdk.Precondition("the project has no server %d", id).Because("InstanceMissing")
+	default:
+		return Target{Server: id, Private: private, Node: node.Name}, nil
+	}
+}
+
+// TargetsOf are the targets that a load balancer has.
+func TargetsOf(lb *hcloud.LoadBalancer) (all []Target) {
+	if lb == nil {
+		return nil
+	}
+	for _, target := range lb.Targets {
+		switch {
+		case target.Server != nil && target.Server.Server != nil:
+			all = append(all, Target{Server: target.Server.Server.ID, Private: target.UsePrivateIP})
+		case target.IP != nil:
+			all = append(all, Target{IP: target.IP.IP})
+		case target.LabelSelector != nil:
+			all = append(all, Target{Selector: target.LabelSelector.Selector, Private: target.UsePrivateIP})
+		}
+	}
+	return all
+}

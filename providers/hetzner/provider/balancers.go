@@ -1,0 +1,469 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
+)
+
+// sdk.LoadBalancers: the methods carry out what package plan decides.
+
+const (
+	againWhileBusy = 3 * time.Second
+	// A load balancer that is younger may still be being made.
+	young = 5 * time.Minute
+)
+
+// request is what all four calls are about.
+type request struct {
+	p       *Provider
+	call    *sdk.Call
+	service *sdk.Service
+	handle  string
+	notes   *sdk.Notes
+	all     []*hcloud.LoadBalancer
+}
+
+func (r *request) get(ctx context.Context, id int64) (*hcloud.LoadBalancer, error) {
+	lb, _, err := r.p.api.LoadBalancer.GetByID(ctx, id)
+	return lb, r.p.api.done(ctx, r.call, fmt.Sprintf("asking for load balancer %d", id), err)
+}
+
+func (r *request) list(ctx context.Context) (err error) {
+	if r.all == nil {
+		r.all, err = r.p.lists.list(ctx, r.call)
+	}
+	return err
+}
+
+// byHandle gives what the handle names, nil where it names nothing. While all load balancers fit on one page the list costs no more than one of them, and calls share it.
+func (r *request) byHandle(ctx context.Context) (*plan.Found, error) {
+	id, ok := plan.ParseID(r.handle)
+	if !ok {
+		return nil, nil
+	}
+	if r.p.balancerCount.Load() <= pageSize {
+		if err := r.list(ctx); err != nil {
+			return nil, err
+		}
+		if at := slices.IndexFunc(r.all, func(lb *hcloud.LoadBalancer) bool { return lb.ID == id }); at >= 0 {
+			return plan.Judge(r.all[at], r.call, r.service), nil
+		}
+	}
+	lb, err := r.get(ctx, id)
+	if lb == nil || err != nil {
+		return nil, err
+	}
+	return plan.Judge(lb, r.call, r.service), nil
+}
+
+// find gives what the table of LB-24 begins with, nil where there is nothing. byHandle says that the handle names it.
+func (r *request) find(ctx context.Context) (found *plan.Found, byHandle bool, err error) {
+	if found, err = r.byHandle(ctx); found != nil || err != nil {
+		return found, true, err
+	}
+	if err := r.list(ctx); err != nil {
+		return nil, false, err
+	}
+	if own := plan.Own(r.all, r.call, r.service); len(own) > 0 {
+		return own[0], false, nil
+	}
+	if found = plan.Unmarked(r.all, r.call, r.service); found == nil {
+		found = plan.ByAddress(r.all, r.call, r.service)
+	}
+	return found, false, nil
+}
+
+// wanted says what the load balancer should be, and why some Nodes cannot be its targets.
+func (r *request) wanted(ctx context.Context, there *hcloud.LoadBalancer, targets *sdk.Targets) (*plan.Wanted, map[string]error, error) {
+	if class := r.service.LoadBalancerClass; class != nil && *class != "" {
+		return nil, nil, sdk.ErrHandledElsewhere
+	}
+	certificates, err := r.certificates(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	wanted, err := plan.Want(r.service, r.call, r.p.planned(), there, certificates)
+	if err != nil {
+		return nil, nil, err
+	}
+	kind, err := r.typeOf(ctx, there, wanted.Type)
+	if err != nil {
+		return nil, nil, err
+	}
+	if kind.MaxServices > 0 && len(wanted.Services) > kind.MaxServices {
+		return nil, nil, sdk.Invalid("the Service has %d ports and the type %s takes %d; set the annotation %stype to a larger one", len(wanted.Services), kind.Name, kind.MaxServices, plan.Prefix).Because("PortLimit")
+	}
+	if targets == nil {
+		return wanted, nil, nil
+	}
+	var wrong map[string]error
+	wanted.LeaveTargets = false
+	wanted.Targets, wrong, err = r.targets(ctx, there, targets, kind.MaxTargets)
+	return wanted, wrong, err
+}
+
+func (r *request) targets(ctx context.Context, there *hcloud.LoadBalancer, targets *sdk.Targets, most int) ([]plan.Target, map[string]error, error) {
+	nodes, err := plan.Selected(r.service, targets)
+	if err != nil {
+		return nil, nil, err
+	}
+	is := map[string]bool{}
+	for _, target := range plan.TargetsOf(there) {
+		is[plan.CloudPrefix+strconv.FormatInt(target.Server, 10)] = true
+	}
+	added := 0
+	for _, node := range nodes {
+		if !is[node.ProviderID] {
+			added++
+		}
+	}
+	exists := func(int64) bool { return true }
+	// One or two are tried: the API says what is wrong. Many are looked up first.
+	if added > r.p.listCalls() {
+		servers, err := r.p.servers.list(ctx, r.call)
+		if err != nil {
+			return nil, nil, err
+		}
+		ids := map[int64]bool{}
+		for _, server := range servers {
+			ids[server.ID] = true
+		}
+		exists = func(id int64) bool { return ids[id] }
+	}
+	all, wrong := plan.Targets(nodes, r.service, r.p.planned(), there, most, exists)
+	return all, wrong, nil
+}
+
+// GetLoadBalancer writes nothing (LB-6).
+func (p *Provider) GetLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.GetLoadBalancer) (sdk.LoadBalancer, error) {
+	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
+	found, _, err := r.find(ctx)
+	if err != nil {
+		return sdk.LoadBalancer{}, err
+	}
+	if found == nil {
+		return sdk.LoadBalancer{Presence: sdk.LoadBalancerAbsent}, nil
+	}
+	answer := sdk.LoadBalancer{Presence: sdk.LoadBalancerPresent, Ownership: found.Ownership, Name: found.LB.Name, Status: r.status(found.LB)}
+	if found.Ownership != sdk.Ours {
+		return answer, nil
+	}
+	r.notes.Handle(plan.Handle(found.LB))
+	answer.InSync, err = r.inSync(ctx, found, asked.Targets)
+	return answer, err
+}
+
+// inSync is the same decision as Ensure's, asked beforehand (LB-14).
+func (r *request) inSync(ctx context.Context, found *plan.Found, targets *sdk.Targets) (bool, error) {
+	if plan.CheckID(r.service, found) != nil {
+		return false, nil
+	}
+	wanted, wrong, err := r.wanted(ctx, found.LB, targets)
+	var failure *sdk.Failure
+	if errors.As(err, &failure) && failure.Code != sdk.CodeInvalid && failure.Code != sdk.CodePrecondition && failure.Code != sdk.CodeConflict {
+		return false, err
+	}
+	if err != nil || len(wrong) > 0 || len(plan.Steps(found.LB, wanted)) > 0 || len(r.status(found.LB).Ingress) == 0 {
+		return false, nil
+	}
+	busy, err := r.beingMade(ctx, found.LB)
+	return !busy, err
+}
+
+// beingMade says whether actions run on a load balancer that was made just now.
+func (r *request) beingMade(ctx context.Context, lb *hcloud.LoadBalancer) (bool, error) {
+	if time.Since(lb.Created) > young {
+		return false, nil
+	}
+	actions, _, err := r.p.api.LoadBalancer.Action.List(ctx, hcloud.ActionListOpts{Status: []hcloud.ActionStatus{hcloud.ActionStatusRunning}})
+	if err := r.p.api.done(ctx, r.call, "asking for running actions", err); err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(actions, func(action *hcloud.Action) bool {
+		return slices.ContainsFunc(action.Resources, func(resource *hcloud.ActionResource) bool { return resource.ID == lb.ID })
+	}), nil
+}
+
+// EnsureLoadBalancer makes the load balancer, or makes it as the Service asks.
+func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.EnsureLoadBalancer) (status sdk.LoadBalancerStatus, err error) {
+	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
+	found, _, err := r.find(ctx)
+	if err != nil {
+		return status, err
+	}
+	var lb *hcloud.LoadBalancer
+	if found != nil {
+		if err := sdk.MayTake(found.Ownership, asked.AdoptUnmarked, "load balancer "+plan.Handle(found.LB)); err != nil {
+			return status, err
+		}
+		if lb = found.LB; found.Ownership == sdk.Ours {
+			r.notes.Handle(plan.Handle(lb))
+		}
+	}
+	if err := plan.CheckID(r.service, found); err != nil {
+		return status, err
+	}
+	wanted, wrong, err := r.wanted(ctx, lb, asked.Targets)
+	if err != nil {
+		return status, err
+	}
+	made := lb == nil
+	if made {
+		if lb, err = r.create(ctx, wanted); err != nil {
+			return status, err
+		}
+	} else if busy, err := r.beingMade(ctx, lb); busy || err != nil {
+		return status, errors.Join(err, r.waits(busy))
+	}
+	if lb, err = r.carryOut(ctx, lb, wanted, wrong, made); err != nil {
+		return status, err
+	}
+	for node, err := range wrong {
+		r.notes.TargetError(node, err)
+	}
+	if status = r.status(lb); len(status.Ingress) == 0 {
+		return status, sdk.Pending(againWhileBusy, "load balancer %d has no address yet", lb.ID)
+	}
+	return status, nil
+}
+
+func (r *request) waits(busy bool) error {
+	if !busy {
+		return nil
+	}
+	return sdk.Pending(againWhileBusy, "Hetzner still works on the load balancer")
+}
+
+// create makes the load balancer with its mark in one call. Where the answer is lost the next call finds it.
+func (r *request) create(ctx context.Context, wanted *plan.Wanted) (*hcloud.LoadBalancer, error) {
+	what := "making the load balancer " + wanted.Name
+	opts := plan.CreateOptions(wanted)
+	if err := sdk.BeforeWrite(ctx); err != nil {
+		return nil, err
+	}
+	result, _, err := r.p.api.LoadBalancer.Create(ctx, opts)
+	if len(opts.Targets) > 0 && isCode(err, hcloud.ErrorCodeNotFound, hcloud.ErrorCodeInvalidInput, hcloud.ErrorCodeServerNotAttachedToNetwork, hcloud.ErrorCodeMissingIPv4) {
+		// A target may be what is wrong: each is tried alone then.
+		if err := sdk.BeforeWrite(ctx); err != nil {
+			return nil, err
+		}
+		opts.Targets = nil
+		result, _, err = r.p.api.LoadBalancer.Create(ctx, opts)
+	}
+	if isCode(err, hcloud.ErrorCodeUniquenessError) {
+		if wanted.Name == plan.DerivedName(r.call.Cluster.OwnerID, r.service.UID) {
+			return nil, sdk.Pending(againWhileBusy, "the load balancer %s is there, and is not listed yet", wanted.Name)
+		}
+		return nil, sdk.Conflict("the annotation %s: the project has a load balancer %q, which is not marked for this Service; choose another name, or give it the label %s=%s and grant its adoption", plan.AnnotationName, wanted.Name, plan.LabelService, plan.Value(r.service.UID)).Because("NameTaken")
+	}
+	if err := r.p.api.done(ctx, r.call, what, err); err != nil {
+		return nil, err
+	}
+	r.notes.Handle(plan.Handle(result.LoadBalancer))
+	if err := r.ended(ctx, what, r.p.api.await(ctx, result.Action)); err != nil {
+		return nil, err
+	}
+	return r.again(ctx, result.LoadBalancer.ID)
+}
+
+func (r *request) again(ctx context.Context, id int64) (*hcloud.LoadBalancer, error) {
+	lb, err := r.get(ctx, id)
+	if err == nil && lb == nil {
+		err = sdk.Pending(againWhileBusy, "load balancer %d was removed meanwhile", id)
+	}
+	return lb, err
+}
+
+// ended says the outcome of a write: pending where Hetzner still works.
+func (r *request) ended(ctx context.Context, what string, err error) error {
+	if errors.Is(err, errStillRunning) || isBusy(err) {
+		return sdk.Pending(againWhileBusy, "%s: Hetzner still works on it", what)
+	}
+	return r.p.api.done(ctx, r.call, what, err)
+}
+
+// carryOut does what is to be done, and reads the load balancer again after that: addresses come with networks, and a target that could not be attached is wrong, and tried no more.
+func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted *plan.Wanted, wrong map[string]error, made bool) (*hcloud.LoadBalancer, error) {
+	for range 4 {
+		steps := plan.Steps(lb, wanted)
+		if len(steps) == 0 {
+			return lb, nil
+		}
+		if err := r.run(ctx, lb, steps, wrong); err != nil {
+			return nil, err
+		}
+		wanted.Targets = slices.DeleteFunc(wanted.Targets, func(target plan.Target) bool { return wrong[target.Node] != nil })
+		// What was adopted is ours from the first step on.
+		r.notes.Handle(plan.Handle(lb))
+		var err error
+		if lb, err = r.again(ctx, lb.ID); err != nil {
+			return nil, err
+		}
+	}
+	if len(plan.Steps(lb, wanted)) == 0 {
+		return lb, nil
+	}
+	return nil, sdk.Internal("load balancer %d is not as it was made: %s does not stay", lb.ID, plan.Steps(lb, wanted)[0].What)
+}
+
+func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan.Step, wrong map[string]error) error {
+	for _, step := range steps {
+		if err := sdk.BeforeWrite(ctx); err != nil {
+			return err
+		}
+		action, err := step.Do(ctx, &r.p.api.LoadBalancer, lb)
+		if err == nil {
+			err = r.p.api.await(ctx, action)
+		}
+		if step.Node != "" && isCode(err, hcloud.ErrorCodeTargetAlreadyDefined) {
+			err = nil
+		}
+		err = r.ended(ctx, fmt.Sprintf("load balancer %d: %s", lb.ID, step.What), err)
+		var failure *sdk.Failure
+		if step.Node != "" && errors.As(err, &failure) && slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}, failure.Code) {
+			wrong[step.Node] = failure
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if step.Network {
+			return nil
+		}
+	}
+	return nil
+}
+
+// UpdateLoadBalancer makes the targets those that are given, and nothing else (LB-16).
+func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.UpdateLoadBalancer) error {
+	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
+	found, byHandle, err := r.find(ctx)
+	if err != nil {
+		return err
+	}
+	if found == nil || found.Ownership != sdk.Ours && !byHandle {
+		return sdk.NotFound("Service %s/%s has no load balancer of this cluster", asked.Service.Namespace, asked.Service.Name)
+	}
+	if err := sdk.MayTake(found.Ownership, false, "load balancer "+plan.Handle(found.LB)); err != nil {
+		return err
+	}
+	r.notes.Handle(plan.Handle(found.LB))
+	most := 0
+	if found.LB.LoadBalancerType != nil {
+		most = found.LB.LoadBalancerType.MaxTargets
+	}
+	targets, wrong, err := r.targets(ctx, found.LB, &asked.Targets, most)
+	if err != nil {
+		return err
+	}
+	if err := r.run(ctx, found.LB, plan.TargetSteps(found.LB, targets), wrong); err != nil {
+		return err
+	}
+	for node, err := range wrong {
+		r.notes.TargetError(node, err)
+	}
+	return nil
+}
+
+// DeleteLoadBalancer removes what was made for this Service, also a second one that was made while nobody looked (LB-12).
+func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.DeleteLoadBalancer) error {
+	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
+	named, err := r.byHandle(ctx)
+	if err != nil {
+		return err
+	}
+	if named != nil && named.Ownership != sdk.Ours {
+		if err := sdk.MayTake(named.Ownership, asked.AdoptUnmarked && named.Known, "load balancer "+plan.Handle(named.LB)); err != nil {
+			return err
+		}
+	}
+	if err := r.list(ctx); err != nil {
+		return err
+	}
+	doomed := plan.Own(r.all, call, r.service)
+	if named != nil && !slices.ContainsFunc(doomed, func(found *plan.Found) bool { return found.LB.ID == named.LB.ID }) {
+		doomed = append(doomed, named)
+	}
+	for _, found := range doomed {
+		if err := r.remove(ctx, found.LB); err != nil {
+			return err
+		}
+	}
+	unmarked := plan.Unmarked(r.all, call, r.service)
+	if unmarked == nil || named != nil && unmarked.LB.ID == named.LB.ID {
+		return nil
+	}
+	if err := sdk.MayTake(sdk.Unmarked, asked.AdoptUnmarked, "load balancer "+plan.Handle(unmarked.LB)); err != nil {
+		return err // LB-26
+	}
+	return r.remove(ctx, unmarked.LB)
+}
+
+func (r *request) remove(ctx context.Context, lb *hcloud.LoadBalancer) error {
+	if err := sdk.BeforeWrite(ctx); err != nil {
+		return err
+	}
+	action, err := r.p.api.deleteBalancer(ctx, lb.ID)
+	if err == nil {
+		err = r.p.api.await(ctx, action)
+	}
+	if isCode(err, hcloud.ErrorCodeNotFound) {
+		err = nil
+	}
+	return r.ended(ctx, fmt.Sprintf("removing load balancer %d", lb.ID), err)
+}
+
+// ListLoadBalancers gives those that are marked for this cluster (LB-13).
+func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list []sdk.ListedLoadBalancer, err error) {
+	all, err := p.lists.list(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	owners := plan.Owners(call)
+	for _, lb := range all {
+		if slices.Contains(owners, lb.Labels[plan.LabelOwner]) && lb.Labels[plan.LabelService] != "" {
+			list = append(list, sdk.ListedLoadBalancer{Name: lb.Name, Handle: plan.Handle(lb), Owners: []sdk.ServiceRef{plan.Owner(lb)}})
+		}
+	}
+	return list, nil
+}
+
+// status is where a load balancer can be reached, as Hetzner's own controller says it.
+func (r *request) status(lb *hcloud.LoadBalancer) (status sdk.LoadBalancerStatus) {
+	shows := plan.Shows(r.service, r.p.planned())
+	if shows.Hostname != "" {
+		return sdk.LoadBalancerStatus{Ingress: []sdk.Ingress{{Hostname: shows.Hostname}}}
+	}
+	mode := sdk.IPModeVIP
+	if shows.ProxyProtocol {
+		mode = sdk.IPModeProxy
+	}
+	add := func(ip net.IP) {
+		if address, err := netip.ParseAddr(ip.String()); err == nil && !address.IsUnspecified() {
+			status.Ingress = append(status.Ingress, sdk.Ingress{IP: address, IPMode: mode})
+		}
+	}
+	if lb.PublicNet.Enabled {
+		add(lb.PublicNet.IPv4.IP)
+		if shows.IPv6 {
+			add(lb.PublicNet.IPv6.IP)
+		}
+	}
+	for _, private := range lb.PrivateNet {
+		if shows.Private {
+			add(private.IP)
+		}
+	}
+	return status
+}

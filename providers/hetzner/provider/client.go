@@ -1,0 +1,337 @@
+// Package provider is Hetzner Cloud behind the contract: it asks Hetzner's API, and does what package plan decides.
+package provider
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+)
+
+const (
+	// The largest page that the API gives.
+	pageSize = 50
+	// How long one call of the API may take.
+	callTimeout = 30 * time.Second
+	// The largest answer that is read: a page of 50 servers has less than 1 MiB.
+	mostAnswerBytes = 64 << 20
+)
+
+// tokens puts the token on each call. It reads the file for each, so that a token that was rotated counts at once. The API does not tell whose project a token is of, so a new one is
+// tried first on what is known to be in the project: in another one every server would be gone.
+type tokens struct {
+	base      http.RoundTripper
+	apiURL    string
+	file, env string
+
+	mutex sync.Mutex
+	// The last token that is known to be of the project, and the paths of what is in it.
+	checked   string
+	witnesses []string
+}
+
+func (t *tokens) token() (string, error) {
+	token := t.env
+	if t.file != "" {
+		text, err := os.ReadFile(t.file)
+		if err != nil {
+			return "", sdk.Credentials("the token's file cannot be read: %w", err).Because("TokenMissing")
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	if token == "" || strings.ContainsAny(token, " \t\r\n") {
+		return "", sdk.Credentials("there is no token in %s; right would be the token and nothing else", t.file).Because("TokenMissing")
+	}
+	return token, nil
+}
+
+// witness tells what the present token sees.
+func (t *tokens) witness(paths ...string) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if len(paths) > 0 {
+		t.witnesses = paths
+	}
+}
+
+func (t *tokens) RoundTrip(request *http.Request) (*http.Response, error) {
+	token, err := t.token()
+	if err != nil {
+		return nil, err
+	}
+	t.mutex.Lock()
+	checked, witnesses := t.checked, t.witnesses
+	t.mutex.Unlock()
+	if checked != token {
+		if err := t.check(request.Context(), token, witnesses); err != nil {
+			return nil, err
+		}
+		t.mutex.Lock()
+		t.checked = token
+		t.mutex.Unlock()
+	}
+	return t.send(request, token)
+}
+
+// check says whether a new token sees one of the witnesses. Where there is none nothing can be said.
+func (t *tokens) check(ctx context.Context, token string, witnesses []string) error {
+	for _, path := range witnesses {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, t.apiURL+path, nil)
+		if err != nil {
+			return err
+		}
+		response, err := t.send(request, token)
+		if err != nil {
+			return err
+		}
+		body, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		var said struct {
+			Error struct{ Code, Message string }
+		}
+		switch {
+		case response.StatusCode == http.StatusOK:
+			return nil
+		case json.Unmarshal(body, &said) == nil && said.Error.Code == string(hcloud.ErrorCodeNotFound):
+		case said.Error.Code != "":
+			return ofCode("trying the new token", hcloud.ErrorCode(said.Error.Code), said.Error.Message, response.Header)
+		default:
+			return sdk.Unavailable("trying the new token: Hetzner's API answers %d", response.StatusCode).Because("APIFails")
+		}
+	}
+	if len(witnesses) == 0 {
+		return nil
+	}
+	return sdk.Credentials("the token that was put in place sees nothing of %s, which the one before saw: it is of another project; right would be a token of this one, or a restart of the provider", strings.Join(witnesses, ", ")).Because("AnotherProject")
+}
+
+func (t *tokens) send(request *http.Request, token string) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := t.base.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(response.Body, mostAnswerBytes), response.Body}
+	return response, nil
+}
+
+// client is the API. All calls of the provider go through it.
+type client struct {
+	*hcloud.Client
+	tokens *tokens
+
+	mutex   sync.Mutex
+	trouble string
+}
+
+func newClient(apiURL, tokenFile, token, version string) *client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 16
+	apiURL = strings.TrimSuffix(apiURL, "/")
+	t := &tokens{base: transport, apiURL: apiURL, file: tokenFile, env: token}
+	// Nothing is repeated here: the controller decides when to ask again.
+	api := hcloud.NewClient(hcloud.WithEndpoint(apiURL), hcloud.WithHTTPClient(&http.Client{Transport: t, Timeout: callTimeout}), hcloud.WithApplication("grpc-ccm-hetzner", version),
+		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
+	return &client{Client: api, tokens: t}
+}
+
+// done tells the outcome of a call: to the SDK, which reports when the cloud last answered, and to Health. It gives the error back as the contract says it.
+func (c *client) done(ctx context.Context, call *sdk.Call, what string, err error) error {
+	if err == nil {
+		call.CloudAnswered()
+		c.note("")
+		return nil
+	}
+	failure := failureOf(what, err)
+	switch failure.Code {
+	case sdk.CodeCredentials, sdk.CodeThrottled, sdk.CodeUnavailable, sdk.CodeInternal:
+		if ctx.Err() == nil { // A call that was given up says nothing of the cloud.
+			c.note(failure.Error())
+		}
+	default:
+		c.note("")
+	}
+	return failure
+}
+
+func (c *client) note(trouble string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.trouble = trouble
+}
+
+func (c *client) health() string {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.trouble
+}
+
+const (
+	// How long a call waits for an action before it answers pending, and how often it looks.
+	actionPatience = 8 * time.Second
+	firstLook      = 300 * time.Millisecond
+)
+
+var errStillRunning = errors.New("the action still runs")
+
+// await waits for an action a little: errStillRunning where it has not ended.
+func (c *client) await(ctx context.Context, action *hcloud.Action) error {
+	until := time.Now().Add(actionPatience)
+	for pause := firstLook; action != nil && action.Status == hcloud.ActionStatusRunning; pause = min(2*pause, 2*time.Second) {
+		if time.Now().Add(pause).After(until) {
+			return errStillRunning
+		}
+		select {
+		case <-ctx.Done():
+			return errStillRunning
+		case <-time.After(pause):
+		}
+		actions, _, err := c.Action.List(ctx, hcloud.ActionListOpts{ID: []int64{action.ID}})
+		if err != nil {
+			return err
+		}
+		if len(actions) != 1 {
+			return sdk.Internal("the API does not know the action %d, which it began", action.ID)
+		}
+		action = actions[0]
+	}
+	if action == nil {
+		return nil
+	}
+	return action.Error()
+}
+
+// deleteBalancer removes a load balancer. Hetzner's API answers either nothing, as its older description says, or an action; Hetzner's SDK reads the second alone.
+func (c *client) deleteBalancer(ctx context.Context, id int64) (*hcloud.Action, error) {
+	request, err := c.NewRequest(ctx, http.MethodDelete, fmt.Sprintf("/load_balancers/%d", id), nil)
+	if err != nil {
+		return nil, err
+	}
+	answer := bytes.Buffer{}
+	if _, err := c.Do(request, &answer); err != nil || answer.Len() == 0 {
+		return nil, err
+	}
+	var said schema.ActionGetResponse
+	if err := json.Unmarshal(answer.Bytes(), &said); err != nil {
+		return nil, err
+	}
+	if said.Action.ID == 0 {
+		return nil, nil
+	}
+	return hcloud.ActionFromSchema(said.Action), nil
+}
+
+// pages gets all pages of a listing. What changes between two pages can hide an object that is there, so a listing whose number of objects is not what the API says is got again.
+func pages[T any](ctx context.Context, c *client, call *sdk.Call, what string, id func(T) int64, page func(context.Context, hcloud.ListOpts) ([]T, *hcloud.Response, error)) ([]T, error) {
+	for range 3 {
+		all, seen, total := []T{}, map[int64]bool{}, 0
+		for options := (hcloud.ListOpts{Page: 1, PerPage: pageSize}); options.Page > 0; {
+			items, response, err := page(ctx, options)
+			if err := c.done(ctx, call, what, err); err != nil {
+				return nil, err
+			}
+			for _, item := range items {
+				if !seen[id(item)] {
+					seen[id(item)] = true
+					all = append(all, item)
+				}
+			}
+			meta := response.Meta.Pagination
+			if meta == nil {
+				return nil, sdk.Internal("%s: the answer does not say how many there are", what)
+			}
+			if options.Page, total = meta.NextPage, meta.TotalEntries; len(items) == 0 {
+				break
+			}
+		}
+		if len(all) == total {
+			return all, nil
+		}
+	}
+	return nil, sdk.Unavailable("%s: they changed while they were listed, three times", what).Because("ListChanged")
+}
+
+// shared lets lookups that wait before a list starts share it. One that comes while a list is being got waits for the next: it must not have an older answer (INST-5).
+type shared[T any] struct {
+	get func(context.Context, *sdk.Call) (T, error)
+
+	mutex   sync.Mutex
+	running bool
+	next    *flight[T]
+}
+
+type flight[T any] struct {
+	done   chan struct{}
+	call   *sdk.Call
+	answer T
+	err    error
+}
+
+const (
+	// How long one list may take: the lookups that wait for it have 42 s, 70 % of their 60.
+	listTimeout = 40 * time.Second
+	// How long a list waits for others to share it before it starts.
+	gatherFor = 30 * time.Millisecond
+)
+
+func (s *shared[T]) list(ctx context.Context, call *sdk.Call) (answer T, err error) {
+	s.mutex.Lock()
+	if s.next == nil {
+		s.next = &flight[T]{done: make(chan struct{}), call: call}
+		if !s.running {
+			s.running = true
+			go s.run()
+		}
+	}
+	flight := s.next
+	s.mutex.Unlock()
+	select {
+	case <-flight.done:
+		return flight.answer, flight.err
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	}
+}
+
+func (s *shared[T]) run() {
+	for {
+		time.Sleep(gatherFor)
+		s.mutex.Lock()
+		flight := s.next
+		s.next = nil
+		if s.running = flight != nil; flight == nil {
+			s.mutex.Unlock()
+			return
+		}
+		s.mutex.Unlock()
+		s.fly(flight)
+	}
+}
+
+func (s *shared[T]) fly(flight *flight[T]) {
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	defer cancel()
+	defer close(flight.done)
+	defer func() {
+		if fault := recover(); fault != nil {
+			flight.err = sdk.Internal("a list could not be read: %s", fmt.Sprint(fault))
+		}
+	}()
+	flight.answer, flight.err = s.get(ctx, flight.call)
+}

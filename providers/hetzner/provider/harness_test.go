@@ -1,0 +1,307 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
+	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/testapi"
+	api "github.com/grpc-ccm/grpc-ccm/providers/testapi"
+)
+
+// Tests over a real socket: a controller's client, the provider, and the test API.
+
+var (
+	us   = &contract.ClusterRef{Name: "test", OwnerId: "5b2c1c0e-0000-4000-8000-000000000001"}
+	them = &contract.ClusterRef{Name: "test", OwnerId: "5b2c1c0e-0000-4000-8000-000000000002"}
+)
+
+const uid = "0d4fcd77-3818-4000-8299-8f0902ad4eef"
+
+type harness struct {
+	*testing.T
+	ctx       context.Context
+	cloud     *testapi.Cloud
+	settings  Settings
+	servers   []int64
+	info      contract.ProviderServiceClient
+	instances contract.InstanceServiceClient
+	balancers contract.LoadBalancerServiceClient
+	routes    contract.RouteServiceClient
+}
+
+// A cloud with the servers node-0, node-1 and node-2, and a provider in front of it that nobody has initialised.
+func serve(t *testing.T, changes ...func(*Settings)) *harness {
+	t.Parallel()
+	cloud := testapi.New(journal(t))
+	server := httptest.NewServer(cloud)
+	t.Cleanup(server.Close)
+	h := &harness{T: t, ctx: t.Context(), cloud: cloud}
+	h.settings = Settings{Settings: plan.Settings{Location: "fsn1", InstanceSettings: plan.InstanceSettings{IPv4: true, IPv6: true}}, APIURL: server.URL + "/v1", TokenFile: filepath.Join(t.TempDir(), "token"), Network: "cluster", Routes: true}
+	h.token(testapi.Token)
+	for i := range 3 {
+		h.servers = append(h.servers, cloud.AddServer(testapi.NewServer{Name: fmt.Sprintf("node-%d", i)}))
+	}
+	for _, change := range changes {
+		change(&h.settings)
+	}
+	h.start()
+	return h
+}
+
+// Each call goes to the file that HETZNER_JOURNAL names; README.md says what for.
+func journal(t *testing.T) io.Writer {
+	path := os.Getenv("HETZNER_JOURNAL")
+	if path == "" {
+		return nil
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	return file
+}
+
+func (h *harness) token(token string) {
+	h.Helper()
+	if err := os.WriteFile(h.settings.TokenFile, []byte(token+"\n"), 0o600); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// start serves a provider: what a new process is, which knows nothing of a former one.
+func (h *harness) start() {
+	h.Helper()
+	directory, err := os.MkdirTemp("", "hz")
+	if err != nil {
+		h.Fatal(err)
+	}
+	endpoint := "unix://" + directory + "/s/p.sock"
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	provider := New(h.settings)
+	go func() { served <- (&sdk.Server{Provider: provider, Endpoint: endpoint}).Serve(ctx) }()
+	connection, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() {
+		stop()
+		connection.Close()
+		if err := <-served; err != nil {
+			h.Error(err)
+		}
+		os.RemoveAll(directory)
+	})
+	h.info, h.instances = contract.NewProviderServiceClient(connection), contract.NewInstanceServiceClient(connection)
+	h.balancers, h.routes = contract.NewLoadBalancerServiceClient(connection), contract.NewRouteServiceClient(connection)
+}
+
+func initialized(t *testing.T, changes ...func(*Settings)) *harness {
+	h := serve(t, changes...)
+	h.initialize(us)
+	return h
+}
+
+func (h *harness) tryInitialize(cluster *contract.ClusterRef) *contract.InitializeResponse {
+	h.Helper()
+	answer, err := h.info.Initialize(h.ctx, &contract.InitializeRequest{Cluster: cluster})
+	if err != nil {
+		h.Fatal(err)
+	}
+	return answer
+}
+
+func (h *harness) initialize(cluster *contract.ClusterRef) {
+	h.Helper()
+	if failed := h.tryInitialize(cluster).GetFailed(); failed != nil {
+		h.Fatalf("Initialize: %v", failed)
+	}
+}
+
+// must fails the test unless a failure has this code and reason, and its message has all of the words: it is what kubectl describe shows.
+func (h *harness) must(failure *contract.Failure, code sdk.Code, reason string, words ...string) {
+	h.Helper()
+	if failure == nil || sdk.Code(failure.Code) != code || failure.Reason != reason {
+		h.Fatalf("came %v; wanted %s %s", failure, code, reason)
+	}
+	for _, word := range words {
+		if !strings.Contains(failure.Message, word) {
+			h.Errorf("the message %q lacks %q", failure.Message, word)
+		}
+	}
+	if strings.Contains(failure.Message, testapi.Token) {
+		h.Errorf("the message holds the token: %q", failure.Message)
+	}
+}
+
+func (h *harness) plan(plans ...api.Plan) {
+	h.Helper()
+	for _, plan := range plans {
+		if err := h.cloud.Plan(plan); err != nil {
+			h.Fatal(err)
+		}
+	}
+}
+
+// calls is how many calls of the API there were while work ran.
+func (h *harness) calls(work func()) (calls int, routes map[string]int) {
+	h.cloud.Forget()
+	work()
+	routes = h.cloud.Counts()
+	for _, count := range routes {
+		calls += count
+	}
+	return calls, routes
+}
+
+func (h *harness) lookup(nodes ...*contract.NodeView) *contract.LookupInstancesResponse {
+	h.Helper()
+	facets := []contract.InstanceFacet{contract.InstanceFacet_INSTANCE_FACET_POWER, contract.InstanceFacet_INSTANCE_FACET_METADATA}
+	answer, err := h.instances.LookupInstances(h.ctx, &contract.LookupInstancesRequest{Cluster: us, Nodes: nodes, Facets: facets})
+	if err != nil {
+		h.Fatal(err)
+	}
+	return answer
+}
+
+func (h *harness) found(node *contract.NodeView) *contract.Instance {
+	h.Helper()
+	answer := h.lookup(node)
+	if answer.Failed != nil || len(answer.Results) != 1 || answer.Results[0].GetFound() == nil {
+		h.Fatalf("%v", answer)
+	}
+	return answer.Results[0].GetFound()
+}
+
+func node(name, providerID string) *contract.NodeView {
+	view := &contract.NodeView{Name: name, Uid: "uid-" + name}
+	if providerID != "" {
+		view.ProviderId = &providerID
+	}
+	return view
+}
+
+// balancer is a Service as the controller has it: the handle and the status are those of the last answers.
+type balancer struct {
+	*harness
+	service *contract.ServiceView
+	handle  *string
+	cluster *contract.ClusterRef
+	targets []*contract.NodeView
+	adopt   bool
+}
+
+func (h *harness) service(uid string, annotations ...string) *balancer {
+	nodePort := int32(30080)
+	b := &balancer{harness: h, cluster: us, service: &contract.ServiceView{
+		Namespace: "default", Name: "web", Uid: uid, Type: "LoadBalancer", Annotations: map[string]string{}, ExternalTrafficPolicy: "Cluster", SessionAffinity: "None",
+		Ports: []*contract.ServicePort{{Name: "http", Protocol: "TCP", Port: 80, NodePort: &nodePort}},
+	}}
+	for i := 0; i+1 < len(annotations); i += 2 {
+		b.service.Annotations[plan.Prefix+annotations[i]] = annotations[i+1]
+	}
+	for i, id := range h.servers {
+		b.targets = append(b.targets, node(fmt.Sprintf("node-%d", i), fmt.Sprintf("hcloud://%d", id)))
+	}
+	return b
+}
+
+func set(nodes []*contract.NodeView) *contract.TargetSet {
+	return &contract.TargetSet{Set: &contract.TargetSet_Inline{Inline: &contract.TargetList{Nodes: nodes}}}
+}
+
+func (b *balancer) get() *contract.GetLoadBalancerResponse {
+	b.Helper()
+	answer, err := b.balancers.GetLoadBalancer(b.ctx, &contract.GetLoadBalancerRequest{Cluster: b.cluster, Service: b.service, Handle: b.handle, Targets: set(b.targets)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return answer
+}
+
+func (b *balancer) ensure() *contract.EnsureLoadBalancerResponse {
+	b.Helper()
+	answer, err := b.balancers.EnsureLoadBalancer(b.ctx, &contract.EnsureLoadBalancerRequest{Cluster: b.cluster, Service: b.service, Handle: b.handle, Targets: set(b.targets), AdoptUnmarked: b.adopt})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if answer.Handle != nil {
+		b.handle = answer.Handle
+	}
+	if ready := answer.GetReady(); ready != nil {
+		b.service.Status = ready.Status
+	}
+	return answer
+}
+
+func (b *balancer) ensured() {
+	b.Helper()
+	b.until("Ensure is ready", func() (bool, any) {
+		answer := b.ensure()
+		return answer.GetReady() != nil, answer
+	})
+	if found := b.get().GetFound(); found == nil || !found.GetInSync() {
+		b.Fatalf("after Ensure it is not in sync: %v", found)
+	}
+}
+
+func (b *balancer) remove() *contract.DeleteLoadBalancerResponse {
+	b.Helper()
+	answer, err := b.balancers.DeleteLoadBalancer(b.ctx, &contract.DeleteLoadBalancerRequest{Cluster: b.cluster, Service: b.service, Handle: b.handle, AdoptUnmarked: b.adopt})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return answer
+}
+
+func (b *balancer) removed() {
+	b.Helper()
+	b.until("Delete is done", func() (bool, any) {
+		answer := b.remove()
+		return answer.GetDone() != nil, answer
+	})
+}
+
+// until asks again, as the controller does, until it is so.
+func (h *harness) until(what string, is func() (bool, any)) {
+	h.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		so, last := is()
+		if so {
+			return
+		}
+		if time.Now().After(deadline) {
+			h.Fatalf("not so after 20 s: %s; the last answer: %v", what, last)
+		}
+		select {
+		case <-h.ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// only gives the one load balancer that there is.
+func (h *harness) only() schema.LoadBalancer {
+	h.Helper()
+	all := h.cloud.LoadBalancers()
+	if len(all) != 1 {
+		h.Fatalf("there are %d load balancers, not one: %+v", len(all), all)
+	}
+	return all[0]
+}

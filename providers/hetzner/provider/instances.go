@@ -1,0 +1,137 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
+)
+
+// sdk.InstanceBatches and sdk.InstanceLister.
+
+// Calls that a list of all servers takes.
+func (p *Provider) listCalls() int { return max(1, (int(p.serverCount.Load())+pageSize-1)/pageSize) }
+
+// LookupInstances asks for few servers one by one, and lists them for many. What a list lacks is no proof that a server with a known ID is gone: that is asked for by its ID (INST-1).
+func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []sdk.Node, _ sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
+	answers := sdk.Answers[sdk.Instance]{}
+	asked := []sdk.Node{}
+	for _, node := range nodes {
+		if node.ProviderID == "" {
+			asked = append(asked, node)
+			continue
+		}
+		switch _, robot, err := plan.ServerID(node.ProviderID); {
+		case err != nil:
+			answers.Set(node.Name, sdk.Instance{}, err)
+		case robot:
+			answers.Set(node.Name, sdk.Instance{State: sdk.InstanceUnmanaged}, nil)
+		default:
+			asked = append(asked, node)
+		}
+	}
+	if len(asked) > p.listCalls() {
+		servers, err := p.servers.list(ctx, call)
+		if err != nil {
+			return nil, err
+		}
+		asked = p.fromList(asked, servers, answers)
+	}
+	p.oneByOne(ctx, call, asked, answers)
+	return answers, nil
+}
+
+// fromList answers what the list has, and gives back those with an ID that it lacks.
+func (p *Provider) fromList(nodes []sdk.Node, servers []*hcloud.Server, answers sdk.Answers[sdk.Instance]) (missing []sdk.Node) {
+	byID, byName := map[string]*hcloud.Server{}, map[string]*hcloud.Server{}
+	for _, server := range servers {
+		byID[plan.CloudPrefix+strconv.FormatInt(server.ID, 10)], byName[server.Name] = server, server
+	}
+	settings := p.planned()
+	for _, node := range nodes {
+		server := byName[node.Name]
+		if node.ProviderID != "" {
+			if server = byID[node.ProviderID]; server == nil {
+				missing = append(missing, node)
+				continue
+			}
+		}
+		answers.Set(node.Name, plan.Instance(server, &settings.InstanceSettings), nil)
+	}
+	return missing
+}
+
+// oneByOne asks for each server on its own. Where the API refuses to be asked at all the others are not asked for either.
+func (p *Provider) oneByOne(ctx context.Context, call *sdk.Call, nodes []sdk.Node, answers sdk.Answers[sdk.Instance]) {
+	var mutex sync.Mutex
+	var all sync.WaitGroup
+	var refused error
+	settings := p.planned()
+	turns := make(chan struct{}, 8)
+	for _, node := range nodes {
+		turns <- struct{}{}
+		mutex.Lock()
+		if refused != nil {
+			answers.Set(node.Name, sdk.Instance{}, refused)
+			mutex.Unlock()
+			<-turns
+			continue
+		}
+		mutex.Unlock()
+		all.Go(func() {
+			defer func() { <-turns }()
+			server, err := p.one(ctx, call, node)
+			mutex.Lock()
+			defer mutex.Unlock()
+			if err != nil {
+				answers.Set(node.Name, sdk.Instance{}, err)
+				var failure *sdk.Failure
+				if errors.As(err, &failure) && (failure.Code == sdk.CodeThrottled || failure.Code == sdk.CodeCredentials || failure.Code == sdk.CodeUnavailable) {
+					refused = err
+				}
+				return
+			}
+			answers.Set(node.Name, plan.Instance(server, &settings.InstanceSettings), nil)
+		})
+	}
+	all.Wait()
+}
+
+// one asks for a Node's server; nil where the API says that there is none.
+func (p *Provider) one(ctx context.Context, call *sdk.Call, node sdk.Node) (*hcloud.Server, error) {
+	if node.ProviderID != "" {
+		id, _, err := plan.ServerID(node.ProviderID)
+		if err != nil {
+			return nil, err
+		}
+		server, _, err := p.api.Server.GetByID(ctx, id)
+		return server, p.api.done(ctx, call, fmt.Sprintf("asking for server %d", id), err)
+	}
+	// Names are unique in a project.
+	servers, _, err := p.api.Server.List(ctx, hcloud.ServerListOpts{Name: node.Name})
+	if err := p.api.done(ctx, call, "looking for server "+node.Name, err); err != nil {
+		return nil, err
+	}
+	for _, server := range servers {
+		if server.Name == node.Name {
+			return server, nil
+		}
+	}
+	return nil, nil
+}
+
+// ListInstances gives all servers of the project: Hetzner does not tell those of one cluster from those of another (INST-16).
+func (p *Provider) ListInstances(ctx context.Context, call *sdk.Call, _ sdk.InstanceQuery) (list []sdk.Instance, err error) {
+	servers, err := p.servers.list(ctx, call)
+	settings := p.planned()
+	for _, server := range servers {
+		list = append(list, plan.Instance(server, &settings.InstanceSettings))
+	}
+	return list, err
+}

@@ -1,0 +1,180 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
+)
+
+// Version is the provider's; the build may set another.
+var Version = "0.1.0"
+
+const (
+	// Nodes in one lookup: a thousand share one list.
+	maxBatch = 1000
+	// Routes in one call: each takes two calls of the API and an action, one after the other.
+	maxRoutes = 20
+)
+
+// Settings are the operator's.
+type Settings struct {
+	plan.Settings
+	// APIURL is where Hetzner Cloud's API is.
+	APIURL string
+	// TokenFile holds the token and is read for each call; Token is it where there is no file.
+	TokenFile, Token string
+	// Network is the name or the ID of the cluster's network; Routes says whether routes are made in it.
+	Network string
+	Routes  bool
+}
+
+// Provider is Hetzner Cloud.
+type Provider struct {
+	api      *client
+	settings Settings
+	// The network's ID, which Initialize finds.
+	network atomic.Int64
+	servers shared[[]*hcloud.Server]
+	lists   shared[[]*hcloud.LoadBalancer]
+	// How many there were when they were last listed. They decide what is cheaper, never what is true.
+	serverCount, balancerCount atomic.Int64
+	types                      typeCache
+}
+
+// New is Hetzner Cloud with these settings.
+func New(settings Settings) *Provider {
+	p := &Provider{api: newClient(settings.APIURL, settings.TokenFile, settings.Token, Version), settings: settings}
+	p.servers.get = func(ctx context.Context, call *sdk.Call) ([]*hcloud.Server, error) {
+		all, err := pages(ctx, p.api, call, "listing servers", func(s *hcloud.Server) int64 { return s.ID }, func(ctx context.Context, o hcloud.ListOpts) ([]*hcloud.Server, *hcloud.Response, error) {
+			return p.api.Server.List(ctx, hcloud.ServerListOpts{ListOpts: o, Sort: []string{"id:asc"}})
+		})
+		if err == nil {
+			p.serverCount.Store(int64(len(all)))
+			p.sawServers(all)
+		}
+		return all, err
+	}
+	p.lists.get = func(ctx context.Context, call *sdk.Call) ([]*hcloud.LoadBalancer, error) {
+		all, err := pages(ctx, p.api, call, "listing load balancers", func(lb *hcloud.LoadBalancer) int64 { return lb.ID }, func(ctx context.Context, o hcloud.ListOpts) ([]*hcloud.LoadBalancer, *hcloud.Response, error) {
+			return p.api.LoadBalancer.List(ctx, hcloud.LoadBalancerListOpts{ListOpts: o, Sort: []string{"id:asc"}})
+		})
+		if err == nil {
+			p.balancerCount.Store(int64(len(all)))
+		}
+		return all, err
+	}
+	return p
+}
+
+// The network says best which project it is; without one the oldest servers do.
+func (p *Provider) sawServers(servers []*hcloud.Server) {
+	if p.network.Load() != 0 {
+		return
+	}
+	paths := []string{}
+	for _, server := range servers[:min(3, len(servers))] {
+		paths = append(paths, "/servers/"+strconv.FormatInt(server.ID, 10))
+	}
+	p.api.tokens.witness(paths...)
+}
+
+// Info says who the provider is.
+func (p *Provider) Info() sdk.Info {
+	info := sdk.Info{
+		Name: "hetzner", Version: Version, ProviderIDPrefixes: []string{plan.CloudPrefix},
+		// For the annotation that selects Nodes: their labels as they are when a call is made.
+		NodeProjection: sdk.NodeProjection{AllLabels: true},
+		Instances:      sdk.InstanceOptions{MaxBatch: maxBatch, PowerState: true},
+		LoadBalancers: sdk.LoadBalancerOptions{
+			InSync: true, IgnoresNodes: p.settings.TargetSelector != "", AllTargets: p.settings.Robot,
+			Features: []sdk.ServiceFeature{sdk.FeatureExternalTrafficPolicyLocal, sdk.FeatureIPMode},
+		},
+		Routes: sdk.RouteOptions{MaxBatch: maxRoutes, MaxInFlight: 1},
+	}
+	if p.settings.Network == "" || !p.settings.Routes {
+		info.Without = append(info.Without, sdk.ServiceRoutes)
+	}
+	return info
+}
+
+// Initialize finds out whether the token is good, whether it may write, and whether the network and the location are there (PROV-3).
+func (p *Provider) Initialize(ctx context.Context, call *sdk.Call, request sdk.InitializeRequest) (sdk.Initialized, error) {
+	scope := "Hetzner Cloud"
+	if err := p.checkPlace(ctx, call); err != nil {
+		return sdk.Initialized{}, err
+	}
+	if id := p.network.Load(); id != 0 {
+		scope += fmt.Sprintf(", project of network %d", id)
+	}
+	if !request.ReadOnly {
+		if err := p.checkWrites(ctx, call); err != nil {
+			return sdk.Initialized{}, err
+		}
+	}
+	return sdk.Initialized{CloudScope: scope}, nil
+}
+
+func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) error {
+	if name := p.settings.Location; name != "" {
+		location, _, err := p.api.Location.GetByName(ctx, name)
+		if err := p.api.done(ctx, call, "asking for the location "+name, err); err != nil {
+			return err
+		}
+		if location == nil {
+			return sdk.Precondition("--load-balancer-location: Hetzner Cloud has no location %q; right would be one such as fsn1", name).Because("LocationUnknown")
+		}
+	}
+	if p.settings.Network == "" {
+		// Any call says whether the token is good.
+		servers, _, err := p.api.Server.List(ctx, hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{Page: 1, PerPage: 3}, Sort: []string{"id:asc"}})
+		if err == nil {
+			p.sawServers(servers)
+		}
+		return p.api.done(ctx, call, "listing servers", err)
+	}
+	network, _, err := p.api.Network.Get(ctx, p.settings.Network)
+	if err := p.api.done(ctx, call, "asking for the network "+p.settings.Network, err); err != nil {
+		return err
+	}
+	if network == nil {
+		return sdk.Precondition("--network: the project of this token has no network %q", p.settings.Network).Because("NetworkUnknown")
+	}
+	p.network.Store(network.ID)
+	p.api.tokens.witness("/networks/" + strconv.FormatInt(network.ID, 10))
+	return nil
+}
+
+// checkWrites asks for what can never be made, a load balancer without a name: a token that may only read is told apart by it, and nothing is written.
+func (p *Provider) checkWrites(ctx context.Context, call *sdk.Call) error {
+	request, err := p.api.NewRequest(ctx, http.MethodPost, "/load_balancers", nil)
+	if err != nil {
+		return p.api.done(ctx, call, "trying whether the token may write", err)
+	}
+	_, err = p.api.Do(request, nil)
+	if isCode(err, hcloud.ErrorCodeForbidden, hcloud.ErrorCodeUnauthorized, "token_readonly") {
+		return p.api.done(ctx, call, "trying whether the token may write", err)
+	}
+	return nil
+}
+
+// Health answers from memory (PROV-4): how the last call of the API went.
+func (p *Provider) Health() sdk.Health {
+	if trouble := p.api.health(); trouble != "" {
+		return sdk.Health{State: sdk.HealthDegraded, Message: trouble}
+	}
+	return sdk.Health{}
+}
+
+// plan's settings, with the network that Initialize found.
+func (p *Provider) planned() *plan.Settings {
+	settings := p.settings.Settings
+	settings.NetworkID = p.network.Load()
+	return &settings
+}

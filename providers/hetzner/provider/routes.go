@@ -1,0 +1,158 @@
+package provider
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
+)
+
+// sdk.RouteBatches. The API changes one route of a network at a time, so the routes of a call go one after the other.
+
+func (p *Provider) getNetwork(ctx context.Context, call *sdk.Call) (*hcloud.Network, error) {
+	network, _, err := p.api.Network.GetByID(ctx, p.network.Load())
+	if err := p.api.done(ctx, call, "asking for the network "+p.settings.Network, err); err != nil {
+		return nil, err
+	}
+	if network == nil {
+		return nil, sdk.Precondition("the network %s has gone; make it again, or start the provider with another --network", p.settings.Network).Because("NetworkUnknown")
+	}
+	return network, nil
+}
+
+// ListRoutes gives all routes of the network (ROUTE-1). The network is read first: a server that is attached in between has no route yet.
+func (p *Provider) ListRoutes(ctx context.Context, call *sdk.Call) ([]sdk.Route, error) {
+	network, err := p.getNetwork(ctx, call)
+	if err != nil || len(network.Routes) == 0 {
+		return nil, err
+	}
+	servers, err := p.servers.list(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	return plan.ListedRoutes(network, servers), nil
+}
+
+// CreateRoutes makes routes.
+func (p *Provider) CreateRoutes(ctx context.Context, call *sdk.Call, routes []sdk.Route) (sdk.Answers[struct{}], error) {
+	network, err := p.getNetwork(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	find, err := p.finder(ctx, call, len(routes))
+	if err != nil {
+		return nil, err
+	}
+	return p.each(ctx, call, network, routes, func(route sdk.Route) (*hcloud.NetworkRoute, error) {
+		if route.NodeName == "" && route.ProviderID == "" && !route.NextHop.IsValid() {
+			return nil, sdk.Invalid("the route to %s has no target", route.DestinationCIDR)
+		}
+		server, err := find(route)
+		if err != nil {
+			return nil, err
+		}
+		return plan.NewRoute(network, route, server)
+	}, true), nil
+}
+
+// DeleteRoutes removes routes.
+func (p *Provider) DeleteRoutes(ctx context.Context, call *sdk.Call, routes []sdk.Route) (sdk.Answers[struct{}], error) {
+	network, err := p.getNetwork(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	return p.each(ctx, call, network, routes, func(route sdk.Route) (*hcloud.NetworkRoute, error) { return plan.OldRoute(network, route) }, false), nil
+}
+
+// finder finds the targets of routes: one by one where there are few, else by a list.
+func (p *Provider) finder(ctx context.Context, call *sdk.Call, routes int) (func(sdk.Route) (*hcloud.Server, error), error) {
+	one := func(route sdk.Route) (*hcloud.Server, error) {
+		node := sdk.Node{Name: route.NodeName, ProviderID: route.ProviderID}
+		if node.ProviderID == "" && node.Name == "" {
+			return nil, sdk.Precondition("the route to %s names its target by the address %s alone; right would be its provider ID", route.DestinationCIDR, route.NextHop)
+		}
+		if node.ProviderID != "" {
+			if _, robot, err := plan.ServerID(node.ProviderID); robot || err != nil {
+				return nil, sdk.Precondition("the target %s of the route to %s is no server of Hetzner Cloud, and only those are in its networks", node.ProviderID, route.DestinationCIDR).Because("InstanceMissing")
+			}
+		}
+		return p.one(ctx, call, node)
+	}
+	if routes <= p.listCalls() {
+		return one, nil
+	}
+	servers, err := p.servers.list(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	return func(route sdk.Route) (*hcloud.Server, error) {
+		for _, server := range servers {
+			id, _, err := plan.ServerID(route.ProviderID)
+			if err == nil && server.ID == id || route.ProviderID == "" && route.NodeName != "" && server.Name == route.NodeName {
+				return server, nil
+			}
+		}
+		return one(route)
+	}, nil
+}
+
+// each carries out what decide says of each route, and keeps the network as it is after that.
+func (p *Provider) each(ctx context.Context, call *sdk.Call, network *hcloud.Network, routes []sdk.Route, decide func(sdk.Route) (*hcloud.NetworkRoute, error), add bool) sdk.Answers[struct{}] {
+	answers := sdk.Answers[struct{}]{}
+	var refused error
+	for _, route := range routes {
+		if refused != nil {
+			answers.Set(route.Key, struct{}{}, refused)
+			continue
+		}
+		change, err := decide(route)
+		if err == nil && change != nil {
+			err = p.change(ctx, call, network, *change, add)
+		}
+		var failure *sdk.Failure
+		if errors.As(err, &failure) && (failure.Code == sdk.CodeThrottled || failure.Code == sdk.CodeCredentials || failure.Code == sdk.CodeUnavailable) {
+			refused = err
+		}
+		answers.Set(route.Key, struct{}{}, err)
+	}
+	return answers
+}
+
+func (p *Provider) change(ctx context.Context, call *sdk.Call, network *hcloud.Network, route hcloud.NetworkRoute, add bool) error {
+	if err := sdk.BeforeWrite(ctx); err != nil {
+		return err
+	}
+	what := "adding the route to " + route.Destination.String()
+	do := func() (*hcloud.Action, *hcloud.Response, error) {
+		return p.api.Network.AddRoute(ctx, network, hcloud.NetworkAddRouteOpts{Route: route})
+	}
+	if !add {
+		what = "removing the route to " + route.Destination.String()
+		do = func() (*hcloud.Action, *hcloud.Response, error) {
+			return p.api.Network.DeleteRoute(ctx, network, hcloud.NetworkDeleteRouteOpts{Route: route})
+		}
+	}
+	action, _, err := do()
+	if err == nil {
+		err = p.api.await(ctx, action)
+	}
+	if errors.Is(err, errStillRunning) {
+		return sdk.Busy("%s: Hetzner still works on it", what)
+	}
+	if err := p.api.done(ctx, call, what, err); err != nil {
+		return err
+	}
+	kept := []hcloud.NetworkRoute{}
+	for _, there := range network.Routes {
+		if plan.RouteName(there) != plan.RouteName(route) {
+			kept = append(kept, there)
+		}
+	}
+	if network.Routes = kept; add {
+		network.Routes = append(network.Routes, route)
+	}
+	return nil
+}

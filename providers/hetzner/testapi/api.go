@@ -1,0 +1,320 @@
+// Package testapi is Hetzner Cloud's API as this provider uses it, in memory, for tests: servers, load balancers, networks, certificates, locations and actions, with paging, rate limits,
+// quotas, error bodies and lists that are late. Its bodies are the schema types of Hetzner's own SDK, and a request with a field that those have not is refused.
+package testapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"k8s.io/apimachinery/pkg/labels"
+
+	shared "github.com/grpc-ccm/grpc-ccm/providers/testapi"
+)
+
+// Token is one that may do everything, known from the beginning. NetworkID is the network that is there, named "cluster".
+const (
+	Token     = "hcloud-test-token"
+	NetworkID = 4711
+)
+
+// Settings are how the cloud behaves. All times are in milliseconds.
+type Settings struct {
+	// ActionMS is how long an action runs; while it runs its object is locked. A list lacks a new load balancer for ListLagMS.
+	ActionMS  int `json:"action_ms"`
+	ListLagMS int `json:"list_lag_ms"`
+	// LoadBalancerLimit is the project's quota; none where zero.
+	LoadBalancerLimit int `json:"load_balancer_limit"`
+	// DeleteActions says that a load balancer's removal is answered with an action, as the SDK reads it, and not with 204, as an older description says.
+	DeleteActions bool `json:"delete_actions"`
+	// AnyDestination takes destinations of routes that Hetzner does not: the conformance suite has its own.
+	AnyDestination bool `json:"any_destination"`
+}
+
+// Cloud is the state.
+type Cloud struct {
+	*shared.API
+
+	mutex        sync.Mutex
+	settings     Settings
+	nextID       int64
+	servers      []*schema.Server
+	balancers    []*schema.LoadBalancer
+	networks     []*schema.Network
+	certificates []*schema.Certificate
+	actions      map[int64]*schema.Action
+	ends         map[int64]time.Time
+	made         map[int64]time.Time
+}
+
+// New is a cloud with one empty network. Each call is recorded as a line of JSON, unless record is nil.
+func New(record io.Writer) *Cloud {
+	c := &Cloud{nextID: 10_000, actions: map[int64]*schema.Action{}, ends: map[int64]time.Time{}, made: map[int64]time.Time{}}
+	c.networks = []*schema.Network{{
+		ID: NetworkID, Name: "cluster", IPRange: "10.0.0.0/8", Created: epoch, Routes: []schema.NetworkRoute{}, Servers: []int64{}, LoadBalancers: []int64{}, Labels: map[string]string{},
+		Subnets: []schema.NetworkSubnet{{Type: "cloud", IPRange: "10.0.0.0/16", NetworkZone: "eu-central", Gateway: "10.0.0.1"}},
+	}}
+	mux := http.NewServeMux()
+	handle := func(pattern string, answer func(r *http.Request) (int, any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			c.mutex.Lock()
+			defer c.mutex.Unlock()
+			if status, body, err := answer(r); err != nil {
+				writeError(w, err)
+			} else {
+				write(w, status, body)
+			}
+		})
+	}
+	handle("GET /v1/servers", c.listServers)
+	handle("GET /v1/servers/{id}", c.getServer)
+	handle("GET /v1/locations", c.listLocations)
+	handle("GET /v1/load_balancer_types", c.listTypes)
+	handle("GET /v1/certificates", c.listCertificates)
+	handle("GET /v1/actions", c.listActions)
+	handle("GET /v1/networks", c.listNetworks)
+	handle("GET /v1/networks/{id}", c.getNetwork)
+	handle("POST /v1/networks/{id}/actions/{action}", c.networkAction)
+	handle("GET /v1/load_balancers", c.listBalancers)
+	handle("POST /v1/load_balancers", c.createBalancer)
+	handle("GET /v1/load_balancers/actions", c.listActions)
+	handle("GET /v1/load_balancers/{id}", c.getBalancer)
+	handle("PUT /v1/load_balancers/{id}", c.updateBalancer)
+	handle("DELETE /v1/load_balancers/{id}", c.deleteBalancer)
+	handle("POST /v1/load_balancers/{id}/actions/{action}", c.balancerAction)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { writeError(w, errNotFound) })
+	c.API = shared.New(shared.Options{
+		Handler: mux, Error: func(w http.ResponseWriter, status int, why string) { writeError(w, ofStatus(status, why)) }, RateHeaders: rateHeaders,
+		Route:  func(r *http.Request) string { _, pattern := mux.Handler(r); return pattern },
+		Tokens: map[string]shared.Token{Token: {}}, Limit: 3_600, Window: time.Hour, Record: record,
+	})
+	c.control()
+	return c
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func rateHeaders(header http.Header, rate shared.Rate) {
+	header.Set("RateLimit-Limit", strconv.Itoa(rate.Limit))
+	header.Set("RateLimit-Remaining", strconv.Itoa(rate.Remaining))
+	header.Set("RateLimit-Reset", strconv.FormatInt(rate.Full.Add(time.Second).Unix(), 10))
+}
+
+// apiError is an error as the API answers it.
+type apiError struct {
+	status  int
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Details any    `json:"details"`
+}
+
+func (e *apiError) Error() string { return e.Message }
+
+func refuse(status int, code, text string, arguments ...any) error {
+	return &apiError{status, code, fmt.Sprintf(text, arguments...), struct{}{}}
+}
+
+func invalid(field, text string, arguments ...any) error {
+	message := fmt.Sprintf(text, arguments...)
+	type fieldError struct {
+		Name     string   `json:"name"`
+		Messages []string `json:"messages"`
+	}
+	details := map[string][]fieldError{"fields": {{field, []string{message}}}}
+	return &apiError{http.StatusUnprocessableEntity, "invalid_input", "invalid input in field '" + field + "'", details}
+}
+
+var errNotFound = refuse(http.StatusNotFound, "not_found", "resource not found")
+
+func ofStatus(status int, why string) error {
+	code := map[int]string{401: "unauthorized", 403: "forbidden", 404: "not_found", 409: "conflict", 422: "invalid_input", 423: "locked", 429: "rate_limit_exceeded", 502: "bad_gateway", 503: "unavailable", 504: "timeout"}[status]
+	message := map[int]string{401: "the token you provided is invalid", 403: "insufficient permissions for this request", 429: "limit of 3600 requests per hour reached"}[status]
+	if code == "" || code == "unavailable" {
+		code = "server_error"
+	}
+	if message == "" {
+		message = why
+	}
+	return refuse(status, code, "%s", message)
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	answer, known := err.(*apiError)
+	if !known {
+		answer = refuse(http.StatusInternalServerError, "server_error", "%s", err.Error()).(*apiError)
+	}
+	write(w, answer.status, map[string]any{"error": answer})
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	if body == nil {
+		w.WriteHeader(status)
+		return
+	}
+	text, err := json.Marshal(body)
+	var value any
+	if err == nil {
+		err = json.Unmarshal(text, &value)
+	}
+	if err == nil {
+		prune(value)
+		text, err = json.Marshal(value)
+	}
+	if err != nil {
+		status, text = http.StatusInternalServerError, []byte(err.Error())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(text)
+}
+
+// prune takes out what the API leaves out where there is nothing; the SDK's types have it as null.
+func prune(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range []string{"ip", "label_selector", "server", "http"} {
+			if there, is := value[key]; is && there == nil {
+				delete(value, key)
+			}
+		}
+		for _, item := range value {
+			prune(item)
+		}
+	case []any:
+		for _, item := range value {
+			prune(item)
+		}
+	}
+}
+
+// body reads a request into the SDK's own type; a field that it does not have is a mistake.
+func body(r *http.Request, into any) error {
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil && err != io.EOF {
+		return refuse(http.StatusBadRequest, "json_error", "%s", err.Error())
+	}
+	return nil
+}
+
+// page is one page of a listing: the objects under their key, and meta.
+func page[T any](r *http.Request, key string, all []T) (int, any, error) {
+	number := func(name string, unless, most int) (int, error) {
+		text := r.URL.Query().Get(name)
+		if text == "" {
+			return unless, nil
+		}
+		value, err := strconv.Atoi(text)
+		if err != nil || value < 1 || value > most {
+			return 0, invalid(name, "%s must be within 1 and %d", name, most)
+		}
+		return value, nil
+	}
+	size, err := number("per_page", 25, 50)
+	if err != nil {
+		return 0, nil, err
+	}
+	at, err := number("page", 1, 1<<30)
+	if err != nil {
+		return 0, nil, err
+	}
+	last := max(1, (len(all)+size-1)/size)
+	from := min((at-1)*size, len(all))
+	items := append([]T{}, all[from:min(from+size, len(all))]...)
+	pagination := map[string]any{"page": at, "per_page": size, "previous_page": nil, "next_page": nil, "last_page": last, "total_entries": len(all)}
+	if at > 1 {
+		pagination["previous_page"] = at - 1
+	}
+	if at < last {
+		pagination["next_page"] = at + 1
+	}
+	return http.StatusOK, map[string]any{key: items, "meta": map[string]any{"pagination": pagination}}, nil
+}
+
+// chosen are the objects that the query's name and label_selector leave.
+func chosen[T any](r *http.Request, all []*T, of func(*T) (string, map[string]string)) ([]*T, error) {
+	query := r.URL.Query()
+	selector, err := labels.Parse(query.Get("label_selector"))
+	if err != nil {
+		return nil, invalid("label_selector", "%s", err)
+	}
+	left := []*T{}
+	for _, object := range all {
+		name, its := of(object)
+		if (!query.Has("name") || query.Get("name") == name) && selector.Matches(labels.Set(its)) {
+			left = append(left, object)
+		}
+	}
+	return left, nil
+}
+
+func pathID(r *http.Request) int64 {
+	id, _ := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	return id
+}
+
+// begin starts an action on an object; it is refused while another one runs.
+func (c *Cloud) begin(command, kind string, id int64) *schema.Action {
+	c.nextID++
+	action := &schema.Action{
+		ID: c.nextID, Status: "running", Command: command, Started: time.Now().UTC(), Resources: []schema.ActionResourceReference{{ID: id, Type: kind}},
+	}
+	c.actions[action.ID], c.ends[action.ID] = action, time.Now().Add(ms(c.settings.ActionMS))
+	c.advance()
+	return action
+}
+
+func (c *Cloud) locked(id int64) error {
+	c.advance()
+	for _, action := range c.actions {
+		if action.Status == "running" && action.Resources[0].ID == id {
+			return refuse(http.StatusLocked, "locked", "item is locked")
+		}
+	}
+	return nil
+}
+
+func (c *Cloud) advance() {
+	for id, action := range c.actions {
+		if action.Status == "running" && !time.Now().Before(c.ends[id]) {
+			now := time.Now().UTC()
+			action.Status, action.Progress, action.Finished = "success", 100, &now
+		}
+	}
+}
+
+func (c *Cloud) listActions(r *http.Request) (int, any, error) {
+	c.advance()
+	query := r.URL.Query()
+	if !strings.HasPrefix(r.URL.Path, "/v1/load_balancers/") && len(query["id"]) == 0 {
+		return 0, nil, invalid("id", "id is required")
+	}
+	all := []*schema.Action{}
+	for id, action := range c.actions {
+		asked := len(query["id"]) == 0 || slices.Contains(query["id"], strconv.FormatInt(id, 10))
+		if asked && (len(query["status"]) == 0 || slices.Contains(query["status"], action.Status)) && (len(query["id"]) > 0 || action.Resources[0].Type == "load_balancer") {
+			all = append(all, action)
+		}
+	}
+	if len(query["id"]) > 0 {
+		return http.StatusOK, schema.ActionListResponse{Actions: values(all)}, nil
+	}
+	return page(r, "actions", all)
+}
+
+func values[T any](pointers []*T) []T {
+	all := []T{}
+	for _, pointer := range pointers {
+		all = append(all, *pointer)
+	}
+	return all
+}
+
+func ms(number int) time.Duration { return time.Duration(number) * time.Millisecond }
