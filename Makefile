@@ -54,8 +54,8 @@ calls: ## what each Go cloud sees of an upstream Go CCM, and of the ccm with the
 	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(CARGO) test -p ccm --test calls -- --nocapture
 
 .PHONY: conformance
-conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first go-first digitalocean")
-	@.ci/prerequisites cargo go npm cc python3 $(if $(filter-out python% go% rust% typescript digitalocean,$(or $(LANGUAGES),java)),mvn)
+conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first go-first digitalocean hetzner")
+	@.ci/prerequisites cargo go npm cc python3 $(if $(filter-out python% go% rust% typescript digitalocean hetzner,$(or $(LANGUAGES),java)),mvn)
 	@$(MAKE) --no-print-directory control-plane
 	$(CARGO) build --quiet -p ccm -p provider-mock -p provider-sdk --features provider-sdk/conformance --bins
 	providers/test.sh $(LANGUAGES)
@@ -106,7 +106,7 @@ check: ## formatting, lints, documentation
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@.ci/generate-go --check
-	@unformatted=$$(gofmt -l testenv/control-plane testenv/helm providers/go providers/testapi providers/digitalocean) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l testenv/control-plane testenv/helm providers/go providers/testapi providers/digitalocean providers/hetzner) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
 	@.ci/lint-workflows
 
 .PHONY: docs
