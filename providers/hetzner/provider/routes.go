@@ -113,12 +113,30 @@ func (p *Provider) each(ctx context.Context, call *sdk.Call, network *hcloud.Net
 			err = p.change(ctx, call, network, *change, add)
 		}
 		var failure *sdk.Failure
-		if errors.As(err, &failure) && (failure.Code == sdk.CodeThrottled || failure.Code == sdk.CodeCredentials || failure.Code == sdk.CodeUnavailable) {
-			refused = err
+		if errors.As(err, &failure) {
+			switch failure.Code {
+			case sdk.CodeThrottled, sdk.CodeCredentials, sdk.CodeUnavailable:
+				refused = err
+			case sdk.CodeInvalid, sdk.CodeNotFound:
+				err = p.again(ctx, call, network, route, decide, err)
+			}
 		}
 		answers.Set(route.Key, struct{}{}, err)
 	}
 	return answers
+}
+
+// again decides anew where Hetzner refused a change: an earlier call that was cut off may have reached Hetzner after the network was read.
+func (p *Provider) again(ctx context.Context, call *sdk.Call, network *hcloud.Network, route sdk.Route, decide func(sdk.Route) (*hcloud.NetworkRoute, error), refused error) error {
+	now, err := p.getNetwork(ctx, call)
+	if err != nil {
+		return refused
+	}
+	*network = *now
+	if change, err := decide(route); err != nil || change == nil {
+		return err
+	}
+	return refused
 }
 
 func (p *Provider) change(ctx context.Context, call *sdk.Call, network *hcloud.Network, route hcloud.NetworkRoute, add bool) error {
