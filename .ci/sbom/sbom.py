@@ -33,6 +33,7 @@ from packageurl import PackageURL
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Which package of Cargo each binary is.
 RUST = {"ccm": "ccm", "provider-mock": "provider-mock"}
+GO = {"provider-go", "provider-digitalocean", "provider-hetzner"}
 STATUS = "var/lib/dpkg/status.d/"
 METADATA = re.compile(r"usr/local/lib/python3\.\d+/dist-packages/[^/]+\.dist-info/METADATA")
 NAMED = re.compile(rb"/cargo/registry/src/[^/\s]+/([A-Za-z0-9_-]+?)-(\d+\.\d+\.\d+[A-Za-z0-9.+-]*)/")
@@ -145,12 +146,6 @@ def crates(image: Image, inventory: Inventory) -> None:
         del path[depth:]
         inventory.depends(component, path[-1] if path else None)
         path.append(component)
-    if "etc/ssl/certs/ca-certificates.crt" in image.files:
-        # Its content is that of a crate that no binary links.
-        with open("Cargo.lock", "rb") as file:
-            roots = [one for one in tomllib.load(file)["package"] if one["name"] == "webpki-root-certs"]
-        for one in roots:
-            inventory.depends(inventory.add(PackageURL("cargo", name=one["name"], version=one["version"]), "CDLA-Permissive-2.0", one["checksum"], ComponentType.DATA))
     binary = image.files[image.config["config"]["Entrypoint"][0].lstrip("/")]
     named = {(name.decode(), version.decode()) for name, version in NAMED.findall(binary)}
     listed = {(one.name, one.version) for one in inventory.known.values()}
@@ -158,6 +153,16 @@ def crates(image: Image, inventory: Inventory) -> None:
         raise Wrong(f"{image.title}: the binary names no crate, so that the list cannot be compared with it")
     if missing := sorted(named - listed):
         raise Wrong(f"{image.title}: crates in the binary that the list has not: {missing}")
+
+
+def authorities(image: Image, inventory: Inventory) -> None:
+    """Whose certificates are trusted: the content of a crate that no binary links."""
+    if "etc/ssl/certs/ca-certificates.crt" not in image.files or image.title not in GO | RUST.keys():
+        return
+    with open("Cargo.lock", "rb") as file:
+        roots = [one for one in tomllib.load(file)["package"] if one["name"] == "webpki-root-certs"]
+    for one in roots:
+        inventory.depends(inventory.add(PackageURL("cargo", name=one["name"], version=one["version"]), "CDLA-Permissive-2.0", one["checksum"], ComponentType.DATA))
 
 
 def modules(image: Image, inventory: Inventory) -> None:
@@ -206,8 +211,9 @@ def main(archive: Path, architecture: str, output: Path) -> None:
     inventory = Inventory(image)
     if image.title in RUST:
         crates(image, inventory)
-    elif image.title == "provider-go":
+    elif image.title in GO:
         modules(image, inventory)
+    authorities(image, inventory)
     debian(image, inventory)
     python(image, inventory)
     if not inventory.known:
