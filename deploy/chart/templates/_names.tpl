@@ -30,7 +30,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- /* REGISTRY/REPOSITORY:TAG, or with @DIGEST: takes [root, image]. */}}
 {{- define "ccm.image" -}}
 {{- $root := index . 0 }}{{- $image := index . 1 }}
-{{- if not (or $image.tag $image.digest (regexMatch "(^|/)(ccm|provider-(mock|python|go))$" $image.repository)) }}
+{{- if not (or $image.tag $image.digest (regexMatch "(^|/)(ccm|provider-(mock|python|go|digitalocean|hetzner))$" $image.repository)) }}
 {{- fail (printf "%s: the image needs a tag or a digest: it is not released together with this chart (for the provider: provider.image.tag)" $image.repository) }}
 {{- end }}
 {{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}

@@ -8,11 +8,11 @@ use testenv::manifests::{deploy, helm, render};
 
 use crate::{container, everything, find, pod, rendered};
 
-/// The sets of values in `deploy/chart/ci`: name and values.
+/// The sets of values in `deploy/chart/ci` and `deploy/examples`: name and values.
 pub(crate) fn value_sets() -> Vec<(String, Value)> {
-    let folder = deploy().join("chart/ci");
-    let mut sets: Vec<_> = fs::read_dir(&folder)
-        .unwrap()
+    let mut sets: Vec<_> = ["chart/ci", "examples"]
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(deploy().join(folder)).unwrap())
         .map(|entry| {
             let entry = entry.unwrap();
             let text = fs::read_to_string(entry.path()).unwrap();
