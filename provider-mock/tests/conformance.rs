@@ -9,7 +9,7 @@ use std::time::Duration;
 use provider_mock::{Fixture, Mock};
 use provider_sdk::conformance::{
     Config, EmptyTargetSets, Entry, Hook, Lack, Options, Outcome, Progress, Provider, Report,
-    Selection, run,
+    RouteMarks, Selection, run,
 };
 
 const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
@@ -356,6 +356,28 @@ async fn a_cloud_without_empty_target_sets_passes_and_one_that_takes_them_is_fou
         panic!("{:?}", report.entries[0].outcome);
     };
     assert_eq!(failed.rule, "LB-31");
+}
+
+/// ROUTE-12: where a cloud keeps no marks with routes nothing may be called OURS.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_says_ours_of_routes_without_marks_is_found() {
+    let mut config = config();
+    config.route_marks = RouteMarks::None;
+    let directory = tempfile::tempdir().unwrap();
+    let checks = ["routes/create-marks", "routes/foreign-is-not-removed"];
+    let report = report_of(mock(directory.path(), CLOUD), config, &checks).await;
+    let outcome = |id: &str| {
+        let entry = report.entries.iter().find(|entry| entry.id == id).unwrap();
+        &entry.outcome
+    };
+    let Outcome::Failed(failed) = outcome(checks[0]) else {
+        panic!("{:?}", outcome(checks[0]));
+    };
+    assert_eq!(failed.rule, "ROUTE-12");
+    let Outcome::Skipped(skipped) = outcome(checks[1]) else {
+        panic!("{:?}", outcome(checks[1]));
+    };
+    assert_eq!(skipped.lack, Lack::Capability);
 }
 
 /// Annotations by which Services of the mock share one load balancer.

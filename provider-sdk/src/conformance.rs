@@ -56,7 +56,9 @@ mod well_formed;
 mod zones;
 
 pub use check::{Check, Failed, Lack, Need, Skipped, Stop, Verdict};
-pub use config::{Config, ConfigError, EmptyTargetSets, KnownCluster, KnownInstance, KnownVolume};
+pub use config::{
+    Config, ConfigError, EmptyTargetSets, KnownCluster, KnownInstance, KnownVolume, RouteMarks,
+};
 pub use hooks::Hook;
 pub use report::{Entry, Format, Outcome, Report};
 pub use suite::{Options, Progress, Selection, StartError, checks, run};

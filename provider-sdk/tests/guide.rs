@@ -1,7 +1,7 @@
 //! docs/provider-guide.md documents every key of suite.yaml, and its example is one.
 
 use provider_sdk::conformance::{
-    Config, EmptyTargetSets, Hook, KnownCluster, KnownInstance, KnownVolume,
+    Config, EmptyTargetSets, Hook, KnownCluster, KnownInstance, KnownVolume, RouteMarks,
 };
 
 const GUIDE: &str = include_str!("../../docs/provider-guide.md");
@@ -18,6 +18,7 @@ fn the_guides_suite_yaml_has_every_key_that_there_is() {
         service_annotations,
         shared_load_balancer,
         empty_target_sets,
+        route_marks,
         provider_id_pattern,
         secrets,
         hooks,
@@ -47,6 +48,8 @@ fn the_guides_suite_yaml_has_every_key_that_there_is() {
     assert!(shared_load_balancer.is_some_and(|annotations| !annotations.is_empty()));
     assert!(text.contains("empty_target_sets: taken"));
     assert_eq!(empty_target_sets, EmptyTargetSets::Taken);
+    assert!(text.contains("route_marks: kept"));
+    assert_eq!(route_marks, RouteMarks::Kept);
     assert!(provider_id_pattern.is_some());
     assert_eq!(hooks.keys().copied().collect::<Vec<_>>(), Hook::ALL);
 }

@@ -70,6 +70,8 @@ pub enum Need {
     SharedLoadBalancer,
     /// `Capabilities.routes`.
     Routes,
+    /// The cloud keeps marks with routes (`route_marks` of suite.yaml).
+    RouteMarks,
     /// `Capabilities.clusters`.
     Clusters,
     /// `Capabilities.volumes`.

@@ -23,6 +23,8 @@ pub struct Config {
     pub shared_load_balancer: Option<BTreeMap<String, String>>,
     /// Whether this cloud's load balancers can be without targets.
     pub empty_target_sets: EmptyTargetSets,
+    /// Whether this cloud can keep the owner's mark with a route.
+    pub route_marks: RouteMarks,
     /// A well-formed provider ID of this cloud, for IDs that name no instance: each `#` becomes a
     /// digit.
     pub provider_id_pattern: Option<String>,
@@ -41,6 +43,17 @@ pub enum EmptyTargetSets {
     Taken,
     /// The provider answers PRECONDITION: this cloud has no load balancer without targets.
     Refused,
+}
+
+/// Whether a cloud can keep a mark with a route (ROUTE-3, ROUTE-12).
+#[derive(Debug, Clone, Copy, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum RouteMarks {
+    /// What is made carries the owner's mark, and is OURS.
+    #[default]
+    Kept,
+    /// Every route is UNMARKED.
+    None,
 }
 
 /// The fewest `#` of a pattern: with fewer an invented ID could be that of a real instance.
@@ -212,6 +225,10 @@ mod tests {
             (
                 "empty_target_sets: never\n",
                 &["suite.yaml:1:", "never", "taken", "refused"][..],
+            ),
+            (
+                "route_marks: tags\n",
+                &["suite.yaml:1:", "tags", "kept", "none"][..],
             ),
             (
                 "provider_id_pattern: x://#####\n",

@@ -7,6 +7,7 @@ use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 
 use super::super::call::{Exchange, short_code};
 use super::super::check::{Stop, Verdict, must};
+use super::super::config::RouteMarks;
 use super::super::instances::ask::Known;
 use super::super::run::Run;
 use super::super::session::Session;
@@ -235,6 +236,14 @@ pub(super) async fn removed(session: &Session, route: &pb::Route) -> Verdict {
     delete(session, vec![as_listed(route)])
         .await?
         .all_done("ROUTE-4")
+}
+
+/// Fails unless the listed route is OURS, or UNMARKED where the cloud keeps no marks (ROUTE-12).
+pub(super) fn must_be_our_own(run: &Run, route: &pb::Route, rule: &str, to_whom: &str) -> Verdict {
+    match run.config().route_marks {
+        RouteMarks::Kept => must_be(route, Ownership::Ours, rule, to_whom),
+        RouteMarks::None => must_be(route, Ownership::Unmarked, "ROUTE-12", to_whom),
+    }
 }
 
 /// Fails unless the listed route has this ownership.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 
 use super::super::call::{Rpc, short_code};
 use super::super::check::{Check, Need, Verdict, check, must};
@@ -11,7 +11,7 @@ use super::super::instances::ask::{ALL, Known, look_up, lookup};
 use super::super::run::Run;
 use super::super::session::Session;
 use super::ask::{
-    as_listed, list, list_to, made, must_be, none, only, removed, target, wanted, wanted_to,
+    as_listed, list, list_to, made, must_be_our_own, none, only, removed, target, wanted, wanted_to,
 };
 
 const FAIL: Need = Need::Hook(Hook::CloudFail);
@@ -72,12 +72,7 @@ async fn blackhole_of(run: &Run, session: &Session) -> Verdict<pb::Route> {
     let cidr = run.cidr();
     run.blackhole_route(&run.name("blackhole"), &cidr).await?;
     let route = only(session, &cidr, "ROUTE-1").await?;
-    must_be(
-        &route,
-        Ownership::Ours,
-        "ROUTE-5",
-        "to the owner that it is marked for",
-    )?;
+    must_be_our_own(run, &route, "ROUTE-5", "to the owner that it is marked for")?;
     let expected = "blackhole: its target is gone";
     must(
         route.blackhole,

@@ -8,8 +8,8 @@ use super::super::instances::ask::Known;
 use super::super::run::Run;
 use super::super::session::Session;
 use super::ask::{
-    as_listed, by_key, create, delete, list_to, made, must_be, none, only, removed, target, two,
-    wanted, wanted_to,
+    as_listed, by_key, create, delete, list_to, made, must_be, must_be_our_own, none, only,
+    removed, target, two, wanted, wanted_to,
 };
 
 const UNMARKED: Need = Need::Hook(Hook::RouteUnmarked);
@@ -20,28 +20,28 @@ pub(super) fn checks() -> Vec<Check> {
             "routes/foreign-is-listed-as-foreign",
             ["ROUTE-1", "ROUTE-5", "CORE-14"],
             "another cluster's route is listed, as FOREIGN",
-            [Need::Routes],
+            [Need::Routes, Need::RouteMarks],
             foreign_listed
         ),
         check!(
             "routes/foreign-is-not-removed",
             ["ROUTE-4"],
             "removing another cluster's route is CONFLICT, and the route still stands",
-            [Need::Routes],
+            [Need::Routes, Need::RouteMarks],
             foreign_kept
         ),
         check!(
             "routes/foreign-in-a-batch",
             ["ROUTE-2", "ROUTE-4"],
             "another cluster's route in a batch is CONFLICT alone; ours beside it is removed",
-            [Need::Routes],
+            [Need::Routes, Need::RouteMarks],
             foreign_in_batch
         ),
         check!(
             "routes/foreign-destination-is-not-taken",
             ["ROUTE-4", "CORE-15"],
             "making a route where another cluster's leads leaves that one alone",
-            [Need::Routes],
+            [Need::Routes, Need::RouteMarks],
             foreign_destination
         ),
         check!(
@@ -69,7 +69,7 @@ pub(super) fn checks() -> Vec<Check> {
             "routes/former-owner-unsaid-is-foreign",
             ["ROUTE-7", "ROUTE-4"],
             "an owner ID that Initialize no longer names as a previous one is FOREIGN again",
-            [Need::Routes],
+            [Need::Routes, Need::RouteMarks],
             previous_unsaid
         ),
         check!(
@@ -242,9 +242,9 @@ async fn inherited(run: &Run) -> Verdict<(Session, pb::Route, pb::Route)> {
         .session_for(run.other_cluster("b"), &[&before, "somebody-else"])
         .await?;
     let route = only(&session, &wanted.destination_cidr, "ROUTE-1").await?;
-    must_be(
+    must_be_our_own(
+        run,
         &route,
-        Ownership::Ours,
         "ROUTE-7",
         "to an owner whose previous owner ID made it",
     )?;
@@ -267,9 +267,9 @@ async fn previous_removed(run: &Run) -> Verdict {
 async fn previous_again(run: &Run) -> Verdict {
     let (session, wanted, _) = inherited(run).await?;
     let route = made(&session, &wanted).await?;
-    must_be(
+    must_be_our_own(
+        run,
         &route,
-        Ownership::Ours,
         "ROUTE-7",
         "after CreateRoutes by the new owner",
     )?;

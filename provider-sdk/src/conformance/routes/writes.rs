@@ -9,16 +9,18 @@ use super::super::run::Run;
 use super::super::session::Session;
 use super::super::unknown::call_with_unknown_fields;
 use super::ask::{
-    as_listed, create, delete, leads_to, made, max_batch, must_be, none, only, removed, target,
-    two, wanted, wanted_to,
+    as_listed, create, delete, leads_to, made, max_batch, must_be, must_be_our_own, none, only,
+    removed, target, two, wanted, wanted_to,
 };
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
         check!(
             "routes/create-marks",
-            ["ROUTE-1", "ROUTE-2", "ROUTE-3", "ROUTE-5", "CORE-14"],
-            "a route that was made is listed once, as ours, with its destination and target",
+            [
+                "ROUTE-1", "ROUTE-2", "ROUTE-3", "ROUTE-5", "ROUTE-12", "CORE-14"
+            ],
+            "a route that was made is listed once, as ours (where the cloud keeps no marks, as UNMARKED), with its destination and target",
             [Need::Routes],
             made_is_listed
         ),
@@ -68,7 +70,11 @@ pub(super) fn checks() -> Vec<Check> {
             "routes/blackhole-is-replaced",
             ["ROUTE-9"],
             "making a route where a blackhole of ours leads replaces it",
-            [Need::Routes, Need::Hook(Hook::RouteBlackhole)],
+            [
+                Need::Routes,
+                Need::RouteMarks,
+                Need::Hook(Hook::RouteBlackhole)
+            ],
             blackhole_replaced
         ),
         check!(
@@ -128,12 +134,7 @@ async fn made_is_listed(run: &Run) -> Verdict {
     let known = target(run, &session).await?;
     let wanted = wanted(run, &known);
     let route = made(&session, &wanted).await?;
-    must_be(
-        &route,
-        Ownership::Ours,
-        "ROUTE-3",
-        "to the owner that made it",
-    )?;
+    must_be_our_own(run, &route, "ROUTE-3", "to the owner that made it")?;
     must(
         leads_to(&route, &known) && !route.blackhole,
         "ROUTE-5",

@@ -4,6 +4,7 @@ use std::sync::PoisonError;
 
 use super::Run;
 use crate::conformance::check::{Lack, Need, Skipped, Stop, Verdict};
+use crate::conformance::config::RouteMarks;
 
 /// Of a check that could not look at everything.
 const REST: &str = "what can be seen without that holds";
@@ -80,6 +81,11 @@ impl Run {
                         "suite.yaml has no `shared_load_balancer`: where Services of this cloud can share one, write there the annotations by which they do",
                     ));
                 }
+                Need::RouteMarks if self.config().route_marks == RouteMarks::None => {
+                    return skipped(Stop::not_offered(
+                        "this cloud keeps no marks with routes (`route_marks: none` in suite.yaml)",
+                    ));
+                }
                 Need::Hook(hook) if !self.has_hook(*hook) => {
                     return skipped(Stop::not_set_up(format!(
                         "suite.yaml has no hook `{}`",
@@ -91,7 +97,10 @@ impl Run {
                         "the provider is not started by the suite (--command)",
                     ));
                 }
-                Need::Hook(_) | Need::Command | Need::SharedLoadBalancer => return None,
+                Need::Hook(_)
+                | Need::Command
+                | Need::SharedLoadBalancer
+                | Need::RouteMarks => return None,
             };
             if there {
                 return None;
