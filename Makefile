@@ -5,6 +5,10 @@ SHELL := bash
 # So that `make -f PATH/Makefile` works from anywhere.
 MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# One selection of crates and features for all suites. With another one cargo would put other binaries at the same paths, also while a suite beside it runs them.
+TEST := $(CARGO) test --workspace
+BUILD := $(TEST) --no-run --quiet
 export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
 
 .PHONY: help
@@ -16,59 +20,59 @@ demo: ## the main job before your eyes, on a real API server (KEEP=1 leaves it r
 	@.ci/prerequisites cargo go cc
 	@KEEP="$(KEEP)" .ci/demo
 
+.PHONY: build
+build: ## what all suites run: the binaries, the tests, the test control plane
+	@.ci/prerequisites cargo go cc
+	@$(MAKE) --no-print-directory control-plane
+
 # Tests wait more than they compute: four at once, also on two cores.
 .PHONY: test
 test: ## all tests
 	@.ci/prerequisites cargo go npm cc
 	@$(MAKE) --no-print-directory lint-proto control-plane
 	.ci/test-go
-	$(CARGO) build --workspace --bins --examples --quiet
-	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(CARGO) test --workspace
+	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST)
 
 .PHONY: lease
 lease: ## contention for the Lease with an upstream Go CCM: three minutes, nearly all of them waiting
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
-	$(CARGO) build -p ccm --bins --quiet
-	$(CARGO) test -p ccm --test lease -- --test-threads=24 --nocapture
+	$(TEST) --test lease -- --test-threads=24 --nocapture
 
 .PHONY: compat
 compat: ## side by side with an upstream Go CCM, through the same scenarios: equal, or different as documented (UPDATE_DOCS=1 writes the table in docs/parity.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
-	$(CARGO) build -p ccm --bins --quiet
-	UPDATE_DOCS="$(UPDATE_DOCS)" $(CARGO) test -p ccm --test compat -- --nocapture both_controllers
+	UPDATE_DOCS="$(UPDATE_DOCS)" $(TEST) --test compat -- --nocapture both_controllers
 
 .PHONY: compat-bridge
 compat-bridge: ## the same scenarios with our controller twice: with the cloud as its provider, and through the bridge and the adapter (UPDATE_DOCS=1 writes the table in docs/go-clouds.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
-	$(CARGO) build -p ccm --bins --quiet
-	UPDATE_DOCS="$(UPDATE_DOCS)" $(CARGO) test -p ccm --test compat -- --nocapture through_go
+	UPDATE_DOCS="$(UPDATE_DOCS)" $(TEST) --test compat -- --nocapture through_go
 
 .PHONY: calls
 calls: ## what each Go cloud sees of an upstream Go CCM, and of the ccm with the bridge: no more calls, or as many more as is said (CALLS_CLOUDS="byid,fake" for some; UPDATE_DOCS=1 writes docs/go-clouds.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
-	$(CARGO) build -p ccm --bins --quiet
-	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(CARGO) test -p ccm --test calls -- --nocapture
+	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(TEST) --test calls -- --nocapture
 
 .PHONY: conformance
 conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first go-first digitalocean hetzner")
 	@.ci/prerequisites cargo go npm cc python3 $(if $(filter-out python% go% rust% typescript digitalocean hetzner,$(or $(LANGUAGES),java)),mvn)
 	@$(MAKE) --no-print-directory control-plane
-	$(CARGO) build --quiet -p ccm -p provider-mock -p provider-sdk --features provider-sdk/conformance --bins
 	providers/test.sh $(LANGUAGES)
-	providers/interrupted.sh
-	providers/conformance.sh $(LANGUAGES)
+	CONFORMANCE_BIN=$(abspath $(TARGET))/debug providers/interrupted.sh
+	CONFORMANCE_BIN=$(abspath $(TARGET))/debug providers/conformance.sh $(LANGUAGES)
 	$(if $(LANGUAGES),,providers/guide.sh)
-	$(CARGO) test -p ccm --test swap --test bridge -- --nocapture --test-threads=2 $(if $(LANGUAGES),--skip whole_)
+	$(TEST) --test swap --test bridge -- --nocapture --test-threads=2 $(if $(LANGUAGES),--skip whole_)
 
 .PHONY: e2e
 e2e: ## the images and manifests on real kubelets, as an operator uses them (as root; KEEP=1 leaves the last cluster running)
 	@.ci/prerequisites cargo go cc
-	@$(CARGO) run --quiet -p testenv --bin control-plane -- --machine
-	KEEP="$(KEEP)" $(CARGO) test -p ccm --test e2e -- --nocapture --test-threads=1
+	@$(BUILD)
+	@$(TARGET)/debug/control-plane --machine
+	KEEP="$(KEEP)" $(TEST) --test e2e -- --nocapture --test-threads=1
 
 .PHONY: images
 images: ## OCI archives of all images, without a daemon and a registry (IMAGES="ccm provider-mock" PLATFORMS=linux/amd64)
@@ -92,8 +96,7 @@ test-kubernetes: ## the ccm on the API server of an older minor that is supporte
 	@.ci/prerequisites cargo go cc
 	@test -n "$(KUBERNETES)" || { echo "say which: make test-kubernetes KUBERNETES=1.35"; exit 1; }
 	TESTENV_KUBERNETES=$(KUBERNETES) $(MAKE) --no-print-directory control-plane
-	$(CARGO) build -p ccm -p provider-mock --bins --quiet
-	TESTENV_KUBERNETES=$(KUBERNETES) RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(CARGO) test -p ccm --test it -- $(FILTER)
+	TESTENV_KUBERNETES=$(KUBERNETES) RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST) --test it -- $(FILTER)
 
 .PHONY: generate
 generate: ## the Go code of the contract anew, after a change of proto/
@@ -126,7 +129,8 @@ lint-proto: ## buf lint STANDARD over the contract, buf breaking against the com
 
 .PHONY: control-plane
 control-plane: ## build the test control plane (minutes the first time, seconds after that)
-	@$(CARGO) run --quiet -p testenv --bin control-plane
+	@$(BUILD)
+	@$(TARGET)/debug/control-plane
 
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies
@@ -137,7 +141,7 @@ bench: ## side by side with an upstream Go CCM, in one run, at release settings
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	$(CARGO) build --release -p ccm -p provider-mock -p bench
-	$(or $(CARGO_TARGET_DIR),target)/release/bench $(SCENARIOS)
+	$(TARGET)/release/bench $(SCENARIOS)
 
 .PHONY: version
 version: ## the version of crates, images, chart and manifests (VERSION=1.2.3 moves it)
