@@ -371,28 +371,30 @@ impl Run<'_> {
         }
     }
 
+    /// Reads the Service from the API server; false where it is gone or another one has its name.
+    async fn read_again(&mut self) -> Result<bool, WriteError> {
+        let metadata = &self.base.metadata;
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let now = self.tools.writes.read_service(namespace, name).await?;
+        let same = now.filter(|now| uid(now) == uid(&self.base));
+        let found = same.is_some();
+        self.base = same.map_or_else(|| Arc::clone(&self.base), Arc::new);
+        Ok(found)
+    }
+
     /// What follows from a write that did not happen; `Gone` was handled before.
     async fn write_failed(&mut self, error: WriteError, what: &str) -> Stop {
         match error {
             WriteError::Gone => return Stop::With(Outcome::Forget),
             WriteError::Fenced(_) => return Stop::With(Outcome::Retry),
-            WriteError::Conflict => {
-                let metadata = &self.base.metadata;
-                let (namespace, name) = (
-                    metadata.namespace.as_deref().unwrap_or_default(),
-                    metadata.name.as_deref().unwrap_or_default(),
-                );
-                match self.tools.writes.read_service(namespace, name).await {
-                    Ok(Some(now)) if uid(&now) == uid(&self.base) => {
-                        self.base = Arc::new(now);
-                        return Stop::Again;
-                    }
-                    Ok(_) => return Stop::With(Outcome::Forget),
-                    Err(error) => {
-                        warn!(service = %display_name(&self.base), %error, "cannot read the Service again");
-                    }
+            WriteError::Conflict => match self.read_again().await {
+                Ok(true) => return Stop::Again,
+                Ok(false) => return Stop::With(Outcome::Forget),
+                Err(error) => {
+                    warn!(service = %display_name(&self.base), %error, "cannot read the Service again");
                 }
-            }
+            },
             WriteError::Refused(_) | WriteError::Unavailable(_) => {
                 self.reports.push(Report {
                     told: Told {

@@ -233,6 +233,28 @@ async fn b_s2_b_s3_b_s5_from_made_to_gone() {
     }
 }
 
+/// Shows B-S2 and ▲M12.
+#[tokio::test(start_paused = true)]
+async fn b_s2_m12_an_edit_during_a_call_costs_no_second_call() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("a call", |w| w.cloud.called("Ensure") == 1)
+        .await;
+    assert_eq!(world.address("web"), None, "the call still runs");
+    world.server.edit("web", |service| {
+        service.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+    });
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world.rest().await;
+    assert_eq!(world.calls(), ["Ensure web -"]);
+    assert_eq!(world.server.writes(), ["web", "web", "web/status"]);
+    let now = world.server.get("web").unwrap();
+    assert!(now.metadata.labels.is_some(), "the edit stays");
+}
+
 #[tokio::test(start_paused = true)]
 async fn b_s5_s9_type_changed_and_deleted_without_the_finalizer() {
     let world = World::new(1).await;

@@ -229,10 +229,25 @@ async fn b_s2_services_finalizer_annotation_status_and_back() {
         conditions: None,
     };
     let two = status(vec![ingress("192.0.2.1"), ingress("192.0.2.2")]);
-    let patched = writes.patch_service_status(&service, &two).await.unwrap();
-    assert_eq!(patched.status.unwrap().load_balancer, two.load_balancer);
+    let late = writes.patch_service_status(&service, &two).await;
+    assert!(
+        matches!(late, Err(WriteError::Conflict)),
+        "a status that was decided for an older version: {late:?}"
+    );
+    let handle = ServicePatch {
+        finalizers: None,
+        ..finalizer(&[], Some("2"))
+    };
+    let late = writes.patch_service(&service, &handle).await;
+    assert!(
+        matches!(late, Err(WriteError::Conflict)),
+        "a handle of a former leader: {late:?}"
+    );
+    let patched = writes.patch_service_status(&patched, &two).await.unwrap();
+    let shown = patched.status.as_ref().unwrap();
+    assert_eq!(shown.load_balancer, two.load_balancer);
     let none = status(vec![]);
-    let cleared = writes.patch_service_status(&service, &none).await.unwrap();
+    let cleared = writes.patch_service_status(&patched, &none).await.unwrap();
     let cleared_status = cleared
         .status
         .clone()

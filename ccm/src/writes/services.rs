@@ -1,4 +1,5 @@
-//! Writes to Services: metadata and status, never spec (B-S2).
+//! Writes to Services: metadata and status, never spec (B-S2). Each carries the resourceVersion: a write of a former leader that arrives late must not
+//! replace the handle or the status that the next leader wrote.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use super::{Part, WriteError, Writes, patch_metadata};
 /// A merge patch of a Service's metadata. Empty fields are left alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ServicePatch {
-    /// The whole of `metadata.finalizers`; the patch then carries the resourceVersion.
+    /// The whole of `metadata.finalizers`.
     pub(crate) finalizers: Option<Vec<String>>,
     /// Annotations to set or remove.
     pub(crate) annotations: BTreeMap<String, Option<String>>,
@@ -24,7 +25,7 @@ impl ServicePatch {
         if *self == Self::default() {
             return None;
         }
-        let mut metadata = patch_metadata(base, self.finalizers.is_some());
+        let mut metadata = patch_metadata(base, true);
         if let Some(finalizers) = &self.finalizers {
             metadata.insert("finalizers".to_owned(), json!(finalizers));
         }
@@ -40,7 +41,7 @@ impl ServicePatch {
 pub(crate) struct ServiceStatusPatch {
     /// The whole of `status.loadBalancer`; the default clears it.
     pub(crate) load_balancer: Option<LoadBalancerStatus>,
-    /// The whole of `status.conditions`; the patch then carries the resourceVersion.
+    /// The whole of `status.conditions`.
     pub(crate) conditions: Option<Vec<Condition>>,
 }
 
@@ -49,7 +50,7 @@ impl ServiceStatusPatch {
         if *self == Self::default() {
             return None;
         }
-        let metadata = patch_metadata(base, self.conditions.is_some());
+        let metadata = patch_metadata(base, true);
         let mut body = json!({ "metadata": metadata });
         if let Some(load_balancer) = &self.load_balancer {
             // Spelled out: `{}` would leave in place what is there.

@@ -24,6 +24,9 @@ use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 /// A write that was refused is asked for again no sooner, whatever the provider says.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
+/// How often a write after a call is sent again, each time at the resourceVersion of a fresh read.
+const CONFLICTS: u8 = 3;
+
 impl Run<'_> {
     /// Calls the provider, writes what its answer asks for, and takes note.
     pub(super) async fn call(&mut self, op: Op) -> Result<(), Stop> {
@@ -205,18 +208,31 @@ impl Run<'_> {
         let Some(patch) = metadata.filter(|_| !self.departed) else {
             return Ok(());
         };
-        match self.tools.writes.patch_service(&self.base, patch).await {
-            Ok(now) => {
-                self.base = Arc::new(now);
-                self.applied().unsaved_handle = None;
-                Ok(())
-            }
-            Err(WriteError::Gone) => Ok(()),
-            Err(error) => {
-                let what = "failed to store the load balancer's handle and annotations";
-                Err(self.write_failed(error, what).await)
+        let mut retries = CONFLICTS;
+        loop {
+            match self.tools.writes.patch_service(&self.base, patch).await {
+                Ok(now) => {
+                    self.base = Arc::new(now);
+                    self.applied().unsaved_handle = None;
+                    return Ok(());
+                }
+                Err(WriteError::Gone) => return Ok(()),
+                Err(WriteError::Conflict) if self.moved_on(&mut retries).await => {}
+                Err(error) => {
+                    let what = "failed to store the load balancer's handle and annotations";
+                    return Err(self.write_failed(error, what).await);
+                }
             }
         }
+    }
+
+    /// Reads the Service again after a conflict: somebody wrote while the call ran. The call is not repeated for that.
+    async fn moved_on(&mut self, retries: &mut u8) -> bool {
+        if *retries == 0 {
+            return false;
+        }
+        *retries -= 1;
+        matches!(self.read_again().await, Ok(true))
     }
 
     /// Shows in the Service's status what the provider does not honour (▲S15). What cannot be shown stops nothing.
@@ -249,23 +265,25 @@ impl Run<'_> {
     }
 
     async fn write_status(&mut self, status: &LoadBalancerStatus) -> Result<(), Stop> {
-        let Some(patch) = status_patch(&self.base, status) else {
-            return Ok(());
-        };
-        match self
-            .tools
-            .writes
-            .patch_service_status(&self.base, &patch)
-            .await
-        {
-            Ok(now) => {
-                self.base = Arc::new(now);
-                Ok(())
+        let mut retries = CONFLICTS;
+        loop {
+            let Some(patch) = status_patch(&self.base, status) else {
+                return Ok(());
+            };
+            let writes = &self.tools.writes;
+            match writes.patch_service_status(&self.base, &patch).await {
+                Ok(now) => {
+                    self.base = Arc::new(now);
+                    return Ok(());
+                }
+                Err(WriteError::Gone) => return Ok(()),
+                Err(WriteError::Conflict) if self.moved_on(&mut retries).await => {}
+                Err(error) => {
+                    return Err(self
+                        .write_failed(error, "failed to update load balancer status")
+                        .await);
+                }
             }
-            Err(WriteError::Gone) => Ok(()),
-            Err(error) => Err(self
-                .write_failed(error, "failed to update load balancer status")
-                .await),
         }
     }
 
