@@ -109,11 +109,12 @@ impl Asker {
         facets: &'static [api::InstanceFacet],
     ) {
         let places = self.places.get_or_insert_with(|| {
-            let width = session.max_lookups().max(1);
+            // One place is left for Nodes that wait to be initialised.
+            let width = session.max_lookups().saturating_sub(1).max(1);
             Arc::new(Places {
                 width,
                 all: Semaphore::new(width),
-                alone: Semaphore::new((width / 2).max(1)),
+                alone: Semaphore::new(width.div_ceil(2)),
             })
         });
         let uids = nodes.iter().map(|node| plan::uid(node).to_owned());

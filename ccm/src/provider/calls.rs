@@ -10,6 +10,7 @@ use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use cloud_provider_api::v1alpha1 as api;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -102,13 +103,30 @@ fn width(max_in_flight: Option<u32>) -> usize {
     }
 }
 
-/// The lanes of a session.
+/// The lanes of a connection. A session that is initialised again over it has the same ones: `max_in_flight` is the process's.
 pub(super) struct Lanes {
     pub(super) instances: Lane,
     pub(super) zones: Lane,
     pub(super) load_balancers: Lane,
     pub(super) routes: Lane,
     pub(super) volumes: Lane,
+}
+
+impl Lanes {
+    /// Those that the provider asks for.
+    pub(super) fn of(offered: &api::Capabilities) -> Self {
+        let instances = offered.instances.as_ref().and_then(|c| c.max_in_flight);
+        let balancers = offered.load_balancers.as_ref();
+        let routes = offered.routes.as_ref().and_then(|c| c.max_in_flight);
+        let volumes = offered.volumes.as_ref().and_then(|c| c.max_in_flight);
+        Self {
+            instances: Lane::new(instances),
+            zones: Lane::new(instances),
+            load_balancers: Lane::new(balancers.and_then(|c| c.max_in_flight)),
+            routes: Lane::new(routes),
+            volumes: Lane::new(volumes),
+        }
+    }
 }
 
 /// One kind of call.
@@ -152,10 +170,13 @@ impl Session {
         if self.is_over() {
             return Err(gone());
         }
+        // The only place may be a list's for as long as that takes: it must not fail those behind it.
+        let a_list = (rpc.lane.width == 1).then_some(self.deadlines.list);
+        let cap = Instant::now() + rpc.deadline + a_list.unwrap_or_default();
         let _permit = tokio::select! {
             biased;
             () = self.closing() => return Err(gone()),
-            entered = rpc.lane.enter(Instant::now() + rpc.deadline) => entered?,
+            entered = rpc.lane.enter(cap) => entered?,
         };
         if let Some(fence) = fence {
             fence.check()?;

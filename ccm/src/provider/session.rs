@@ -8,7 +8,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::calls::{Lane, Lanes};
+use super::calls::Lanes;
 use super::connect::Link;
 use super::handshake::Deadlines;
 use super::limits::DEFAULT_REQUEST_BYTES;
@@ -36,7 +36,7 @@ pub(crate) struct Session {
     pub(super) cluster: api::ClusterRef,
     pub(super) link: Link,
     pub(super) deadlines: Deadlines,
-    pub(super) lanes: Lanes,
+    pub(super) lanes: Arc<Lanes>,
     pub(super) max_request_bytes: usize,
     pub(super) metrics: Metrics,
     /// RPCs whose last answer was that the cloud refuses the provider's credentials: when, and its words.
@@ -54,6 +54,7 @@ pub(super) struct Parts {
     pub(super) name: Arc<str>,
     pub(super) cluster: api::ClusterRef,
     pub(super) link: Link,
+    pub(super) lanes: Arc<Lanes>,
     pub(super) deadlines: Deadlines,
     pub(super) metrics: Metrics,
 }
@@ -63,13 +64,6 @@ impl Session {
         let info = parts.info;
         let none = api::Capabilities::default();
         let offered = info.capabilities.as_ref().unwrap_or(&none);
-        let instances = offered.instances.as_ref().and_then(|c| c.max_in_flight);
-        let balancers = offered
-            .load_balancers
-            .as_ref()
-            .and_then(|c| c.max_in_flight);
-        let routes = offered.routes.as_ref().and_then(|c| c.max_in_flight);
-        let volumes = offered.volumes.as_ref().and_then(|c| c.max_in_flight);
         let max_request_bytes = info.max_request_bytes.unwrap_or(DEFAULT_REQUEST_BYTES);
         let read =
             |wanted: Option<&api::NodeProjection>| wanted.map(Projection::from).unwrap_or_default();
@@ -80,13 +74,7 @@ impl Session {
             target_projection: projection.and(&target_identity),
             target_identity,
             projection,
-            lanes: Lanes {
-                instances: Lane::new(instances),
-                zones: Lane::new(instances),
-                load_balancers: Lane::new(balancers),
-                routes: Lane::new(routes),
-                volumes: Lane::new(volumes),
-            },
+            lanes: parts.lanes,
             max_request_bytes: usize::try_from(max_request_bytes).unwrap_or(usize::MAX),
             info,
             ownership: parts.ownership,
@@ -139,16 +127,17 @@ impl Session {
         }
     }
 
-    /// Returns when the session takes no new calls: it is over, or its provider is shutting down.
+    /// Returns when the session takes no new calls: it is over, its provider is shutting down or forgot the Initialize.
     pub(super) async fn closing(&self) {
         tokio::select! {
             () = self.over.cancelled() => {}
+            () = self.uninitialized.cancelled() => {}
             () = self.link.closing() => {}
         }
     }
 
     /// Whether the session takes no new calls.
     pub(crate) fn is_over(&self) -> bool {
-        self.over.is_cancelled() || self.link.is_closing()
+        self.over.is_cancelled() || self.uninitialized.is_cancelled() || self.link.is_closing()
     }
 }

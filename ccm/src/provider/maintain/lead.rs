@@ -7,7 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use cloud_provider_api::v1alpha1::watch_changes_response::Change;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::calls::timed;
+use super::super::calls::{Lanes, timed};
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
@@ -61,6 +61,7 @@ impl Keeper {
             Ok(ownership) => Arc::new(ownership),
             Err(clash) => return clash.to_string(),
         };
+        let lanes = Arc::new(Lanes::of(&info.capabilities.clone().unwrap_or_default()));
         let mut failures = 0_u32;
         loop {
             let request = leading.borrow_and_update().clone();
@@ -101,6 +102,7 @@ impl Keeper {
                 name: Arc::clone(&self.name),
                 cluster: request.cluster.clone().unwrap_or_default(),
                 link: link.clone(),
+                lanes: Arc::clone(&lanes),
                 deadlines: Deadlines::raised(
                     initialized.deadline_hints.as_ref(),
                     self.with.max_call_deadline,

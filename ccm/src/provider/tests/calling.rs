@@ -86,6 +86,34 @@ async fn no_more_calls_run_at_once_than_the_provider_takes() {
     assert_eq!(fake.0.lock().unwrap().running, (0, 2));
 }
 
+#[tokio::test(start_paused = true)]
+async fn m10_a_slow_list_of_the_only_place_fails_no_call_behind_it() {
+    let fake = Fake::new("1");
+    fake.set(|s| {
+        let balancers = s
+            .info
+            .capabilities
+            .as_mut()
+            .unwrap()
+            .load_balancers
+            .as_mut();
+        let balancers = balancers.unwrap();
+        balancers.max_in_flight = Some(1);
+        balancers.listing = true;
+        s.ensure.outcome = Some(Outcome::HandledElsewhere(api::HandledElsewhere {}));
+        s.slow = [
+            ("ListLoadBalancers", Duration::from_secs(290)),
+            ("EnsureLoadBalancer", Duration::from_secs(20)),
+        ]
+        .into();
+    });
+    let (_running, session) = with(&fake).await;
+    let fence = Fence::open();
+    let ensure = || session.ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default());
+    let (_, one, two) = tokio::join!(session.list_load_balancers(), ensure(), ensure());
+    assert!(one.is_ok() && two.is_ok(), "{two:?}");
+}
+
 /// Shows ▲M7 too.
 #[tokio::test(start_paused = true)]
 async fn m10_a_call_that_hangs_ends_at_its_deadline_and_others_go_on() {

@@ -26,6 +26,8 @@ pub(super) struct Script {
     pub(super) scope: String,
     /// RPCs that never answer.
     pub(super) hang: BTreeSet<&'static str>,
+    /// RPCs that take so long.
+    pub(super) slow: BTreeMap<&'static str, Duration>,
     /// What the next Initialize calls fail with.
     pub(super) initialize: VecDeque<api::Failure>,
     /// What the next calls of LoadBalancerService and LookupInstances fail with.
@@ -108,6 +110,7 @@ impl Fake {
             probed_boot_id: None,
             scope: "account 1".into(),
             hang: BTreeSet::new(),
+            slow: BTreeMap::new(),
             initialize: VecDeque::new(),
             failures: VecDeque::new(),
             lookup: all_run,
@@ -170,14 +173,16 @@ impl Fake {
     }
 
     async fn enter(&self, rpc: &'static str) {
-        let hangs = {
+        let (hangs, takes) = {
             let mut script = self.0.lock().unwrap();
             script.log.push(rpc.to_owned());
-            script.hang.contains(rpc)
+            let takes = script.slow.get(rpc).copied();
+            (script.hang.contains(rpc), takes.unwrap_or_default())
         };
         if hangs {
             std::future::pending::<()>().await;
         }
+        tokio::time::sleep(takes).await;
     }
 
     fn next_failure(&self) -> Option<api::Failure> {

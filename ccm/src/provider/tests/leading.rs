@@ -1,12 +1,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::ensure_load_balancer_response::Outcome::{Failed, HandledElsewhere};
 use api::watch_changes_response::Change;
 use cloud_provider_api::v1alpha1 as api;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::super::TroubleCode;
 use super::super::testing::{InMemory, SCOPE_KEY, maintained};
+use super::super::{Session, TroubleCode};
 use super::fake::{Fake, failure};
 use crate::lease::Fence;
 use crate::run::Hint;
@@ -43,6 +44,63 @@ async fn not_initialized_is_initialised_again_once() {
         fake.called("GetProviderInfo"),
         1,
         "over the same connection"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn prov_18_what_waits_is_not_sent_to_a_provider_that_forgot_its_initialize() {
+    let fake = Fake::new("1");
+    fake.set(|s| {
+        let offered = s.info.capabilities.as_mut().unwrap();
+        offered.load_balancers.as_mut().unwrap().max_in_flight = Some(2);
+        s.ensure.outcome = Some(HandledElsewhere(api::HandledElsewhere {}));
+        s.slow = [("EnsureLoadBalancer", Duration::from_secs(10))].into();
+    });
+    let running = maintained(InMemory::running(fake.service()));
+    running.lead();
+    let session = running.session().await;
+    let fence = Fence::open();
+    let ensure = async |session: &Session| {
+        let request = api::EnsureLoadBalancerRequest::default();
+        let answer = session.ensure_load_balancer(&fence, request).await;
+        answer.map(|answer| answer.outcome)
+    };
+    let start = Instant::now();
+    let first = ensure(&session);
+    let second = async {
+        sleep(Duration::from_secs(5)).await;
+        let forgot = failure(api::FailureCode::NotInitialized, None);
+        fake.set(|s| s.failures = [forgot].into());
+        ensure(&session).await
+    };
+    // The first is answered after 10 s: the provider forgot. The second is still under way until 15 s.
+    let waits = async {
+        sleep(Duration::from_secs(6)).await;
+        ensure(&session).await
+    };
+    let next = async {
+        let next = running.until("a new session", |s| {
+            let new = s.session.as_ref();
+            new.is_some_and(|new| !Arc::ptr_eq(new, &session))
+        });
+        let next = next.await.session.unwrap();
+        // One place is the second's.
+        let answers = tokio::join!(ensure(&next), ensure(&next));
+        assert!(answers.0.is_ok() && answers.1.is_ok(), "{answers:?}");
+        start.elapsed()
+    };
+    let (first, second, waits, elapsed) = tokio::join!(first, second, waits, next);
+    assert!(matches!(first, Ok(Some(Failed(_)))), "{first:?}");
+    assert!(
+        matches!(second, Ok(Some(HandledElsewhere(_)))),
+        "{second:?}"
+    );
+    let refused = waits.unwrap_err();
+    assert_eq!(refused.code, TroubleCode::Disconnected, "never sent");
+    assert_eq!(fake.called("EnsureLoadBalancer"), 4);
+    assert!(
+        elapsed >= Duration::from_secs(25),
+        "{elapsed:?}: two at once at most"
     );
 }
 
