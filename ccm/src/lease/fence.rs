@@ -17,6 +17,34 @@ pub(crate) struct Fence {
     until: Arc<AtomicU64>,
     /// Told when the fence is closed before its deadline.
     closing: Arc<Notify>,
+    /// Nanoseconds after `base` at which a call that changes the cloud was last given up without an answer; 0: never.
+    given_up: Arc<AtomicU64>,
+}
+
+/// A call that changes the cloud, from its sending to its answer. Dropped without one it counts as given up: a provider that does not stop at a
+/// cancellation works on it.
+pub(crate) struct Changing {
+    fence: Fence,
+    answered: bool,
+}
+
+impl Changing {
+    /// The call has come to an end in the provider too.
+    pub(crate) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        if !self.answered {
+            let now = Instant::now().saturating_duration_since(self.fence.base);
+            let nanos = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+            self.fence
+                .given_up
+                .fetch_max(nanos.max(1), Ordering::SeqCst);
+        }
+    }
 }
 
 /// The Lease is not held, or its deadline has passed: nothing may be written.
@@ -33,6 +61,7 @@ impl Fence {
             base: Instant::now(),
             until: Arc::new(AtomicU64::new(0)),
             closing: Arc::new(Notify::new()),
+            given_up: Arc::new(AtomicU64::new(0)),
         }
     }
 
@@ -52,6 +81,21 @@ impl Fence {
         } else {
             Err(Fenced)
         }
+    }
+
+    /// Notes a call that changes the cloud.
+    pub(crate) fn changing(&self) -> Changing {
+        Changing {
+            fence: self.clone(),
+            answered: false,
+        }
+    }
+
+    /// How long ago a call that changes the cloud was last given up without an answer.
+    pub(super) fn given_up(&self) -> Option<Duration> {
+        let nanos = self.given_up.load(Ordering::SeqCst);
+        let at = self.base + Duration::from_nanos(nanos);
+        (nanos > 0).then(|| Instant::now().saturating_duration_since(at))
     }
 
     /// Returns as soon as nothing may be written any more: at once when closed, else when it is closed or

@@ -154,11 +154,17 @@ impl Term {
     }
 
     /// Gives the Lease back, so that another takes over at once. The fence is closed first: call it when nothing
-    /// mutating is in flight. Takes at most 5 s and never goes past the deadline; a lost Lease is left alone.
+    /// mutating is in flight. Takes at most 5 s and never goes past the deadline; a lost Lease is left alone. Where a call that changes the cloud was
+    /// cancelled less than a lease duration ago the Lease is left to expire.
     pub(crate) async fn release(self) {
         self.end();
         let deadline = self.deadline();
         if self.lost.is_some() || Instant::now() >= deadline {
+            return;
+        }
+        let given_up = self.shared.fence.given_up();
+        if let Some(ago) = given_up.filter(|ago| *ago < self.shared.config.lease_duration) {
+            tracing::warn!(given_up = ?ago, "the Lease is not released and will expire: the provider may still work on a call that was cancelled");
             return;
         }
         // Before anybody else can lead: the answer may come after the next one has begun.

@@ -181,6 +181,7 @@ impl Session {
         if let Some(fence) = fence {
             fence.check()?;
         }
+        let changing = fence.map(Fence::changing);
         // A provider that shuts down is waited for until this is over.
         let _in_flight = self.link.in_flight();
         let start = Instant::now();
@@ -208,6 +209,12 @@ impl Session {
             Ok(answered) => answered.told.as_ref(),
             Err(trouble) => Some(trouble),
         };
+        let deadline = result
+            .as_ref()
+            .is_err_and(|trouble| trouble.code == TroubleCode::Deadline);
+        if let Some(changing) = changing.filter(|_| !deadline) {
+            changing.answered();
+        }
         if let Some(trouble) = told {
             rpc.lane.slow(trouble);
             if trouble.code == TroubleCode::NotInitialized {

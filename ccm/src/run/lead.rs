@@ -88,18 +88,14 @@ async fn lead_with(leading: Leading<'_>, second: &mut Option<Term>) -> End {
         Some(_) => Standing::Stands,
         None => Standing::Over,
     });
-    // One future for the whole term: a renewal in flight is never cut short by something else that happens.
-    let mut lost = pin!(async {
-        tokio::select! {
-            lost = hold(term) => End::Lost(lost),
-            lost = stand_and_hold(migration, &stop_standing, &standing, second) => End::MigrationLost(lost),
-        }
-    });
+    // One future each for the whole term: a renewal in flight is never cut short by something else that happens.
+    let mut lost = pin!(hold(term));
+    let mut migration_lost = pin!(stand_and_hold(migration, &stop_standing, &standing, second));
     let mut loops = Loops::default();
     let mut status = context.status.clone();
     let silence = context.status.clone();
     let began = Instant::now();
-    let end = loop {
+    let mut end = loop {
         let info = status.borrow_and_update().info.clone();
         let holds = *stands.borrow_and_update() == Standing::Holds;
         if let Some(info) = info {
@@ -112,7 +108,8 @@ async fn lead_with(leading: Leading<'_>, second: &mut Option<Term>) -> End {
         }
         tokio::select! {
             biased;
-            end = &mut lost => break end,
+            lost = &mut lost => break End::Lost(lost),
+            lost = &mut migration_lost => break End::MigrationLost(lost),
             () = shutdown.cancelled() => break End::Stopped,
             () = silent(&silence, began, context.config.provider_timeout) => break End::ProviderGone,
             ended = loops.ended() => if let Some(controller) = ended { break End::Broken(controller) },
@@ -121,20 +118,30 @@ async fn lead_with(leading: Leading<'_>, second: &mut Option<Term>) -> End {
         }
     };
     stop_standing.cancel();
-    if !matches!(end, End::Lost(_) | End::MigrationLost(_)) {
+    if !matches!(end, End::Lost(_)) {
         tracing::info!(reason = ?end, "stepping down: what is in flight is finished first");
+        let mut migration_is_over = matches!(end, End::MigrationLost(_));
+        if migration_is_over {
+            loops.abort_migrated(context, metrics);
+        }
         let ends = async {
             // What was asked for is known before this ends: a Lease that is taken is given back.
             let stood = stands.wait_for(|standing| *standing != Standing::Stands);
             let _ = tokio::join!(loops.drain(metrics), timeout(STOOD, stood));
         };
-        tokio::select! {
-            biased;
-            end = &mut lost => {
-                loops.abort(metrics).await;
-                return end;
+        let mut ends = Box::pin(ends);
+        let cut_short = loop {
+            tokio::select! {
+                biased;
+                lost = &mut lost => break Some(lost),
+                // Its fence is closed: what drains under it changes nothing any more.
+                _ = &mut migration_lost, if !migration_is_over => migration_is_over = true,
+                () = &mut ends => break None,
             }
-            () = ends => {}
+        };
+        drop(ends);
+        if let Some(lost) = cut_short {
+            end = End::Lost(lost);
         }
     }
     loops.abort(metrics).await;
@@ -363,6 +370,21 @@ impl Loops {
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if timeout(DRAIN, all).await.is_err() {
             tracing::warn!(after = ?DRAIN, "calls still run: they are cancelled");
+        }
+    }
+
+    /// Cancels what runs under the migration's Lease, which is lost.
+    fn abort_migrated(&mut self, context: &LoopContext, metrics: &LoopMetrics) {
+        let migration = context.config.leader_migration.as_ref();
+        let migrated = |controller: &Controller| {
+            migration.is_some_and(|migration| migration.side(*controller) == Side::Migration)
+        };
+        for (controller, (_, task)) in self
+            .running
+            .extract_if(.., |controller, _| migrated(controller))
+        {
+            task.abort();
+            metrics.running(controller, false);
         }
     }
 

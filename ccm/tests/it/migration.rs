@@ -1,5 +1,7 @@
 //! Leader migration (B-M6): two Leases, each controller under its own.
 
+use std::time::Duration;
+
 use kube::api::{Patch, PatchParams, PostParams};
 use provider_mock::Fixture;
 use serde_json::json;
@@ -105,6 +107,40 @@ async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
         "kustomize/components/leader-migration/rbac.yaml",
         |_| true,
     );
+}
+
+/// Shows ▲M3 too.
+#[tokio::test]
+async fn b_m6_the_loss_of_the_migration_lease_lets_calls_under_the_main_one_end() {
+    let mut world = World::new(Fixture::default()).await;
+    world.apply("kustomize/components/leader-migration/rbac.yaml");
+    let file = world.file("migration.yaml");
+    let text = "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: cloud-provider-extraction-migration\n\
+                controllerLeaders:\n- {name: cloud-node-lifecycle, component: '*'}\n";
+    std::fs::write(&file, text).unwrap();
+    let config = format!("--leader-migration-config={}", file.display());
+    let mut flags = FAST_LEASE.to_vec();
+    flags.extend(["--enable-leader-migration", config.as_str()]);
+    let mut ccm = world.ccm(&flags);
+    let identity = world.led_by(&ccm).await;
+    hold_both(&world, &identity).await;
+    let latency = Duration::from_secs(3);
+    world
+        .cloud()
+        .set_latency("EnsureLoadBalancer", latency)
+        .unwrap();
+    world.create_service(balancer("web")).await;
+    let ensures = world
+        .cloud()
+        .wait_until(SOON, |cloud| cloud.in_flight("EnsureLoadBalancer") == 1);
+    assert!(ensures.await);
+
+    hand(&world, "kube-controller-manager_2", 3600).await;
+    assert_eq!(ccm.wait(SOON).await.unwrap().code(), Some(1));
+    let calls = world.cloud().calls(Some("EnsureLoadBalancer"));
+    assert_eq!(calls[0].outcome, "ok", "{calls:?}");
+    world.shows_address("web").await;
+    assert_eq!(world.holder().await.unwrap(), "", "nothing was cancelled");
 }
 
 #[tokio::test]

@@ -215,6 +215,31 @@ async fn b_n11_n11_addresses_are_refreshed_in_full_batches_and_written_on_a_chan
 }
 
 #[tokio::test(start_paused = true)]
+async fn n15_a_node_that_asks_for_nothing_and_names_no_cloud_is_left_alone() {
+    let looping = Looping::start(1).await;
+    looping
+        .until("initialised", |this| this.uninitialized() == 0)
+        .await;
+    let mut bare = fresh("n7");
+    bare.spec = None;
+    looping.api.put(&bare);
+    let (writes, lookups) = (looping.api.writes().len(), looping.sizes().len());
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    assert_eq!(looping.api.writes().len(), writes);
+    let asked = looping.sizes().split_off(lookups);
+    assert_eq!(asked, [1, 1], "the other Node is refreshed alone");
+    // The operator asks for it: then the whole Node is initialised.
+    looping.api.edit("n7", |node| node.spec = fresh("n7").spec);
+    looping
+        .until("initialised", |this| {
+            let spec = this.api.node("n7").and_then(|node| node.spec);
+            this.uninitialized() == 0 && spec.is_some_and(|spec| spec.provider_id.is_some())
+        })
+        .await;
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn b_n8_pending_and_absent_wait_and_a_broken_provider_is_not_asked() {
     let looping = Looping::start(0).await;
     let states = [
