@@ -55,7 +55,7 @@ compat-bridge: ## the same scenarios with our controller twice: with the cloud a
 calls: ## what each Go cloud sees of an upstream Go CCM, and of the ccm with the bridge: no more calls, or as many more as is said (CALLS_CLOUDS="byid,fake" for some; UPDATE_DOCS=1 writes docs/go-clouds.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
-	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(TEST) --test calls -- --nocapture
+	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(CARGO) test -p ccm --test calls -- --nocapture
 
 .PHONY: conformance
 conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first go-first digitalocean hetzner")
