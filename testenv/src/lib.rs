@@ -4,6 +4,7 @@
 //! binary         control-plane/ (a Go module) -> one executable, built when its sources changed
 //! process        one child process: log file, signals, deadline; never outlives us
 //! ports          loopback ports
+//! document       documents that tests write, or are held to
 //! directory      the temporary directory of one control plane, and what dead ones left behind
 //! credentials    CA, serving certificate, tokens, kubeconfigs
 //! components     how etcd and kube-apiserver are started, and when they are ready
@@ -27,6 +28,7 @@ mod contents;
 mod control_plane;
 mod credentials;
 mod directory;
+pub mod document;
 mod error;
 mod eventually;
 pub mod manifests;

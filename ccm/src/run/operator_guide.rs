@@ -17,22 +17,16 @@ const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operator-guide
 
 /// Holds a part of the guide to this text, or writes it.
 fn part(name: &str, table: &str) {
-    // One test writes after the other.
-    static WRITING: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _turn = WRITING.lock().unwrap();
-    let begin = format!("<!-- {name}: written by `make docs` -->\n");
-    let end = format!("<!-- end of {name} -->\n");
-    let text = std::fs::read_to_string(GUIDE).unwrap();
-    let (before, rest) = text.split_once(&begin).expect(name);
-    let (stands, after) = rest.split_once(&end).expect(name);
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(GUIDE, format!("{before}{begin}{table}{end}{after}")).unwrap();
-        return;
-    }
-    assert!(
-        stands == table,
-        "docs/operator-guide.md, {name}: not as it is; run make docs, or UPDATE_DOCS=1 cargo test -p ccm --lib docs_"
+    let begin = format!(
+        "<!-- {name}: written by `make docs` -->
+"
     );
+    let end = format!(
+        "<!-- end of {name} -->
+"
+    );
+    let command = "cargo test -p ccm --lib docs_";
+    testenv::document::holds(GUIDE.as_ref(), Some((&begin, &end)), table, command);
 }
 
 fn cell(text: &str) -> String {

@@ -10,7 +10,6 @@ use crate::half::Calls;
 use crate::life::Row;
 
 /// Set to 1, the page is written; else it must stand there already, with counts near to these.
-const UPDATE: &str = "UPDATE_DOCS";
 
 const BEGIN: &str = "<!-- calls:begin -->";
 const END: &str = "<!-- calls:end -->";
@@ -127,7 +126,7 @@ fn cut(page: &str) -> (&str, &str, &str) {
 
 /// Writes the page, where that is asked for.
 pub fn write(counted: &[(&str, Vec<Row>)]) -> bool {
-    let asked = std::env::var(UPDATE).is_ok_and(|value| value == "1");
+    let asked = testenv::document::asked_for("UPDATE_DOCS");
     if asked {
         let old = fs::read_to_string(page()).unwrap_or_default();
         let (before, _, after) = cut(&old);

@@ -10,7 +10,6 @@ use crate::ways::Exception;
 pub const CONTROLLERS: (&str, &str) = ("parity.md", "compat");
 pub const WAYS: (&str, &str) = ("go-clouds.md", "compat-bridge");
 /// Set to 1, the table is written; else it must stand there already.
-const UPDATE: &str = "UPDATE_DOCS";
 
 const HEAD: &str = "## Side by side
 
@@ -28,18 +27,15 @@ pub fn check((page, name): (&str, &str), table: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../docs")
         .join(page);
-    let text = fs::read_to_string(&path).unwrap_or_default();
-    let (before, rest) = text.split_once(&begin).unwrap_or((text.as_str(), ""));
-    let after = rest.split_once(&end).map_or("\n", |(_, after)| after);
-    let wanted = format!("{before}{begin}\n{table}{end}{after}");
-    if std::env::var(UPDATE).is_ok_and(|value| value == "1") {
-        fs::write(&path, wanted).unwrap();
-    } else {
-        assert!(
-            text == wanted,
-            "the table in docs/{page} is not what came out: run `UPDATE_DOCS=1 make {name}`\n{table}"
-        );
-    }
+    let (begin, end) = (
+        format!(
+            "{begin}
+"
+        ),
+        end,
+    );
+    let marks = Some((begin.as_str(), end.as_str()));
+    testenv::document::holds(&path, marks, table, &format!("make {name}"));
 }
 
 pub fn of_controllers(rows: &[Row]) -> String {

@@ -70,7 +70,7 @@ fn files() -> Vec<(&'static str, &'static str, Value)> {
 
 /// Holds a file to what the chart says, or writes it.
 pub(crate) fn is(path: &std::path::Path, text: &str) {
-    if std::env::var_os("UPDATE_MANIFESTS").is_some_and(|value| value == "1") {
+    if testenv::document::asked_for("UPDATE_MANIFESTS") {
         fs::write(path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
     let there = fs::read_to_string(path).unwrap_or_default();

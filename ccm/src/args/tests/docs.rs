@@ -71,16 +71,6 @@ fn table() -> String {
 #[test]
 fn docs_configuration_lists_the_flags_as_they_are() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let (before, rest) = text.split_once(BEGIN).unwrap();
-    let (listed, after) = rest.split_once(END).unwrap();
-    let table = table();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
-        return;
-    }
-    assert!(
-        listed == table,
-        "docs/configuration.md does not list the flags as they are: run UPDATE_DOCS=1 cargo test -p ccm --lib docs_configuration"
-    );
+    let command = "cargo test -p ccm --lib docs_configuration";
+    testenv::document::holds(path.as_ref(), Some((BEGIN, END)), &table(), command);
 }

@@ -1,7 +1,6 @@
 //! `docs/lies.md`: made from the rows.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use provider_mock::Lie;
@@ -24,15 +23,7 @@ what the suite is for.
 /// Run it with UPDATE_DOCS=1 to write the document anew.
 pub fn is(rows: &[(&str, Tells)]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/lies.md");
-    let text = render(rows);
-    if std::env::var_os("UPDATE_DOCS").is_some_and(|value| value == "1") {
-        fs::write(&path, &text).unwrap();
-    }
-    let there = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        there == text,
-        "docs/lies.md is not what the rows say: run make docs"
-    );
+    testenv::document::holds(&path, None, &render(rows), "make docs");
 }
 
 fn render(rows: &[(&str, Tells)]) -> String {

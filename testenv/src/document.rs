@@ -1,0 +1,84 @@
+//! Documents that a test writes: held to what it would write, or written where `UPDATE_DOCS=1` asks for it.
+
+use std::fs;
+use std::path::Path;
+
+/// Whether this variable asks for documents to be written. Only `1` does; anything else that is set is refused, so that nothing is rewritten by accident.
+pub fn asked_for(variable: &str) -> bool {
+    match std::env::var(variable).as_deref() {
+        Ok("1") => true,
+        Ok("") | Err(_) => false,
+        Ok(other) => panic!(
+            "{variable}={other}: 1 writes what is made by tests, and nothing else is understood"
+        ),
+    }
+}
+
+/// Holds a document, or what stands between two marks in it, to this text. `command` writes it.
+pub fn holds(path: &Path, marks: Option<(&str, &str)>, text: &str, command: &str) {
+    // Tests run side by side, and several write parts of one document.
+    static WRITING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = WRITING
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let read =
+        || fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let wanted = match marks {
+        None => text.to_owned(),
+        Some((begin, end)) => {
+            let there = read();
+            let parts = there
+                .split_once(begin)
+                .and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+            let (before, after) = parts
+                .unwrap_or_else(|| panic!("{} has no {begin:?} before a {end:?}", path.display()));
+            format!("{before}{begin}{text}{end}{after}")
+        }
+    };
+    if asked_for("UPDATE_DOCS") {
+        fs::write(path, &wanted).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    let there = read();
+    let ends = std::iter::repeat("(end)");
+    let mut lines = (1..).zip(
+        there
+            .lines()
+            .chain(ends.clone())
+            .zip(wanted.lines().chain(ends)),
+    );
+    if there != wanted {
+        let differs = lines.find(|(_, (there, wanted))| there != wanted);
+        panic!(
+            "{} is not what the tests say, first at {differs:?}: `UPDATE_DOCS=1 {command}` writes it",
+            path.display()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_that_differs_is_refused_and_nothing_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("page.md");
+        let marks = Some(("<a>\n", "<b>\n"));
+        fs::write(&path, "before\n<a>\none\n<b>\nafter\n").unwrap();
+        holds(&path, marks, "one\n", "make docs");
+        for (marks, text) in [
+            (marks, "two\n"),
+            (Some(("<c>", "<d>")), ""),
+            (None, "one\n"),
+        ] {
+            let refused = std::panic::catch_unwind(|| holds(&path, marks, text, "make docs"));
+            let said = refused.unwrap_err();
+            let said = said.downcast_ref::<String>().unwrap();
+            assert!(said.contains("page.md"), "{said}");
+        }
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            "before\n<a>\none\n<b>\nafter\n"
+        );
+    }
+}
