@@ -311,6 +311,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         shutdown: &deps.shutdown,
     });
     let result = tokio::select! {
+        biased;
         result = working => result,
         Some(why) = refused.recv() => Err(RunError::Start(why)),
         // Without one of them the process would go on with a cache that stands still, or without its provider.
@@ -432,6 +433,7 @@ async fn work(with: Work<'_>) -> Result<(), RunError> {
         on_the_lease,
     );
     tokio::select! {
+        biased;
         result = terms => result,
         never = follow_provider => never,
         () = tell_scope => Err(RunError::Broken("a part of the process")),

@@ -136,6 +136,7 @@ impl FaultLayer {
             async move {
                 let (mut body, mut record) = state?;
                 let (frame, goes_on) = tokio::select! {
+                    biased;
                     frame = body.frame() => match frame {
                         Some(Ok(frame)) if outlives && frame.is_trailers() => std::future::pending().await,
                         None if outlives => std::future::pending().await,

@@ -167,6 +167,7 @@ impl Mock {
         let (kill, cloud) = (lines.kill.clone(), self.cloud.clone());
         let task = tokio::spawn(async move {
             tokio::select! {
+                biased;
                 ended = server => {
                     if let Err(error) = ended {
                         tracing::error!(%error, "the mock does not serve any more");
@@ -268,6 +269,7 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         std::future::pending().await
     };
     let ended = tokio::select! {
+        biased;
         ended = served => ended,
         ended = told => ended,
     };

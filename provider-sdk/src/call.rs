@@ -114,6 +114,7 @@ impl Call {
     pub async fn cancelled(&self) {
         match self.inner.deadline {
             Some(deadline) => tokio::select! {
+                biased;
                 () = self.inner.ended.cancelled() => {}
                 () = tokio::time::sleep_until(deadline) => {}
             },

@@ -183,6 +183,7 @@ impl Server {
         let mut interrupt = on(SignalKind::interrupt(), "SIGINT".into())?;
         self.serve(async move {
             tokio::select! {
+                biased;
                 _ = terminate.recv() => tracing::info!("SIGTERM: the provider shuts down"),
                 _ = interrupt.recv() => tracing::info!("SIGINT: the provider shuts down"),
             }
@@ -228,6 +229,7 @@ impl Server {
                 )
         );
         tokio::select! {
+            biased;
             ended = &mut server => return Ok(ended?),
             () = shutdown => {}
         }

@@ -113,6 +113,7 @@ impl Fence {
                 .flatten();
             match deadline {
                 Some(deadline) => tokio::select! {
+                    biased;
                     () = closing => {}
                     () = sleep_until(deadline) => {}
                 },

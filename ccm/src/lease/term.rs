@@ -90,6 +90,7 @@ impl Term {
             }
             let deadline = self.deadline();
             let seen = tokio::select! {
+                biased;
                 () = sleep_until(self.next.min(deadline)) => Some(&self.lease),
                 // Whoever finds no Lease may take it at once (client-go does): so it is made again at once, without a write of what is not there any more.
                 () = self.wake.not_held_by(&self.shared.identity) => None,

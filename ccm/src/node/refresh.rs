@@ -84,6 +84,7 @@ impl Worker {
         tokio::pin!(sleep);
         loop {
             tokio::select! {
+                biased;
                 Some(ended) = tasks.join_next(), if !tasks.is_empty() => report(ended),
                 () = &mut sleep, if !sleep.is_elapsed() => {}
                 else => return,

@@ -224,6 +224,7 @@ impl Connection {
     pub(super) async fn drained(&self) {
         self.link.calls.close();
         tokio::select! {
+            biased;
             () = self.link.calls.wait() => {}
             () = self.link.ended() => {}
         }

@@ -87,6 +87,7 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
     };
     let (draining, drained) = mpsc::unbounded_channel();
     tokio::select! {
+        biased;
         never = keeper.keep(&draining) => never,
         never = keeper.drain(drained) => never,
     }
@@ -124,6 +125,7 @@ impl Keeper {
                 Err(Setback::Refused(connection, why)) => {
                     keeper.down(&why);
                     tokio::select! {
+                        biased;
                         () = sleep(REFUSED_AGAIN) => {}
                         () = connection.link.ended() => {}
                     }

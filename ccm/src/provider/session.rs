@@ -122,6 +122,7 @@ impl Session {
     /// Returns when the session is over for calls in flight too: its connection is gone, or we do not lead any more.
     pub(crate) async fn ended(&self) {
         tokio::select! {
+            biased;
             () = self.over.cancelled() => {}
             () = self.link.ended() => {}
         }
@@ -130,6 +131,7 @@ impl Session {
     /// Returns when the session takes no new calls: it is over, its provider is shutting down or forgot the Initialize.
     pub(super) async fn closing(&self) {
         tokio::select! {
+            biased;
             () = self.over.cancelled() => {}
             () = self.uninitialized.cancelled() => {}
             () = self.link.closing() => {}

@@ -55,6 +55,7 @@ pub(super) async fn tell(
             metrics.unclaimed(provider, None);
         }
         tokio::select! {
+            biased;
             changed = status.changed() => if changed.is_err() {
                 // The provider's room has ended: so does everything.
                 pending::<()>().await;

@@ -108,6 +108,7 @@ pub(super) async fn tell(
             }
         };
         tokio::select! {
+            biased;
             changed = status.changed() => if changed.is_err() {
                 // The provider's room has ended: so does everything.
                 pending::<()>().await;

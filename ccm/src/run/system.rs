@@ -75,6 +75,7 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
     let mut signals = 0;
     loop {
         tokio::select! {
+            biased;
             result = &mut running => return result,
             Some(()) = terminate.recv() => {}
             Some(()) = interrupt.recv() => {}

@@ -185,6 +185,7 @@ async fn other_headers(cloud: Cloud, does: Does, stream: UnixStream, provider: U
     let server = server::conn::http2::Builder::new(TokioExecutor::new());
     let served = server.serve_connection(TokioIo::new(stream), passes);
     tokio::select! {
+        biased;
         _ = served => {}
         _ = line => {}
     }
@@ -195,6 +196,7 @@ async fn says_more(cloud: &Cloud, does: Does, stream: UnixStream, provider: Unix
     let (mut from_caller, to_caller) = stream.into_split();
     let (from_provider, mut to_provider) = provider.into_split();
     tokio::select! {
+        biased;
         _ = tokio::io::copy(&mut from_caller, &mut to_provider) => {}
         _ = back(cloud, does, from_provider, to_caller) => {}
     }

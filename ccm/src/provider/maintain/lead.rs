@@ -84,6 +84,7 @@ impl Keeper {
                     let pause = pause(&trouble, failures);
                     tracing::warn!(provider = %self.name, error = %trouble, attempt = failures, again_in = ?pause, "Initialize failed: nothing is called before it succeeds");
                     tokio::select! {
+                        biased;
                         () = changed(&mut leading) => {}
                         () = sleep(pause) => {}
                     }

@@ -63,6 +63,7 @@ impl EventWriter {
             tokio::time::sleep(DRAIN).await;
         };
         tokio::select! {
+            biased;
             () = write => {}
             () = cap => {
                 let left = shared.pending().len();
@@ -112,6 +113,7 @@ impl EventWriter {
                 }
             };
             tokio::select! {
+                biased;
                 () = self.shared.changed.notified() => {}
                 () = stop.cancelled() => {}
                 () = due => {}
