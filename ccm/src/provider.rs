@@ -19,6 +19,8 @@ mod tests;
 mod view;
 
 pub(crate) use connect::{Connector, UnixConnector};
+#[cfg(feature = "simulation")]
+pub(crate) use connect::{DialError, Pipe};
 pub(crate) use error::{Retry, Trouble, TroubleCode};
 pub(crate) use limits::is_dns_name;
 pub(crate) use limits::pending_after;

@@ -8,6 +8,8 @@ mod metrics;
 #[cfg(test)]
 pub(crate) mod operator_guide;
 mod scope;
+#[cfg(feature = "simulation")]
+pub mod simulated;
 mod status;
 mod system;
 #[cfg(test)]

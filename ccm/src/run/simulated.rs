@@ -1,0 +1,59 @@
+//! A run in somebody else's world: an API server, a provider and a clock that are handed in.
+
+use std::sync::Arc;
+
+use tokio::io::DuplexStream;
+use tokio_util::sync::CancellationToken;
+
+use super::{Deps, RunError, WallClock, run};
+use crate::args::Config;
+use crate::provider::{Connector, DialError, Pipe};
+
+/// Dials the provider; `None` where no process listens.
+pub type Dial = Arc<dyn Fn() -> Option<DuplexStream> + Send + Sync>;
+
+/// What a ccm finds around itself.
+pub struct World {
+    /// The API server.
+    pub kube: kube::Client,
+    /// The provider.
+    pub dial: Dial,
+    /// Wall time.
+    pub wall: WallClock,
+    /// Seed of all randomness.
+    pub seed: u64,
+    /// The process's name in the Lease.
+    pub identity: String,
+    /// Cancelled for a graceful end.
+    pub shutdown: CancellationToken,
+}
+
+struct Dialled(Dial);
+
+#[async_trait::async_trait]
+impl Connector for Dialled {
+    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
+        match (self.0)() {
+            Some(pipe) => Ok(Box::new(pipe)),
+            None => Err(DialError::Missing("/in/memory".into())),
+        }
+    }
+}
+
+/// Runs until `shutdown`, or until the Lease is lost. There are no ports.
+pub async fn run_in(world: World, config: Config) -> Result<(), RunError> {
+    let deps = Deps {
+        kube: world.kube.into(),
+        anonymous: None,
+        connector: Arc::new(Dialled(world.dial)),
+        wall: world.wall,
+        seed: world.seed,
+        identity: world.identity,
+        listener: None,
+        webhook_listener: None,
+        authentication: None,
+        authorization: None,
+        shutdown: world.shutdown,
+    };
+    run(deps, config).await
+}
