@@ -1,0 +1,161 @@
+//! The provider's process: the mock's services over pipes in memory.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use provider_mock::{Cloud, MUTATING_RPCS};
+use provider_sdk::GrpcService;
+use tokio::io::DuplexStream;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::checker::Checker;
+use crate::trace::Trace;
+
+/// The provider of a run. Clones are the same one.
+#[derive(Clone)]
+pub struct Provider(Arc<Inner>);
+
+struct Inner {
+    cloud: Cloud,
+    checker: Checker,
+    trace: Trace,
+    process: Mutex<Option<Process>>,
+    draining: Mutex<Vec<Process>>,
+    /// Told when a scripted fault killed the process.
+    died: tokio::sync::Notify,
+}
+
+struct Process {
+    service: GrpcService,
+    tasks: Tasks,
+    terminate: CancellationToken,
+}
+
+/// What runs for one process; it ends with this.
+#[derive(Clone, Default)]
+struct Tasks(Arc<Mutex<JoinSet<()>>>);
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+}
+
+impl Provider {
+    /// A provider of this cloud, whose process does not run yet.
+    #[must_use]
+    pub fn new(cloud: Cloud, checker: Checker, trace: Trace) -> Self {
+        Self(Arc::new(Inner {
+            cloud,
+            checker,
+            trace,
+            process: Mutex::new(None),
+            draining: Mutex::default(),
+            died: tokio::sync::Notify::new(),
+        }))
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.0.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a process; one that runs is killed.
+    pub async fn start(&self) -> anyhow::Result<()> {
+        let weak = Arc::downgrade(&self.0);
+        let service = provider_mock::service(&self.0.cloud, move |crash| {
+            let Some(inner) = weak.upgrade() else { return };
+            let provider = Provider(inner);
+            if crash {
+                provider.kill();
+                provider.0.died.notify_one();
+            } else {
+                provider.disconnect();
+            }
+        })
+        .await?;
+        *self.process() = Some(Process {
+            service,
+            tasks: Tasks::default(),
+            terminate: CancellationToken::new(),
+        });
+        self.0.trace.note("provider: starts");
+        Ok(())
+    }
+
+    /// Kills the process: connections break, handlers are dropped.
+    pub fn kill(&self) {
+        if let Some(process) = self.process().take() {
+            self.0.trace.note("provider: is killed");
+            process.end();
+        }
+    }
+
+    /// All connections break; the process lives on.
+    pub fn disconnect(&self) {
+        if let Some(process) = &*self.process() {
+            self.0.trace.note("provider: its connections break");
+            process.tasks.0.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        }
+    }
+
+    /// SIGTERM: nobody is accepted any more, and calls in flight may finish.
+    pub fn shut_down(&self) {
+        if let Some(process) = self.process().take() {
+            self.0.trace.note("provider: shuts down");
+            process.terminate.cancel();
+            let mut draining = self.0.draining.lock().unwrap_or_else(PoisonError::into_inner);
+            draining.push(process);
+        }
+    }
+
+    /// Returns when a scripted fault has killed the process.
+    pub async fn died(&self) {
+        self.0.died.notified().await;
+    }
+
+    /// A pipe to the process, for the ccm of this identity.
+    #[must_use]
+    pub fn dial(&self, identity: &Arc<str>) -> Option<DuplexStream> {
+        use hyper::rt::Executor as _;
+
+        let process = self.process();
+        let process = process.as_ref()?;
+        let (ours, theirs) = tokio::io::duplex(256 * 1024);
+        let (service, tasks, terminate) = (process.service.clone(), process.tasks.clone(), process.terminate.clone());
+        let (identity, checker, trace) = (Arc::clone(identity), self.0.checker.clone(), self.0.trace.clone());
+        let handler = service_fn(move |request: http::Request<Incoming>| {
+            let rpc = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            if MUTATING_RPCS.contains(&rpc.as_str()) {
+                checker.sent(&identity, &rpc);
+            }
+            if rpc != "Probe" {
+                trace.note(format!("{identity} calls {rpc}"));
+            }
+            let answer = service.clone().oneshot(request.map(tonic::body::Body::new));
+            async move { answer.await.map_err(std::io::Error::other) }
+        });
+        let connection = hyper::server::conn::http2::Builder::new(tasks.clone()).serve_connection(TokioIo::new(theirs), handler);
+        tasks.execute(async move {
+            let mut connection = std::pin::pin!(connection);
+            tokio::select! {
+                biased;
+                _ = &mut connection => return,
+                () = terminate.cancelled() => connection.as_mut().graceful_shutdown(),
+            }
+            let _ = connection.await;
+        });
+        Some(ours)
+    }
+}
+
+impl Process {
+    fn end(self) {
+        self.tasks.0.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+    }
+}
