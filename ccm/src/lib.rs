@@ -10,6 +10,10 @@ mod kube_client;
 mod lease;
 mod node;
 mod node_lifecycle;
+#[cfg(feature = "simulation")]
+pub mod planted;
+#[cfg(not(feature = "simulation"))]
+mod planted;
 mod provider;
 mod providers;
 mod queue;

@@ -19,6 +19,7 @@ use kube::{Client, Resource};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::Prune;
+use crate::planted::planted;
 
 pub(crate) use error::WriteError;
 pub(crate) use events::{
@@ -144,7 +145,10 @@ fn patch_metadata(base: &impl Resource, versioned: bool) -> Map<String, Value> {
     if let Some(uid) = &base.meta().uid {
         metadata.insert("uid".to_owned(), json!(uid));
     }
-    if versioned && let Some(version) = &base.meta().resource_version {
+    if versioned
+        && !planted!(UnversionedWrites)
+        && let Some(version) = &base.meta().resource_version
+    {
         metadata.insert("resourceVersion".to_owned(), json!(version));
     }
     metadata

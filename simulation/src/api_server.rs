@@ -73,7 +73,13 @@ impl Asked {
 impl ApiServer {
     /// An API server with the namespaces that every cluster has.
     #[must_use]
-    pub fn new(seed: u64, faults: Faults, checker: Checker, trace: Trace, wall: impl Fn() -> String + Send + 'static) -> Self {
+    pub fn new(
+        seed: u64,
+        faults: Faults,
+        checker: Checker,
+        trace: Trace,
+        wall: impl Fn() -> String + Send + 'static,
+    ) -> Self {
         let mut store = Store::default();
         store.wall = Some(Box::new(wall));
         for name in ["default", "kube-system"] {
@@ -94,7 +100,10 @@ impl ApiServer {
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
-        self.inner.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .store
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Somebody else does something to what it holds: a user, a kubelet, another controller.
@@ -123,7 +132,11 @@ impl ApiServer {
 
     /// Holds back all requests of this process for so long.
     pub fn cut_off(&self, identity: &str, wait: Duration) {
-        let mut cut = self.inner.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cut = self
+            .inner
+            .cut_off
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         cut.insert(identity.to_owned(), Instant::now() + wait);
     }
 
@@ -139,14 +152,22 @@ impl ApiServer {
     }
 
     fn latency(&self) -> Duration {
-        let mut random = self.inner.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = self
+            .inner
+            .random
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         Duration::from_millis(1 + u64::from(random.next_u32() % 15))
     }
 
     async fn connected(&self, identity: &str) {
         loop {
             let until = {
-                let cut = self.inner.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
+                let cut = self
+                    .inner
+                    .cut_off
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 cut.get(identity).copied()
             };
             match until {
@@ -164,20 +185,39 @@ impl ApiServer {
             .unwrap_or_default()
             .split('&')
             .filter_map(|pair| pair.split_once('='))
-            .map(|(key, value)| (key.to_owned(), value.replace("%3D", "=").replace("%2C", ",")))
+            .map(|(key, value)| {
+                (
+                    key.to_owned(),
+                    value.replace("%3D", "=").replace("%2C", ","),
+                )
+            })
             .collect();
         if parts.uri.path() == "/version" {
-            return Ok(answer(StatusCode::OK, &json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})));
+            return Ok(answer(
+                StatusCode::OK,
+                &json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
+            ));
         }
-        let watches = query.get("watch").is_some_and(|value| value == "true" || value == "1");
+        let watches = query
+            .get("watch")
+            .is_some_and(|value| value == "true" || value == "1");
         let Some(asked) = asked(&parts.method, parts.uri.path(), watches) else {
-            self.inner.trace.violation(format!("{identity} asks for {} {}, which is not served", parts.method, parts.uri.path()));
+            self.inner.trace.violation(format!(
+                "{identity} asks for {} {}, which is not served",
+                parts.method,
+                parts.uri.path()
+            ));
             return Ok(refuse(&Refusal(404, "NotFound", "no such path".to_owned())));
         };
         let body = body.collect().await.map_err(|_| Broken)?.to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
         let sent = Instant::now();
-        if asked.verb != "GET" && asked.verb != "LIST" && asked.verb != "WATCH" && asked.kind != "leases" && asked.kind != "events" {
+        if asked.verb != "GET"
+            && asked.verb != "LIST"
+            && asked.verb != "WATCH"
+            && asked.kind != "leases"
+            && asked.kind != "events"
+        {
             self.inner.checker.sent(identity, &asked.site());
         }
         let fault = self.inner.faults.api(&asked.site());
@@ -186,7 +226,12 @@ impl ApiServer {
         match fault {
             None | Some(ApiFault::Lost) => {}
             Some(ApiFault::Code(code)) => {
-                self.inner.trace.note(format!("{identity} {} {}/{} -> {code} (fault)", asked.site(), asked.namespace, asked.name));
+                self.inner.trace.note(format!(
+                    "{identity} {} {}/{} -> {code} (fault)",
+                    asked.site(),
+                    asked.namespace,
+                    asked.name
+                ));
                 let reason = match code {
                     409 => "Conflict",
                     422 => "Invalid",
@@ -198,7 +243,12 @@ impl ApiServer {
             }
             Some(ApiFault::Late(wait)) => sleep(wait).await,
             Some(ApiFault::Broken) => {
-                self.inner.trace.note(format!("{identity} {} {}/{} breaks (fault)", asked.site(), asked.namespace, asked.name));
+                self.inner.trace.note(format!(
+                    "{identity} {} {}/{} breaks (fault)",
+                    asked.site(),
+                    asked.namespace,
+                    asked.name
+                ));
                 return Err(Broken);
             }
         }
@@ -206,13 +256,28 @@ impl ApiServer {
             return Ok(self.watch(identity, &asked, &query));
         }
         let manager = query.get("fieldManager").map_or("unknown", String::as_str);
-        let strategic = parts.headers.get(http::header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/strategic"));
-        let how = if strategic { Patch::Strategic } else { Patch::Merge };
-        let before = (asked.verb == "DELETE" || asked.verb == "PATCH").then(|| self.get(&asked.id())).flatten();
+        let strategic = parts
+            .headers
+            .get(http::header::CONTENT_TYPE)
+            .is_some_and(|value| value.as_bytes().starts_with(b"application/strategic"));
+        let how = if strategic {
+            Patch::Strategic
+        } else {
+            Patch::Merge
+        };
+        let before = (asked.verb == "DELETE" || asked.verb == "PATCH")
+            .then(|| self.get(&asked.id()))
+            .flatten();
         let done = {
             let mut store = self.store();
             match asked.verb {
-                "GET" => store.get(&asked.id()).cloned().ok_or_else(|| Refusal(404, "NotFound", format!("{} {:?} not found", asked.kind, asked.name))),
+                "GET" => store.get(&asked.id()).cloned().ok_or_else(|| {
+                    Refusal(
+                        404,
+                        "NotFound",
+                        format!("{} {:?} not found", asked.kind, asked.name),
+                    )
+                }),
                 "LIST" => Ok(self.page(&store, &asked)),
                 "POST" => store.create(asked.kind, &asked.namespace, body.clone()),
                 "PUT" => store.replace(&asked.id(), body.clone()),
@@ -223,16 +288,32 @@ impl ApiServer {
         self.tell();
         let code = done.as_ref().map_or_else(|refused| refused.0, |_| 200);
         if asked.verb != "GET" && asked.verb != "LIST" {
-            let detail = if asked.kind == "leases" { String::new() } else { format!(" {body}") };
+            let detail = if asked.kind == "leases" {
+                String::new()
+            } else {
+                format!(" {body}")
+            };
             if asked.kind != "leases" || code != 200 {
-                self.inner.trace.note(format!("{identity} {} {}/{} -> {code}{detail}", asked.site(), asked.namespace, asked.name));
+                self.inner.trace.note(format!(
+                    "{identity} {} {}/{} -> {code}{detail}",
+                    asked.site(),
+                    asked.namespace,
+                    asked.name
+                ));
             }
             if let Ok(now) = &done {
-                self.inner.checker.wrote(identity, sent, &asked.site(), before.as_ref(), now);
+                self.inner
+                    .checker
+                    .wrote(identity, sent, &asked.site(), before.as_ref(), now);
             }
         }
         if fault == Some(ApiFault::Lost) {
-            self.inner.trace.note(format!("{identity} {} {}/{}: the answer is lost (fault)", asked.site(), asked.namespace, asked.name));
+            self.inner.trace.note(format!(
+                "{identity} {} {}/{}: the answer is lost (fault)",
+                asked.site(),
+                asked.namespace,
+                asked.name
+            ));
             return Err(Broken);
         }
         sleep(self.latency()).await;
@@ -244,7 +325,11 @@ impl ApiServer {
     }
 
     fn page(&self, store: &Store, asked: &Asked) -> Value {
-        let (_, version, kind) = KINDS.iter().find(|(plural, ..)| *plural == asked.kind).copied().unwrap_or(("", "v1", ""));
+        let (_, version, kind) = KINDS
+            .iter()
+            .find(|(plural, ..)| *plural == asked.kind)
+            .copied()
+            .unwrap_or(("", "v1", ""));
         json!({
             "apiVersion": version,
             "kind": format!("{kind}List"),
@@ -253,15 +338,38 @@ impl ApiServer {
         })
     }
 
-    fn watch(&self, identity: &Arc<str>, asked: &Asked, query: &BTreeMap<String, String>) -> Answer {
-        let from: u64 = query.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
+    fn watch(
+        &self,
+        identity: &Arc<str>,
+        asked: &Asked,
+        query: &BTreeMap<String, String>,
+    ) -> Answer {
+        let from: u64 = query
+            .get("resourceVersion")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
         if from != 0 && from < self.store().oldest() {
-            return refuse(&Refusal(410, "Expired", "too old resource version".to_owned()));
+            return refuse(&Refusal(
+                410,
+                "Expired",
+                "too old resource version".to_owned(),
+            ));
         }
-        let from = if from == 0 { self.store().version() } else { from };
-        let seconds = query.get("timeoutSeconds").and_then(|text| text.parse().ok()).unwrap_or(290);
+        let from = if from == 0 {
+            self.store().version()
+        } else {
+            from
+        };
+        let seconds = query
+            .get("timeoutSeconds")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(290);
         let lag = {
-            let mut random = self.inner.random.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut random = self
+                .inner
+                .random
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             Duration::from_millis(random.random_range(1..100))
         };
         let watcher = Watcher {
@@ -269,7 +377,10 @@ impl ApiServer {
             identity: Arc::clone(identity),
             kind: asked.kind,
             namespace: asked.namespace.clone(),
-            name: query.get("fieldSelector").and_then(|text| text.strip_prefix("metadata.name=")).map(str::to_owned),
+            name: query
+                .get("fieldSelector")
+                .and_then(|text| text.strip_prefix("metadata.name="))
+                .map(str::to_owned),
             version: from,
             until: Instant::now() + Duration::from_secs(seconds),
             lag,
@@ -309,7 +420,10 @@ impl Watcher {
             let (change, newest) = {
                 let store = self.server.store();
                 let mut since = store.since(self.version);
-                (since.find(|change| self.shows(&change.id)).cloned(), store.version())
+                (
+                    since.find(|change| self.shows(&change.id)).cloned(),
+                    store.version(),
+                )
             };
             if let Some(change) = change {
                 let visible = change.at + self.lag;
@@ -325,7 +439,10 @@ impl Watcher {
                 }
                 self.server.connected(&self.identity).await;
                 self.version = change.version;
-                return Some(Ok(format!("{}\n", json!({"type": change.what, "object": change.object}))));
+                return Some(Ok(format!(
+                    "{}\n",
+                    json!({"type": change.what, "object": change.object})
+                )));
             }
             let bookmark = Instant::now() + Duration::from_secs(60);
             tokio::select! {
@@ -348,7 +465,10 @@ impl Watcher {
 fn asked(method: &Method, path: &str, watches: bool) -> Option<Asked> {
     let path = path.strip_prefix("/api/v1/").or_else(|| {
         let rest = path.strip_prefix("/apis/")?;
-        rest.split_once('/')?.1.split_once('/').map(|(_, rest)| rest)
+        rest.split_once('/')?
+            .1
+            .split_once('/')
+            .map(|(_, rest)| rest)
     })?;
     let parts: Vec<&str> = path.split('/').collect();
     let (namespace, rest) = match parts.as_slice() {
@@ -386,15 +506,24 @@ fn answer(code: StatusCode, object: &Value) -> Answer {
     let body = body.map_err(|never: Infallible| match never {});
     let mut response = Response::new(UnsyncBoxBody::new(body));
     *response.status_mut() = code;
-    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("application/json"),
+    );
     response
 }
 
 fn refuse(Refusal(code, reason, message): &Refusal) -> Answer {
     let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code});
-    let mut response = answer(StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &status);
+    let mut response = answer(
+        StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        &status,
+    );
     if *code == 429 {
-        response.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
+        response.headers_mut().insert(
+            http::header::RETRY_AFTER,
+            http::HeaderValue::from_static("1"),
+        );
     }
     response
 }

@@ -67,12 +67,19 @@ impl Faults {
     /// Notes a fault that somebody else played.
     pub fn played(&self, site: &str, kind: &str) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *inner.hit.entry((site.to_owned(), kind.to_owned())).or_default() += 1;
+        *inner
+            .hit
+            .entry((site.to_owned(), kind.to_owned()))
+            .or_default() += 1;
     }
 
     /// How often each kind of fault was hit at each site.
     #[must_use]
     pub fn hit(&self) -> BTreeMap<(String, String), u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).hit.clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .hit
+            .clone()
     }
 }

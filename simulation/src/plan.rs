@@ -78,6 +78,8 @@ pub struct Plan {
     pub seed: u64,
     /// How many ccms there are.
     pub ccms: u8,
+    /// The lease duration in seconds. The renew deadline is two thirds of it, the retry period a sixth: renewals are most of what happens in an hour.
+    pub lease_seconds: u64,
     /// What happens, by milliseconds.
     pub steps: Vec<(u64, Step)>,
     /// What goes wrong with requests to the API server: site, number, fault.
@@ -136,11 +138,18 @@ impl Plan {
             steps.push((random.random_range(0..60_000), Step::Join(node)));
         }
         for service in 0..services {
-            steps.push((random.random_range(0..90_000), Step::Create(service, random.random_ratio(1, 8))));
+            steps.push((
+                random.random_range(0..90_000),
+                Step::Create(service, random.random_ratio(1, 8)),
+            ));
         }
         let minutes = random.random_range(4..=12);
         for _ in 0..random.random_range(3..=20) {
-            let (node, service, ccm) = (random.random_range(0..nodes), random.random_range(0..services), random.random_range(0..ccms));
+            let (node, service, ccm) = (
+                random.random_range(0..nodes),
+                random.random_range(0..services),
+                random.random_range(0..ccms),
+            );
             let step = match random.random_range(0..26) {
                 0 | 1 => Step::Ready(node, random.random()),
                 2 => Step::Stop(node),
@@ -161,7 +170,9 @@ impl Plan {
                 22 => Step::CutOff(ccm, random.random_range(1..60)),
                 23 => Step::Compact,
                 24 => Step::KillProvider(random.random_range(1..90)),
-                _ => *[Step::RollProvider, Step::Disconnect, Step::Forget].choose(&mut random).map_or(Box::new(Step::Disconnect), |step| Box::new(step.clone())),
+                _ => *[Step::RollProvider, Step::Disconnect, Step::Forget]
+                    .choose(&mut random)
+                    .map_or(Box::new(Step::Disconnect), |step| Box::new(step.clone())),
             };
             steps.push((random.random_range(0..minutes * 60_000), step));
         }
@@ -178,9 +189,14 @@ impl Plan {
                 _ => (FaultKind::DisconnectAfter, None),
             };
             // Where a listing or a handshake has its effect before its answer, nothing is different.
-            let fits = kind.row().rpcs.contains(&rpc) || kind.row().rpcs.is_empty() || kind.row().rpcs.len() == provider_mock::RPCS.len();
+            let fits = kind.row().rpcs.contains(&rpc)
+                || kind.row().rpcs.is_empty()
+                || kind.row().rpcs.len() == provider_mock::RPCS.len();
             if fits {
-                steps.push((random.random_range(0..minutes * 60_000), Step::Rpc(rpc, kind, code)));
+                steps.push((
+                    random.random_range(0..minutes * 60_000),
+                    Step::Rpc(rpc, kind, code),
+                ));
             }
         }
         steps.sort_by_key(|(at, _)| *at);
@@ -199,15 +215,31 @@ impl Plan {
             };
             faults.push((site, random.random_range(1..10), fault));
         }
-        Self { seed, ccms, steps, faults }
+        let lease_seconds = *[15, 60, 60, 120].choose(&mut random).unwrap_or(&15);
+        Self {
+            seed,
+            ccms,
+            lease_seconds,
+            steps,
+            faults,
+        }
     }
 
     /// What goes wrong or happens, a line each.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let steps = self.steps.iter().map(|(at, step)| format!("{:>9.3} {step}", *at as f64 / 1000.0));
-        let faults = self.faults.iter().map(|(site, number, fault)| format!("fault: {site} number {number}: {fault:?}"));
-        std::iter::once(format!("seed {}, {} ccms", self.seed, self.ccms)).chain(steps).chain(faults).collect()
+        let steps = self
+            .steps
+            .iter()
+            .map(|(at, step)| format!("{:>9.3} {step}", *at as f64 / 1000.0));
+        let faults = self
+            .faults
+            .iter()
+            .map(|(site, number, fault)| format!("fault: {site} number {number}: {fault:?}"));
+        std::iter::once(format!("seed {}, {} ccms", self.seed, self.ccms))
+            .chain(steps)
+            .chain(faults)
+            .collect()
     }
 
     /// How many things could be left out.

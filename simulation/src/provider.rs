@@ -62,7 +62,10 @@ impl Provider {
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        self.0.process.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .process
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a process; one that runs is killed.
@@ -100,7 +103,12 @@ impl Provider {
     pub fn disconnect(&self) {
         if let Some(process) = &*self.process() {
             self.0.trace.note("provider: its connections break");
-            process.tasks.0.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+            process
+                .tasks
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .abort_all();
         }
     }
 
@@ -109,7 +117,11 @@ impl Provider {
         if let Some(process) = self.process().take() {
             self.0.trace.note("provider: shuts down");
             process.terminate.cancel();
-            let mut draining = self.0.draining.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut draining = self
+                .0
+                .draining
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             draining.push(process);
         }
     }
@@ -127,10 +139,24 @@ impl Provider {
         let process = self.process();
         let process = process.as_ref()?;
         let (ours, theirs) = tokio::io::duplex(256 * 1024);
-        let (service, tasks, terminate) = (process.service.clone(), process.tasks.clone(), process.terminate.clone());
-        let (identity, checker, trace) = (Arc::clone(identity), self.0.checker.clone(), self.0.trace.clone());
+        let (service, tasks, terminate) = (
+            process.service.clone(),
+            process.tasks.clone(),
+            process.terminate.clone(),
+        );
+        let (identity, checker, trace) = (
+            Arc::clone(identity),
+            self.0.checker.clone(),
+            self.0.trace.clone(),
+        );
         let handler = service_fn(move |request: http::Request<Incoming>| {
-            let rpc = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let rpc = request
+                .uri()
+                .path()
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
             if MUTATING_RPCS.contains(&rpc.as_str()) {
                 checker.sent(&identity, &rpc);
             }
@@ -140,7 +166,8 @@ impl Provider {
             let answer = service.clone().oneshot(request.map(tonic::body::Body::new));
             async move { answer.await.map_err(std::io::Error::other) }
         });
-        let connection = hyper::server::conn::http2::Builder::new(tasks.clone()).serve_connection(TokioIo::new(theirs), handler);
+        let connection = hyper::server::conn::http2::Builder::new(tasks.clone())
+            .serve_connection(TokioIo::new(theirs), handler);
         tasks.execute(async move {
             let mut connection = std::pin::pin!(connection);
             tokio::select! {
@@ -156,6 +183,10 @@ impl Provider {
 
 impl Process {
     fn end(self) {
-        self.tasks.0.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.tasks
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .abort_all();
     }
 }

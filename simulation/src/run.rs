@@ -69,6 +69,7 @@ struct Run {
     trace: Trace,
     began: Instant,
     seed: u64,
+    lease_seconds: u64,
     processes: Vec<Process>,
     started: u32,
     machines: u8,
@@ -102,15 +103,27 @@ fn service(i: u8) -> Id {
 impl Run {
     fn new(plan: &Plan) -> anyhow::Result<Self> {
         let trace = Trace::new();
-        let cloud = Cloud::new(Fixture::default())?;
-        let checker = Checker::new(cloud.clone(), trace.clone());
+        let mut fixture = Fixture::default();
+        fixture.capabilities.load_balancers.classes = vec![CLASS.to_owned()];
+        let cloud = Cloud::new(fixture)?;
+        let checker = Checker::new(
+            cloud.clone(),
+            trace.clone(),
+            Duration::from_secs(plan.lease_seconds * 2 / 3),
+        );
         let faults = Faults::default();
         for (site, number, fault) in &plan.faults {
             faults.plan(site, *number, *fault);
         }
         let began = Instant::now();
         let seconds = move || wall(began).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let api = ApiServer::new(plan.seed, faults.clone(), checker.clone(), trace.clone(), seconds);
+        let api = ApiServer::new(
+            plan.seed,
+            faults.clone(),
+            checker.clone(),
+            trace.clone(),
+            seconds,
+        );
         let provider = Provider::new(cloud.clone(), checker.clone(), trace.clone());
         Ok(Self {
             api,
@@ -121,6 +134,7 @@ impl Run {
             trace,
             began,
             seed: plan.seed,
+            lease_seconds: plan.lease_seconds,
             processes: Vec::new(),
             started: 0,
             machines: 0,
@@ -151,10 +165,15 @@ impl Run {
         let before = self.checker.changes();
         self.until(Instant::now() + STILL).await?;
         let changes = self.checker.changes() - before;
-        if changes > 0 {
-            self.trace.violation(format!("{changes} changes in the last {} min, though nothing happened", STILL.as_secs() / 60));
+        let (nodes, services) = (self.api.list("nodes"), self.api.list("services"));
+        let braked = self.checker.is_braked(&nodes);
+        if changes > 0 && !braked {
+            let minutes = STILL.as_secs() / 60;
+            self.trace.violation(format!(
+                "{changes} changes in the last {minutes} min, though nothing happened"
+            ));
         }
-        for wrong in checker::converged(&self.api.list("nodes"), &self.api.list("services"), &self.cloud) {
+        for wrong in checker::converged(&nodes, &services, &self.cloud, braked) {
             self.trace.violation(wrong);
         }
         Ok(())
@@ -172,7 +191,15 @@ impl Run {
     fn start_ccm(&mut self, place: u8) -> anyhow::Result<Process> {
         self.started += 1;
         let identity: Arc<str> = format!("ccm-{place}-{}", self.started).into();
-        let line = ["ccm", "--provider=mock=unix:///in/memory/provider.sock", "--secure-port=0"];
+        let lease = self.lease_seconds;
+        let line = [
+            "ccm",
+            "--provider=mock=unix:///in/memory/provider.sock",
+            "--secure-port=0",
+            &format!("--leader-elect-lease-duration={lease}s"),
+            &format!("--leader-elect-renew-deadline={}s", lease * 2 / 3),
+            &format!("--leader-elect-retry-period={}s", lease / 6),
+        ];
         let config = Args::parse_from_command_line(line)
             .map_err(|error| anyhow::anyhow!("{error:?}"))?
             .into_config()
@@ -183,7 +210,10 @@ impl Run {
             kube: self.api.client(&identity),
             dial: Arc::new(move || provider.dial(&dialling)),
             wall: Arc::new(move || wall(began)),
-            seed: self.seed.wrapping_mul(31).wrapping_add(u64::from(self.started)),
+            seed: self
+                .seed
+                .wrapping_mul(31)
+                .wrapping_add(u64::from(self.started)),
             identity: identity.to_string(),
             shutdown: shutdown.clone(),
         };
@@ -191,11 +221,17 @@ impl Run {
         trace.note(format!("{identity} starts"));
         let task = tokio::spawn(async move {
             match run_in(world, config).await {
-                Err(ccm::run::RunError::Broken(what)) => trace.violation(format!("{name}: {what} ended by itself")),
+                Err(ccm::run::RunError::Broken(what)) => {
+                    trace.violation(format!("{name}: {what} ended by itself"))
+                }
                 ended => trace.note(format!("{name} ends: {ended:?}")),
             }
         });
-        Ok(Process { identity, shutdown, task })
+        Ok(Process {
+            identity,
+            shutdown,
+            task,
+        })
     }
 
     /// Lets time pass; what ended is started again.
@@ -214,12 +250,19 @@ impl Run {
             }
             self.checker.always();
             for place in 0..self.processes.len() {
-                let waits = self.later.values().any(|after| matches!(after, After::StartCcm(of) if *of == place));
+                let waits = self
+                    .later
+                    .values()
+                    .any(|after| matches!(after, After::StartCcm(of) if *of == place));
                 if self.processes[place].task.is_finished() && !waits {
                     self.after(Duration::from_secs(5), After::StartCcm(place));
                 }
             }
-            while let Some(first) = self.later.first_entry().filter(|first| first.key().0 <= Instant::now()) {
+            while let Some(first) = self
+                .later
+                .first_entry()
+                .filter(|first| first.key().0 <= Instant::now())
+            {
                 let after = first.remove();
                 self.happens(after).await?;
             }
@@ -231,19 +274,26 @@ impl Run {
 
     fn after(&mut self, wait: Duration, what: After) {
         self.number += 1;
-        self.later.insert((Instant::now() + wait, self.number), what);
+        self.later
+            .insert((Instant::now() + wait, self.number), what);
     }
 
     async fn happens(&mut self, after: After) -> anyhow::Result<()> {
         match after {
             After::NotReady(i) => {
-                let runs = self.cloud.instance(&node(i)).is_some_and(|one| one.power == Power::Running);
+                let runs = self
+                    .cloud
+                    .instance(&node(i))
+                    .is_some_and(|one| one.power == Power::Running);
                 if !runs {
                     self.ready(i, "Unknown");
                 }
             }
             After::IsReady(i) => {
-                let runs = self.cloud.instance(&node(i)).is_some_and(|one| one.power == Power::Running);
+                let runs = self
+                    .cloud
+                    .instance(&node(i))
+                    .is_some_and(|one| one.power == Power::Running);
                 if runs {
                     self.ready(i, "True");
                 }
@@ -264,12 +314,16 @@ impl Run {
         let patch = json!({"status": {"conditions": [condition]}});
         let id = Id::new("nodes", "", &node(i));
         // It may be gone.
-        let _ = self.api.act(|store| store.patch(&id, Patch::Strategic, true, &patch, "kubelet"));
+        let _ = self
+            .api
+            .act(|store| store.patch(&id, Patch::Strategic, true, &patch, "kubelet"));
     }
 
     fn user(&self, id: &Id, patch: &Value) {
         // What is gone cannot be edited.
-        let _ = self.api.act(|store| store.patch(id, Patch::Merge, false, patch, "kubectl"));
+        let _ = self
+            .api
+            .act(|store| store.patch(id, Patch::Merge, false, patch, "kubectl"));
     }
 
     fn step(&mut self, step: &Step) {
@@ -277,7 +331,9 @@ impl Run {
             Step::Join(i) => self.join(*i),
             Step::DeleteNode(i) => {
                 // It may be gone.
-                let _ = self.api.act(|store| store.delete(&Id::new("nodes", "", &node(*i)), &Value::Null));
+                let _ = self
+                    .api
+                    .act(|store| store.delete(&Id::new("nodes", "", &node(*i)), &Value::Null));
             }
             Step::Ready(i, ready) => {
                 self.ready(*i, if *ready { "True" } else { "False" });
@@ -302,24 +358,43 @@ impl Run {
             }
             Step::LabelNode(i) => {
                 self.number += 1;
-                self.user(&Id::new("nodes", "", &node(*i)), &json!({"metadata": {"labels": {"user": self.number.to_string()}}}));
+                self.user(
+                    &Id::new("nodes", "", &node(*i)),
+                    &json!({"metadata": {"labels": {"user": self.number.to_string()}}}),
+                );
             }
             Step::Create(i, foreign) => self.create(*i, *foreign),
             Step::EditPort(i) => {
                 self.ports += 1;
                 self.user(&service(*i), &json!({"spec": {"ports": [{"port": self.ports, "protocol": "TCP", "nodePort": 30_000 + u32::from(self.ports), "targetPort": 8080}]}}));
             }
-            Step::ToClusterIp(i) => self.user(&service(*i), &json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
-            Step::ToLoadBalancer(i) => self.user(&service(*i), &json!({"spec": {"type": "LoadBalancer"}})),
+            Step::ToClusterIp(i) => self.user(
+                &service(*i),
+                &json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}),
+            ),
+            Step::ToLoadBalancer(i) => {
+                self.user(&service(*i), &json!({"spec": {"type": "LoadBalancer"}}))
+            }
             Step::Delete(i) => {
                 // It may be gone.
-                let _ = self.api.act(|store| store.delete(&service(*i), &Value::Null));
+                let _ = self
+                    .api
+                    .act(|store| store.delete(&service(*i), &Value::Null));
             }
-            Step::StripRecord(i) => self.user(&service(*i), &json!({"metadata": {"annotations": null}})),
+            Step::StripRecord(i) => {
+                self.user(&service(*i), &json!({"metadata": {"annotations": null}}))
+            }
             Step::RemoveBalancer(i) => {
-                let uid = self.api.get(&service(*i)).map(|one| one["metadata"]["uid"].clone());
+                let uid = self
+                    .api
+                    .get(&service(*i))
+                    .map(|one| one["metadata"]["uid"].clone());
                 let all = self.cloud.load_balancers();
-                let own = all.iter().find(|one| one.owner.as_ref().is_some_and(|owner| uid.as_ref().is_some_and(|uid| *uid == owner.uid.as_str())));
+                let own = all.iter().find(|one| {
+                    one.owner.as_ref().is_some_and(|owner| {
+                        uid.as_ref().is_some_and(|uid| *uid == owner.uid.as_str())
+                    })
+                });
                 if let Some(own) = own {
                     // It may have gone by itself.
                     let _ = self.cloud.remove_load_balancer(&own.handle);
@@ -350,7 +425,10 @@ impl Run {
             Step::Disconnect => self.provider.disconnect(),
             Step::Forget => self.cloud.forget_initialize(),
             Step::Rpc(rpc, kind, code) => {
-                let mut fault = code.map_or_else(|| Fault::new(*rpc, *kind), |code| Fault::failure(*rpc, code));
+                let mut fault = code.map_or_else(
+                    || Fault::new(*rpc, *kind),
+                    |code| Fault::failure(*rpc, code),
+                );
                 fault.kind = *kind;
                 fault.times = Some(1);
                 if *kind == FaultKind::Delay {
@@ -409,9 +487,12 @@ impl Run {
         } else if i % 3 == 1 {
             spec["loadBalancerClass"] = json!(CLASS);
         }
-        let object = json!({"metadata": {"name": id.name}, "spec": spec, "status": {"loadBalancer": {}}});
+        let object =
+            json!({"metadata": {"name": id.name}, "spec": spec, "status": {"loadBalancer": {}}});
         // One that is there stays.
-        let _ = self.api.act(|store| store.create("services", "default", object));
+        let _ = self
+            .api
+            .act(|store| store.create("services", "default", object));
     }
 }
 
@@ -423,4 +504,3 @@ impl Drop for Run {
         self.provider.kill();
     }
 }
-

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::wake::Wake;
 use super::{SOON, Shared, Trouble, is, params, record};
+use crate::planted::planted;
 
 /// A release that takes longer is given up: the Lease then expires by itself.
 const RELEASE_CAP: Duration = Duration::from_secs(5);
@@ -105,7 +106,7 @@ impl Term {
             let renewal = renew(&self.shared, seen, start, &mut read);
             let outcome = timeout_at(deadline, renewal).await;
             // Whether or not the renewal succeeded, the next one starts from the Lease as it was last read.
-            if let Some(read) = read {
+            if let Some(read) = read.filter(|_| !planted!(StaleRenewal)) {
                 self.lease = read;
             }
             // Also a good answer counts for nothing after the deadline (this process may have been suspended).

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::ask::Answer;
 use super::brake::{Brake, Due};
 use crate::cluster::{is_ready, ready_condition};
+use crate::planted::planted;
 use crate::provider::TroubleCode;
 
 /// The taint of a Node whose machine is shut down (B-L3).
@@ -343,7 +344,14 @@ impl Ledger {
             .filter(|node| is_older(node, self.min_age, found.wall))
             .filter(|node| {
                 let absence = self.absences.get(uid(node));
-                absence.is_some_and(|absence| absence.in_row >= ENOUGH && !absence.sent)
+                absence.is_some_and(|absence| {
+                    let enough = if planted!(OneAbsentIsEnough) {
+                        1
+                    } else {
+                        ENOUGH
+                    };
+                    absence.in_row >= enough && !absence.sent
+                })
             })
             .copied()
             .collect();

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::connect::Link;
 use super::{Session, Trouble, TroubleCode};
 use crate::lease::Fence;
+use crate::planted::planted;
 
 /// A service's calls: so many at once, and none before the time that its cloud asked to wait for.
 pub(super) struct Lane {
@@ -179,7 +180,9 @@ impl Session {
             entered = rpc.lane.enter(cap) => entered?,
         };
         if let Some(fence) = fence {
-            fence.check()?;
+            if !planted!(UnfencedCalls) {
+                fence.check()?;
+            }
         }
         let changing = fence.map(Fence::changing);
         // A provider that shuts down is waited for until this is over.

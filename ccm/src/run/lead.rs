@@ -127,7 +127,9 @@ async fn lead_with(leading: Leading<'_>, second: &mut Option<Term>) -> End {
         let ends = async {
             // What was asked for is known before this ends: a Lease that is taken is given back.
             let stood = async {
-                let _ = stands.wait_for(|standing| *standing != Standing::Stands).await;
+                let _ = stands
+                    .wait_for(|standing| *standing != Standing::Stands)
+                    .await;
             };
             let _ = tokio::join!(loops.drain(metrics), timeout(STOOD, stood));
         };

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 use super::handle::{MAX_HANDLE, Stored};
 use super::notes::{self, Note};
 use super::plan::store_handle;
+use crate::planted::planted;
 use crate::provider::{Trouble, load_balancer_status, pending_after};
 use crate::writes::ServicePatch;
 
@@ -198,7 +199,8 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
                         && ours
                         && found.in_sync == Some(true)
                         && response.target_errors.is_empty()
-                        && !status.as_ref().or(written).is_none_or(nowhere) =>
+                        && (planted!(InSyncWithoutStatus)
+                            || !status.as_ref().or(written).is_none_or(nowhere)) =>
                 {
                     Verdict::InSync(status)
                 }
@@ -275,6 +277,9 @@ pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerRes
     let verdict = match response.outcome {
         None => unset("DeleteLoadBalancer"),
         Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Some(Outcome::Pending(_)) if planted!(ReleasedTooEarly) => {
+            Verdict::Gone { retained: false }
+        }
         Some(Outcome::Pending(pending)) => waits(pending),
         Some(Outcome::Retained(retained)) => {
             more.push(notes::retained(&retained.reason));
@@ -320,7 +325,8 @@ fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
                 handle.len()
             )));
         }
-        if Stored::of(sent.service).handle_of(sent.me) != Some(handle.as_str()) {
+        let stored = Stored::of(sent.service);
+        if stored.handle_of(sent.me) != Some(handle.as_str()) && !planted!(HandleIsNotStored) {
             patch = store_handle(sent.service, sent.me, Some(&handle));
             new_handle = Some(handle);
         }

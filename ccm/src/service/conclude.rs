@@ -9,6 +9,7 @@ use super::fingerprint::Fingerprint;
 use super::notes::{self, Note, Op};
 use super::plan::Applied;
 use super::targets::TargetSet;
+use crate::planted::planted;
 use crate::provider::{Retry, Trouble, TroubleCode};
 use crate::queue::Outcome;
 
@@ -198,6 +199,10 @@ pub(super) fn conclude(
         }
         Verdict::Failed(trouble) => {
             // As upstream does: what an Update could not do an Ensure may (B-S10).
+            if made.op == Op::Update && planted!(FailedUpdateIsForgotten) {
+                applied.targets = targets;
+                return Next::with(Outcome::Forget);
+            }
             applied.mend = made.op == Op::Update || mending && made.op == Op::Ensure;
             failed(applied, trouble, made, now)
         }

@@ -25,6 +25,7 @@ use super::standing::Standing;
 use super::sync::{Finished, Job, Tools, UnderWay, sync};
 use super::targets::{Candidates, NodeSelector, Sets, Settle, TargetSet};
 use crate::cluster::{Change, Key};
+use crate::planted::planted;
 use crate::provider::Session;
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::{Hint, LoopContext};
@@ -246,7 +247,9 @@ impl Work {
             };
             let task = Task::Service(key.clone());
             if self.in_flight.contains_key(&task) {
-                self.dirty.insert(task);
+                if !planted!(ChangeDuringWorkIsForgotten) {
+                    self.dirty.insert(task);
+                }
             } else if self.ledger.is_news(&key, change.new.as_deref()) {
                 self.queue.add(task);
             } else if change.new.is_none() {

@@ -12,15 +12,30 @@ pub struct Refusal(pub u16, pub &'static str, pub String);
 impl Refusal {
     fn conflict(id: &Id) -> Self {
         let text = "the object has been modified; please apply your changes to the latest version and try again";
-        Self(409, "Conflict", format!("Operation cannot be fulfilled on {} {:?}: {text}", id.kind, id.name))
+        Self(
+            409,
+            "Conflict",
+            format!(
+                "Operation cannot be fulfilled on {} {:?}: {text}",
+                id.kind, id.name
+            ),
+        )
     }
 
     fn not_found(id: &Id) -> Self {
-        Self(404, "NotFound", format!("{} {:?} not found", id.kind, id.name))
+        Self(
+            404,
+            "NotFound",
+            format!("{} {:?} not found", id.kind, id.name),
+        )
     }
 
     fn invalid(id: &Id, why: &str) -> Self {
-        Self(422, "Invalid", format!("{} {:?} is invalid: {why}", id.kind, id.name))
+        Self(
+            422,
+            "Invalid",
+            format!("{} {:?} is invalid: {why}", id.kind, id.name),
+        )
     }
 }
 
@@ -114,7 +129,9 @@ impl Store {
 
     /// Changes after this version.
     pub fn since(&self, version: u64) -> impl Iterator<Item = &Change> {
-        let from = self.history.partition_point(|change| change.version <= version);
+        let from = self
+            .history
+            .partition_point(|change| change.version <= version);
         self.history.range(from..)
     }
 
@@ -153,7 +170,12 @@ impl Store {
     }
 
     /// POST.
-    pub fn create(&mut self, kind: &'static str, namespace: &str, mut object: Value) -> Result<Value, Refusal> {
+    pub fn create(
+        &mut self,
+        kind: &'static str,
+        namespace: &str,
+        mut object: Value,
+    ) -> Result<Value, Refusal> {
         let metadata = &object["metadata"];
         let mut name = metadata["name"].as_str().unwrap_or_default().to_owned();
         self.uids += 1;
@@ -163,16 +185,27 @@ impl Store {
         }
         let id = Id::new(kind, namespace, &name);
         if self.objects.contains_key(&id) {
-            return Err(Refusal(409, "AlreadyExists", format!("{kind} {name:?} already exists")));
+            return Err(Refusal(
+                409,
+                "AlreadyExists",
+                format!("{kind} {name:?} already exists"),
+            ));
         }
-        let (_, version, word) = KINDS.iter().find(|(plural, ..)| *plural == kind).copied().unwrap_or(("", "v1", ""));
+        let (_, version, word) = KINDS
+            .iter()
+            .find(|(plural, ..)| *plural == kind)
+            .copied()
+            .unwrap_or(("", "v1", ""));
         object["apiVersion"] = json!(version);
         object["kind"] = json!(word);
         object["metadata"]["name"] = json!(name);
         if !namespace.is_empty() {
             object["metadata"]["namespace"] = json!(namespace);
         }
-        object["metadata"]["uid"] = json!(format!("00000000-0000-4000-8000-{:012}", self.uids));
+        object["metadata"]["uid"] = json!(format!(
+            "{:08x}-0000-4000-8000-000000000000",
+            0x9e37_79b9_u64.wrapping_mul(self.uids) & 0xffff_ffff
+        ));
         if let Some(wall) = &self.wall {
             object["metadata"]["creationTimestamp"] = json!(wall());
         }
@@ -189,7 +222,13 @@ impl Store {
                 return Err(Refusal::conflict(id));
             }
         }
-        for field in ["uid", "creationTimestamp", "deletionTimestamp", "name", "namespace"] {
+        for field in [
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "name",
+            "namespace",
+        ] {
             object["metadata"][field] = old["metadata"][field].clone();
         }
         prune_nulls(&mut object["metadata"]);
@@ -201,8 +240,19 @@ impl Store {
     }
 
     /// PATCH of the object, or of its status alone.
-    pub fn patch(&mut self, id: &Id, how: Patch, status: bool, patch: &Value, manager: &str) -> Result<Value, Refusal> {
-        let old = self.objects.get(id).ok_or_else(|| Refusal::not_found(id))?.clone();
+    pub fn patch(
+        &mut self,
+        id: &Id,
+        how: Patch,
+        status: bool,
+        patch: &Value,
+        manager: &str,
+    ) -> Result<Value, Refusal> {
+        let old = self
+            .objects
+            .get(id)
+            .ok_or_else(|| Refusal::not_found(id))?
+            .clone();
         let given = &patch["metadata"];
         for field in ["uid", "resourceVersion"] {
             if !given[field].is_null() && given[field] != old["metadata"][field] {
@@ -233,7 +283,9 @@ impl Store {
         }
         validate(id, Some(old), &object)?;
         let metadata = &object["metadata"];
-        let held = metadata["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+        let held = metadata["finalizers"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty());
         if !metadata["deletionTimestamp"].is_null() && !held {
             return Ok(self.keep("DELETED", id, object));
         }
@@ -242,18 +294,28 @@ impl Store {
 
     /// DELETE, with preconditions.
     pub fn delete(&mut self, id: &Id, preconditions: &Value) -> Result<Value, Refusal> {
-        let mut object = self.objects.get(id).ok_or_else(|| Refusal::not_found(id))?.clone();
+        let mut object = self
+            .objects
+            .get(id)
+            .ok_or_else(|| Refusal::not_found(id))?
+            .clone();
         for field in ["uid", "resourceVersion"] {
-            if !preconditions[field].is_null() && preconditions[field] != object["metadata"][field] {
+            if !preconditions[field].is_null() && preconditions[field] != object["metadata"][field]
+            {
                 return Err(Refusal::conflict(id));
             }
         }
-        let held = object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+        let held = object["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty());
         if !held {
             return Ok(self.keep("DELETED", id, object));
         }
         if object["metadata"]["deletionTimestamp"].is_null() {
-            let now = self.wall.as_ref().map_or_else(|| "1970-01-01T00:00:00Z".to_owned(), |wall| wall());
+            let now = self
+                .wall
+                .as_ref()
+                .map_or_else(|| "1970-01-01T00:00:00Z".to_owned(), |wall| wall());
             object["metadata"]["deletionTimestamp"] = json!(now);
             return Ok(self.keep("MODIFIED", id, object));
         }
@@ -265,8 +327,17 @@ impl Store {
 fn validate(id: &Id, old: Option<&Value>, object: &Value) -> Result<(), Refusal> {
     if id.kind == "nodes" {
         let before = old.map_or(&Value::Null, |old| &old["spec"]["providerID"]);
-        if before.as_str().is_some_and(|id| !id.is_empty()) && object["spec"]["providerID"] != *before {
-            return Err(Refusal(403, "Forbidden", format!("node {:?}: spec.providerID: Forbidden: node updates may only change labels, taints, or capacity", id.name)));
+        if before.as_str().is_some_and(|id| !id.is_empty())
+            && object["spec"]["providerID"] != *before
+        {
+            return Err(Refusal(
+                403,
+                "Forbidden",
+                format!(
+                    "node {:?}: spec.providerID: Forbidden: node updates may only change labels, taints, or capacity",
+                    id.name
+                ),
+            ));
         }
         let taints = object["spec"]["taints"].as_array();
         let mut seen = std::collections::BTreeSet::new();
@@ -276,11 +347,18 @@ fn validate(id: &Id, old: Option<&Value>, object: &Value) -> Result<(), Refusal>
             }
         }
     }
-    for (key, value) in object["metadata"]["labels"].as_object().into_iter().flatten() {
+    for (key, value) in object["metadata"]["labels"]
+        .as_object()
+        .into_iter()
+        .flatten()
+    {
         let value = value.as_str().unwrap_or_default();
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if key.is_empty() || value.len() > 63 || !value.chars().all(fits) {
-            return Err(Refusal::invalid(id, &format!("metadata.labels: Invalid value: {value:?}")));
+            return Err(Refusal::invalid(
+                id,
+                &format!("metadata.labels: Invalid value: {value:?}"),
+            ));
         }
     }
     Ok(())
@@ -306,7 +384,9 @@ fn merge(value: &mut Value, patch: &Value, how: Patch) {
             if let Some(object) = value.as_object_mut() {
                 object.remove(key);
             }
-        } else if let (Patch::Strategic, "conditions", Some(new)) = (how, key.as_str(), patch.as_array()) {
+        } else if let (Patch::Strategic, "conditions", Some(new)) =
+            (how, key.as_str(), patch.as_array())
+        {
             let mut all = value[key].as_array().cloned().unwrap_or_default();
             for condition in new {
                 match all.iter_mut().find(|one| one["type"] == condition["type"]) {
@@ -324,13 +404,23 @@ fn merge(value: &mut Value, patch: &Value, how: Patch) {
 /// Managed fields, for labels alone: who set each one last.
 fn note_labels(object: &mut Value, old: &Value, manager: &str) {
     let empty = serde_json::Map::new();
-    let labels = object["metadata"]["labels"].as_object().unwrap_or(&empty).clone();
+    let labels = object["metadata"]["labels"]
+        .as_object()
+        .unwrap_or(&empty)
+        .clone();
     let before = old["metadata"]["labels"].as_object().unwrap_or(&empty);
-    let set: Vec<&String> = labels.iter().filter(|(key, value)| before.get(*key) != Some(value)).map(|(key, _)| key).collect();
+    let set: Vec<&String> = labels
+        .iter()
+        .filter(|(key, value)| before.get(*key) != Some(value))
+        .map(|(key, _)| key)
+        .collect();
     if set.is_empty() {
         return;
     }
-    let mut entries = old["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let mut entries = old["metadata"]["managedFields"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     if !entries.iter().any(|entry| entry["manager"] == manager) {
         entries.push(json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}));
     }
@@ -340,7 +430,8 @@ fn note_labels(object: &mut Value, old: &Value, manager: &str) {
             let field = format!("f:{key}");
             if ours {
                 entry["fieldsV1"]["f:metadata"]["f:labels"][field] = json!({});
-            } else if let Some(fields) = entry["fieldsV1"]["f:metadata"]["f:labels"].as_object_mut() {
+            } else if let Some(fields) = entry["fieldsV1"]["f:metadata"]["f:labels"].as_object_mut()
+            {
                 fields.remove(&field);
             }
         }
