@@ -21,7 +21,7 @@ use crate::provider::ProviderStatus;
 use crate::run::LoopContext;
 use crate::writes::{EventSink, Writes};
 
-pub(crate) use cloud::{Cloud, Instead};
+pub(crate) use cloud::{Cloud, Instead, Zones};
 pub(crate) use faults::{Fault, Faults};
 
 /// The Nodes of a cluster.
