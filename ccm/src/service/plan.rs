@@ -171,10 +171,8 @@ fn wanted(
     if let Some(patch) = unsaved(service, applied) {
         return Step::StoreHandle(patch);
     }
-    if stored
-        .class_of(facts.me)
-        .is_some_and(|before| before != class(service))
-    {
+    // Whose it is must be known when the class has vanished with the type; what cannot be read is left to whoever edited it.
+    if *stored != Stored::Garbage && stored.class_of(facts.me) != Some(class(service)) {
         let handle = stored.handle_of(facts.me);
         return Step::StoreHandle(record(service, facts.me, Some(class(service)), handle));
     }

@@ -239,8 +239,13 @@ impl Run<'_> {
                 Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,
                 Step::StoreHandle(patch) => {
                     let what = "failed to store the load balancer's handle";
+                    // Whoever took the record off took the handle too: the provider knows it.
+                    let lost =
+                        Stored::of(&self.base) == Stored::Nothing && !self.holds_unsaved_handle();
                     self.patch(&patch, what).await.map(|()| {
-                        self.applied().unsaved_handle = None;
+                        let applied = self.applied();
+                        applied.unsaved_handle = None;
+                        applied.look |= lost;
                     })
                 }
                 Step::Get => self.call(Op::Get).await,
@@ -270,6 +275,11 @@ impl Run<'_> {
         }
         // Somebody writes to the Service faster than we can follow.
         Outcome::Retry
+    }
+
+    fn holds_unsaved_handle(&self) -> bool {
+        let applied = self.applied.as_ref();
+        applied.is_some_and(|applied| applied.unsaved_handle.is_some())
     }
 
     fn applied(&mut self) -> &mut Applied {

@@ -39,11 +39,16 @@ fn set(fingerprint: u128) -> TargetSet {
     }
 }
 
-/// With the finalizer on.
-fn held() -> Service {
+/// With the finalizer on, as a Go CCM leaves it.
+fn bare() -> Service {
     let mut service = service();
     service.metadata.finalizers = Some(vec!["x/y".into(), FINALIZER.into()]);
     service
+}
+
+/// With the finalizer on, and whose it is.
+fn held() -> Service {
+    handled(bare(), ME, None)
 }
 
 fn handled(mut service: Service, provider: &str, handle: Option<&str>) -> Service {
@@ -126,9 +131,9 @@ fn b_s1_who_wants_a_load_balancer() {
     };
     for service in [
         service(),
-        held(),
-        deleting(held()),
-        cluster_ip(held()),
+        bare(),
+        deleting(bare()),
+        cluster_ip(bare()),
         handled(deleting(held()), "other", Some("lb")),
     ] {
         assert_eq!(next_step(&service, None, None, &not_ours), Step::Ignore);
