@@ -128,12 +128,16 @@ pub(super) fn orphaned() -> Note {
     )
 }
 
-/// Another provider's handle is stored.
-pub(super) fn blocked(by: &str, me: &str) -> Note {
+/// Another provider's handle is stored, or another class than those that are served here.
+pub(super) fn blocked(by: &str, class: Option<&str>, me: &str) -> Note {
+    let class = class.map_or_else(String::new, |class| match class {
+        "" => " when it had no class".to_owned(),
+        class => format!(" when it had the class {class:?}"),
+    });
     warning(
         reason::SYNC_LOAD_BALANCER_FAILED,
         format!(
-            "Error syncing load balancer: provider {by:?} made a load balancer for this Service, this is provider {me:?}: nothing is made or deleted. If the other one is gone from \
+            "Error syncing load balancer: provider {by:?} made a load balancer for this Service{class}, this is provider {me:?}: nothing is made or deleted. If the other one is gone from \
              the cloud, remove the annotation grpc-ccm.io/load-balancer"
         ),
     )

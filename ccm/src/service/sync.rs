@@ -231,8 +231,9 @@ impl Run<'_> {
                     }
                     return Outcome::Forget;
                 }
-                Step::Blocked { by } => {
-                    self.report_invalid(notes::blocked(&by, self.me));
+                Step::Blocked { by, class } => {
+                    let class = class.as_deref();
+                    self.report_invalid(notes::blocked(&by, class, self.me));
                     self.applied();
                     return Outcome::At(Instant::now() + SLOW);
                 }

@@ -18,6 +18,7 @@ const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 fn capability() -> LoadBalancerCapability {
     LoadBalancerCapability {
         default_class: true,
+        classes: vec!["mock.io/fast".into()],
         in_sync: true,
         ..LoadBalancerCapability::default()
     }
@@ -318,8 +319,8 @@ fn s19_what_another_provider_made_in_this_process_is_not_deleted_through_this_on
     ];
     for service in leaving {
         assert_eq!(step(&service, Some(&made(ME))), Step::Delete);
-        let blocked = Step::Blocked { by: "other".into() };
-        assert_eq!(step(&service, Some(&made("other"))), blocked);
+        let expected = blocked("other", None);
+        assert_eq!(step(&service, Some(&made("other"))), expected);
     }
 }
 
@@ -350,7 +351,7 @@ fn s19_handles() {
     // Another provider's is neither sent nor passed over.
     let foreign = handled(held(), "other", Some("lb-9"));
     assert_eq!(handle_to_send(&foreign, None, ME), None);
-    assert_eq!(step(&foreign, None), Step::Blocked { by: "other".into() });
+    assert_eq!(step(&foreign, None), blocked("other", None));
     // What cannot be read is not sent; the provider has its marks.
     let mut garbage = held();
     garbage.metadata.annotations =

@@ -119,6 +119,52 @@ fn s1_a_service_that_returns_with_another_class_is_let_go() {
 }
 
 #[test]
+fn s1_what_another_ccm_of_the_same_provider_took_on_is_left_to_it() {
+    const THEIRS: &str = "mock.io/slow";
+    let took = |service: Service| handled(classed(service, THEIRS), ME, Some("lb-1"));
+    let declassed = |mut service: Service| {
+        service.spec.get_or_insert_default().load_balancer_class = None;
+        service
+    };
+    let capability = capability();
+    let not_ours = Facts {
+        owner: false,
+        ..facts(&capability)
+    };
+    for (name, service, facts) in [
+        ("it is deleted", deleting(took(bare())), &not_ours),
+        (
+            "its type was changed, and we are the default",
+            declassed(cluster_ip(took(bare()))),
+            &facts(&capability),
+        ),
+        (
+            "it went on to a third",
+            classed(took(bare()), "other.io/lb"),
+            &not_ours,
+        ),
+        (
+            "another provider's, and its type was changed",
+            declassed(cluster_ip(handled(classed(bare(), THEIRS), "other", None))),
+            &facts(&capability),
+        ),
+    ] {
+        assert_eq!(
+            next_step(&service, None, None, facts),
+            Step::Ignore,
+            "{name}"
+        );
+    }
+    // It comes to us: when the other one has let it go.
+    let returned = declassed(took(bare()));
+    assert_eq!(step(&returned, None), blocked(ME, Some(THEIRS)));
+    assert!(matches!(step(&service(), None), Step::AddFinalizer(_)));
+    // What this process made is its own, though its provider serves the class no more.
+    let known = confirmed(&deleting(took(bare())), 1);
+    assert_eq!(step(&deleting(took(bare())), Some(&known)), Step::Delete);
+}
+
+#[test]
 fn s1_a_class_of_ours_for_another_is_written_down() {
     let service = classed(handled(held(), ME, Some("lb-1")), "mock.io/fast");
     let Step::StoreHandle(patch) = step(&service, Some(&confirmed(&service, 1))) else {
