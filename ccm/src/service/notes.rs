@@ -181,7 +181,7 @@ pub(super) fn unlisted() -> Note {
     warning(
         reason::LOAD_BALANCER_NOT_LISTED,
         "The provider said that this Service's load balancer is as asked, but its list of all load balancers, which says that it is complete, does not have it: it may be gone from the \
-         cloud. A change of the Service, or a restart of the controller, has it looked at",
+         cloud, and is looked at",
     )
 }
 
