@@ -10,6 +10,7 @@ mod claims;
 mod hints;
 pub(crate) mod labels;
 pub(crate) mod lookup;
+mod managed;
 mod metrics;
 mod plan;
 mod refresh;
@@ -75,6 +76,7 @@ struct Worker {
     /// The Nodes that a lookup is under way for, since when.
     asked: Mutex<BTreeMap<String, Instant>>,
     loners: lookup::Loners,
+    managed: managed::Managed,
     writers: Semaphore,
     load: watch::Sender<Load>,
     lookups: Mutex<Lookups>,
@@ -121,6 +123,7 @@ impl Worker {
             claims: claims::Claims::default(),
             asked: Mutex::default(),
             loners: lookup::Loners::default(),
+            managed: managed::Managed::default(),
             writers: Semaphore::new(WRITERS),
             load: watch::Sender::new(Load::default()),
             lookups: Mutex::new(Lookups {

@@ -56,6 +56,7 @@ impl Worker {
 
         let all = self.context.cluster.nodes.all();
         self.loners.keep(&all);
+        self.managed.keep(&all);
         let names: Vec<String> = all
             .iter()
             .filter(|node| self.is_refreshed(&session, node))

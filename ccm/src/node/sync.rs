@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::lookup::{self, Called, Lookup};
 use super::plan;
 use super::{Asking, WRITERS, Worker, claims, name};
-use crate::provider::{Session, Trouble, TroubleCode};
+use crate::provider::{Session, TroubleCode};
 pub(super) use under_way::HandedOut;
 use under_way::Writing;
 
@@ -66,7 +66,6 @@ impl Worker {
         mut found: Vec<Lookup<api::Instance>>,
         handed: &HandedOut<'_>,
     ) {
-        self.loners.learn(&found);
         if let Some(Lookup {
             node,
             answer: Err(trouble),
@@ -78,14 +77,27 @@ impl Worker {
             tracing::warn!(%provider, rpc = RPC, nodes, first = name(node), %error, "a lookup of Nodes failed");
         }
         self.slow_down(&found);
-        let offered = session.info.capabilities.as_ref();
-        if offered.is_some_and(|offered| offered.zones.is_some()) {
-            let zones = self.add_zones(session, &mut found);
-            if self.context.stop.run_until_cancelled(zones).await.is_none() {
-                return;
-            }
-        }
         claims::refuse_what_is_given_twice(&mut found, (self.context.wall)());
+        let offered = session.info.capabilities.as_ref();
+        let zones = offered.is_some_and(|offered| offered.zones.is_some());
+        let lacks = |found: &Lookup<api::Instance>| {
+            zones && found.answer.as_ref().is_ok_and(plan::lacks_zone)
+        };
+        let (lacking, found): (Vec<_>, Vec<_>) = found.into_iter().partition(lacks);
+        self.loners.learn(&found);
+        tokio::join!(
+            self.settle_all(session, found, handed),
+            self.add_zones(session, lacking, handed),
+        );
+    }
+
+    /// Writes what follows for these Nodes.
+    async fn settle_all(
+        &self,
+        session: &Session,
+        found: Vec<Lookup<api::Instance>>,
+        handed: &HandedOut<'_>,
+    ) {
         let writing = Writing::of(self, found.len());
         stream::iter(found)
             .for_each_concurrent(WRITERS, |lookup| async {
@@ -102,18 +114,23 @@ impl Worker {
             .await;
     }
 
-    /// Zones and regions that the metadata left out.
-    async fn add_zones(&self, session: &Arc<Session>, found: &mut [Lookup<api::Instance>]) {
-        let lacking = found.iter().filter(|lookup| {
-            let instance = lookup.answer.as_ref();
-            instance.is_ok_and(plan::lacks_zone)
-        });
-        let nodes: Vec<Arc<Node>> = lacking.map(|lookup| Arc::clone(&lookup.node)).collect();
-        if nodes.is_empty() {
-            return;
-        }
+    /// Zones and regions that the metadata left out. Each call's Nodes are settled as it is answered.
+    async fn add_zones(
+        &self,
+        session: &Arc<Session>,
+        lacking: Vec<Lookup<api::Instance>>,
+        handed: &HandedOut<'_>,
+    ) {
+        let nodes: Vec<Arc<Node>> = lacking
+            .iter()
+            .map(|found| Arc::clone(&found.node))
+            .collect();
+        let mut lacking: BTreeMap<String, Lookup<api::Instance>> = lacking
+            .into_iter()
+            .map(|found| (name(&found.node).to_owned(), found))
+            .collect();
         let (_, permits) = self.lookups(session);
-        let zones: Vec<Vec<Lookup<api::Zone>>> = lookup::answers(vec![nodes], |nodes| {
+        lookup::answers(vec![nodes], |nodes| {
             let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
             async move {
                 // Never closed.
@@ -123,21 +140,22 @@ impl Worker {
                 (nodes, outcome) as Called<api::Zone>
             }
         })
-        .collect()
+        .take_until(self.context.stop.cancelled())
+        .map(|zones| {
+            // One that made its call fail is looked up alone from then on.
+            self.loners.learn(&zones);
+            let with_zone = zones.into_iter().filter_map(|zone| {
+                let found = lacking.remove(name(&zone.node))?;
+                let answer = found.answer;
+                Some(Lookup {
+                    answer: answer.and_then(|i| plan::with_zone(&found.node, i, zone.answer)),
+                    ..found
+                })
+            });
+            with_zone.collect()
+        })
+        .for_each_concurrent(None, |found| self.settle_all(session, found, handed))
         .await;
-        let mut zones: BTreeMap<String, Result<api::Zone, Trouble>> = zones
-            .into_iter()
-            .flatten()
-            .map(|lookup| (name(&lookup.node).to_owned(), lookup.answer))
-            .collect();
-        for lookup in found {
-            if let (Some(zone), Ok(instance)) =
-                (zones.remove(name(&lookup.node)), &mut lookup.answer)
-            {
-                let instance = std::mem::take(instance);
-                lookup.answer = plan::with_zone(&lookup.node, instance, zone);
-            }
-        }
     }
 
     /// THROTTLED slows all lookups of this loop.

@@ -21,7 +21,7 @@ use crate::provider::ProviderStatus;
 use crate::run::LoopContext;
 use crate::writes::{EventSink, Writes};
 
-pub(crate) use cloud::{Cloud, Instead};
+pub(crate) use cloud::{Cloud, Instead, Zones};
 pub(crate) use faults::{Fault, Faults};
 
 /// The Nodes of a cluster.
@@ -56,6 +56,8 @@ struct State {
     refusals: VecDeque<StatusCode>,
     /// Lists of Nodes so far.
     lists: usize,
+    /// Reads of single Nodes so far.
+    reads: usize,
 }
 
 impl FakeApi {
@@ -147,6 +149,11 @@ impl FakeApi {
     /// How often the Nodes were listed.
     pub(crate) fn lists(&self) -> usize {
         self.state.lock().unwrap().lists
+    }
+
+    /// How often a single Node was read.
+    pub(crate) fn reads(&self) -> usize {
+        self.state.lock().unwrap().reads
     }
 
     /// Takes a Node away, and no watch tells of it.
@@ -269,6 +276,7 @@ impl FakeApi {
             return refused(StatusCode::NOT_FOUND);
         };
         if *method == Method::GET {
+            self.state.lock().unwrap().reads += 1;
             return (StatusCode::OK, node);
         }
         let wanted = if *method == Method::DELETE {

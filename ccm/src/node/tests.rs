@@ -177,35 +177,69 @@ async fn b_s11_a_node_that_is_gone_is_forgotten() {
     assert!(bench.events().is_empty() && bench.worker.queue.len() == 0);
 }
 
+/// An initialised Node whose instance-type labels this manager wrote last.
+async fn labelled_by(manager: &str) -> Bench {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    bench.settle(bench.stored("n"), Ok(instance())).await;
+    bench.api.edit("n", |node| {
+        let labels = serde_json::json!({
+            "f:beta.kubernetes.io/instance-type": {}, "f:node.kubernetes.io/instance-type": {},
+        });
+        let entry = serde_json::json!({
+            "manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:labels": labels}},
+        });
+        node.metadata.managed_fields = serde_json::from_value(serde_json::json!([entry])).unwrap();
+    });
+    bench
+}
+
+impl Bench {
+    /// It is said to be of this type; what it is labelled with then.
+    async fn refreshed(&self, instance_type: &str) -> String {
+        let instance = api::Instance {
+            instance_type: Some(instance_type.to_owned()),
+            ..instance()
+        };
+        self.settle(self.stored("n"), Ok(instance)).await;
+        let labels = self.api.node("n").unwrap().metadata.labels.unwrap();
+        labels["node.kubernetes.io/instance-type"].clone()
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn n12_a_label_of_ours_follows_the_cloud_and_one_of_theirs_stays() {
     for (manager, wanted) in [("ccm", "big"), ("kubectl-label", "small")] {
-        let bench = Bench::new();
-        bench.api.put(&fresh("n"));
-        bench.settle(bench.stored("n"), Ok(instance())).await;
-        bench.api.edit("n", |node| {
-            let labels = serde_json::json!({
-                "f:beta.kubernetes.io/instance-type": {}, "f:node.kubernetes.io/instance-type": {},
-            });
-            let entry = serde_json::json!({
-                "manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:metadata": {"f:labels": labels}},
-            });
-            node.metadata.managed_fields = serde_json::from_value(serde_json::json!([entry])).unwrap();
-        });
+        let bench = labelled_by(manager).await;
         assert_eq!(
             bench.stored("n").metadata.managed_fields,
             None,
             "the store does not have them"
         );
-        let bigger = api::Instance {
-            instance_type: Some("big".to_owned()),
-            ..instance()
-        };
-        bench.settle(bench.stored("n"), Ok(bigger)).await;
-        let labels = bench.api.node("n").unwrap().metadata.labels.unwrap();
-        assert_eq!(labels["node.kubernetes.io/instance-type"], wanted);
+        assert_eq!(bench.refreshed("big").await, wanted);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n12_whose_a_label_is_is_read_once_as_long_as_the_labels_stay() {
+    let bench = labelled_by("kubectl-label").await;
+    for instance_type in ["big", "big", "huge"] {
+        assert_eq!(bench.refreshed(instance_type).await, "small");
+        assert_eq!(bench.api.reads(), 1);
+        // A heartbeat changes nothing of it.
+        bench.api.edit("n", |_| {});
+    }
+    // Somebody gives the labels up: then they are ours to set, and to keep.
+    bench.api.edit("n", |node| {
+        node.metadata.labels = None;
+        let fields = node.metadata.managed_fields.as_mut().unwrap();
+        fields[0].manager = Some("ccm".to_owned());
+    });
+    assert_eq!(bench.refreshed("small").await, "small");
+    assert_eq!(bench.api.reads(), 1, "nobody holds them");
+    assert_eq!(bench.refreshed("big").await, "big");
+    assert_eq!(bench.api.reads(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -103,6 +103,8 @@ pub(super) enum Target {
     Right,
     /// Elsewhere.
     Wrong,
+    /// To an address alone, which is no Node's, nor among those that this one has.
+    Unknown,
     /// It says nothing that can be resolved.
     Undecided,
 }
@@ -166,12 +168,25 @@ impl<'a> Index<'a> {
             (Some(id), _) if !node.provider_id.is_empty() => is(id == node.provider_id),
             (_, Some(name)) => is(name == node.name),
             (Some(_), None) => Target::Undecided,
-            (None, None) => match given(route.next_hop.as_ref()).and_then(|hop| self.at(hop)) {
-                Some(found) => is(found.name == node.name),
-                None => Target::Undecided,
-            },
+            (None, None) => {
+                let hop = given(route.next_hop.as_ref());
+                match hop.and_then(|hop| self.at(hop)) {
+                    Some(found) => is(found.name == node.name),
+                    None if hop.is_some_and(|hop| is_strange(hop, node)) => Target::Unknown,
+                    None => Target::Undecided,
+                }
+            }
         }
     }
+}
+
+/// Whether the Node has addresses, and this is none of them.
+fn is_strange(hop: &str, node: &NodeFacts) -> bool {
+    let Ok(hop) = hop.parse::<IpAddr>() else {
+        return false;
+    };
+    let is = |address: &api::NodeAddress| address.address.parse() == Ok(hop);
+    !node.addresses.is_empty() && !node.addresses.iter().any(is)
 }
 
 fn given(text: Option<&String>) -> Option<&str> {

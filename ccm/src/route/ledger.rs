@@ -56,7 +56,12 @@ struct Entry {
     touched: Option<Touched>,
     /// A look passed over it while it was worked on.
     look_again: bool,
+    /// The next hop that was none of its Node's addresses, and whether the route was made anew since.
+    stray: Option<(String, bool)>,
 }
+
+/// A route that may not lead to its Node: its destination, name and next hop, and the Node's UID.
+pub(super) type Doubt = (IpNet, String, String, String);
 
 /// What a list says of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +108,8 @@ pub(super) struct Ledger {
     entries: BTreeMap<IpNet, Entry>,
     /// Nodes that want routes: by UID, name and destinations.
     nodes: BTreeMap<String, (String, Vec<IpNet>)>,
-    /// Blackholes that the last list showed where a Node wants a route.
-    doubted: BTreeSet<(IpNet, String)>,
+    /// Blackholes and routes to unknown addresses that the last list showed where a Node wants a route.
+    doubted: BTreeSet<Doubt>,
     /// What waits for other credentials of the provider.
     refused: Refused<IpNet>,
     random: ChaCha8Rng,
@@ -174,6 +179,7 @@ impl Ledger {
             if entry.node.as_ref() != Some(uid) {
                 // Another Node has it now: what was known is of the one before.
                 entry.state = State::Unknown;
+                entry.stray = None;
                 entry.node = Some(uid.clone());
             }
             match known.get(destination) {
@@ -216,13 +222,27 @@ impl Ledger {
     }
 
     /// Whether the list before this one said so too; notes that this one does.
-    pub(super) fn doubt(&mut self, blackholes: BTreeSet<(IpNet, String)>) {
-        self.doubted = blackholes;
+    pub(super) fn doubt(&mut self, routes: BTreeSet<Doubt>) {
+        self.doubted = routes;
     }
 
-    /// Whether the last list called this route a blackhole.
-    pub(super) fn doubted(&self, destination: IpNet, name: &str) -> bool {
-        self.doubted.contains(&(destination, name.to_owned()))
+    /// Whether the last list gave reason to doubt this route.
+    pub(super) fn doubted(&self, doubt: &Doubt) -> bool {
+        self.doubted.contains(doubt)
+    }
+
+    /// A route whose next hop is none of the Node's addresses is made anew.
+    pub(super) fn strays(&mut self, destination: IpNet, hop: &str) {
+        let stray = &mut self.entries.entry(destination).or_default().stray;
+        *stray = Some((hop.to_owned(), false));
+    }
+
+    /// Whether the route was made anew, and leads there all the same: that is how this cloud reaches the Node, and making it for ever helps nobody.
+    pub(super) fn is_led_there(&self, destination: &IpNet, uid: &str, hop: &str) -> bool {
+        let entry = self.entries.get(destination);
+        let entry = entry.filter(|entry| entry.node.as_deref() == Some(uid));
+        let stray = entry.and_then(|entry| entry.stray.as_ref());
+        stray.is_some_and(|(known, made)| *made && known == hop)
     }
 
     /// A call for this destination is about to be made.
@@ -253,6 +273,9 @@ impl Ledger {
                 entry.state = State::There;
                 entry.failures = 0;
                 entry.vain = false;
+                if let Some((_, made)) = &mut entry.stray {
+                    *made = true;
+                }
             }
             Ended::Failed(trouble) | Ended::Whole(trouble) if says_something(trouble.code) => {
                 entry.state = State::Failed;
@@ -438,7 +461,7 @@ pub(super) enum Known {
     Making,
     /// It is there with the Node's former addresses.
     Old,
-    /// It is said to be a blackhole, for the first time.
+    /// It is said to lead nowhere, or to an unknown address, for the first time.
     Doubtful,
 }
 

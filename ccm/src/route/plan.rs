@@ -176,7 +176,7 @@ pub(super) fn pass(ledger: &mut Ledger, look: &Look<'_>) -> Pass {
     }
     let listed: BTreeSet<IpNet> = found.keys().copied().collect();
     let mut known = BTreeMap::new();
-    let mut blackholes = BTreeSet::new();
+    let mut doubts = BTreeSet::new();
 
     for (destination, (node, text)) in &wants.routed {
         let routes = found.remove(destination).unwrap_or_default();
@@ -195,15 +195,25 @@ pub(super) fn pass(ledger: &mut Ledger, look: &Look<'_>) -> Pass {
         let mut seen = Seen::default();
         for route in routes {
             let removable = inside(destination);
-            if route.blackhole {
-                if ledger.doubted(*destination, &route.name) {
+            let target = index.leads_to(route, node);
+            let hop = route.next_hop.as_deref().unwrap_or_default();
+            let strays = target == Target::Unknown
+                && removable
+                && !ledger.is_led_there(destination, &node.uid, hop);
+            if route.blackhole || strays {
+                let name = route.name.clone();
+                let doubt = (*destination, name, hop.to_owned(), node.uid.clone());
+                if ledger.doubted(&doubt) {
                     seen.wrong.extend(removable.then_some(route));
+                    if strays {
+                        ledger.strays(*destination, hop);
+                    }
                 } else {
                     // Nothing is deleted on one answer: a live Node's route least of all.
                     seen.doubtful |= removable;
                 }
-                blackholes.insert((*destination, route.name.clone()));
-            } else if index.leads_to(route, node) == Target::Wrong {
+                doubts.insert(doubt);
+            } else if target == Target::Wrong {
                 seen.wrong.extend(removable.then_some(route));
             } else if look.tracks_addresses
                 && removable
@@ -312,7 +322,7 @@ pub(super) fn pass(ledger: &mut Ledger, look: &Look<'_>) -> Pass {
         .collect();
     pass.needs_second_look = pass.deletions() > (pass.inside / 10).max(5);
     ledger.learn(nodes, &winners, &known, &listed);
-    ledger.doubt(blackholes);
+    ledger.doubt(doubts);
     pass
 }
 
@@ -323,7 +333,7 @@ struct Seen<'a> {
     wrong: Vec<&'a api::Route>,
     /// They have the Node's former addresses.
     old: Vec<&'a api::Route>,
-    /// One is said to lead nowhere, for the first time.
+    /// One is said to lead nowhere, or to nobody knows whom, for the first time.
     doubtful: bool,
 }
 

@@ -28,8 +28,8 @@ use crate::stuck::Waiting;
 const ROUTES: &str = "routes";
 /// Changes that come together make one look.
 const LINGER: Duration = Duration::from_millis(500);
-/// Without any change everything is looked at again after 12 to 24 h (▲R6).
-pub(crate) const RESYNC: Duration = Duration::from_hours(12);
+/// Without any change everything is looked at again after this, and up to a quarter more (▲R6).
+pub(crate) const RESYNC: Duration = Duration::from_hours(1);
 /// `max_in_flight` where the provider states none.
 const DEFAULT_IN_FLIGHT: usize = 8;
 /// No provider gets more calls at once.
@@ -324,7 +324,7 @@ impl Work {
         for node in nodes {
             self.conclude(&node);
         }
-        let resync = now + RESYNC.mul_f64(self.random.random_range(1.0..=2.0));
+        let resync = now + RESYNC.mul_f64(self.random.random_range(1.0..=1.25));
         let next = pass.again_at.map_or(resync, |at| at.max(again).min(resync));
         Outcome::At(next)
     }

@@ -228,13 +228,11 @@ fn docs_operator_guide_counts_the_calls_to_the_cloud() {
         "looking for load balancers without a Service: `ListLoadBalancers`, where offered",
         &|_| 3600 / config.service.orphan_period.as_secs(),
     );
-    row("load balancers and Nodes that do not change", &|_| 0);
-    let hours = crate::route::RESYNC.as_secs() / 3600;
-    let _ = writeln!(
-        table,
-        "\nRoutes: one `ListRoutes` in {hours} to {} hours, and one for each change of a Node's Pod CIDR or existence.",
-        2 * hours
+    row(
+        "looking for routes that somebody changed: `ListRoutes` (one more for each change of a Node's Pod CIDR or existence)",
+        &|_| 3600 / crate::route::RESYNC.as_secs(),
     );
+    row("load balancers and Nodes that do not change", &|_| 0);
     part("cloud calls", &table);
 }
 

@@ -76,6 +76,7 @@ struct Inputs<'a> {
     ports: Vec<Listener<'a>>,
     session_affinity: Option<&'a str>,
     session_affinity_timeout: Option<i32>,
+    class: Option<&'a str>,
     load_balancer_ip: Option<&'a str>,
     external_ips: &'a [String],
     external_traffic_policy: Option<&'a str>,
@@ -133,6 +134,7 @@ pub(super) fn service_inputs(service: &Service) -> Fingerprint {
             .and_then(|spec| spec.session_affinity_config.as_ref())
             .and_then(|config| config.client_ip.as_ref())
             .and_then(|client_ip| client_ip.timeout_seconds),
+        class: spec.and_then(|spec| spec.load_balancer_class.as_deref()),
         load_balancer_ip: spec
             .and_then(|spec| spec.load_balancer_ip.as_deref())
             .filter(|ip| !ip.is_empty()),

@@ -97,6 +97,14 @@ impl Stored {
         }
     }
 
+    /// The class that is written down, whoever took the Service on.
+    pub(super) fn class(&self) -> Option<&str> {
+        match self {
+            Self::By { class, .. } => class.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The provider that is named.
     pub(super) fn provider(&self) -> Option<&str> {
         match self {

@@ -128,12 +128,16 @@ pub(super) fn orphaned() -> Note {
     )
 }
 
-/// Another provider's handle is stored.
-pub(super) fn blocked(by: &str, me: &str) -> Note {
+/// Another provider's handle is stored, or another class than those that are served here.
+pub(super) fn blocked(by: &str, class: Option<&str>, me: &str) -> Note {
+    let class = class.map_or_else(String::new, |class| match class {
+        "" => " when it had no class".to_owned(),
+        class => format!(" when it had the class {class:?}"),
+    });
     warning(
         reason::SYNC_LOAD_BALANCER_FAILED,
         format!(
-            "Error syncing load balancer: provider {by:?} made a load balancer for this Service, this is provider {me:?}: nothing is made or deleted. If the other one is gone from \
+            "Error syncing load balancer: provider {by:?} made a load balancer for this Service{class}, this is provider {me:?}: nothing is made or deleted. If the other one is gone from \
              the cloud, remove the annotation grpc-ccm.io/load-balancer"
         ),
     )
@@ -177,7 +181,7 @@ pub(super) fn unlisted() -> Note {
     warning(
         reason::LOAD_BALANCER_NOT_LISTED,
         "The provider said that this Service's load balancer is as asked, but its list of all load balancers, which says that it is complete, does not have it: it may be gone from the \
-         cloud. A change of the Service, or a restart of the controller, has it looked at",
+         cloud, and is looked at",
     )
 }
 

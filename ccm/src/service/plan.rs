@@ -27,15 +27,27 @@ pub(super) struct Facts<'a> {
     pub(super) capability: &'a LoadBalancerCapability,
 }
 
+impl Facts<'_> {
+    /// Whether this provider serves Services of this class; empty: of none.
+    fn serves(&self, class: &str) -> bool {
+        match class {
+            "" => self.capability.default_class,
+            class => self.capability.classes.iter().any(|ours| ours == class),
+        }
+    }
+}
+
 /// What comes next.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     /// Nothing.
     Ignore,
-    /// Another provider's handle is stored: nothing is made or deleted behind the user's back.
+    /// Somebody else is written down: nothing is made or deleted behind the user's back.
     Blocked {
         /// The provider that is named there.
         by: String,
+        /// The class, where it is that which is not ours.
+        class: Option<String>,
     },
     /// Before the first Ensure (B-S2).
     AddFinalizer(ServicePatch),
@@ -106,15 +118,20 @@ pub(super) fn next_step(
 ) -> Step {
     let stored = Stored::of(service);
     let other = stored.provider().filter(|provider| *provider != facts.me);
-    let left = left(service, &stored, facts);
+    let touched = applied.filter(|applied| applied.touched);
+    // Another ccm, whose provider has the same name, may serve the class that is written down.
+    let theirs = stored.class().filter(|class| !facts.serves(class));
+    let theirs = theirs.filter(|_| touched.is_none());
+    let left = theirs.is_none() && left(service, &stored, facts);
     if asks(service) && !left {
         if !facts.owner {
             return Step::Ignore;
         }
-        if let Some(other) = other {
-            return Step::Blocked {
-                by: other.to_owned(),
-            };
+        if let Some(by) = other {
+            return blocked(by, None);
+        }
+        if theirs.is_some() {
+            return blocked(facts.me, theirs);
         }
         return wanted(service, &stored, applied, targets, facts);
     }
@@ -124,27 +141,29 @@ pub(super) fn next_step(
         let retained = applied.is_some_and(|applied| applied.retained);
         return release(service, retained, left);
     }
-    let touched = applied.filter(|applied| applied.touched);
     let by = touched.and_then(|applied| applied.by.as_deref());
     if let Some(by) = by.filter(|by| *by != facts.me) {
-        return Step::Blocked { by: by.to_owned() };
+        return blocked(by, None);
     }
     if touched.is_none() {
-        if !has_finalizer(service) {
+        if !has_finalizer(service) || theirs.is_some() {
             return Step::Ignore;
         }
         match other {
-            Some(other) if facts.owner => {
-                return Step::Blocked {
-                    by: other.to_owned(),
-                };
-            }
+            Some(other) if facts.owner => return blocked(other, None),
             Some(_) => return Step::Ignore,
             None if stored.provider().is_none() && !facts.owner => return Step::Ignore,
             None => {}
         }
     }
     unsaved(service, applied).map_or(Step::Delete, Step::StoreHandle)
+}
+
+fn blocked(by: &str, class: Option<&str>) -> Step {
+    Step::Blocked {
+        by: by.to_owned(),
+        class: class.map(str::to_owned),
+    }
 }
 
 /// Whether a Service that we took on went to somebody else meanwhile, with our finalizer still on it: its class is another one than was written down then. That its
@@ -171,10 +190,8 @@ fn wanted(
     if let Some(patch) = unsaved(service, applied) {
         return Step::StoreHandle(patch);
     }
-    if stored
-        .class_of(facts.me)
-        .is_some_and(|before| before != class(service))
-    {
+    // Whose it is must be known when the class has vanished with the type; what cannot be read is left to whoever edited it.
+    if *stored != Stored::Garbage && stored.class_of(facts.me) != Some(class(service)) {
         let handle = stored.handle_of(facts.me);
         return Step::StoreHandle(record(service, facts.me, Some(class(service)), handle));
     }

@@ -1,4 +1,4 @@
-//! What the provider's complete lists of load balancers say of Services that exist: it is told, and nothing is done because of it. Pure.
+//! What the provider's complete lists of load balancers say of Services that exist: it is told, and who has none is looked at. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
@@ -7,6 +7,8 @@ use cloud_provider_api::v1alpha1::ListedLoadBalancer;
 
 /// So many lists in a row must say it.
 const LISTS: u32 = 2;
+/// So many are looked at after one list, or a tenth of all, where that is more: a list that leaves them out is no reason for a call for each.
+const LOOKS: usize = 10;
 
 /// A Service as this process knows it.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +42,8 @@ pub(super) type Finding = (usize, Odd);
 pub(super) struct Stands {
     /// What is new, and to be told: each once as long as it lasts.
     pub(super) news: Vec<Finding>,
+    /// Services whose load balancer is to be looked at, as it is not listed: each once as long as that lasts.
+    pub(super) looks: Vec<usize>,
     /// So many Services have more than one, by this list and the one before.
     pub(super) several: usize,
     /// So many Services' load balancers are not listed, by this list and the one before.
@@ -49,8 +53,17 @@ pub(super) struct Stands {
 /// What the lists before said.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    /// In how many lists in a row, by UID.
-    seen: BTreeMap<String, (Odd, u32)>,
+    /// By UID.
+    seen: BTreeMap<String, Seen>,
+}
+
+/// What was odd about one Service.
+#[derive(Debug)]
+struct Seen {
+    odd: Odd,
+    /// In so many lists in a row.
+    times: u32,
+    looked: bool,
 }
 
 impl Standing {
@@ -68,23 +81,28 @@ impl Standing {
             let Some(odd) = shown.odd(service) else {
                 continue;
             };
-            let times = match before.get(service.uid) {
-                // However many they are by now.
-                Some((was, times)) if discriminant(was) == discriminant(&odd) => {
-                    times.saturating_add(1)
-                }
-                _ => 1,
-            };
+            // However many they are by now.
+            let before = before.get(service.uid);
+            let before = before.filter(|was| discriminant(&was.odd) == discriminant(&odd));
+            let times = before.map_or(1, |was| was.times.saturating_add(1));
+            let mut looked = before.is_some_and(|was| was.looked);
             if times == LISTS {
                 stands.news.push((index, odd.clone()));
             }
             if times >= LISTS {
                 match odd {
                     Odd::Several(_) => stands.several += 1,
-                    Odd::Unlisted => stands.unlisted += 1,
+                    Odd::Unlisted => {
+                        stands.unlisted += 1;
+                        if !looked && stands.looks.len() < LOOKS.max(services.len() / 10) {
+                            stands.looks.push(index);
+                            looked = true;
+                        }
+                    }
                 }
             }
-            self.seen.insert(service.uid.to_owned(), (odd, times));
+            let seen = Seen { odd, times, looked };
+            self.seen.insert(service.uid.to_owned(), seen);
         }
         stands
     }
@@ -178,6 +196,7 @@ mod tests {
         let second = standing.pass(listed, services);
         let third = standing.pass(listed, services);
         assert_eq!(third.news, [], "it was told");
+        assert_eq!(third.looks, [0; 0], "and looked at");
         let counted = |stands: &Stands| (stands.several, stands.unlisted);
         assert_eq!(
             counted(&second),
@@ -185,7 +204,9 @@ mod tests {
             "counted as long as it lasts"
         );
         let unlisted = second.news.iter().filter(|(_, odd)| *odd == Odd::Unlisted);
-        let unlisted = unlisted.count();
+        let unlisted: Vec<usize> = unlisted.map(|(index, _)| *index).collect();
+        assert_eq!(second.looks, unlisted);
+        let unlisted = unlisted.len();
         let several = second.news.len() - unlisted;
         assert_eq!(counted(&second), (several, unlisted));
         second.news
@@ -258,6 +279,24 @@ mod tests {
     }
 
     #[test]
+    fn s16_a_list_without_anything_makes_few_looks_at_once() {
+        for (many, at_once) in [(15, 10), (150, 15)] {
+            let uids: Vec<String> = (0..many).map(|i| format!("u{i}")).collect();
+            let services: Vec<_> = uids.iter().map(|uid| known(uid, "")).collect();
+            let mut standing = Standing::default();
+            let mut looked = Vec::new();
+            assert_eq!(standing.pass(&[], &services).looks, [0; 0]);
+            while looked.len() < many {
+                let looks = standing.pass(&[], &services).looks;
+                assert_eq!(looks.len(), at_once.min(many - looked.len()));
+                looked.extend(looks);
+            }
+            assert_eq!(looked, (0..many).collect::<Vec<_>>());
+            assert_eq!(standing.pass(&[], &services).looks, [0; 0], "each once");
+        }
+    }
+
+    #[test]
     fn s16_the_row_of_lists_breaks_where_one_says_otherwise() {
         let services = [known("a", "h-a")];
         let good = [listed("h-a", &["a"])];
@@ -270,6 +309,7 @@ mod tests {
         let nothing = Stands::default();
         let unlisted = Stands {
             news: vec![(0, Odd::Unlisted)],
+            looks: vec![0],
             several: 0,
             unlisted: 1,
         };

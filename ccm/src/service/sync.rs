@@ -231,16 +231,22 @@ impl Run<'_> {
                     }
                     return Outcome::Forget;
                 }
-                Step::Blocked { by } => {
-                    self.report_invalid(notes::blocked(&by, self.me));
+                Step::Blocked { by, class } => {
+                    let class = class.as_deref();
+                    self.report_invalid(notes::blocked(&by, class, self.me));
                     self.applied();
                     return Outcome::At(Instant::now() + SLOW);
                 }
                 Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,
                 Step::StoreHandle(patch) => {
                     let what = "failed to store the load balancer's handle";
+                    // Whoever took the record off took the handle too: the provider knows it.
+                    let lost =
+                        Stored::of(&self.base) == Stored::Nothing && !self.holds_unsaved_handle();
                     self.patch(&patch, what).await.map(|()| {
-                        self.applied().unsaved_handle = None;
+                        let applied = self.applied();
+                        applied.unsaved_handle = None;
+                        applied.look |= lost;
                     })
                 }
                 Step::Get => self.call(Op::Get).await,
@@ -270,6 +276,11 @@ impl Run<'_> {
         }
         // Somebody writes to the Service faster than we can follow.
         Outcome::Retry
+    }
+
+    fn holds_unsaved_handle(&self) -> bool {
+        let applied = self.applied.as_ref();
+        applied.is_some_and(|applied| applied.unsaved_handle.is_some())
     }
 
     fn applied(&mut self) -> &mut Applied {

@@ -333,6 +333,27 @@ async fn s1_a_service_that_returns_with_a_foreign_class_is_let_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s19_an_annotation_that_somebody_took_off_is_written_again_with_its_handle() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    let annotation = |w: &World| {
+        let annotations = w.server.get("web")?.metadata.annotations?;
+        annotations.get(super::handle::ANNOTATION).cloned()
+    };
+    let before = annotation(&world);
+    assert!(before.as_ref().unwrap().contains("h-uid-1"));
+    world
+        .server
+        .edit("web", |service| service.metadata.annotations = None);
+    world.until("as before", |w| annotation(w) == before).await;
+    world.rest().await;
+    assert_eq!(world.calls(), ["Ensure web -", "Get web -"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn s13_a_restart_makes_no_mutating_call() {
     let mut world = World::new(3).await;
     for i in 0..100 {

@@ -274,15 +274,20 @@ impl Work {
             Hint::Resync | Hint::Instance { .. } | Hint::Routes => Vec::new(),
         };
         for task in tasks {
-            if self.in_flight.contains_key(&task) {
-                self.looked_for.insert(task);
-            } else {
-                self.look_for(task);
-            }
+            self.look_soon(task);
         }
     }
 
-    /// A hint: the Service is looked at, soon, but no retry comes earlier for it. The retry looks first: what failed is not tried in the rhythm of the hints.
+    /// The Service is looked at, when what is being done for it is over.
+    fn look_soon(&mut self, task: Task) {
+        if self.in_flight.contains_key(&task) {
+            self.looked_for.insert(task);
+        } else {
+            self.look_for(task);
+        }
+    }
+
+    /// A hint or a list: the Service is looked at, soon, but no retry comes earlier for it. The retry looks first: what failed is not tried in the rhythm of the hints.
     fn look_for(&mut self, task: Task) {
         if !self.ledger.look(&task) {
             return;

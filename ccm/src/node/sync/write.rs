@@ -6,9 +6,9 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::Node;
 
 use super::super::plan::{self, Known, NodePlan};
-use super::super::{Worker, labels, name};
+use super::super::{Worker, name};
 use crate::provider::Trouble;
-use crate::writes::{FIELD_MANAGER, WriteError};
+use crate::writes::WriteError;
 
 /// How often a Node is planned anew because somebody else wrote to it in between.
 const ATTEMPTS: usize = 5;
@@ -24,26 +24,25 @@ impl Worker {
     ) -> Result<(Arc<Node>, NodePlan), WriteError> {
         let writes = &self.context.writes;
         let mut node = Arc::clone(node);
-        let mut managed = None;
+        let mut managed = self.managed.of(&node);
         // An answer with another Node's ID is none.
         let mut refused = None;
         for _ in 0..ATTEMPTS {
             let answer = refused.as_ref().unwrap_or(answer);
             let known = Known {
                 prefixes,
-                managed: managed.as_ref(),
+                managed: managed.as_deref(),
             };
             let mut plan = plan::changes(&node, answer, known);
             if plan.needs_managed {
                 node = self.read(&node).await?;
-                let fields = node.metadata.managed_fields.as_deref().unwrap_or_default();
-                managed = Some(labels::managed_keys(fields, FIELD_MANAGER));
+                managed = Some(self.managed.learn(&node));
                 plan = plan::changes(
                     &node,
                     answer,
                     Known {
                         prefixes,
-                        managed: managed.as_ref(),
+                        managed: managed.as_deref(),
                     },
                 );
             }
@@ -78,7 +77,7 @@ impl Worker {
                             answer,
                             Known {
                                 prefixes,
-                                managed: managed.as_ref(),
+                                managed: managed.as_deref(),
                             },
                         );
                     }
@@ -86,11 +85,15 @@ impl Worker {
                 }
             }
             if let (Ok(()), Some(main)) = (&outcome, &plan.main) {
+                self.managed.forget(&node);
                 outcome = writes.patch_node(&node, main).await.map(drop);
             }
             match outcome {
                 Ok(()) => return Ok((node, plan)),
-                Err(WriteError::Conflict) => node = self.read(&node).await?,
+                Err(WriteError::Conflict) => {
+                    node = self.read(&node).await?;
+                    managed = self.managed.of(&node);
+                }
                 Err(error) => {
                     // Nothing was written. Of a request without an answer that is not known: its claim stands until the next try.
                     if matches!(error, WriteError::Refused(_) | WriteError::Gone) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::instance_service_server::{InstanceService, InstanceServiceServer};
 use api::provider_service_server::{ProviderService, ProviderServiceServer};
+use api::zone_service_server::{ZoneService, ZoneServiceServer};
 use cloud_provider_api::v1alpha1 as api;
 use futures::stream::{BoxStream, StreamExt as _, iter};
 use provider_sdk::GrpcService;
@@ -28,6 +29,8 @@ pub(crate) struct State {
     pub(crate) hang: BTreeSet<String>,
     /// A call that asks about one of these Nodes takes so long.
     pub(crate) slow: BTreeMap<String, Duration>,
+    /// Zones are looked up by themselves, also of those Nodes whose instances tell them.
+    pub(crate) zones: Option<Zones>,
     /// What is answered for a Node instead, once each.
     pub(crate) instead: BTreeMap<String, VecDeque<Instead>>,
     /// The next calls fail as a whole with these.
@@ -66,6 +69,7 @@ impl Cloud {
             poison: BTreeSet::new(),
             hang: BTreeSet::new(),
             slow: BTreeMap::new(),
+            zones: None,
             instead: BTreeMap::new(),
             failures: VecDeque::new(),
             listing_fails: false,
@@ -98,11 +102,23 @@ impl Cloud {
     pub(crate) fn service(&self) -> GrpcService {
         self.state().boot += 1;
         let routes = tonic::service::Routes::new(ProviderServiceServer::new(self.clone()))
-            .add_service(InstanceServiceServer::new(self.clone()));
+            .add_service(InstanceServiceServer::new(self.clone()))
+            .add_service(ZoneServiceServer::new(self.clone()));
         let routes =
             <_ as tower::ServiceExt<http::Request<tonic::body::Body>>>::map_err(routes, Into::into);
         BoxCloneSyncService::new(routes)
     }
+}
+
+/// What LookupZones knows.
+#[derive(Default)]
+pub(crate) struct Zones {
+    /// A call that asks about one of these Nodes is never answered.
+    pub(crate) hang: BTreeSet<String>,
+    /// The instances of these Nodes say it themselves.
+    pub(crate) told: BTreeSet<String>,
+    /// The Nodes of each LookupZones, by name.
+    pub(crate) lookups: Vec<Vec<String>>,
 }
 
 /// What is answered for a Node in place of an instance.
@@ -147,7 +163,11 @@ impl State {
         let state = self.states.get(&node.name).copied();
         let number: String = node.name.chars().filter(char::is_ascii_digit).collect();
         let number: u32 = number.parse().unwrap_or(0);
+        let zones = self.zones.as_ref();
+        let told = zones.is_some_and(|zones| zones.told.contains(&node.name));
         let instance = api::Instance {
+            zone: told.then(|| "z".to_owned()),
+            region: told.then(|| "r".to_owned()),
             state: state.unwrap_or(api::InstanceState::Running).into(),
             provider_id: Some(format!("mock://{}", node.name)),
             instance_type: Some("small".to_owned()),
@@ -179,6 +199,7 @@ impl ProviderService for Cloud {
             provider_id_prefixes: vec!["mock://".to_owned()],
             capabilities: Some(api::Capabilities {
                 instances: Some(state.offered),
+                zones: state.zones.is_some().then(api::ZoneCapability::default),
                 ..api::Capabilities::default()
             }),
             ..api::GetProviderInfoResponse::default()
@@ -306,5 +327,38 @@ impl InstanceService for Cloud {
             .into_iter()
             .map(|part| Ok(api::ListInstancesResponse { part: Some(part) }));
         Ok(Response::new(iter(parts).boxed()))
+    }
+}
+
+#[tonic::async_trait]
+impl ZoneService for Cloud {
+    async fn lookup_zones(
+        &self,
+        request: Request<api::LookupZonesRequest>,
+    ) -> Answer<api::LookupZonesResponse> {
+        let nodes = request.into_inner().nodes;
+        let hangs = {
+            let mut state = self.state();
+            let zones = state.zones.as_mut().unwrap();
+            let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+            let hangs = names.iter().any(|name| zones.hang.contains(name));
+            zones.lookups.push(names);
+            hangs
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        let result = |node: &api::NodeView| api::LookupZoneResult {
+            node_name: node.name.clone(),
+            node_uid: node.uid.clone(),
+            outcome: Some(api::lookup_zone_result::Outcome::Zone(api::Zone {
+                zone: Some("z".to_owned()),
+                region: Some("r".to_owned()),
+            })),
+        };
+        Ok(Response::new(api::LookupZonesResponse {
+            failed: None,
+            results: nodes.iter().map(result).collect(),
+        }))
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::testing::{Cloud, FakeApi};
+use super::super::testing::{Cloud, FakeApi, Zones};
 use super::super::{Metrics, plan, run};
 use super::fresh;
 use crate::provider::testing::{InMemory, Running, maintained};
@@ -33,7 +33,11 @@ impl Looping {
     }
 
     async fn start_with(nodes: usize, change: impl FnOnce(&mut LoopContext)) -> Self {
-        let (api, cloud) = (FakeApi::default(), Cloud::new());
+        Self::start_on(Cloud::new(), nodes, change).await
+    }
+
+    async fn start_on(cloud: Cloud, nodes: usize, change: impl FnOnce(&mut LoopContext)) -> Self {
+        let api = FakeApi::default();
         for i in 0..nodes {
             api.put(&fresh(&format!("n{i:04}")));
         }
@@ -133,6 +137,54 @@ async fn one_poison_node_keeps_only_itself_waiting() {
         );
     }
     looping.cloud.state().poison.clear();
+    looping
+        .until("it too", |this| this.uninitialized() == 0)
+        .await;
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
+    let cloud = Cloud::new();
+    let zones = Zones {
+        hang: ["n0042".to_owned()].into(),
+        told: (0..50)
+            .map(|i| format!("n{i:04}"))
+            .filter(|n| n != "n0042")
+            .collect(),
+        ..Zones::default()
+    };
+    cloud.state().zones = Some(zones);
+    let looping = Looping::start_on(cloud, 100, |_| {}).await;
+    // Those whose instances said it do not wait for the others.
+    let took = looping
+        .until("the told", |this| this.uninitialized() <= 51)
+        .await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let took = looping
+        .until("all others", |this| this.uninitialized() == 1)
+        .await;
+    assert!(took < Duration::from_secs(125), "{took:?}");
+    looping
+        .until("asked about alone", |this| {
+            let state = this.cloud.state();
+            let mut calls = state.zones.as_ref().unwrap().lookups.iter();
+            calls.any(|names| *names == ["n0042"])
+        })
+        .await;
+    // Both are due at one moment, after its deadline.
+    tokio::time::sleep(Duration::from_millis(60_500)).await;
+    looping.api.put(&fresh("n9999"));
+    looping.context.hints.send(Hint::Resync).unwrap();
+    let took = looping
+        .until("the new one", |this| this.uninitialized() == 1)
+        .await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let last = looping.cloud.state().lookups.split_off(1);
+    assert_eq!(last, [["n9999"], ["n0042"]]);
+    if let Some(zones) = &mut looping.cloud.state().zones {
+        zones.hang.clear();
+    }
     looping
         .until("it too", |this| this.uninitialized() == 0)
         .await;

@@ -254,7 +254,7 @@ fn b_r2_b_r4_each_node_gets_the_routes_to_its_pods_and_no_other_stays() {
         ("by the name alone", vec![a], vec!["r1 10.8.1.0/24 =a"], "", "a=created"),
         ("by the provider ID alone", vec![a], vec!["r1 10.8.1.0/24 #mock://a"], "", "a=created"),
         ("by the next hop", vec![a, b], vec!["r1 10.8.1.0/24 @10.0.0.1", "r2 10.8.2.0/24 @10.0.0.1"], "-r2 +b:10.8.2.0/24", both),
-        ("a next hop that is no Node's is no blackhole", vec![a], vec!["r1 10.8.1.0/24 @10.0.0.9"], "", "a=created"),
+        ("a next hop that is no Node's, and an address of the Node's is not known", vec!["a 10.8.1.0/24"], vec!["r1 10.8.1.0/24 @10.0.0.9"], "", "a=created"),
         ("ours to an address of no Node, for no Node", vec![a], vec!["r1 10.8.1.0/24 >a", "r9 10.8.9.0/24 @10.0.0.9"], "-r9", "a=created"),
         ("unmarked to an address of no Node, for no Node", vec![a], vec!["r1 10.8.1.0/24 >a", "r9 10.8.9.0/24 @10.0.0.9 unmarked"], "", "a=created"),
         ("unmarked to a gateway (ROUTE-11), for no Node", vec![a], vec!["r1 10.8.1.0/24 >a", "g 10.8.9.0/24 - unmarked"], "", "a=created"),

@@ -18,6 +18,7 @@ const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 fn capability() -> LoadBalancerCapability {
     LoadBalancerCapability {
         default_class: true,
+        classes: vec!["mock.io/fast".into()],
         in_sync: true,
         ..LoadBalancerCapability::default()
     }
@@ -39,11 +40,16 @@ fn set(fingerprint: u128) -> TargetSet {
     }
 }
 
-/// With the finalizer on.
-fn held() -> Service {
+/// With the finalizer on, as a Go CCM leaves it.
+fn bare() -> Service {
     let mut service = service();
     service.metadata.finalizers = Some(vec!["x/y".into(), FINALIZER.into()]);
     service
+}
+
+/// With the finalizer on, and whose it is.
+fn held() -> Service {
+    handled(bare(), ME, None)
 }
 
 fn handled(mut service: Service, provider: &str, handle: Option<&str>) -> Service {
@@ -126,9 +132,9 @@ fn b_s1_who_wants_a_load_balancer() {
     };
     for service in [
         service(),
-        held(),
-        deleting(held()),
-        cluster_ip(held()),
+        bare(),
+        deleting(bare()),
+        cluster_ip(bare()),
         handled(deleting(held()), "other", Some("lb")),
     ] {
         assert_eq!(next_step(&service, None, None, &not_ours), Step::Ignore);
@@ -313,8 +319,8 @@ fn s19_what_another_provider_made_in_this_process_is_not_deleted_through_this_on
     ];
     for service in leaving {
         assert_eq!(step(&service, Some(&made(ME))), Step::Delete);
-        let blocked = Step::Blocked { by: "other".into() };
-        assert_eq!(step(&service, Some(&made("other"))), blocked);
+        let expected = blocked("other", None);
+        assert_eq!(step(&service, Some(&made("other"))), expected);
     }
 }
 
@@ -345,7 +351,7 @@ fn s19_handles() {
     // Another provider's is neither sent nor passed over.
     let foreign = handled(held(), "other", Some("lb-9"));
     assert_eq!(handle_to_send(&foreign, None, ME), None);
-    assert_eq!(step(&foreign, None), Step::Blocked { by: "other".into() });
+    assert_eq!(step(&foreign, None), blocked("other", None));
     // What cannot be read is not sent; the provider has its marks.
     let mut garbage = held();
     garbage.metadata.annotations =

@@ -141,6 +141,7 @@ async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
     assert_eq!(gauges(&world), (0, 3, 12));
     lists(&world, 1).await;
     assert_eq!(gauges(&world), (0, 3, 12), "told once, counted on");
+    assert_eq!(world.cloud.called("Get"), 12, "ten, and then two");
     world.provider.start(world.cloud.service());
     for more in [0, 1, 1] {
         lists(&world, more).await;
@@ -172,6 +173,43 @@ async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
     world.stop.cancel();
     world.tasks.join_next().await;
     assert_eq!(gauges(&world), (0, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s16_a_load_balancer_that_somebody_removed_is_made_anew_after_two_lists() {
+    // Without `in_sync` the look is an Ensure.
+    let looks: [(fn(&mut api::GetProviderInfoResponse), &[&str]); 2] = [
+        (|_| {}, &["Get s1 h-u1", "Ensure s1 h-u1"]),
+        (
+            |info| {
+                let offered = info.capabilities.as_mut().unwrap();
+                offered.load_balancers.as_mut().unwrap().in_sync = false;
+            },
+            &["Ensure s1 h-u1"],
+        ),
+    ];
+    for (says, expected) in looks {
+        let world = World::that_says(1, says).await;
+        for i in 0..3 {
+            world.server.put(&named(i));
+        }
+        world
+            .until("all made", |w| {
+                (0..3).all(|i| w.address(&format!("s{i}")).is_some())
+            })
+            .await;
+        lists(&world, 1).await;
+        world.cloud.state().balancers.remove("u1");
+        world.cloud.state().calls.clear();
+        lists(&world, 1).await;
+        assert_eq!(world.calls(), [""; 0], "one list is none");
+        lists(&world, 1).await;
+        assert_eq!(world.calls(), expected);
+        assert!(world.cloud.state().balancers.contains_key("u1"));
+        lists(&world, 2).await;
+        assert_eq!(world.calls(), expected, "it stands, and is listed");
+        assert_eq!(gauges(&world), (0, 0, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -154,6 +154,7 @@ impl Work {
             .collect();
         let Stands {
             news,
+            looks,
             several,
             unlisted,
         } = self.standing.pass(listed, &known);
@@ -174,6 +175,10 @@ impl Work {
                 .writes
                 .events
                 .record(&reference, note.kind, &note.reason, note.message);
+        }
+        let looks = looks.iter().filter_map(|index| services.get(*index));
+        for (service, _) in looks {
+            self.look_soon(Task::Service(key(service)));
         }
         if news.len() > TOLD_AT {
             warn!(%provider, count = news.len(), "of so many Services the list of load balancers says what it should not");

@@ -40,6 +40,46 @@ fn b_r2_a_live_nodes_route_goes_as_a_blackhole_only_when_two_lists_say_so() {
 }
 
 #[test]
+fn r2_a_next_hop_that_is_none_of_the_nodes_addresses_is_wrong_when_two_lists_say_so() {
+    let (a, stray) = (
+        "a 10.8.1.0/24 10.0.0.1,10.0.0.2",
+        "r1 10.8.1.0/24 @10.0.0.9 unmarked",
+    );
+    let mut scene = Scene::new(&[a], &[stray]);
+    let first = scene.look();
+    assert_eq!(show(&first), "", "nothing is deleted on one answer");
+    assert_eq!(first.again_at, Some(scene.now), "but asked about again");
+    assert_eq!(scene.conditions(&[]), "", "traffic may be lost");
+    let second = scene.look();
+    assert_eq!(show(&second), "-r1 +a:10.8.1.0/24");
+    assert_eq!(scene.done(&second), "a=created");
+    assert_eq!(scene.shown(), "");
+    // Where this cloud leads it there again, that is how it reaches the Node.
+    scene.routes = vec![route(stray)];
+    for _ in 0..3 {
+        assert_eq!(scene.shown(), "");
+        assert_eq!(scene.conditions(&[]), "a=created");
+    }
+    // Not so to another address, nor for another Node.
+    scene.routes = vec![route("r1 10.8.1.0/24 @10.0.0.8")];
+    assert_eq!(scene.shown() + &scene.shown(), "-r1 +a:10.8.1.0/24");
+    scene.nodes = vec![node("b 10.8.1.0/24 10.0.0.5")];
+    scene.routes = vec![route(stray)];
+    assert_eq!(scene.shown() + &scene.shown(), "-r1 +b:10.8.1.0/24");
+    // The Node shows the address in between; a right one stands beside it; two other Nodes have it.
+    let mut scene = Scene::new(&[a], &[stray]);
+    scene.look();
+    scene.node("a").addresses = addresses("10.0.0.9");
+    assert_eq!(scene.shown(), "");
+    assert_eq!(scene.conditions(&[]), "a=created");
+    let mut scene = Scene::new(&[a], &[stray, "r2 10.8.1.0/24 >a"]);
+    assert_eq!(scene.shown() + &scene.shown(), "-r1");
+    let twins = ["b - 10.0.0.9", "c - 10.0.0.9"];
+    let mut scene = Scene::new(&[a, twins[0], twins[1]], &[stray]);
+    assert_eq!(scene.shown() + &scene.shown(), "-r1 +a:10.8.1.0/24");
+}
+
+#[test]
 fn b_r2_r8_nodes_that_are_not_ours_to_route_are_left_alone() {
     let routes = ["r1 10.8.1.0/24 >a", "r2 10.8.2.0/24 >a", "r3 10.8.2.0/24 !"];
     for owner in [Owner::Others, Owner::Unclaimed] {

@@ -69,7 +69,7 @@ fn s1_a_service_that_returns_with_another_class_is_let_go() {
         ),
         (
             "nobody took it on",
-            classed(held(), "other.io/lb"),
+            classed(bare(), "other.io/lb"),
             Step::Ignore,
         ),
         (
@@ -119,6 +119,52 @@ fn s1_a_service_that_returns_with_another_class_is_let_go() {
 }
 
 #[test]
+fn s1_what_another_ccm_of_the_same_provider_took_on_is_left_to_it() {
+    const THEIRS: &str = "mock.io/slow";
+    let took = |service: Service| handled(classed(service, THEIRS), ME, Some("lb-1"));
+    let declassed = |mut service: Service| {
+        service.spec.get_or_insert_default().load_balancer_class = None;
+        service
+    };
+    let capability = capability();
+    let not_ours = Facts {
+        owner: false,
+        ..facts(&capability)
+    };
+    for (name, service, facts) in [
+        ("it is deleted", deleting(took(bare())), &not_ours),
+        (
+            "its type was changed, and we are the default",
+            declassed(cluster_ip(took(bare()))),
+            &facts(&capability),
+        ),
+        (
+            "it went on to a third",
+            classed(took(bare()), "other.io/lb"),
+            &not_ours,
+        ),
+        (
+            "another provider's, and its type was changed",
+            declassed(cluster_ip(handled(classed(bare(), THEIRS), "other", None))),
+            &facts(&capability),
+        ),
+    ] {
+        assert_eq!(
+            next_step(&service, None, None, facts),
+            Step::Ignore,
+            "{name}"
+        );
+    }
+    // It comes to us: when the other one has let it go.
+    let returned = declassed(took(bare()));
+    assert_eq!(step(&returned, None), blocked(ME, Some(THEIRS)));
+    assert!(matches!(step(&service(), None), Step::AddFinalizer(_)));
+    // What this process made is its own, though its provider serves the class no more.
+    let known = confirmed(&deleting(took(bare())), 1);
+    assert_eq!(step(&deleting(took(bare())), Some(&known)), Step::Delete);
+}
+
+#[test]
 fn s1_a_class_of_ours_for_another_is_written_down() {
     let service = classed(handled(held(), ME, Some("lb-1")), "mock.io/fast");
     let Step::StoreHandle(patch) = step(&service, Some(&confirmed(&service, 1))) else {
@@ -128,11 +174,54 @@ fn s1_a_class_of_ours_for_another_is_written_down() {
         patch.annotations[handle::ANNOTATION].as_deref(),
         Some(r#"{"provider":"mock","uid":"uid-1","class":"mock.io/fast","handle":"lb-1"}"#)
     );
-    // What an early version wrote is left as it is.
-    let mut early = held();
-    let text = r#"{"provider":"mock","uid":"uid-1","handle":"lb-1"}"#;
-    let annotations = early.metadata.annotations.get_or_insert_default();
-    annotations.insert(handle::ANNOTATION.to_owned(), text.to_owned());
-    assert_eq!(step(&early, Some(&confirmed(&early, 1))), Step::Ignore);
-    assert_eq!(step(&cluster_ip(early), None), Step::Delete);
+}
+
+#[test]
+fn s1_what_is_not_written_down_is_whatever_else_is_known() {
+    let annotated = |text: &str| {
+        let mut service = bare();
+        let annotations = service.metadata.annotations.get_or_insert_default();
+        annotations.insert(handle::ANNOTATION.to_owned(), text.to_owned());
+        service
+    };
+    for (name, service, written) in [
+        (
+            "it arrives with the finalizer",
+            bare(),
+            r#"{"provider":"mock","uid":"uid-1","class":""}"#,
+        ),
+        (
+            "it came along with another one's manifest",
+            annotated(r#"{"provider":"mock","uid":"another","class":"","handle":"lb-9"}"#),
+            r#"{"provider":"mock","uid":"uid-1","class":""}"#,
+        ),
+        (
+            "an early version wrote it, or an operator",
+            annotated(r#"{"provider":"mock","handle":"lb-1"}"#),
+            r#"{"provider":"mock","uid":"uid-1","class":"","handle":"lb-1"}"#,
+        ),
+    ] {
+        for applied in [None, Some(confirmed(&service, 1))] {
+            let Step::StoreHandle(patch) = step(&service, applied.as_ref()) else {
+                panic!("{name}: not written");
+            };
+            let now = patch.annotations[handle::ANNOTATION].as_deref();
+            assert_eq!(now, Some(written), "{name}");
+        }
+        assert_eq!(step(&cluster_ip(service), None), Step::Delete, "{name}");
+    }
+    let garbage = annotated("lb-1");
+    let applied = confirmed(&garbage, 1);
+    assert_eq!(
+        step(&garbage, Some(&applied)),
+        Step::Ignore,
+        "left to whoever edited it"
+    );
+}
+
+#[test]
+fn s1_a_class_of_ours_for_another_is_an_input() {
+    let before = handled(held(), ME, Some("lb-1"));
+    let after = handled(classed(held(), "mock.io/fast"), ME, Some("lb-1"));
+    assert_eq!(step(&after, Some(&confirmed(&before, 1))), Step::Ensure);
 }

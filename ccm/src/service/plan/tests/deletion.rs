@@ -30,7 +30,7 @@ fn b_s5_what_is_deleted() {
             "another provider's",
             deleting(handled(held(), "other", Some("lb"))),
             None,
-            Step::Blocked { by: "other".into() },
+            blocked("other", None),
         ),
         (
             "edited to be another provider's, but we made it",
