@@ -69,10 +69,24 @@ type Failure struct {
 }
 
 // Error is the message.
-func (f *Failure) Error() string { return f.err.Error() }
+func (f *Failure) Error() string {
+	switch {
+	case f == nil:
+		return "a nil *sdk.Failure was returned as an error; right would be a nil error"
+	case f.err == nil:
+		return "a failure with the code " + f.Code.String() + " and without a text"
+	default:
+		return f.err.Error()
+	}
+}
 
 // Unwrap gives what %w named in the constructor's text.
-func (f *Failure) Unwrap() error { return errors.Unwrap(f.err) }
+func (f *Failure) Unwrap() error {
+	if f == nil {
+		return nil
+	}
+	return errors.Unwrap(f.err)
+}
 
 // Because sets the reason and gives the failure back.
 func (f *Failure) Because(reason string) *Failure {
@@ -192,16 +206,29 @@ func durationTo(duration time.Duration) *durationpb.Duration {
 	return durationpb.New(duration)
 }
 
-// Every error as the contract says it.
+// Every error as the contract says it, also one that panics when it is looked at.
 func (s *session) failed(rpc, item string, err error) *contract.Failure {
+	said, panicked := Guarded(s.log, rpc, func() (*contract.Failure, error) { return s.failureOf(rpc, item, err), nil })
+	if panicked != nil {
+		return s.failureOf(rpc, item, panicked)
+	}
+	return said
+}
+
+func (s *session) failureOf(rpc, item string, err error) *contract.Failure {
 	var failure *Failure
 	var pending *PendingError
+	var panicked *PanicError
 	switch {
-	case errors.As(err, &failure):
+	// Its text goes to the log alone: it may hold secrets.
+	case errors.As(err, &panicked):
+		failure = Internal("the provider's code panicked in %s; its log says more", rpc).Because("ProviderPanicked")
+		err = failure
+	case errors.As(err, &failure) && failure != nil:
 		if failure.Code == CodeInternal {
 			s.log.Error("the provider failed", "rpc", rpc, "item", item, "error", err)
 		}
-	case errors.As(err, &pending):
+	case errors.As(err, &pending) && pending != nil:
 		failure = Unavailable("%s", pending.Message).After(pending.RetryAfter)
 		err = failure
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

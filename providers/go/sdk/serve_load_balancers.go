@@ -58,11 +58,11 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 	var retained *RetainedError
 	switch {
 	case err == nil:
-	case mutates && errors.As(err, &pending):
+	case mutates && errors.As(err, &pending) && pending != nil:
 		said.pending = &contract.Pending{Message: cut(pending.Message), RetryAfter: durationTo(pending.RetryAfter)}
 	case mutates && late:
 		said.pending = &contract.Pending{Message: "the cloud has not answered yet", RetryAfter: durationTo(5 * time.Second)}
-	case rpc == "DeleteLoadBalancer" && errors.As(err, &retained):
+	case rpc == "DeleteLoadBalancer" && errors.As(err, &retained) && retained != nil:
 		said.retained = &contract.Retained{Reason: cut(retained.Reason)}
 	case mutates && errors.Is(err, ErrHandledElsewhere):
 		said.elsewhere = &contract.HandledElsewhere{}

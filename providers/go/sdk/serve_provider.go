@@ -230,7 +230,7 @@ func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grp
 	ended := make(chan error, 1)
 	go func() {
 		var err error = &PanicError{"WatchChanges", "its goroutine was ended by runtime.Goexit"}
-		defer func() { ended <- withoutPanic(err) }()
+		defer func() { ended <- err }()
 		_, err = Guarded(s.log, "WatchChanges", func() (struct{}, error) {
 			return struct{}{}, s.offers.changes.WatchChanges(ctx, call, request.ResumeToken, hints)
 		})

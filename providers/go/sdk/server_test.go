@@ -75,7 +75,7 @@ type served struct {
 
 var us = &contract.ClusterRef{Name: "test", OwnerId: "us"}
 
-func serveScripted(t *testing.T, cloud scriptedCloud) *served {
+func serveScripted(t *testing.T, cloud Provider, changes ...func(*Server)) *served {
 	t.Helper()
 	s := &served{T: t, path: filepath.Join(t.TempDir(), "socket", "p.sock"), ended: make(chan error, 1)}
 	ctx, stop := context.WithCancel(context.Background())
@@ -92,6 +92,9 @@ func serveScripted(t *testing.T, cloud scriptedCloud) *served {
 		defer mutex.Unlock()
 		observed = append(observed, o)
 	}}
+	for _, change := range changes {
+		change(&server)
+	}
 	go func() { s.ended <- server.Serve(ctx) }()
 	connection, err := grpc.NewClient("unix://"+s.path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
