@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -381,6 +382,9 @@ func statusTo(status LoadBalancerStatus) (*contract.LoadBalancerStatus, error) {
 			ingress.IpMode = contract.IpMode(point.IPMode).Enum()
 		}
 		for _, port := range point.Ports {
+			if err := errors.Join(atMost("a port's protocol", port.Protocol, nameBytes), atMost("a port's error", port.Error, idBytes)); err != nil {
+				return nil, err
+			}
 			ingress.Ports = append(ingress.Ports, &contract.PortStatus{Port: int32(port.Port), Protocol: port.Protocol, Error: optional(port.Error)})
 		}
 		sent.Ingress = append(sent.Ingress, ingress)

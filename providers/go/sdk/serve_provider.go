@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -176,6 +177,10 @@ type Hints struct {
 // listens any more.
 func (h *Hints) Send(change Change, resumeToken string) error {
 	hint := &contract.WatchChangesResponse{}
+	if err := change.check(); err != nil {
+		h.log.Error("a hint becomes a resync", "error", err)
+		change = Change{Resync: true}
+	}
 	switch {
 	case change.Instance != nil:
 		hint.Change = &contract.WatchChangesResponse_Instance{Instance: &contract.InstanceChange{ProviderId: change.Instance.ProviderID, NodeName: change.Instance.NodeName}}
@@ -189,14 +194,25 @@ func (h *Hints) Send(change Change, resumeToken string) error {
 	return h.say(hint, resumeToken)
 }
 
+func (c *Change) check() error {
+	switch {
+	case c.Instance != nil:
+		return errors.Join(atMost("the provider ID", c.Instance.ProviderID, idBytes), atMost("the Node's name", c.Instance.NodeName, nameBytes))
+	case c.LoadBalancer != nil:
+		return errors.Join(atMost("the namespace", c.LoadBalancer.Namespace, nameBytes), atMost("the Service's name", c.LoadBalancer.Name, nameBytes))
+	default:
+		return nil
+	}
+}
+
 // Bookmark says from where on changes are told, and that none has come yet: what a stream begins with (PROV-21). The rest is as for [Hints.Send].
 func (h *Hints) Bookmark(resumeToken string) error {
 	return h.say(&contract.WatchChangesResponse{}, resumeToken)
 }
 
 func (h *Hints) say(hint *contract.WatchChangesResponse, resumeToken string) error {
-	if len(resumeToken) > idBytes {
-		h.log.Error("the provider's resume token is longer than 1,024 bytes and is left out", "bytes", len(resumeToken))
+	if err := atMost("the resume token", resumeToken, idBytes); err != nil {
+		h.log.Error("a resume token is left out", "error", err)
 		resumeToken = ""
 	}
 	hint.ResumeToken = resumeToken

@@ -3,6 +3,7 @@ package sdk
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"strings"
 	"time"
@@ -147,10 +148,18 @@ func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instan
 		}
 		return optional(value)
 	}
+	labels := maps.Clone(instance.Labels)
+	maps.DeleteFunc(labels, func(key, value string) bool {
+		err := textsOf("the label", map[string]string{key: value})
+		if err != nil {
+			s.log.Warn("a label of an instance is left out", "instance", instance.ProviderID, "error", err)
+		}
+		return err != nil
+	})
 	addresses, err := addressesTo(instance.Addresses)
 	return &contract.Instance{
 		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: formed("type", instance.Type), Addresses: addresses,
-		Zone: formed("zone", instance.Zone), Region: formed("region", instance.Region), Labels: instance.Labels, RetryAfter: durationTo(instance.RetryAfter),
+		Zone: formed("zone", instance.Zone), Region: formed("region", instance.Region), Labels: labels, RetryAfter: durationTo(instance.RetryAfter),
 	}, err
 }
 
@@ -422,6 +431,6 @@ func (s *session) GetVolumeLabels(ctx context.Context, request *contract.GetVolu
 		return s.offers.volumes.VolumeLabels(ctx, call, Volume{view.Name, view.Uid, view.Labels, view.Annotations, view.SourceType, view.Source})
 	}
 	return answer(ctx, s, "GetVolumeLabels", view.GetName(), request.Cluster, failed, work, func(labels map[string]string) (*response, error) {
-		return &response{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{Labels: labels}}}, nil
+		return &response{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{Labels: labels}}}, textsOf("the label", labels)
 	})
 }

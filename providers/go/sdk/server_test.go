@@ -398,6 +398,7 @@ func TestAWrongServerSaysWhatIsWrong(t *testing.T) {
 		"without a prefix":           {Provider: named{Info{Name: "mycloud"}}},
 		"empty or longer":            {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{""}}}},
 		"which does not exist":       {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}, Without: []ServiceName{"x"}}}},
+		"is not UTF-8":               {Provider: named{Info{Name: "mycloud", Version: noUTF8, ProviderIDPrefixes: []string{"m://"}}}},
 		"right would be unix:///run": {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}}}, Endpoint: "p.sock"},
 	} {
 		if err := server.Serve(t.Context()); err == nil || !strings.Contains(err.Error(), words) {
