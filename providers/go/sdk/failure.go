@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -187,12 +188,14 @@ func contractBroken(text string, arguments ...any) *Failure {
 }
 
 // At most MaxTextBytes, cut between characters.
-func cut(text string) string {
+func cut(text string) string { return cutTo(text, MaxTextBytes) }
+
+func cutTo(text string, most int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= MaxTextBytes {
+	if len(text) <= most {
 		return text
 	}
-	end := MaxTextBytes
+	end := most
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}
@@ -239,9 +242,26 @@ func (s *session) failureOf(rpc, item string, err error) *contract.Failure {
 		failure = Internal("a fault of the provider in %s; its log says more", rpc)
 		err = failure
 	}
-	reason := failure.Reason
-	if reason == "" {
-		reason = defaultReasons[failure.Code]
+	code, reason, message := failure.Code, failure.Reason, err.Error()
+	if !listed(rpc, item, code) {
+		s.log.Error("the provider answered a code that is not listed for this call (CORE-21)", "rpc", rpc, "item", item, "code", code, "error", err)
+		message = fmt.Sprintf("%s has no failure %s (CORE-21): %s", rpc, code, message)
+		code = CodeInternal
 	}
-	return &contract.Failure{Code: contract.FailureCode(failure.Code), Reason: cut(reason), Message: cut(err.Error()), RetryAfter: durationTo(failure.RetryAfter)}
+	if reason == "" {
+		reason = defaultReasons[code]
+	}
+	return &contract.Failure{Code: contract.FailureCode(code), Reason: cut(reason), Message: cut(message), RetryAfter: durationTo(failure.RetryAfter)}
+}
+
+// Whether the contract lists this code for an RPC; item is empty for the call as a whole (CORE-21).
+func listed(rpc, item string, code Code) bool {
+	switch code {
+	case CodeNotFound:
+		return rpc == "UpdateLoadBalancer" || rpc == "GetControlPlaneAddress" || rpc == "GetVolumeLabels"
+	case CodeConflict:
+		return rpc == "LookupInstances" && item != "" || rpc == "GetLoadBalancer" || slices.Contains(writing, rpc)
+	default:
+		return defaultReasons[code] != ""
+	}
 }

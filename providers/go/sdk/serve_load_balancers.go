@@ -230,10 +230,10 @@ func (s *session) ListLoadBalancers(request *contract.ListLoadBalancersRequest, 
 	}
 	parts, err := answer(stream.Context(), s, "ListLoadBalancers", "", request.Cluster, failed, list, func(found []ListedLoadBalancer) (parts []*response, err error) {
 		for _, lb := range found {
-			if err := errors.Join(atMost("the load balancer's name", lb.Name, nameBytes), atMost("the handle", lb.Handle, idBytes)); err != nil {
+			if err := atMost("the handle", lb.Handle, idBytes); err != nil {
 				return nil, err
 			}
-			listed := &contract.ListedLoadBalancer{LoadBalancerName: lb.Name, Handle: optional(lb.Handle)}
+			listed := &contract.ListedLoadBalancer{LoadBalancerName: cutTo(lb.Name, nameBytes), Handle: optional(lb.Handle)}
 			for _, owner := range lb.Owners {
 				if err := errors.Join(atMost("the namespace", owner.Namespace, nameBytes), atMost("the Service's name", owner.Name, nameBytes), atMost("the Service's UID", owner.UID, idBytes)); err != nil {
 					return nil, err

@@ -153,6 +153,11 @@ func (s *session) Probe(context.Context, *contract.ProbeRequest) (*contract.Prob
 		HealthDegraded: contract.ProbeState_PROBE_STATE_DEGRADED, HealthBroken: contract.ProbeState_PROBE_STATE_BROKEN,
 	}
 	response := &contract.ProbeResponse{State: states[health.State], Message: cut(health.Message), BootId: s.bootID}
+	if response.State == contract.ProbeState_PROBE_STATE_UNSPECIFIED {
+		s.log.Error("Health gives a state that is none", "state", int(health.State))
+		response.State = contract.ProbeState_PROBE_STATE_BROKEN
+		response.Message = cut(fmt.Sprintf("the provider's code gives the state %d, which is none: %s", health.State, health.Message))
+	}
 	last := s.contact.at()
 	if health.LastCloudSuccess.After(last) {
 		last = health.LastCloudSuccess

@@ -26,6 +26,8 @@ func queryFrom(facets []contract.InstanceFacet, maxAge time.Duration) InstanceQu
 			query.Metadata = true
 		}
 	}
+	// None that is known asks for that one.
+	query.Existence = query.Existence || !query.Power && !query.Metadata
 	return query
 }
 
@@ -272,6 +274,25 @@ func routeFrom(route *contract.Route) Route {
 	return read
 }
 
+// What is wrong with one route is its failure alone (ROUTE-2, ROUTE-10).
+func checkRoute(sent *contract.Route, route *Route, creates bool) error {
+	_, err := netip.ParsePrefix(sent.DestinationCidr)
+	switch {
+	case !creates && route.Name == "":
+		return Invalid("the route to %s has no name; send it as ListRoutes gave it", sent.DestinationCidr)
+	case !creates:
+		return nil
+	case err != nil:
+		return Invalid("destination_cidr %q is not a CIDR; send one such as 10.0.1.0/24", sent.DestinationCidr)
+	case route.NodeName != "" || route.ProviderID != "" || route.NextHop.IsValid():
+		return nil
+	case sent.GetNextHop() != "":
+		return Invalid("next_hop %q of the route to %s is not an IP address", sent.GetNextHop(), sent.DestinationCidr)
+	default:
+		return Invalid("the route to %s has no target; send provider_id, node_name or next_hop", sent.DestinationCidr)
+	}
+}
+
 // CreateRoutes is of RouteService.
 func (s *session) CreateRoutes(ctx context.Context, request *contract.CreateRoutesRequest) (*contract.CreateRoutesResponse, error) {
 	results, failure, err := s.writeRoutes(ctx, "CreateRoutes", request.Cluster, request.Routes)
@@ -297,11 +318,12 @@ func (s *session) writeRoutes(ctx context.Context, rpc string, cluster *contract
 				return nil, Invalid("the request has the route_key %q twice; each may stand there once", route.RouteKey)
 			}
 			keys[route.RouteKey] = true
-			if _, err := netip.ParsePrefix(route.DestinationCidr); err != nil && creates {
-				answers.Set(route.RouteKey, struct{}{}, Invalid("destination_cidr %q is not a CIDR; send one such as 10.0.1.0/24", route.DestinationCidr))
+			asks := routeFrom(route)
+			if err := checkRoute(route, &asks, creates); err != nil {
+				answers.Set(route.RouteKey, struct{}{}, err)
 				continue
 			}
-			routes = append(routes, routeFrom(route))
+			routes = append(routes, asks)
 		}
 		written, err := s.eachRoute(ctx, call, creates, routes)
 		if err != nil {

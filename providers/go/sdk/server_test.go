@@ -247,7 +247,7 @@ func TestReadyWithoutAnAddressIsAFault(t *testing.T) {
 	if err != nil || !strings.Contains(said.GetFailed().GetMessage(), "LB-19") {
 		t.Errorf("%v %v", said, err)
 	}
-	deleted, err := contract.NewLoadBalancerServiceClient(s.connection).DeleteLoadBalancer(t.Context(), &contract.DeleteLoadBalancerRequest{Cluster: us, Service: &contract.ServiceView{Uid: "u"}})
+	deleted, err := contract.NewLoadBalancerServiceClient(s.connection).DeleteLoadBalancer(t.Context(), &contract.DeleteLoadBalancerRequest{Cluster: us, Service: &contract.ServiceView{Name: "s", Uid: "u"}})
 	if err != nil || deleted.GetRetained().GetReason() != "kept" {
 		t.Errorf("%v %v", deleted, err)
 	}
