@@ -267,3 +267,86 @@ func TestAStateOfHealthThatIsNoneIsBroken(t *testing.T) {
 		t.Error(said, err)
 	}
 }
+
+// ROUTE-13: a destination twice is made once; where the targets differ one of the two is CONFLICT.
+func TestADestinationTwiceIsMadeOnce(t *testing.T) {
+	first, second := "s://1", "s://2"
+	for name, offered := range map[string]func(*ruledCloud) Provider{
+		"one by one": func(cloud *ruledCloud) Provider { return cloud }, "in a batch": func(cloud *ruledCloud) Provider { return batchedRoutes{cloud} },
+	} {
+		cloud := &ruledCloud{}
+		s := serveScripted(t, offered(cloud))
+		routes := contract.NewRouteServiceClient(s.connection)
+		made, err := routes.CreateRoutes(t.Context(), &contract.CreateRoutesRequest{Cluster: us, Routes: []*contract.Route{
+			{RouteKey: "one", DestinationCidr: "fd00::/64", ProviderId: &first}, {RouteKey: "twin", DestinationCidr: "fd00:0:0::/64", ProviderId: &first},
+			{RouteKey: "rival", DestinationCidr: "fd00::/64", ProviderId: &second}, {RouteKey: "unlike", DestinationCidr: "fd00::/64", NodeName: &second},
+		}})
+		if wrong := refusedRoutes(made.GetResults(), contract.FailureCode_FAILURE_CODE_CONFLICT); err != nil || len(made.Results) != 4 || !slices.Equal(wrong, []string{"rival", "unlike"}) {
+			t.Errorf("%s: %v %v", name, made, err)
+		}
+		removed, err := routes.DeleteRoutes(t.Context(), &contract.DeleteRoutesRequest{Cluster: us, Routes: []*contract.Route{
+			{RouteKey: "one", Name: "a", DestinationCidr: "fd00::/64"}, {RouteKey: "twin", Name: "a", DestinationCidr: "fd00:0::/64"},
+			{RouteKey: "other", Name: "b", DestinationCidr: "fd00::/64"},
+		}})
+		if wrong := refusedRoutes(removed.GetResults(), contract.FailureCode_FAILURE_CODE_CONFLICT); err != nil || len(removed.Results) != 3 || len(wrong) > 0 {
+			t.Errorf("%s: %v %v", name, removed, err)
+		}
+		if slices.Sort(cloud.asked[1:]); !slices.Equal(cloud.asked, []string{"create one", "delete one", "delete other"}) {
+			t.Errorf("%s: %v", name, cloud.asked)
+		}
+	}
+}
+
+type batchedRoutes struct{ *ruledCloud }
+
+func (c batchedRoutes) CreateRoutes(ctx context.Context, call *Call, routes []Route) (Answers[struct{}], error) {
+	answers := Answers[struct{}]{}
+	for _, route := range routes {
+		answers.Set(route.Key, struct{}{}, c.CreateRoute(ctx, call, route))
+	}
+	return answers, nil
+}
+
+func (c batchedRoutes) DeleteRoutes(ctx context.Context, call *Call, routes []Route) (Answers[struct{}], error) {
+	answers := Answers[struct{}]{}
+	for _, route := range routes {
+		answers.Set(route.Key, struct{}{}, c.DeleteRoute(ctx, call, route))
+	}
+	return answers, nil
+}
+
+// CORE-7: a destination is held until all routes of the call that lead there have ended.
+func TestADestinationIsHeldForAllRoutesOfItsCall(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	cloud := &ruledCloud{create: func(Route) error {
+		close(began)
+		<-release
+		return nil
+	}}
+	s := serveScripted(t, cloud)
+	routes, node, ended := contract.NewRouteServiceClient(s.connection), "node", make(chan error, 1)
+	go func() {
+		_, err := routes.CreateRoutes(t.Context(), &contract.CreateRoutesRequest{Cluster: us, Routes: []*contract.Route{{RouteKey: "k", DestinationCidr: "10.1.0.0/16", NodeName: &node}}})
+		ended <- err
+	}()
+	<-began
+	remove := func() []string {
+		removed, err := routes.DeleteRoutes(t.Context(), &contract.DeleteRoutesRequest{Cluster: us, Routes: []*contract.Route{
+			{RouteKey: "a", Name: "a", DestinationCidr: "10.1.2.3/16"}, {RouteKey: "b", Name: "b", DestinationCidr: "10.1.0.0/16"},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return refusedRoutes(removed.Results, contract.FailureCode_FAILURE_CODE_BUSY)
+	}
+	if busy := remove(); !slices.Equal(busy, []string{"a", "b"}) {
+		t.Error(busy)
+	}
+	close(release)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if busy := remove(); len(busy) > 0 {
+		t.Error(busy)
+	}
+}
