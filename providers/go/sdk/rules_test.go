@@ -350,3 +350,37 @@ func TestADestinationIsHeldForAllRoutesOfItsCall(t *testing.T) {
 		t.Error(busy)
 	}
 }
+
+// LB-24: what each RPC answers for what the handle names, and for what is found without it.
+func TestTheOwnerTableIsThatOfFindOwn(t *testing.T) {
+	type balancer struct {
+		handle string
+		is     Ownership
+	}
+	all := []balancer{{"foreign", Foreign}, {"unmarked", Unmarked}, {"ours", Ours}}
+	for _, row := range []struct {
+		handle   string
+		grant    bool
+		expected string
+	}{
+		{"", false, "ours 1"}, {"", true, "ours 1"}, {"ours", false, "ours 1"}, {"gone", false, "ours 1"},
+		{"unmarked", true, "unmarked 3"}, {"unmarked", false, "CONFLICT 3"}, {"foreign", true, "CONFLICT 2"}, {"foreign", false, "CONFLICT 2"},
+	} {
+		found, ownership, err := FindOwn(all, row.handle, row.grant, func(lb *balancer) string { return lb.handle }, func(lb *balancer) Ownership { return lb.is })
+		said := "CONFLICT"
+		if err == nil {
+			said = found.handle
+		}
+		if said = fmt.Sprint(said, " ", int(ownership)); said != row.expected {
+			t.Errorf("%q, grant %t: %s; expected %s", row.handle, row.grant, said, row.expected)
+		}
+	}
+	found, ownership, err := FindOwn(all[:2], "", true, func(lb *balancer) string { return lb.handle }, func(lb *balancer) Ownership { return lb.is })
+	if found != nil || ownership != 0 || err != nil {
+		t.Error(found, ownership, err)
+	}
+	call := &Call{Cluster: Cluster{OwnerID: "us"}}
+	if route := call.Mark("", Place{63, labelValue.MatchString}); route != (Mark{"us", ""}) || call.Ownership(route, "", Place{Most: 63}) != Ours {
+		t.Error(route)
+	}
+}
