@@ -39,7 +39,8 @@ func nativeName(uid string) string {
 
 // The Service's own: by the handle, which a user can edit (LB-4), else by the mark (LB-5).
 func findOwn(state *State, a *Asker) (*LoadBalancer, error) {
-	return sdk.FindOwn(state.Living(), a.handle, func(lb *LoadBalancer) string { return lb.Handle }, a.ownership)
+	own, _, err := sdk.FindOwn(state.Living(), a.handle, false, func(lb *LoadBalancer) string { return lb.Handle }, a.ownership)
+	return own, err
 }
 
 // The Service's own, else the unmarked one that has its native name: CONFLICT without the grant, and never done (LB-26).

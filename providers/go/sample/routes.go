@@ -111,9 +111,6 @@ func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 
 // What removing a route that a listing gave takes.
 func planDelete(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
-	if asked.Name == "" {
-		return nil, sdk.Invalid("the route to %s has no name; send it as ListRoutes gave it", asked.DestinationCIDR)
-	}
 	there, ok := state.Routes[asked.Name]
 	if !ok || there.DestinationCIDR != asked.DestinationCIDR {
 		return nil, nil

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -89,7 +90,7 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 		result := outcome{err: &PanicError{method, "its goroutine was ended by runtime.Goexit"}}
 		defer func() {
 			if ended != nil {
-				ended(inTime, result.err)
+				_, _ = Guarded(log, method, func() (struct{}, error) { ended(inTime, result.err); return struct{}{}, nil })
 			}
 			stop()
 			outcomes <- result
@@ -119,16 +120,32 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 }
 
 // Guarded runs a vendor's method in place: a panic is logged, with its stack, and becomes a
-// [PanicError].
+// [PanicError]. So does an error whose own methods panic, such as a nil pointer that was returned
+// as an error: whoever looks into the error that Guarded returns need not fear that.
 func Guarded[T any](log *slog.Logger, method string, work func() (T, error)) (answer T, err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			log.Error("a method of the cloud panicked", "method", method, "panic", value, "stack", string(debug.Stack()))
+			log.Error("a method of the cloud panicked", "method", method, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
 			err = &PanicError{method, value}
 		}
 	}()
-	return work()
+	if answer, err = work(); err != nil {
+		examine(err)
+	}
+	return answer, err
 }
+
+// Calls what others will call of an error, and panics where that does.
+func examine(err error) {
+	_ = err.Error()
+	var nobodys *examined
+	_ = errors.Is(err, nobodys) || errors.As(err, &nobodys)
+}
+
+// examined is in no error: who looks for it walks through all that an error wraps.
+type examined struct{}
+
+func (*examined) Error() string { return "" }
 
 // Holds are the objects that calls which change something work on: each is one call's at a time
 // (CORE-7). The zero value holds nothing.

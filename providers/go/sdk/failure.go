@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -69,10 +70,24 @@ type Failure struct {
 }
 
 // Error is the message.
-func (f *Failure) Error() string { return f.err.Error() }
+func (f *Failure) Error() string {
+	switch {
+	case f == nil:
+		return "a nil *sdk.Failure was returned as an error; right would be a nil error"
+	case f.err == nil:
+		return "a failure with the code " + f.Code.String() + " and without a text"
+	default:
+		return f.err.Error()
+	}
+}
 
 // Unwrap gives what %w named in the constructor's text.
-func (f *Failure) Unwrap() error { return errors.Unwrap(f.err) }
+func (f *Failure) Unwrap() error {
+	if f == nil {
+		return nil
+	}
+	return errors.Unwrap(f.err)
+}
 
 // Because sets the reason and gives the failure back.
 func (f *Failure) Because(reason string) *Failure {
@@ -173,12 +188,14 @@ func contractBroken(text string, arguments ...any) *Failure {
 }
 
 // At most MaxTextBytes, cut between characters.
-func cut(text string) string {
+func cut(text string) string { return cutTo(text, MaxTextBytes) }
+
+func cutTo(text string, most int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= MaxTextBytes {
+	if len(text) <= most {
 		return text
 	}
-	end := MaxTextBytes
+	end := most
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}
@@ -192,16 +209,29 @@ func durationTo(duration time.Duration) *durationpb.Duration {
 	return durationpb.New(duration)
 }
 
-// Every error as the contract says it.
+// Every error as the contract says it, also one that panics when it is looked at.
 func (s *session) failed(rpc, item string, err error) *contract.Failure {
+	said, panicked := Guarded(s.log, rpc, func() (*contract.Failure, error) { return s.failureOf(rpc, item, err), nil })
+	if panicked != nil {
+		return s.failureOf(rpc, item, panicked)
+	}
+	return said
+}
+
+func (s *session) failureOf(rpc, item string, err error) *contract.Failure {
 	var failure *Failure
 	var pending *PendingError
+	var panicked *PanicError
 	switch {
-	case errors.As(err, &failure):
+	// Its text goes to the log alone: it may hold secrets.
+	case errors.As(err, &panicked):
+		failure = Internal("the provider's code panicked in %s; its log says more", rpc).Because("ProviderPanicked")
+		err = failure
+	case errors.As(err, &failure) && failure != nil:
 		if failure.Code == CodeInternal {
 			s.log.Error("the provider failed", "rpc", rpc, "item", item, "error", err)
 		}
-	case errors.As(err, &pending):
+	case errors.As(err, &pending) && pending != nil:
 		failure = Unavailable("%s", pending.Message).After(pending.RetryAfter)
 		err = failure
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -212,9 +242,26 @@ func (s *session) failed(rpc, item string, err error) *contract.Failure {
 		failure = Internal("a fault of the provider in %s; its log says more", rpc)
 		err = failure
 	}
-	reason := failure.Reason
-	if reason == "" {
-		reason = defaultReasons[failure.Code]
+	code, reason, message := failure.Code, failure.Reason, err.Error()
+	if !listed(rpc, item, code) {
+		s.log.Error("the provider answered a code that is not listed for this call (CORE-21)", "rpc", rpc, "item", item, "code", code, "error", err)
+		message = fmt.Sprintf("%s has no failure %s (CORE-21): %s", rpc, code, message)
+		code = CodeInternal
 	}
-	return &contract.Failure{Code: contract.FailureCode(failure.Code), Reason: cut(reason), Message: cut(err.Error()), RetryAfter: durationTo(failure.RetryAfter)}
+	if reason == "" {
+		reason = defaultReasons[code]
+	}
+	return &contract.Failure{Code: contract.FailureCode(code), Reason: cut(reason), Message: cut(message), RetryAfter: durationTo(failure.RetryAfter)}
+}
+
+// Whether the contract lists this code for an RPC; item is empty for the call as a whole (CORE-21).
+func listed(rpc, item string, code Code) bool {
+	switch code {
+	case CodeNotFound:
+		return rpc == "UpdateLoadBalancer" || rpc == "GetControlPlaneAddress" || rpc == "GetVolumeLabels"
+	case CodeConflict:
+		return rpc == "LookupInstances" && item != "" || rpc == "GetLoadBalancer" || slices.Contains(writing, rpc)
+	default:
+		return defaultReasons[code] != ""
+	}
 }

@@ -6,23 +6,31 @@ import (
 	"reflect"
 )
 
-// DigestBytes is how long [Tag] is where the text does not fit: what labels and tags of most clouds take.
+// DigestBytes is how long a digest is in a [Place] that holds so much: what labels and tags of most clouds take.
 const DigestBytes = 63
 
-// Tag is a text as a cloud's tag of at most most bytes can hold it: the text itself where it fits, else the first 63 hexadecimal digits of its SHA-256, or as many as fit. Fewer
-// than 32 would not be unique: a most below that panics.
-func Tag(text string, most int) string {
-	if most < 32 {
-		panic("sdk.Tag: a tag of fewer than 32 bytes cannot hold a digest that is unique")
+// Place is where a cloud keeps a part of a mark: a tag, a label, a part of a name.
+type Place struct {
+	// Most is how many bytes it holds. Fewer than 32 cannot hold a digest that is unique: [Place.Tag] panics then.
+	Most int
+	// Takes says whether it takes the characters of a text; where nil it takes all.
+	Takes func(text string) bool
+}
+
+// Tag is a text as this place can hold it (LB-30): the text itself where it fits by its length and its characters, else the first 63 hexadecimal digits of its SHA-256, or as many as
+// fit.
+func (p Place) Tag(text string) string {
+	if p.Most < 32 {
+		panic("sdk.Place: a place of fewer than 32 bytes cannot hold a digest that is unique")
 	}
-	if len(text) <= most {
+	if len(text) <= p.Most && (p.Takes == nil || p.Takes(text)) {
 		return text
 	}
 	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])[:min(most, DigestBytes)]
+	return hex.EncodeToString(sum[:])[:min(p.Most, DigestBytes)]
 }
 
-// Mark is what a cloud object carries that says for whom it was made (CORE-14): each as [Tag] makes it.
+// Mark is what a cloud object carries that says for whom it was made (CORE-14): each as [Place.Tag] makes it.
 type Mark struct {
 	// Owner is the cluster's owner ID.
 	Owner string
@@ -30,20 +38,32 @@ type Mark struct {
 	Service string
 }
 
-// Mark is what an object that is made now is to be marked with: with the present owner ID and, for a load balancer, the UID of its Service. most is how many bytes a tag of
-// this cloud can hold.
-func (c *Call) Mark(serviceUID string, most int) Mark {
-	return Mark{Tag(c.Cluster.OwnerID, most), Tag(serviceUID, most)}
+// Mark is what an object that is made now is to be marked with: with the present owner ID and, for a load balancer, the UID of its Service.
+func (c *Call) Mark(serviceUID string, place Place) Mark {
+	return markOf(c.Cluster.OwnerID, serviceUID, place)
 }
 
-// Ownership says whose an object is that carries this mark. serviceUID and most are as in [Call.Mark].
-func (c *Call) Ownership(mark Mark, serviceUID string, most int) Ownership {
+func markOf(owner, serviceUID string, place Place) Mark {
+	mark := Mark{Owner: place.Tag(owner)}
+	if serviceUID != "" {
+		mark.Service = place.Tag(serviceUID)
+	}
+	return mark
+}
+
+// Ownership says whose an object is that carries this mark; serviceUID and place are as in [Call.Mark]. Our owner ID alone is no mark of a load balancer; another cluster's is, so that no
+// grant adopts what has it (LB-27).
+func (c *Call) Ownership(mark Mark, serviceUID string, place Place) Ownership {
 	if mark.Owner == "" {
 		return Unmarked
 	}
 	for _, owner := range append([]string{c.Cluster.OwnerID}, c.PreviousOwnerIDs...) {
-		if owner != "" && mark == (Mark{Tag(owner, most), Tag(serviceUID, most)}) {
+		if ours := markOf(owner, serviceUID, place); owner == "" || mark.Owner != ours.Owner {
+			continue
+		} else if mark.Service == ours.Service {
 			return Ours
+		} else if mark.Service == "" {
+			return Unmarked
 		}
 	}
 	return Foreign
@@ -62,25 +82,27 @@ func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 	}
 }
 
-// FindOwn finds a Service's own load balancer among those of the cloud: by the handle, which a user can edit (LB-4), else by its mark (LB-5). nil where there is none; a [Conflict]
-// where the handle names one that is not ours.
-func FindOwn[T any](objects []T, handle string, handleOf func(*T) string, ownership func(*T) Ownership) (*T, error) {
+// FindOwn finds a Service's own load balancer among those of the cloud, and whose it is: by the handle, which a user can edit (LB-4), else by its mark (LB-5). nil where there is none.
+// One that only the handle names and that is unmarked is found with the grant alone (LB-24, row 4): true for Get, which answers [Unmarked], [EnsureLoadBalancer.AdoptUnmarked] for Ensure,
+// false for Update and Delete, which no grant lets touch it. Without it, and where it is marked for somebody else, it is a [Conflict].
+func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) string, ownership func(*T) Ownership) (*T, Ownership, error) {
 	if handle != "" {
 		for i := range objects {
 			if handleOf(&objects[i]) == handle {
-				if err := MayTake(ownership(&objects[i]), false, "load balancer "+handle); err != nil {
-					return nil, err
+				found := ownership(&objects[i])
+				if err := MayTake(found, grant, "load balancer "+handle); err != nil {
+					return nil, found, err
 				}
-				return &objects[i], nil
+				return &objects[i], found, nil
 			}
 		}
 	}
 	for i := range objects {
 		if ownership(&objects[i]) == Ours {
-			return &objects[i], nil
+			return &objects[i], Ours, nil
 		}
 	}
-	return nil, nil
+	return nil, 0, nil
 }
 
 // Same says whether what is there is what there should be, so that nothing is to be written (LB-8, LB-14). It compares all exported fields; slices and maps that are empty are the

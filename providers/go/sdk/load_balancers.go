@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -284,7 +285,7 @@ type LoadBalancer struct {
 	Presence Presence
 	// Ownership says whose it is; zero only when absent.
 	Ownership Ownership
-	// Name is its name in the cloud, for people. At most 253 bytes.
+	// Name is its name in the cloud, for people. What is longer than 253 bytes is cut (LB-33).
 	Name string
 	// Status is where it can be reached.
 	Status LoadBalancerStatus
@@ -295,7 +296,7 @@ type LoadBalancer struct {
 
 // ListedLoadBalancer is a load balancer that is marked for this cluster.
 type ListedLoadBalancer struct {
-	// Name is its name in the cloud, at most 253 bytes; Handle is as in [Notes.Handle], and may be empty.
+	// Name is its name in the cloud, cut to 253 bytes (LB-33); Handle is as in [Notes.Handle], and may be empty.
 	Name, Handle string
 	// Owners are the Services that it, or a part of it, is marked for.
 	Owners []ServiceRef
@@ -329,6 +330,9 @@ func targetsFrom(set *contract.TargetSet) (*Targets, error) {
 func serviceFrom(view *contract.ServiceView) (Service, error) {
 	if view.GetUid() == "" {
 		return Service{}, Invalid("the request's service %s/%s has no uid; it is what a load balancer is known by", view.GetNamespace(), view.GetName())
+	}
+	if view.Name == "" {
+		return Service{}, Invalid("the request's service with the uid %s has no name (CORE-20)", view.Uid)
 	}
 	service := Service{
 		Namespace: view.Namespace, Name: view.Name, UID: view.Uid, Labels: maps.Clone(view.Labels), Annotations: maps.Clone(view.Annotations),
@@ -381,6 +385,9 @@ func statusTo(status LoadBalancerStatus) (*contract.LoadBalancerStatus, error) {
 			ingress.IpMode = contract.IpMode(point.IPMode).Enum()
 		}
 		for _, port := range point.Ports {
+			if err := errors.Join(atMost("a port's protocol", port.Protocol, nameBytes), atMost("a port's error", port.Error, idBytes)); err != nil {
+				return nil, err
+			}
 			ingress.Ports = append(ingress.Ports, &contract.PortStatus{Port: int32(port.Port), Protocol: port.Protocol, Error: optional(port.Error)})
 		}
 		sent.Ingress = append(sent.Ingress, ingress)
@@ -389,9 +396,6 @@ func statusTo(status LoadBalancerStatus) (*contract.LoadBalancerStatus, error) {
 }
 
 func (s *session) loadBalancerTo(found LoadBalancer) (*contract.LoadBalancer, error) {
-	if err := atMost("the load balancer's name", found.Name, nameBytes); err != nil {
-		return nil, err
-	}
 	switch found.Presence {
 	case LoadBalancerAbsent:
 		return &contract.LoadBalancer{Presence: contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT}, nil
@@ -406,7 +410,7 @@ func (s *session) loadBalancerTo(found LoadBalancer) (*contract.LoadBalancer, er
 	if err != nil {
 		return nil, err
 	}
-	sent := &contract.LoadBalancer{Presence: contract.LoadBalancerPresence(found.Presence), Ownership: contract.Ownership(found.Ownership), LoadBalancerName: found.Name, Status: status}
+	sent := &contract.LoadBalancer{Presence: contract.LoadBalancerPresence(found.Presence), Ownership: contract.Ownership(found.Ownership), LoadBalancerName: cutTo(found.Name, nameBytes), Status: status}
 	if s.info.LoadBalancers.InSync && found.Presence == LoadBalancerPresent {
 		sent.InSync = &found.InSync
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
+	"unicode/utf8"
 )
 
 // Provider is a cloud. A vendor implements it and, on the same value, those of the other interfaces that its cloud has.
@@ -191,6 +193,12 @@ func (i *Info) check(offersInstances bool) error {
 	for _, prefix := range i.ProviderIDPrefixes {
 		if prefix == "" || len(prefix) > nameBytes {
 			return fmt.Errorf("the prefix of provider IDs %q is empty or longer than %d bytes", prefix, nameBytes)
+		}
+	}
+	balancers := &i.LoadBalancers
+	for _, text := range slices.Concat([]string{i.Version}, i.ProviderIDPrefixes, balancers.Classes, i.Volumes.SourceTypes, i.NodeProjection.texts(), balancers.TargetProjection.texts()) {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("%q in the provider's Info is not UTF-8", text)
 		}
 	}
 	for _, service := range i.Without {

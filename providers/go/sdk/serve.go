@@ -57,7 +57,8 @@ type ServeOptions struct {
 	MaxMessageBytes int
 	// Logger is where faults, refusals and the life of the process go; slog's default where nil.
 	Logger *slog.Logger
-	// Observe is told of every call that has ended, for metrics; it must not block.
+	// Observe is told of every call that has ended, for metrics; it must not block. A panic of it
+	// is logged and changes no call.
 	Observe func(Observation)
 	// Closing is called when the end begins, before calls in flight are waited for: what would
 	// never end by itself, such as a stream of hints, ends then.
@@ -206,7 +207,10 @@ func (o *ServeOptions) observe(method string, began time.Time, response any, err
 	if message, ok := response.(proto.Message); ok && err == nil {
 		outcome = outcomeOf(message)
 	}
-	o.Observe(Observation{method, time.Since(began), outcome})
+	_, _ = Guarded(o.log(), "Observe", func() (struct{}, error) {
+		o.Observe(Observation{method, time.Since(began), outcome})
+		return struct{}{}, nil
+	})
 }
 
 func outcomeOf(response proto.Message) string {

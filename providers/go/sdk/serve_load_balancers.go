@@ -53,16 +53,18 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 	}
 	if fault := s.say(&said, rpc, item, notes); err == nil {
 		err = fault
+	} else if fault != nil {
+		s.log.Error("what breaks the contract is left out beside another outcome", "rpc", rpc, "item", item, "error", fault)
 	}
 	var pending *PendingError
 	var retained *RetainedError
 	switch {
 	case err == nil:
-	case mutates && errors.As(err, &pending):
+	case mutates && errors.As(err, &pending) && pending != nil:
 		said.pending = &contract.Pending{Message: cut(pending.Message), RetryAfter: durationTo(pending.RetryAfter)}
 	case mutates && late:
 		said.pending = &contract.Pending{Message: "the cloud has not answered yet", RetryAfter: durationTo(5 * time.Second)}
-	case rpc == "DeleteLoadBalancer" && errors.As(err, &retained):
+	case rpc == "DeleteLoadBalancer" && errors.As(err, &retained) && retained != nil:
 		said.retained = &contract.Retained{Reason: cut(retained.Reason)}
 	case mutates && errors.Is(err, ErrHandledElsewhere):
 		said.elsewhere = &contract.HandledElsewhere{}
@@ -72,26 +74,34 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 	return answer, said, nil
 }
 
-// What stands beside the outcome. A handle that breaks the contract is left out.
+// What stands beside the outcome. What breaks the contract is left out.
 func (s *session) say(said *outcome, rpc, item string, notes *Notes) error {
 	notes.mutex.Lock()
 	defer notes.mutex.Unlock()
 	// Copies: a method that ignores its context may go on writing.
 	said.events = slices.Clone(notes.events)
-	if len(notes.set) > 0 || len(notes.remove) > 0 {
+	fault := textsOf("the annotation", notes.set)
+	for _, key := range notes.remove {
+		fault = errors.Join(fault, atMost("the annotation", key, idBytes))
+	}
+	if fault == nil && len(notes.set)+len(notes.remove) > 0 {
 		said.annotations = &contract.AnnotationChanges{Set: maps.Clone(notes.set), Remove: slices.Clone(notes.remove)}
 	}
 	for _, node := range slices.Sorted(maps.Keys(notes.targetErrors)) {
+		if err := fits("a target's Node", node, nameBytes); err != nil {
+			fault = errors.Join(fault, err)
+			continue
+		}
 		said.targetErrors = append(said.targetErrors, &contract.TargetError{NodeName: node, Failure: s.failed(rpc, item+" target "+node, notes.targetErrors[node])})
 	}
-	if notes.handle == nil {
-		return nil
+	if notes.handle != nil {
+		err := fits("the handle", *notes.handle, idBytes)
+		if err == nil {
+			said.handle = optional(*notes.handle)
+		}
+		fault = errors.Join(fault, err)
 	}
-	err := fits("the handle", *notes.handle, idBytes)
-	if err == nil {
-		said.handle = optional(*notes.handle)
-	}
-	return err
+	return fault
 }
 
 // GetLoadBalancer writes nothing (LB-6).
@@ -220,11 +230,14 @@ func (s *session) ListLoadBalancers(request *contract.ListLoadBalancersRequest, 
 	}
 	parts, err := answer(stream.Context(), s, "ListLoadBalancers", "", request.Cluster, failed, list, func(found []ListedLoadBalancer) (parts []*response, err error) {
 		for _, lb := range found {
-			if err := errors.Join(atMost("the load balancer's name", lb.Name, nameBytes), atMost("the handle", lb.Handle, idBytes)); err != nil {
+			if err := atMost("the handle", lb.Handle, idBytes); err != nil {
 				return nil, err
 			}
-			listed := &contract.ListedLoadBalancer{LoadBalancerName: lb.Name, Handle: optional(lb.Handle)}
+			listed := &contract.ListedLoadBalancer{LoadBalancerName: cutTo(lb.Name, nameBytes), Handle: optional(lb.Handle)}
 			for _, owner := range lb.Owners {
+				if err := errors.Join(atMost("the namespace", owner.Namespace, nameBytes), atMost("the Service's name", owner.Name, nameBytes), atMost("the Service's UID", owner.UID, idBytes)); err != nil {
+					return nil, err
+				}
 				listed.Owners = append(listed.Owners, &contract.ServiceRef{Namespace: owner.Namespace, Name: owner.Name, Uid: owner.UID})
 			}
 			parts = append(parts, &response{Part: &contract.ListLoadBalancersResponse_LoadBalancer{LoadBalancer: listed}})

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -152,6 +153,11 @@ func (s *session) Probe(context.Context, *contract.ProbeRequest) (*contract.Prob
 		HealthDegraded: contract.ProbeState_PROBE_STATE_DEGRADED, HealthBroken: contract.ProbeState_PROBE_STATE_BROKEN,
 	}
 	response := &contract.ProbeResponse{State: states[health.State], Message: cut(health.Message), BootId: s.bootID}
+	if response.State == contract.ProbeState_PROBE_STATE_UNSPECIFIED {
+		s.log.Error("Health gives a state that is none", "state", int(health.State))
+		response.State = contract.ProbeState_PROBE_STATE_BROKEN
+		response.Message = cut(fmt.Sprintf("the provider's code gives the state %d, which is none: %s", health.State, health.Message))
+	}
 	last := s.contact.at()
 	if health.LastCloudSuccess.After(last) {
 		last = health.LastCloudSuccess
@@ -176,6 +182,10 @@ type Hints struct {
 // listens any more.
 func (h *Hints) Send(change Change, resumeToken string) error {
 	hint := &contract.WatchChangesResponse{}
+	if err := change.check(); err != nil {
+		h.log.Error("a hint becomes a resync", "error", err)
+		change = Change{Resync: true}
+	}
 	switch {
 	case change.Instance != nil:
 		hint.Change = &contract.WatchChangesResponse_Instance{Instance: &contract.InstanceChange{ProviderId: change.Instance.ProviderID, NodeName: change.Instance.NodeName}}
@@ -189,14 +199,25 @@ func (h *Hints) Send(change Change, resumeToken string) error {
 	return h.say(hint, resumeToken)
 }
 
+func (c *Change) check() error {
+	switch {
+	case c.Instance != nil:
+		return errors.Join(atMost("the provider ID", c.Instance.ProviderID, idBytes), atMost("the Node's name", c.Instance.NodeName, nameBytes))
+	case c.LoadBalancer != nil:
+		return errors.Join(atMost("the namespace", c.LoadBalancer.Namespace, nameBytes), atMost("the Service's name", c.LoadBalancer.Name, nameBytes))
+	default:
+		return nil
+	}
+}
+
 // Bookmark says from where on changes are told, and that none has come yet: what a stream begins with (PROV-21). The rest is as for [Hints.Send].
 func (h *Hints) Bookmark(resumeToken string) error {
 	return h.say(&contract.WatchChangesResponse{}, resumeToken)
 }
 
 func (h *Hints) say(hint *contract.WatchChangesResponse, resumeToken string) error {
-	if len(resumeToken) > idBytes {
-		h.log.Error("the provider's resume token is longer than 1,024 bytes and is left out", "bytes", len(resumeToken))
+	if err := atMost("the resume token", resumeToken, idBytes); err != nil {
+		h.log.Error("a resume token is left out", "error", err)
 		resumeToken = ""
 	}
 	hint.ResumeToken = resumeToken
@@ -230,7 +251,7 @@ func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grp
 	ended := make(chan error, 1)
 	go func() {
 		var err error = &PanicError{"WatchChanges", "its goroutine was ended by runtime.Goexit"}
-		defer func() { ended <- withoutPanic(err) }()
+		defer func() { ended <- err }()
 		_, err = Guarded(s.log, "WatchChanges", func() (struct{}, error) {
 			return struct{}{}, s.offers.changes.WatchChanges(ctx, call, request.ResumeToken, hints)
 		})

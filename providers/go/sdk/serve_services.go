@@ -3,7 +3,7 @@ package sdk
 import (
 	"context"
 	"errors"
-	"net/netip"
+	"maps"
 	"strings"
 	"time"
 
@@ -25,6 +25,8 @@ func queryFrom(facets []contract.InstanceFacet, maxAge time.Duration) InstanceQu
 			query.Metadata = true
 		}
 	}
+	// None that is known asks for that one.
+	query.Existence = query.Existence || !query.Power && !query.Metadata
 	return query
 }
 
@@ -147,10 +149,18 @@ func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instan
 		}
 		return optional(value)
 	}
+	labels := maps.Clone(instance.Labels)
+	maps.DeleteFunc(labels, func(key, value string) bool {
+		err := textsOf("the label", map[string]string{key: value})
+		if err != nil {
+			s.log.Warn("a label of an instance is left out", "instance", instance.ProviderID, "error", err)
+		}
+		return err != nil
+	})
 	addresses, err := addressesTo(instance.Addresses)
 	return &contract.Instance{
 		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: formed("type", instance.Type), Addresses: addresses,
-		Zone: formed("zone", instance.Zone), Region: formed("region", instance.Region), Labels: instance.Labels, RetryAfter: durationTo(instance.RetryAfter),
+		Zone: formed("zone", instance.Zone), Region: formed("region", instance.Region), Labels: labels, RetryAfter: durationTo(instance.RetryAfter),
 	}, err
 }
 
@@ -209,169 +219,6 @@ func (s *session) LookupZones(ctx context.Context, request *contract.LookupZones
 	})
 }
 
-// ListRoutes is of RouteService.
-func (s *session) ListRoutes(request *contract.ListRoutesRequest, stream grpc.ServerStreamingServer[contract.ListRoutesResponse]) error {
-	type response = contract.ListRoutesResponse
-	list := func(ctx context.Context, call *Call) ([]Route, error) {
-		if s.offers.routeBatches != nil {
-			return s.offers.routeBatches.ListRoutes(ctx, call)
-		}
-		return s.offers.routes.ListRoutes(ctx, call)
-	}
-	return listing(stream, s, "ListRoutes", request.Cluster, list, routeTo, sizeOf,
-		func(part []*contract.Route) *response {
-			return &response{Part: &contract.ListRoutesResponse_Routes{Routes: &contract.RouteList{Routes: part}}}
-		},
-		func(end *contract.ListEnd) *response {
-			return &response{Part: &contract.ListRoutesResponse_End{End: end}}
-		},
-		func(failure *contract.Failure) *response {
-			return &response{Part: &contract.ListRoutesResponse_Failed{Failed: failure}}
-		})
-}
-
-func routeTo(route Route) (*contract.Route, error) {
-	if route.Ownership < Ours || route.Ownership > Unmarked {
-		return nil, contractBroken("the route %q has no ownership (ROUTE-5)", route.Name)
-	}
-	// What is not ours may lead to a gateway (ROUTE-11).
-	if route.Ownership == Ours && !route.Blackhole && route.NodeName == "" && route.ProviderID == "" && !route.NextHop.IsValid() {
-		return nil, contractBroken("the route %q is no blackhole and has no target (ROUTE-5)", route.Name)
-	}
-	addresses, err := addressesTo(route.NodeAddresses)
-	if err == nil {
-		err = errors.Join(fits("the name of a route", route.Name, nameBytes), fits("the destination of a route", route.DestinationCIDR, nameBytes),
-			atMost("the Node's name", route.NodeName, nameBytes), atMost("the provider ID", route.ProviderID, idBytes))
-	}
-	sent := &contract.Route{
-		Name: route.Name, DestinationCidr: route.DestinationCIDR, NodeName: optional(route.NodeName), ProviderId: optional(route.ProviderID), NodeAddresses: addresses,
-		Blackhole: route.Blackhole, Ownership: contract.Ownership(route.Ownership),
-	}
-	if route.NextHop.IsValid() {
-		sent.NextHop = optional(route.NextHop.WithZone("").String())
-	}
-	return sent, err
-}
-
-func routeFrom(route *contract.Route) Route {
-	read := Route{
-		Key: route.RouteKey, Name: route.Name, NameHint: route.NameHint, DestinationCIDR: route.DestinationCidr, NodeName: route.GetNodeName(), ProviderID: route.GetProviderId(),
-		NodeAddresses: addressesFrom(route.NodeAddresses), Blackhole: route.Blackhole, Ownership: Ownership(route.Ownership),
-	}
-	// One that does not parse is none of ours.
-	read.NextHop, _ = netip.ParseAddr(route.GetNextHop())
-	return read
-}
-
-// CreateRoutes is of RouteService.
-func (s *session) CreateRoutes(ctx context.Context, request *contract.CreateRoutesRequest) (*contract.CreateRoutesResponse, error) {
-	results, failure, err := s.writeRoutes(ctx, "CreateRoutes", request.Cluster, request.Routes)
-	return &contract.CreateRoutesResponse{Failed: failure, Results: results}, err
-}
-
-// DeleteRoutes is of RouteService.
-func (s *session) DeleteRoutes(ctx context.Context, request *contract.DeleteRoutesRequest) (*contract.DeleteRoutesResponse, error) {
-	results, failure, err := s.writeRoutes(ctx, "DeleteRoutes", request.Cluster, request.Routes)
-	return &contract.DeleteRoutesResponse{Failed: failure, Results: results}, err
-}
-
-func (s *session) writeRoutes(ctx context.Context, rpc string, cluster *contract.ClusterRef, asked []*contract.Route) (results []*contract.RouteResult, failure *contract.Failure, err error) {
-	creates := rpc == "CreateRoutes"
-	work := func(ctx context.Context, call *Call) (Answers[struct{}], error) {
-		if err := withinBatch("routes", len(asked), s.info.Routes.MaxBatch); err != nil {
-			return nil, err
-		}
-		keys, answers := map[string]bool{}, Answers[struct{}]{}
-		var routes []Route
-		for _, route := range asked {
-			if keys[route.RouteKey] {
-				return nil, Invalid("the request has the route_key %q twice; each may stand there once", route.RouteKey)
-			}
-			keys[route.RouteKey] = true
-			if _, err := netip.ParsePrefix(route.DestinationCidr); err != nil && creates {
-				answers.Set(route.RouteKey, struct{}{}, Invalid("destination_cidr %q is not a CIDR; send one such as 10.0.1.0/24", route.DestinationCidr))
-				continue
-			}
-			routes = append(routes, routeFrom(route))
-		}
-		written, err := s.eachRoute(ctx, call, creates, routes)
-		if err != nil {
-			return nil, err
-		}
-		logStrangers(s, rpc, written, keys)
-		for key, answer := range written {
-			answers[key] = answer
-		}
-		return answers, nil
-	}
-	type said struct {
-		results []*contract.RouteResult
-		failure *contract.Failure
-	}
-	failed := func(failure *contract.Failure) said { return said{failure: failure} }
-	done, err := answer(ctx, s, rpc, "", cluster, failed, work, func(answers Answers[struct{}]) (all said, err error) {
-		for _, route := range asked {
-			result := &contract.RouteResult{RouteKey: route.RouteKey, Outcome: &contract.RouteResult_Done{Done: &contract.Done{}}}
-			answer, ok := answers[route.RouteKey]
-			if !ok {
-				answer.Err = contractBroken("it has no answer for this route")
-			}
-			if answer.Err != nil {
-				result.Outcome = &contract.RouteResult_Failed{Failed: s.failed(rpc, route.RouteKey, answer.Err)}
-			}
-			all.results = append(all.results, result)
-		}
-		return all, nil
-	})
-	return done.results, done.failure, err
-}
-
-// Each route, held by its destination: in a batch where the vendor has that, else one by one.
-func (s *session) eachRoute(ctx context.Context, call *Call, creates bool, routes []Route) (Answers[struct{}], error) {
-	hold := func(route Route) (func(), error) { return s.hold(call, "the route to "+route.DestinationCIDR) }
-	key := func(route Route) string { return route.Key }
-	batches := s.offers.routeBatches
-	if batches == nil {
-		return oneByOne(ctx, s, call, routes, orDefault(s.info.Routes.AtOnce, 8), key, hold, func(ctx context.Context, route Route) (struct{}, error) {
-			if creates {
-				return struct{}{}, s.offers.routes.CreateRoute(ctx, call, route)
-			}
-			return struct{}{}, s.offers.routes.DeleteRoute(ctx, call, route)
-		}), nil
-	}
-	busy, free, held := Answers[struct{}]{}, []Route(nil), map[string]bool{}
-	for _, route := range routes {
-		if !held[route.DestinationCIDR] {
-			release, err := hold(route)
-			if err != nil {
-				busy.Set(route.Key, struct{}{}, err)
-				continue
-			}
-			held[route.DestinationCIDR] = true
-			defer release() // When the vendor's code has really ended: this is its goroutine.
-		}
-		free = append(free, route)
-	}
-	if len(free) == 0 {
-		return busy, nil
-	}
-	write := batches.DeleteRoutes
-	if creates {
-		write = batches.CreateRoutes
-	}
-	answers, err := write(ctx, call, free)
-	if err != nil {
-		return nil, err
-	}
-	all := Answers[struct{}]{}
-	for _, answered := range []Answers[struct{}]{answers, busy} {
-		for key, answer := range answered {
-			all[key] = answer
-		}
-	}
-	return all, nil
-}
-
 // ListClusters is of ClusterService.
 func (s *session) ListClusters(request *contract.ListClustersRequest, stream grpc.ServerStreamingServer[contract.ListClustersResponse]) error {
 	type response = contract.ListClustersResponse
@@ -422,6 +269,6 @@ func (s *session) GetVolumeLabels(ctx context.Context, request *contract.GetVolu
 		return s.offers.volumes.VolumeLabels(ctx, call, Volume{view.Name, view.Uid, view.Labels, view.Annotations, view.SourceType, view.Source})
 	}
 	return answer(ctx, s, "GetVolumeLabels", view.GetName(), request.Cluster, failed, work, func(labels map[string]string) (*response, error) {
-		return &response{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{Labels: labels}}}, nil
+		return &response{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{Labels: labels}}}, textsOf("the label", labels)
 	})
 }

@@ -75,7 +75,7 @@ type served struct {
 
 var us = &contract.ClusterRef{Name: "test", OwnerId: "us"}
 
-func serveScripted(t *testing.T, cloud scriptedCloud) *served {
+func serveScripted(t *testing.T, cloud Provider, changes ...func(*Server)) *served {
 	t.Helper()
 	s := &served{T: t, path: filepath.Join(t.TempDir(), "socket", "p.sock"), ended: make(chan error, 1)}
 	ctx, stop := context.WithCancel(context.Background())
@@ -92,6 +92,9 @@ func serveScripted(t *testing.T, cloud scriptedCloud) *served {
 		defer mutex.Unlock()
 		observed = append(observed, o)
 	}}
+	for _, change := range changes {
+		change(&server)
+	}
 	go func() { s.ended <- server.Serve(ctx) }()
 	connection, err := grpc.NewClient("unix://"+s.path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
@@ -244,7 +247,7 @@ func TestReadyWithoutAnAddressIsAFault(t *testing.T) {
 	if err != nil || !strings.Contains(said.GetFailed().GetMessage(), "LB-19") {
 		t.Errorf("%v %v", said, err)
 	}
-	deleted, err := contract.NewLoadBalancerServiceClient(s.connection).DeleteLoadBalancer(t.Context(), &contract.DeleteLoadBalancerRequest{Cluster: us, Service: &contract.ServiceView{Uid: "u"}})
+	deleted, err := contract.NewLoadBalancerServiceClient(s.connection).DeleteLoadBalancer(t.Context(), &contract.DeleteLoadBalancerRequest{Cluster: us, Service: &contract.ServiceView{Name: "s", Uid: "u"}})
 	if err != nil || deleted.GetRetained().GetReason() != "kept" {
 		t.Errorf("%v %v", deleted, err)
 	}
@@ -372,17 +375,29 @@ func TestATextIsCutBetweenCharactersAndATagIsADigest(t *testing.T) {
 	if text := cut("a" + strings.Repeat("ä", 600)); len(text) != 1023 {
 		t.Error(len(text))
 	}
-	if tag := Tag(strings.Repeat("x", 64), 63); len(tag) != DigestBytes || tag == Tag(strings.Repeat("x", 65), 63) {
+	place := Place{63, labelValue.MatchString}
+	if tag := place.Tag(strings.Repeat("x", 64)); len(tag) != DigestBytes || tag == place.Tag(strings.Repeat("x", 65)) {
 		t.Error(tag)
 	}
-	if tag := Tag("fits", 63); tag != "fits" {
+	// LB-30: the characters count too.
+	for _, wrong := range []string{"prod/eu west", "", "ü"} {
+		if tag := place.Tag(wrong); len(tag) != DigestBytes || !labelValue.MatchString(tag) {
+			t.Errorf("%q: %q", wrong, tag)
+		}
+	}
+	if tag := place.Tag("fits"); tag != "fits" {
+		t.Error(tag)
+	}
+	if tag := (Place{Most: 40}).Tag("prod/eu west"); tag != "prod/eu west" {
 		t.Error(tag)
 	}
 	call := &Call{Cluster: Cluster{OwnerID: "us"}, PreviousOwnerIDs: []string{strings.Repeat("o", 100)}}
 	for mark, ownership := range map[Mark]Ownership{
-		{"us", "uid"}: Ours, {Tag(strings.Repeat("o", 100), 63), "uid"}: Ours, {"us", "other"}: Foreign, {"them", "uid"}: Foreign, {"", "uid"}: Unmarked,
+		{"us", "uid"}: Ours, {place.Tag(strings.Repeat("o", 100)), "uid"}: Ours, {"us", "other"}: Foreign, {"them", "uid"}: Foreign, {"", "uid"}: Unmarked,
+		// LB-27: one of the two alone is no mark; another cluster's owner ID is better called FOREIGN.
+		{"us", ""}: Unmarked, {"them", ""}: Foreign, {}: Unmarked,
 	} {
-		if is := call.Ownership(mark, "uid", 63); is != ownership {
+		if is := call.Ownership(mark, "uid", place); is != ownership {
 			t.Errorf("%v is %v", mark, is)
 		}
 	}
@@ -395,6 +410,7 @@ func TestAWrongServerSaysWhatIsWrong(t *testing.T) {
 		"without a prefix":           {Provider: named{Info{Name: "mycloud"}}},
 		"empty or longer":            {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{""}}}},
 		"which does not exist":       {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}, Without: []ServiceName{"x"}}}},
+		"is not UTF-8":               {Provider: named{Info{Name: "mycloud", Version: noUTF8, ProviderIDPrefixes: []string{"m://"}}}},
 		"right would be unix:///run": {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}}}, Endpoint: "p.sock"},
 	} {
 		if err := server.Serve(t.Context()); err == nil || !strings.Contains(err.Error(), words) {

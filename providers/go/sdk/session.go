@@ -2,7 +2,6 @@ package sdk
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -158,22 +157,13 @@ func (s *session) hold(call *Call, what string) (release func(), err error) {
 	return release, nil
 }
 
-// Runs the vendor's code within the budget. The text of a panic goes to the log alone: it may hold secrets.
+// Runs the vendor's code within the budget.
 func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget, ended func(), work func(context.Context) (T, error)) (T, error) {
-	answer, err := Attempt(ctx, budget, s.log.With("item", item), rpc, func(context.Context, error) {
+	return Attempt(ctx, budget, s.log.With("item", item), rpc, func(context.Context, error) {
 		if ended != nil {
 			ended()
 		}
 	}, work)
-	return answer, withoutPanic(err)
-}
-
-func withoutPanic(err error) error {
-	var panicked *PanicError
-	if errors.As(err, &panicked) {
-		return Internal("the provider's code panicked in %s; its log says more", panicked.Method).Because("ProviderPanicked")
-	}
-	return err
 }
 
 // Runs one call: admitted, its errors and panics said by failed. Only a call that nobody waits for any more is a gRPC status.

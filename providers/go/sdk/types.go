@@ -4,7 +4,9 @@ import (
 	"maps"
 	"net/netip"
 	"regexp"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
@@ -129,6 +131,8 @@ type NodeProjection struct {
 	Fields []NodeField
 }
 
+func (p *NodeProjection) texts() []string { return slices.Concat(p.LabelKeys, p.AnnotationKeys) }
+
 // Ownership says whose a cloud object is, by the mark that it carries.
 type Ownership int32
 
@@ -175,9 +179,24 @@ func fits(what, value string, most int) error {
 	return atMost(what, value, most)
 }
 
+// One text that is no UTF-8 would cost the whole answer: gRPC does not send it.
 func atMost(what, value string, most int) error {
-	if len(value) > most {
+	switch {
+	case len(value) > most:
 		return contractBroken("%s has %d bytes, more than %d", what, len(value), most)
+	case !utf8.ValidString(value):
+		return contractBroken("%s %q is not UTF-8", what, value)
+	default:
+		return nil
+	}
+}
+
+// All keys and values are UTF-8.
+func textsOf(what string, texts map[string]string) error {
+	for key, value := range texts {
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return contractBroken("%s %q: %q is not UTF-8", what, key, value)
+		}
 	}
 	return nil
 }

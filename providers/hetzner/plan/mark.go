@@ -26,13 +26,7 @@ const (
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
 // Value is a text as a label's value: itself where it fits, else the digits of its SHA-256 (LB-30).
-func Value(text string) string {
-	if labelValue.MatchString(text) {
-		return text
-	}
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])[:sdk.DigestBytes]
-}
+func Value(text string) string { return sdk.Place{Most: 63, Takes: labelValue.MatchString}.Tag(text) }
 
 // Owners are the values of LabelOwner that are this cluster's.
 func Owners(call *sdk.Call) (values []string) {

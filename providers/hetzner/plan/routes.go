@@ -83,9 +83,6 @@ func NewRoute(network *hcloud.Network, asked sdk.Route, server *hcloud.Server) (
 
 // OldRoute is the route with this name and destination; nil where there is none.
 func OldRoute(network *hcloud.Network, asked sdk.Route) (*hcloud.NetworkRoute, error) {
-	if asked.Name == "" {
-		return nil, sdk.Invalid("the route to %s has no name; send it as ListRoutes gave it", asked.DestinationCIDR)
-	}
 	_, destination, err := net.ParseCIDR(asked.DestinationCIDR)
 	if err != nil {
 		return nil, sdk.Invalid("the destination %q is no CIDR", asked.DestinationCIDR)

@@ -47,9 +47,6 @@ func (p *Provider) CreateRoutes(ctx context.Context, call *sdk.Call, routes []sd
 		return nil, err
 	}
 	return p.each(ctx, call, network, routes, func(route sdk.Route) (*hcloud.NetworkRoute, error) {
-		if route.NodeName == "" && route.ProviderID == "" && !route.NextHop.IsValid() {
-			return nil, sdk.Invalid("the route to %s has no target", route.DestinationCIDR)
-		}
 		server, err := find(route)
 		if err != nil {
 			return nil, err
