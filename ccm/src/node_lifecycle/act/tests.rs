@@ -61,7 +61,7 @@ async fn b_l2_a_node_is_deleted_with_an_event() {
 #[tokio::test]
 async fn l6_what_changed_since_is_seen_and_the_node_stays() {
     type Edit = fn(&FakeApi);
-    let edits: [Edit; 4] = [
+    let edits: [Edit; 5] = [
         |api| {
             api.edit("n", |old| {
                 old.status = node("True").status;
@@ -77,6 +77,12 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
             });
         },
         |api| api.delete("n"),
+        // Another Node has its provider ID now.
+        |api| {
+            let mut other = node("True");
+            other.metadata.name = Some("m".to_owned());
+            api.put(&other);
+        },
     ];
     for edit in edits {
         let (api, lifecycle, seen) = bench();

@@ -344,6 +344,17 @@ async fn fault_lifecycle_api_server_answers_429() {
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_answers_500() {
     in_each_write(Fault::Refused(500), 1).await;
+    // Of three Nodes one may go in a window.
+    for (code, counts) in [(422, false), (500, true)] {
+        let looping = Looping::start(3).await;
+        looping.api.faults.writes(1, 1, Fault::Refused(code));
+        looping.down([2], api::InstanceState::Absent);
+        looping
+            .until("failed", |this| this.api.faults.happened())
+            .await;
+        let took = looping.until("deleted", |this| this.left() < 3).await;
+        assert_eq!(took > Duration::from_mins(9), counts, "{code}: {took:?}");
+    }
 }
 
 /// Fault: the API server never answers a write, and did not do it | given up after 10 s, then as 500

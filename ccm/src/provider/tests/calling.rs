@@ -181,8 +181,13 @@ async fn throttled_slows_the_whole_service_and_no_other() {
 #[tokio::test(start_paused = true)]
 async fn m12_nothing_that_changes_the_cloud_is_sent_past_the_fence() {
     let fake = Fake::new("1");
+    fake.set(|s| {
+        let offered = s.info.capabilities.get_or_insert_default();
+        offered.routes = Some(api::RouteCapability::default());
+    });
     let (_running, session) = with(&fake).await;
     let fence = Fence::closed();
+    let routes = || vec![api::Route::default()];
     let codes = [
         session
             .ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default())
@@ -199,8 +204,18 @@ async fn m12_nothing_that_changes_the_cloud_is_sent_past_the_fence() {
             .await
             .unwrap_err()
             .code,
+        session
+            .create_routes(&fence, routes())
+            .await
+            .unwrap_err()
+            .code,
+        session
+            .delete_routes(&fence, routes())
+            .await
+            .unwrap_err()
+            .code,
     ];
-    assert_eq!(codes, [TroubleCode::Fenced; 3]);
+    assert_eq!(codes, [TroubleCode::Fenced; 5]);
     assert_eq!(fake.log(), ["GetProviderInfo", "Initialize"]);
 }
 

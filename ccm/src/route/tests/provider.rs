@@ -1,6 +1,14 @@
 //! A provider that comes and goes, and views that are not whole.
 
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1::ProbeState;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::super::jobs::{Batch, Done, Kind, Tools};
 use super::*;
+use crate::provider::Capability;
 
 #[tokio::test(start_paused = true)]
 async fn m9_a_provider_that_is_back_finds_what_is_to_be_done() {
@@ -144,4 +152,69 @@ async fn m3_what_is_in_flight_ends_and_nothing_new_is_begun() {
         .until("the next one goes on", |world| world.all_created(50))
         .await;
     assert_eq!(world.cloud.cloud_writes(), 50);
+}
+
+/// A session that is usable, and how the provider is.
+async fn usable(world: &World) -> ProviderStatus {
+    let ready = |status: &ProviderStatus| {
+        status.usable(Capability::Routes).is_some() && status.may_delete_routes()
+    };
+    world.provider.until("a usable session", ready).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn m9_each_condition_of_a_call_is_looked_at_just_before_it() {
+    let world = World::new(1, |_| {}).await;
+    world.provider.lead();
+    let before = usable(&world).await;
+    world.process.kill();
+    let gone = |status: &ProviderStatus| status.session.is_none();
+    world.provider.until("gone", gone).await;
+    start(&world.process, &world.cloud).await;
+    let now = usable(&world).await;
+    let sent = async |what: &str, status: &ProviderStatus, stopped: bool| {
+        let stop = CancellationToken::new();
+        if stopped {
+            stop.cancel();
+        }
+        let (_sender, status) = watch::channel(status.clone());
+        let mut sent = [false; 2];
+        for (kind, sent) in [Kind::Create, Kind::Delete].into_iter().zip(&mut sent) {
+            let tools = Tools {
+                provider: "mock".into(),
+                writes: world.context.writes.clone(),
+                fence: world.context.fence.clone(),
+                status: status.clone(),
+                stop: stop.clone(),
+                wall: world.context.wall.clone(),
+                calls: Arc::new(Semaphore::new(1)),
+                writers: Arc::new(Semaphore::new(1)),
+            };
+            let (session, items) = (now.session.clone().unwrap(), Vec::new());
+            let done = tools.write(session, Batch { kind, items }).await;
+            let Done::Wrote { answer, .. } = done else {
+                panic!("{what}: no answer of a call");
+            };
+            *sent = answer.is_some();
+        }
+        sent
+    };
+    let with = |change: fn(&mut ProviderStatus)| {
+        let mut status = now.clone();
+        change(&mut status);
+        status
+    };
+    let degraded = with(|status| status.probe = ProbeState::Degraded);
+    let broken = with(|status| status.probe = ProbeState::Broken);
+    let refused = with(|status| status.scope_accepted = false);
+    for (what, status, stopped, wanted) in [
+        ("all is well", &now, false, [true, true]),
+        ("DEGRADED", &degraded, false, [true, false]),
+        ("BROKEN", &broken, false, [false, false]),
+        ("another cloud scope", &refused, false, [false, false]),
+        ("another session", &before, false, [false, false]),
+        ("told to stop", &now, true, [false, false]),
+    ] {
+        assert_eq!(sent(what, status, stopped).await, wanted, "{what}");
+    }
 }

@@ -139,7 +139,9 @@ impl ApiServer {
             ) => spec["user"] == "alice",
             _ => false,
         };
-        json!({"allowed": allowed})
+        // As a chain of authorisers may put it.
+        let denied = attributes["path"] == "/contradiction";
+        json!({"allowed": allowed || denied, "denied": denied})
     }
 }
 

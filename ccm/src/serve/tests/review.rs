@@ -27,6 +27,14 @@ async fn b_m4_a_valid_token_is_authorised_as_its_user() {
 }
 
 #[tokio::test]
+async fn b_m4_denied_wins_over_allowed() {
+    let port = Port::open().await;
+    for _ in 0..2 {
+        assert_eq!(port.status("/contradiction", Some("alice")).await, 403);
+    }
+}
+
+#[tokio::test]
 async fn b_m4_no_token_is_anonymous_and_authorised_as_such() {
     let port = Port::open().await;
     let answer = port.caller.get("/metrics", None).await;

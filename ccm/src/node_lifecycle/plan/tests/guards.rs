@@ -49,6 +49,20 @@ fn l6_the_hold_counts_only_valid_passes_and_one_recovery_starts_it_again() {
 }
 
 #[test]
+fn l6_a_gap_between_two_answers_holds_no_longer_than_the_longest_step() {
+    let mut driver = Driver::new();
+    let nodes = cluster(2, 2);
+    // Each gap is five minutes, and counts as one.
+    let gap = Duration::from_mins(5) - PERIOD;
+    for _ in 0..=14 {
+        driver.now += gap;
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+    driver.now += gap;
+    assert_eq!(driver.pass(&nodes, Absent).delete.len(), 1);
+}
+
+#[test]
 fn l6_a_new_session_starts_over_and_degraded_deletes_nothing() {
     let mut driver = Driver::new();
     let nodes = cluster(9, 1);
