@@ -18,8 +18,9 @@ const (
 	// this: what was not given the processor yet has ignored nothing.
 	graceAfter = 0.07
 	leastGrace = 20 * time.Millisecond
-	// A call without a deadline gets this one: no caller of the contract makes any.
-	noDeadline = 5 * time.Minute
+	// A call without a deadline has none, and gets none here (CORE-9): this is a time that never
+	// comes.
+	noDeadline = 100 * 365 * 24 * time.Hour
 )
 
 // Budget is the time of a vendor's method within a call's, so that the call is answered before 80 %
@@ -32,12 +33,14 @@ type Budget struct {
 	Grace time.Duration
 }
 
-// BudgetOf is the budget of a call, by its deadline.
+// BudgetOf is the budget of a call, by its deadline; without one it ends with its caller alone.
 func BudgetOf(ctx context.Context) Budget {
-	now, whole := time.Now(), noDeadline
-	if deadline, ok := ctx.Deadline(); ok {
-		whole = deadline.Sub(now)
+	now := time.Now()
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return Budget{now.Add(noDeadline), leastGrace}
 	}
+	whole := deadline.Sub(now)
 	return Budget{now.Add(time.Duration(float64(whole) * stopAfter)), max(time.Duration(float64(whole)*graceAfter), leastGrace)}
 }
 

@@ -12,7 +12,7 @@
 //
 // Contexts: the context of a method ends at 70 % of the call's time, when nobody waits for the answer any more, and when the server's drain is over. A method
 // passes it to its cloud's client and asks [BeforeWrite] before each write (CORE-8). A method that ignores its context does not keep the call from being answered, but it
-// keeps its object BUSY until it returns.
+// keeps its object BUSY until it returns. Where several lookups of one Node, or very many calls of one RPC, do not return, no other is begun: UNAVAILABLE.
 //
 // The contract's rules are cited by their IDs, such as INST-1; their text is in the comments of proto/cloudprovider/v1alpha1.
 package sdk

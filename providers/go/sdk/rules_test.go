@@ -384,3 +384,35 @@ func TestTheOwnerTableIsThatOfFindOwn(t *testing.T) {
 		t.Error(route)
 	}
 }
+
+func TestATextIsCutBetweenCharactersAndATagIsADigest(t *testing.T) {
+	if text := cut("a" + strings.Repeat("ä", 600)); len(text) != 1023 {
+		t.Error(len(text))
+	}
+	place := Place{63, labelValue.MatchString}
+	if tag := place.Tag(strings.Repeat("x", 64)); len(tag) != DigestBytes || tag == place.Tag(strings.Repeat("x", 65)) {
+		t.Error(tag)
+	}
+	// LB-30: the characters count too.
+	for _, wrong := range []string{"prod/eu west", "", "ü"} {
+		if tag := place.Tag(wrong); len(tag) != DigestBytes || !labelValue.MatchString(tag) {
+			t.Errorf("%q: %q", wrong, tag)
+		}
+	}
+	if tag := place.Tag("fits"); tag != "fits" {
+		t.Error(tag)
+	}
+	if tag := (Place{Most: 40}).Tag("prod/eu west"); tag != "prod/eu west" {
+		t.Error(tag)
+	}
+	call := &Call{Cluster: Cluster{OwnerID: "us"}, PreviousOwnerIDs: []string{strings.Repeat("o", 100)}}
+	for mark, ownership := range map[Mark]Ownership{
+		{"us", "uid"}: Ours, {place.Tag(strings.Repeat("o", 100)), "uid"}: Ours, {"us", "other"}: Foreign, {"them", "uid"}: Foreign, {"", "uid"}: Unmarked,
+		// LB-27: one of the two alone is no mark; another cluster's owner ID is better called FOREIGN.
+		{"us", ""}: Unmarked, {"them", ""}: Foreign, {}: Unmarked,
+	} {
+		if is := call.Ownership(mark, "uid", place); is != ownership {
+			t.Errorf("%v is %v", mark, is)
+		}
+	}
+}

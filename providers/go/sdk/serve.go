@@ -34,6 +34,8 @@ const (
 	leastMessageBytes = 64 * 1024
 	// A connection that never speaks HTTP/2 keeps the process no longer than this.
 	handshake = 5 * time.Second
+	// How long streams of hints wait until GOAWAY has gone out on every connection.
+	goAway = time.Second
 	// How long connections may take to close once their calls have been cancelled.
 	closing = time.Second
 )
@@ -60,7 +62,7 @@ type ServeOptions struct {
 	// Observe is told of every call that has ended, for metrics; it must not block. A panic of it
 	// is logged and changes no call.
 	Observe func(Observation)
-	// Closing is called when the end begins, before calls in flight are waited for: what would
+	// Closing is called when GOAWAY has gone out, before calls in flight are waited for: what would
 	// never end by itself, such as a stream of hints, ends then.
 	Closing func()
 	// Options are further options of gRPC, such as interceptors and stats handlers.
@@ -120,8 +122,8 @@ func (o *ServeOptions) serve(ctx context.Context, register func(grpc.ServiceRegi
 	grpc_health_v1.RegisterHealthServer(server, healthy)
 	reflection.Register(server)
 
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	served, connections := make(chan error, 1), &conversations{Listener: listener}
+	go func() { served <- server.Serve(connections) }()
 	select {
 	case err := <-served:
 		return err
@@ -130,19 +132,24 @@ func (o *ServeOptions) serve(ctx context.Context, register func(grpc.ServiceRegi
 	drain := orDefault(o.Drain, DefaultDrain)
 	o.log().Info("the provider shuts down", "drain", drain)
 	healthy.Shutdown()
-	close(ending)
-	if o.Closing != nil {
-		o.Closing()
-	}
 	remove()
-	drained := make(chan struct{})
+	over, drained, told := time.After(drain), make(chan struct{}), connections.allTold()
 	go func() {
 		defer close(drained)
 		server.GracefulStop()
 	}()
+	// In the order of CORE-17, but at once (PROV-6) also where a connection takes no GOAWAY.
+	select {
+	case <-told:
+	case <-time.After(min(goAway, drain)):
+	}
+	close(ending)
+	if o.Closing != nil {
+		o.Closing()
+	}
 	select {
 	case <-drained:
-	case <-time.After(drain):
+	case <-over:
 		o.log().Warn("calls still run after the drain; they are cancelled", "drain", drain)
 		// Not waited for long: both stops wait for connections that have not even said that they
 		// speak HTTP/2.

@@ -112,3 +112,30 @@ func TestAnAttemptEndsWithItsMethodOrWithItsBudget(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// CORE-9: a deadline is not the provider's to add.
+func TestACallWithoutADeadlineGetsNone(t *testing.T) {
+	if budget := BudgetOf(t.Context()); time.Until(budget.Stop) < 365*24*time.Hour {
+		t.Error(budget)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	began, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, err := Attempt(ctx, BudgetOf(ctx), slog.New(slog.DiscardHandler), "Method", nil, func(ctx context.Context) (int, error) {
+			close(began)
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		ended <- err
+	}()
+	<-began
+	cancel()
+	if err := <-ended; err != context.Canceled {
+		t.Error(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+	defer stop()
+	if left := time.Until(BudgetOf(ctx).Stop); left > 43*time.Minute || left < 41*time.Minute {
+		t.Error(left)
+	}
+}

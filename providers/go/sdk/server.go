@@ -20,8 +20,8 @@ import (
 // The socket (CORE-2): a directory that is missing is made with mode 0750; the socket has mode 0660 from the first moment; symbolic links in its path are refused; a stale socket is
 // replaced only when nobody answers on it, and anything else in its place is left alone.
 //
-// The end (CORE-17): health says NOT_SERVING, the socket's file goes, streams of hints end with status OK (PROV-6), no connection is accepted any more, and calls in flight may
-// finish within Drain. What then still runs is cancelled. [Serve] is the same for services that are no [Provider].
+// The end (CORE-17): health says NOT_SERVING, the socket's file goes, no connection is accepted any more and those that are open get GOAWAY, streams of hints end with status OK (PROV-6),
+// and calls in flight may finish within Drain. What then still runs is cancelled. [Serve] is the same for services that are no [Provider].
 type Server struct {
 	// Provider is what is served.
 	Provider Provider

@@ -43,6 +43,7 @@ type session struct {
 	// What would write is refused (PROV-20).
 	readOnly bool
 	holds    Holds
+	overdue  overdue
 }
 
 // offers are the parts of the provider that are offered, each nil where it is not.
@@ -157,13 +158,24 @@ func (s *session) hold(call *Call, what string) (release func(), err error) {
 	return release, nil
 }
 
-// Runs the vendor's code within the budget.
-func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget, ended func(), work func(context.Context) (T, error)) (T, error) {
-	return Attempt(ctx, budget, s.log.With("item", item), rpc, func(context.Context, error) {
-		if ended != nil {
-			ended()
-		}
+// Runs the vendor's code within the budget; ended is called when it has really ended, or was not begun.
+func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget, ended func(), work func(context.Context) (T, error)) (answer T, err error) {
+	if ended == nil {
+		ended = func() {}
+	}
+	attempt, err := s.overdue.begin(rpc, item)
+	if err != nil {
+		ended()
+		return answer, err
+	}
+	answer, err = Attempt(ctx, budget, s.log.With("item", item), rpc, func(context.Context, error) {
+		s.overdue.end(attempt)
+		ended()
 	}, work)
+	if _, overran := err.(*OverrunError); overran {
+		s.overdue.late(attempt)
+	}
+	return answer, err
 }
 
 // Runs one call: admitted, its errors and panics said by failed. Only a call that nobody waits for any more is a gRPC status.

@@ -1,0 +1,97 @@
+package sdk
+
+import (
+	"net"
+	"sync"
+)
+
+// conversations are the connections on which no GOAWAY has gone out yet: streams of hints end after
+// that (CORE-17), and gRPC does not tell.
+type conversations struct {
+	net.Listener
+	mutex sync.Mutex
+	open  map[*conversation]struct{}
+	// Closed when there is none left, once that is waited for.
+	told chan struct{}
+}
+
+// Accept waits for the next connection.
+func (c *conversations) Accept() (net.Conn, error) {
+	accepted, err := c.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	connection := &conversation{Conn: accepted, all: c}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.open == nil {
+		c.open = map[*conversation]struct{}{}
+	}
+	c.open[connection] = struct{}{}
+	return connection, nil
+}
+
+// allTold is closed when each connection has been told, or is closed.
+func (c *conversations) allTold() <-chan struct{} {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.told = make(chan struct{})
+	if len(c.open) == 0 {
+		close(c.told)
+	}
+	return c.told
+}
+
+func (c *conversations) leave(connection *conversation) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if _, there := c.open[connection]; !there {
+		return
+	}
+	delete(c.open, connection)
+	if c.told != nil && len(c.open) == 0 {
+		close(c.told)
+		c.told = nil
+	}
+}
+
+// conversation is a connection that reads the headers of the frames that are sent on it.
+type conversation struct {
+	net.Conn
+	all *conversations
+	// What is known of the header that is being sent, and what is left of its frame's payload.
+	header []byte
+	left   int
+}
+
+const (
+	frameHeader = 9
+	frameGoAway = 0x7
+)
+
+// Write sends, and notes a GOAWAY when it has been sent. gRPC has one writer for each connection.
+func (c *conversation) Write(bytes []byte) (int, error) {
+	sent, err := c.Conn.Write(bytes)
+	for rest := bytes[:sent]; len(rest) > 0; {
+		if c.left > 0 {
+			skipped := min(c.left, len(rest))
+			c.left, rest = c.left-skipped, rest[skipped:]
+			continue
+		}
+		taken := min(frameHeader-len(c.header), len(rest))
+		c.header, rest = append(c.header, rest[:taken]...), rest[taken:]
+		if len(c.header) == frameHeader {
+			if c.header[3] == frameGoAway {
+				c.all.leave(c)
+			}
+			c.left, c.header = int(c.header[0])<<16|int(c.header[1])<<8|int(c.header[2]), c.header[:0]
+		}
+	}
+	return sent, err
+}
+
+// Close closes it: it needs no GOAWAY any more.
+func (c *conversation) Close() error {
+	c.all.leave(c)
+	return c.Conn.Close()
+}

@@ -1,0 +1,76 @@
+package sdk
+
+import "sync"
+
+const (
+	// How many methods of one RPC may run that nobody waits for any more.
+	mostOverdue = 256
+	// How many of these may be about one item, such as a Node: its trouble is not to be the others'.
+	mostOverdueOfItem = 2
+)
+
+// overdue are the vendor's methods that still run although their calls have been answered. They are
+// counted, so that what the process keeps does not grow with the calls that it serves (CORE-18).
+type overdue struct {
+	mutex sync.Mutex
+	// By RPC, with an empty item, and by RPC and item.
+	counts map[attempted]int
+}
+
+type attempted struct{ rpc, item string }
+
+// attempt is one run of a vendor's method.
+type attempt struct {
+	attempted
+	ended, late bool
+}
+
+// begin refuses where too many that are alike have not returned.
+func (o *overdue) begin(rpc, item string) (*attempt, error) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if many := o.counts[attempted{rpc, ""}]; many >= mostOverdue {
+		return nil, hangs(rpc, many)
+	}
+	if many := o.counts[attempted{rpc, item}]; item != "" && many >= mostOverdueOfItem {
+		return nil, hangs(rpc+" about "+item, many)
+	}
+	return &attempt{attempted: attempted{rpc, item}}, nil
+}
+
+func hangs(what string, many int) error {
+	return Unavailable("%d earlier calls of %s have not returned from the provider's code, although their time is over; no other is begun before one does", many, what).Because("CallsHang")
+}
+
+// late notes that nobody waits for it any more, unless it has just ended.
+func (o *overdue) late(a *attempt) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if a.late = !a.ended; a.late {
+		o.add(a, 1)
+	}
+}
+
+// end notes that it has returned.
+func (o *overdue) end(a *attempt) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if a.ended = true; a.late {
+		o.add(a, -1)
+	}
+}
+
+func (o *overdue) add(a *attempt, one int) {
+	if o.counts == nil {
+		o.counts = map[attempted]int{}
+	}
+	keys := []attempted{{a.rpc, ""}}
+	if a.item != "" {
+		keys = append(keys, a.attempted)
+	}
+	for _, key := range keys {
+		if o.counts[key] += one; o.counts[key] == 0 {
+			delete(o.counts, key)
+		}
+	}
+}
