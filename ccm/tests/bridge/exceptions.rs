@@ -45,7 +45,7 @@ pub const NOT_IN_GO: &[Exception] = &[
         ],
     },
     Exception {
-        why: "no cloud here has an instance whose type is no label value; that the Go SDK, on which the bridge stands, leaves it out the sample provider shows (INST-15)",
+        why: "no cloud here has an instance whose type is no label value; TestAFactWithoutAFormIsLeftOut of the bridge shows that it is left out (INST-15)",
         checks: &["instances/what-has-no-form-is-left-out"],
     },
     Exception {

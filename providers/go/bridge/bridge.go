@@ -293,18 +293,20 @@ type contact struct {
 	last     string
 }
 
-// noteContact notes how a call to the cloud went. What the caller gave up, and what the cloud refused of one object, says nothing about the cloud.
+// noteContact notes how a call to the cloud went. What the caller gave up says nothing about the cloud; what the cloud refused of one object is an answer. A method that came to
+// the end of its own time, which is earlier than the caller's, had none.
 func (b *Bridge) noteContact(ctx context.Context, err error) {
 	if err == nil || errors.Is(err, cloudprovider.InstanceNotFound) || errors.Is(err, cloudprovider.DiskNotFound) || retryOf(err) != nil {
 		b.contact.note(nil)
 		return
 	}
 	var own *refusal
-	if ctx.Err() != nil || errors.As(err, &own) || errors.Is(err, context.Canceled) || errors.Is(err, cloudprovider.NotImplemented) || errors.Is(err, cloudprovider.ImplementedElsewhere) {
+	if errors.Is(ctx.Err(), context.Canceled) || errors.As(err, &own) || errors.Is(err, errNothingOurs) || errors.Is(err, context.Canceled) || errors.Is(err, cloudprovider.NotImplemented) || errors.Is(err, cloudprovider.ImplementedElsewhere) {
 		return
 	}
 	switch b.failure(err).GetCode() {
 	case contract.FailureCode_FAILURE_CODE_INVALID, contract.FailureCode_FAILURE_CODE_NOT_FOUND, contract.FailureCode_FAILURE_CODE_CONFLICT, contract.FailureCode_FAILURE_CODE_PRECONDITION:
+		b.contact.note(nil)
 	default:
 		b.contact.note(err)
 	}

@@ -178,7 +178,8 @@ func (i *fedInformer) GetIndexer() cache.Indexer {
 	return &fedIndexer{i.SharedIndexInformer.GetIndexer(), i.kind, i.lacks}
 }
 
-// fedIndexer finds one object by its key, or those of an index; it lists none. Listing has no error to give: it gives nothing, and the provider says why.
+// fedIndexer finds one object by its key, and Nodes by an index; it lists none, and Services by no index either: an index shows those alone that calls have named. Listing has no
+// error to give: it gives nothing, and the provider says why.
 type fedIndexer struct {
 	cache.Indexer
 	kind  string
@@ -202,4 +203,32 @@ func (i *fedIndexer) ListKeys() []string {
 func (i *fedIndexer) ListIndexFuncValues(string) []string {
 	i.note()
 	return nil
+}
+
+func (i *fedIndexer) byIndex() error {
+	if i.kind != serviceKind {
+		return nil
+	}
+	return i.lacks.note("the cloud looks for Services by an index in the store of its informer")
+}
+
+func (i *fedIndexer) Index(name string, object any) ([]any, error) {
+	if err := i.byIndex(); err != nil {
+		return nil, err
+	}
+	return i.Indexer.Index(name, object)
+}
+
+func (i *fedIndexer) IndexKeys(name, value string) ([]string, error) {
+	if err := i.byIndex(); err != nil {
+		return nil, err
+	}
+	return i.Indexer.IndexKeys(name, value)
+}
+
+func (i *fedIndexer) ByIndex(name, value string) ([]any, error) {
+	if err := i.byIndex(); err != nil {
+		return nil, err
+	}
+	return i.Indexer.ByIndex(name, value)
 }

@@ -8,7 +8,9 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
@@ -248,29 +250,35 @@ func (b *Bridge) describe(found *contract.Instance, metadata *cloudprovider.Inst
 		most        int
 	}{
 		{"the provider ID", metadata.ProviderID, idBytes},
-		{"the instance type", metadata.InstanceType, nameBytes},
-		{"the zone", metadata.Zone, nameBytes},
-		{"the region", metadata.Region, nameBytes},
 	} {
 		if err := fits(field.what, field.value, field.most); err != nil {
 			return wrong(err.Error())
 		}
 	}
-	for key, value := range metadata.AdditionalLabels {
-		if err := errors.Join(fits("a label's key", key, 2*nameBytes), fits("the label "+key, value, nameBytes)); err != nil {
-			return wrong(err.Error())
-		}
+	leftOut := func(what, value string, why ...string) {
+		klog.InfoS("A fact of an instance has no form in the contract and is left out (INST-15)", "instance", metadata.ProviderID, "fact", what, "value", value, "reason", strings.Join(why, "; "))
 	}
-	addresses, err := addressViews(metadata.NodeAddresses)
-	if err != nil {
-		return wrong(err.Error())
+	fact := func(what, value string) *string {
+		if why := validation.IsValidLabelValue(value); len(why) > 0 {
+			leftOut(what, value, why...)
+			return nil
+		}
+		return filled(value)
+	}
+	labels := map[string]string{}
+	for key, value := range metadata.AdditionalLabels {
+		if why := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(why) > 0 {
+			leftOut("label "+key, value, why...)
+			continue
+		}
+		labels[key] = value
 	}
 	found.ProviderId = new(metadata.ProviderID)
-	found.InstanceType = filled(metadata.InstanceType)
-	found.Zone = filled(metadata.Zone)
-	found.Region = filled(metadata.Region)
-	found.Labels = metadata.AdditionalLabels
-	found.Addresses = addresses
+	found.InstanceType = fact("instance type", metadata.InstanceType)
+	found.Zone = fact("zone", metadata.Zone)
+	found.Region = fact("region", metadata.Region)
+	found.Labels = labels
+	found.Addresses = addressViews(metadata.NodeAddresses, leftOut)
 	return nil
 }
 

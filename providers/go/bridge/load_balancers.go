@@ -42,6 +42,9 @@ func (b *Bridge) begin(ctx context.Context, cluster *contract.ClusterRef, view *
 	if view.GetUid() == "" {
 		return nil, invalid("the Service %s/%s of the request has no uid", view.GetNamespace(), view.GetName())
 	}
+	if view.GetName() == "" {
+		return nil, invalid("the Service %s of the request has no name", view.GetUid())
+	}
 	service := serviceOf(view)
 	if handle != nil && *handle != "" {
 		if failure := owner.checkHandle(*handle, service); failure != nil {
@@ -76,8 +79,8 @@ func change[Answer any](ctx context.Context, a *aboutService, method string, wor
 	}
 	given, closed := a.open(ctx)
 	answer, err := ask(withOwner(ctx, a.owner), a.b, a.b.balancers, method, a.within, func() { closed(); release() }, func(ctx context.Context) (Answer, error) {
-		if failure := a.mayTouch(ctx); failure != nil {
-			return none, &refusal{failure}
+		if err := a.mayTouch(ctx, method); err != nil {
+			return none, err
 		}
 		return work(ctx, a.b.parts().balancer, given)
 	})
@@ -140,24 +143,37 @@ type refusal struct{ failure *contract.Failure }
 
 func (r *refusal) Error() string { return r.failure.GetMessage() }
 
-// mayTouch asks a cloud that can tell whose the load balancer is (LB-2).
-func (a *aboutService) mayTouch(ctx context.Context) *contract.Failure {
+// errNothingOurs is a deletion that has nothing to do: what the cloud finds belongs to somebody else.
+var errNothingOurs = errors.New("the load balancer belongs to somebody else")
+
+// mayTouch asks a cloud that can tell whose the load balancer is what the method may do with it, by the table of LB-24.
+func (a *aboutService) mayTouch(ctx context.Context, method string) error {
 	if a.b.parts().owners == nil {
 		return nil
 	}
 	ownership, err := a.b.parts().owners.LoadBalancerOwnership(ctx, a.owner.ClusterName, a.service.DeepCopy())
 	if err != nil {
-		return a.b.failure(err)
+		return err
 	}
-	switch ownership {
-	case contract.Ownership_OWNERSHIP_FOREIGN:
-		return fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "ForeignLoadBalancer", "the load balancer %s belongs to somebody else", a.name(ctx))
-	case contract.Ownership_OWNERSHIP_UNMARKED:
-		if !a.owner.AdoptUnmarked {
-			return fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "UnmarkedLoadBalancer", "the load balancer %s carries nobody's mark; it is taken over only where the operator grants it", a.name(ctx))
-		}
+	conflict := func(reason, format string) error {
+		return &refusal{fail(contract.FailureCode_FAILURE_CODE_CONFLICT, reason, format, a.name(ctx))}
 	}
-	return nil
+	none := &refusal{fail(contract.FailureCode_FAILURE_CODE_NOT_FOUND, "NoLoadBalancer", "the cloud has no load balancer of Service %s", serviceKey(a.service))}
+	named := a.owner.Handle != nil
+	switch {
+	case ownership == contract.Ownership_OWNERSHIP_FOREIGN && (named || method == "EnsureLoadBalancer"):
+		return conflict("ForeignLoadBalancer", "the load balancer %s belongs to somebody else")
+	case ownership == contract.Ownership_OWNERSHIP_FOREIGN && method == "EnsureLoadBalancerDeleted":
+		return errNothingOurs
+	case ownership == contract.Ownership_OWNERSHIP_FOREIGN:
+		return none
+	case ownership != contract.Ownership_OWNERSHIP_UNMARKED || a.owner.AdoptUnmarked:
+		return nil
+	case method == "UpdateLoadBalancer" && !named:
+		return none
+	default:
+		return conflict("UnmarkedLoadBalancer", "the load balancer %s carries nobody's mark; it is taken over only where the operator grants it")
+	}
 }
 
 // name is the cloud's name of the load balancer; empty where it fails to name it.
@@ -172,21 +188,22 @@ func (a *aboutService) name(ctx context.Context) string {
 }
 
 // outcomeOf sorts what a changing method answered with.
-func (b *Bridge) outcomeOf(err error) (pending *contract.Pending, elsewhere bool, failure *contract.Failure) {
+func (b *Bridge) outcomeOf(err error, within sdk.Budget) (pending *contract.Pending, elsewhere bool, failure *contract.Failure) {
 	var own *refusal
 	switch {
 	case err == nil:
 		return nil, false, nil
 	case errors.As(err, &own):
 		return nil, false, own.failure
-	case errors.Is(err, cloudprovider.ImplementedElsewhere):
+	case only(err, cloudprovider.ImplementedElsewhere):
 		return nil, true, nil
 	}
 	if pending := pendingOf(err); pending != nil {
 		return pending, false, nil
 	}
 	var ran *sdk.OverrunError
-	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ran) {
+	// A deadline that came before ours is one of the cloud's own, such as its HTTP client's: that is a failure.
+	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ran) && !time.Now().Before(within.Stop) {
 		// It minded its context and stopped in good order: the next call goes on where it was (CORE-6, CORE-9).
 		return &contract.Pending{Message: shorten("the cloud needs more time than one call has: " + err.Error())}, false, nil
 	}
@@ -297,7 +314,7 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 		return balancer.EnsureLoadBalancer(ctx, about.owner.ClusterName, service, about.nodes)
 	})
 	answer.Events, answer.Annotations = said.events, said.annotations
-	pending, elsewhere, failure := b.outcomeOf(err)
+	pending, elsewhere, failure := b.outcomeOf(err, about.within)
 	if failure == nil && !elsewhere || len(said.annotations.GetSet()) > 0 {
 		// It was made, is being made, or the cloud wrote down what it had made before it failed.
 		answer.Handle = about.owner.handle(about.service, about.name(ctx))
@@ -377,7 +394,7 @@ func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.Updat
 		return struct{}{}, err
 	})
 	answer.Events, answer.Annotations = said.events, said.annotations
-	switch pending, elsewhere, failure := b.outcomeOf(err); {
+	switch pending, elsewhere, failure := b.outcomeOf(err, about.within); {
 	case failure != nil:
 		return failed(failure)
 	case elsewhere:
@@ -401,6 +418,7 @@ func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.Delet
 	if failure != nil {
 		return failed(failure)
 	}
+	about.owner.AdoptUnmarked = request.GetAdoptUnmarked()
 	_, said, err := change(ctx, about, "EnsureLoadBalancerDeleted", func(ctx context.Context, balancer cloudprovider.LoadBalancer, service *v1.Service) (struct{}, error) {
 		err := balancer.EnsureLoadBalancerDeleted(ctx, about.owner.ClusterName, service)
 		if err == nil {
@@ -409,7 +427,10 @@ func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.Delet
 		return struct{}{}, err
 	})
 	answer.Events, answer.Annotations = said.events, said.annotations
-	switch pending, elsewhere, failure := b.outcomeOf(err); {
+	if errors.Is(err, errNothingOurs) {
+		err = nil
+	}
+	switch pending, elsewhere, failure := b.outcomeOf(err, about.within); {
 	case failure != nil:
 		return failed(failure)
 	case elsewhere:
@@ -441,7 +462,10 @@ func (b *Bridge) ListLoadBalancers(request *contract.ListLoadBalancersRequest, s
 	if err != nil {
 		return failed(b.failure(err))
 	}
-	for _, one := range listed {
+	for number, one := range listed {
+		if one == nil {
+			return failed(fault("ListLoadBalancers answered nil as its item %d", number))
+		}
 		if err := stream.Send(&contract.ListLoadBalancersResponse{Part: &contract.ListLoadBalancersResponse_LoadBalancer{LoadBalancer: one}}); err != nil {
 			return err
 		}

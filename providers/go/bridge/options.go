@@ -145,10 +145,18 @@ func (o *Options) complete(providerName string) error {
 	}
 	wrong = append(wrong, checkOffers(o.Offers))
 	wrong = append(wrong, fits("cloud-scope", o.CloudScope, nameBytes))
+	if bad := strings.IndexFunc(o.CloudScope, notOfScope); bad >= 0 {
+		wrong = append(wrong, fmt.Errorf("cloud-scope: %q has a character that a scope may not have (PROV-9); write letters, digits, spaces and any of ._:/,@=+-", o.CloudScope))
+	}
 	if o.OnlyClasses && len(o.Classes) == 0 {
 		wrong = append(wrong, errors.New("only-load-balancer-classes: no class is named; name one with --load-balancer-class"))
 	}
 	return errors.Join(wrong...)
+}
+
+// notOfScope tells which characters a scope may not have.
+func notOfScope(char rune) bool {
+	return !(char >= '0' && char <= '9' || char >= 'a' && char <= 'z' || char >= 'A' && char <= 'Z' || strings.ContainsRune(" ._:/,@=+-", char))
 }
 
 // features reads the names of Service features.

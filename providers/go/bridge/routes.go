@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
@@ -167,10 +168,9 @@ func (b *Bridge) routeView(route *cloudprovider.Route, name string) (*contract.R
 		Ownership:       contract.Ownership_OWNERSHIP_OURS,
 	}
 	if b.options.RoutesTrackAddresses {
-		addresses, err := addressViews(route.TargetNodeAddresses)
-		if err != nil {
-			return nil, err
-		}
+		addresses := addressViews(route.TargetNodeAddresses, func(what, value string, why ...string) {
+			klog.InfoS("An address of a route's Node has no form in the contract and is left out", "route", route.Name, "address", value, "reason", strings.Join(why, "; "))
+		})
 		view.NodeAddresses = addresses
 	}
 	return view, errors.Join(fits("the route's name", name, nameBytes), fits("the route's destination", route.DestinationCIDR, nameBytes))

@@ -27,6 +27,8 @@ type starting struct {
 	run *startRun
 	// Initialize and SetInformers have run to their end: they are not run again. Of the run that is under way alone, of which there is never a second.
 	initialised bool
+	// The cloud's own Initialize has returned.
+	ran bool
 	// Closed when the process ends: the stop channel of Go's Initialize.
 	stop chan struct{}
 	// All informers of the cloud; of the run that is under way alone.
@@ -168,8 +170,12 @@ func (b *Bridge) initialiseCloud(at func(what string), cluster *contract.Initial
 		// Many clouds never have one, and their own main never looks.
 		klog.Warning("The cloud has no cluster ID (HasClusterID is false): if it tells clusters apart by one, as by a tag, give it one; if not, --allow-untagged-cloud ends this warning")
 	}
-	at("its own Initialize")
-	b.cloud.Initialize(clients, b.starting.stop)
+	if !b.starting.ran {
+		at("its own Initialize")
+		b.cloud.Initialize(clients, b.starting.stop)
+		// It may have started goroutines: it runs once, also where a later step fails and is tried again.
+		b.starting.ran = true
+	}
 	user, ok := b.cloud.(cloudprovider.InformerUser)
 	if ok {
 		at("SetInformers")

@@ -213,9 +213,8 @@ func statusView(status *v1.LoadBalancerStatus) (*contract.LoadBalancerStatus, er
 	return view, nil
 }
 
-// addressViews is what the cloud says of an instance's addresses. An address of a type that the contract does not know is an error: leaving it out would take
-// it off the Node.
-func addressViews(addresses []v1.NodeAddress) ([]*contract.NodeAddress, error) {
+// addressViews is what the cloud says of an instance's addresses. One that the contract has no form for is left out.
+func addressViews(addresses []v1.NodeAddress, leftOut func(what, value string, why ...string)) []*contract.NodeAddress {
 	var views []*contract.NodeAddress
 	for _, address := range addresses {
 		kind := contract.NodeAddressType_NODE_ADDRESS_TYPE_UNSPECIFIED
@@ -224,19 +223,21 @@ func addressViews(addresses []v1.NodeAddress) ([]*contract.NodeAddress, error) {
 				kind = view
 			}
 		}
-		if kind == contract.NodeAddressType_NODE_ADDRESS_TYPE_UNSPECIFIED {
-			return nil, fmt.Errorf("the address %q has the type %q, which Kubernetes does not know", address.Address, address.Type)
-		}
 		if address.Address == "" {
 			// Some clouds list what an instance could have.
 			continue
 		}
+		if kind == contract.NodeAddressType_NODE_ADDRESS_TYPE_UNSPECIFIED {
+			leftOut("address", address.Address, fmt.Sprintf("Kubernetes does not know the type %q", address.Type))
+			continue
+		}
 		if err := fits("the address", address.Address, nameBytes); err != nil {
-			return nil, err
+			leftOut("address", address.Address, err.Error())
+			continue
 		}
 		views = append(views, &contract.NodeAddress{Type: kind, Address: address.Address})
 	}
-	return views, nil
+	return views
 }
 
 // targetsOf are the Nodes of a target set; set is false where it is absent (LB-10).

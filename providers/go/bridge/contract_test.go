@@ -1,0 +1,225 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	listersv1 "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+// apiError is what a vendor returns as a nil pointer in an error.
+type apiError struct{ status string }
+
+func (a *apiError) Error() string { return a.status }
+
+// A nil pointer in an error panics as soon as somebody reads it.
+func TestATypedNilErrorIsAFailure(t *testing.T) {
+	var none *apiError
+	cloud := &scripted{
+		ensure: func(context.Context, *v1.Service, []*v1.Node) (*v1.LoadBalancerStatus, error) { return nil, none },
+	}
+	bridge := initialised(t, cloud, Options{})
+	for range 2 {
+		answer := bridge.ensure(patience, service("a"))
+		if code := answer.GetFailed().GetCode(); code != contract.FailureCode_FAILURE_CODE_INTERNAL {
+			t.Fatalf("the answer is %v", answer)
+		}
+	}
+}
+
+func probed(t *testing.T, bridge *served) contract.ProbeState {
+	t.Helper()
+	answer, err := bridge.provider.Probe(bridge.context(patience), &contract.ProbeRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.GetState()
+}
+
+// PROV-16: no answer in the provider's own time is the cloud's trouble.
+func TestACloudThatHangsIsDegraded(t *testing.T) {
+	cloud := &scripted{ensure: func(ctx context.Context, _ *v1.Service, _ []*v1.Node) (*v1.LoadBalancerStatus, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	bridge := initialised(t, cloud, Options{})
+	for range manyFailures {
+		bridge.ensure(time.Second, service("a"))
+	}
+	if state := probed(t, bridge); state != contract.ProbeState_PROBE_STATE_DEGRADED {
+		t.Errorf("Probe says %v", state)
+	}
+}
+
+// PROV-16: what the cloud refuses of one object is an answer of a cloud that works.
+func TestARefusalOfOneObjectEndsDegraded(t *testing.T) {
+	status := 503
+	cloud := &scripted{ensure: func(context.Context, *v1.Service, []*v1.Node) (*v1.LoadBalancerStatus, error) {
+		return nil, fmt.Errorf("POST https://cloud.example: %d", status)
+	}}
+	bridge := initialised(t, cloud, Options{Classify: ClassifyHTTPStatus})
+	for range manyFailures {
+		bridge.ensure(patience, service("a"))
+	}
+	if state := probed(t, bridge); state != contract.ProbeState_PROBE_STATE_DEGRADED {
+		t.Fatalf("after five times 503 Probe says %v", state)
+	}
+	status = 422
+	bridge.ensure(patience, service("a"))
+	if state := probed(t, bridge); state != contract.ProbeState_PROBE_STATE_READY {
+		t.Errorf("after 422 Probe says %v", state)
+	}
+}
+
+// A deadline of the cloud's own, such as that of its HTTP client, is a failure and not "pending".
+func TestATimeoutOfTheCloudsOwnIsAFailure(t *testing.T) {
+	cloud := &scripted{ensure: func(context.Context, *v1.Service, []*v1.Node) (*v1.LoadBalancerStatus, error) {
+		return nil, fmt.Errorf("POST https://cloud.example: %w", context.DeadlineExceeded)
+	}}
+	bridge := initialised(t, cloud, Options{})
+	answer := bridge.ensure(patience, service("a"))
+	if code := answer.GetFailed().GetCode(); code != contract.FailureCode_FAILURE_CODE_UNAVAILABLE {
+		t.Errorf("the answer is %v", answer)
+	}
+}
+
+// INST-15, INST-8.
+func TestAFactWithoutAFormIsLeftOut(t *testing.T) {
+	cloud := &scripted{
+		metadata: func(context.Context, *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+			return &cloudprovider.InstanceMetadata{
+				ProviderID: "scripted://a", InstanceType: "very large machine!", Zone: "zone-a", Region: string(make([]byte, 300)),
+				NodeAddresses:    []v1.NodeAddress{{Type: "Other", Address: "x"}, {Type: v1.NodeInternalIP, Address: "10.0.0.1"}},
+				AdditionalLabels: map[string]string{"good": "yes", "bad": "\xff", "no key!": "x"},
+			}, nil
+		},
+		exists:   func(context.Context, *v1.Node) (bool, error) { return true, nil },
+		shutdown: func(context.Context, *v1.Node) (bool, error) { return false, nil },
+	}
+	bridge := initialised(t, cloud, Options{})
+	found := bridge.lookup(patience, node("a"))["a"].GetFound()
+	if found == nil || found.InstanceType != nil || found.Region != nil || found.GetZone() != "zone-a" {
+		t.Errorf("found is %v", found)
+	}
+	if len(found.GetAddresses()) != 1 || len(found.GetLabels()) != 1 {
+		t.Errorf("addresses %v, labels %v", found.GetAddresses(), found.GetLabels())
+	}
+}
+
+// CORE-20.
+func TestAServiceWithoutANameIsInvalid(t *testing.T) {
+	bridge := initialised(t, &scripted{}, Options{})
+	unnamed := service("a")
+	unnamed.Name = ""
+	answer := bridge.ensure(patience, unnamed)
+	if code := answer.GetFailed().GetCode(); code != contract.FailureCode_FAILURE_CODE_INVALID {
+		t.Errorf("the answer is %v", answer)
+	}
+}
+
+type owned struct {
+	*scripted
+	is contract.Ownership
+}
+
+func (o *owned) LoadBalancerOwnership(context.Context, string, *v1.Service) (contract.Ownership, error) {
+	return o.is, nil
+}
+
+func (o *owned) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return o, true }
+
+// The rows of LB-24 that a cloud which knows owners has.
+func TestOwnersAreTreatedAsTheTableSays(t *testing.T) {
+	const (
+		done     = "done"
+		conflict = "FAILURE_CODE_CONFLICT"
+		notFound = "FAILURE_CODE_NOT_FOUND"
+	)
+	code := func(failure *contract.Failure) string {
+		if failure == nil {
+			return done
+		}
+		return failure.GetCode().String()
+	}
+	for _, row := range []struct {
+		is                            contract.Ownership
+		update, remove, removeGranted string
+		calls                         int
+	}{
+		{contract.Ownership_OWNERSHIP_OURS, done, done, done, 2},
+		{contract.Ownership_OWNERSHIP_UNMARKED, notFound, conflict, done, 1},
+		{contract.Ownership_OWNERSHIP_FOREIGN, notFound, done, done, 0},
+	} {
+		var removed int
+		cloud := &owned{&scripted{
+			tagged: true,
+			update: func(context.Context, *v1.Service, []*v1.Node) error { return nil },
+			remove: func(context.Context, *v1.Service) error { removed++; return nil },
+		}, row.is}
+		bridge := serve(t, cloud, Options{})
+		bridge.initialise()
+		update, err := bridge.balancers.UpdateLoadBalancer(bridge.context(patience), &contract.UpdateLoadBalancerRequest{Cluster: cluster(), Service: service("a"), Targets: targets("one")})
+		if got := code(update.GetFailed()); err != nil || got != row.update {
+			t.Errorf("%v: Update is %s, %v", row.is, got, err)
+		}
+		for granted, want := range map[bool]string{false: row.remove, true: row.removeGranted} {
+			answer, err := bridge.balancers.DeleteLoadBalancer(bridge.context(patience), &contract.DeleteLoadBalancerRequest{Cluster: cluster(), Service: service("a"), AdoptUnmarked: granted})
+			if got := code(answer.GetFailed()); err != nil || got != want {
+				t.Errorf("%v: Delete with adopt_unmarked %v is %s, %v", row.is, granted, got, err)
+			}
+		}
+		if removed != row.calls {
+			t.Errorf("%v: the cloud was asked %d times to remove it", row.is, removed)
+		}
+	}
+}
+
+// Several errors of which one says "elsewhere" are a failure.
+func TestElsewhereBesideAnotherErrorIsAFailure(t *testing.T) {
+	cloud := &scripted{remove: func(context.Context, *v1.Service) error {
+		return errors.Join(cloudprovider.ImplementedElsewhere, errors.New("the API is down"))
+	}}
+	bridge := initialised(t, cloud, Options{})
+	answer, err := bridge.balancers.DeleteLoadBalancer(bridge.context(patience), &contract.DeleteLoadBalancerRequest{Cluster: cluster(), Service: service("a")})
+	if err != nil || answer.GetFailed() == nil {
+		t.Errorf("the answer is %v, %v", answer, err)
+	}
+}
+
+// PROV-9: an operator pastes the scope into a command.
+func TestAScopeWithOtherCharactersIsRefused(t *testing.T) {
+	options := Options{Name: "scripted", ProviderIDPrefixes: []string{"scripted://"}, CloudScope: "acct $(x)"}
+	if err := options.complete("scripted"); err == nil {
+		t.Error("it is taken")
+	}
+}
+
+// An index has those Services alone that calls have named: who looks for Services by one gets an error, and the provider says what it needs.
+func TestServicesAreNotFoundByAnIndex(t *testing.T) {
+	factory := informers.NewSharedInformerFactory(fake.NewClientset(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}), 0)
+	inner := factory.Core().V1().Services().Informer()
+	if err := inner.AddIndexers(cache.Indexers{}); err != nil {
+		t.Fatal(err)
+	}
+	lacks := &lacks{noted: make(chan struct{})}
+	indexer := &fedIndexer{inner.GetIndexer(), serviceKind, lacks}
+	if _, err := indexer.ByIndex(cache.NamespaceIndex, "default"); err == nil {
+		t.Error("ByIndex has no error")
+	}
+	found, _ := listersv1.NewServiceLister(indexer).Services("default").List(labels.Everything())
+	if len(found) > 0 || lacks.now() == "" {
+		t.Errorf("found %v, and the provider says %q", found, lacks.now())
+	}
+}
