@@ -13,7 +13,7 @@ import (
 
 // The cloud wraps some errors of AWS's SDK by their text alone.
 var (
-	apiError    = regexp.MustCompile(`\bapi error (\w+):`)
+	apiError    = regexp.MustCompile(`\bapi error ([\w.]+):`)
 	serverError = regexp.MustCompile(`\bStatusCode: 5\d\d\b`)
 )
 
@@ -35,14 +35,23 @@ func classify(err error) contract.FailureCode {
 		return contract.FailureCode_FAILURE_CODE_CREDENTIALS
 	case "ServiceUnavailable", "Unavailable", "InternalError", "InternalFailure":
 		return contract.FailureCode_FAILURE_CODE_UNAVAILABLE
-	case "InsufficientFreeAddressesInSubnet", "SubnetNotFound":
+	case "CertificateNotFound", "InsufficientFreeAddressesInSubnet", "SubnetNotFound":
 		return contract.FailureCode_FAILURE_CODE_PRECONDITION
+	case "RouteAlreadyExists":
+		return contract.FailureCode_FAILURE_CODE_CONFLICT
+	case "ValidationError", "InvalidConfigurationRequest":
+		return contract.FailureCode_FAILURE_CODE_INVALID
 	}
 	text := err.Error()
 	switch {
 	// Quotas: TooManyLoadBalancers, RulesPerSecurityGroupLimitExceeded.
 	case strings.HasPrefix(code, "TooMany"), strings.HasSuffix(code, "LimitExceeded"):
 		return contract.FailureCode_FAILURE_CODE_PRECONDITION
+	// What is named and not there: InvalidInstanceID.NotFound.
+	case strings.HasSuffix(code, ".NotFound"):
+		return contract.FailureCode_FAILURE_CODE_PRECONDITION
+	case strings.HasPrefix(code, "InvalidParameter"):
+		return contract.FailureCode_FAILURE_CODE_INVALID
 	case strings.Contains(text, "failed to refresh cached credentials"), strings.Contains(text, "failed to retrieve credentials"):
 		return contract.FailureCode_FAILURE_CODE_CREDENTIALS
 	case strings.Contains(text, "request send failed"), serverError.MatchString(text):

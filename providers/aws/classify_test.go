@@ -22,7 +22,10 @@ func TestErrorsOfAWSMeanWhatTheContractSays(t *testing.T) {
 		"TooManyLoadBalancers":               contract.FailureCode_FAILURE_CODE_PRECONDITION,
 		"RulesPerSecurityGroupLimitExceeded": contract.FailureCode_FAILURE_CODE_PRECONDITION,
 		"InsufficientFreeAddressesInSubnet":  contract.FailureCode_FAILURE_CODE_PRECONDITION,
-		"InvalidInstanceID.NotFound":         contract.FailureCode_FAILURE_CODE_UNSPECIFIED,
+		"InvalidInstanceID.NotFound":         contract.FailureCode_FAILURE_CODE_PRECONDITION,
+		"InvalidParameterValue":              contract.FailureCode_FAILURE_CODE_INVALID,
+		"RouteAlreadyExists":                 contract.FailureCode_FAILURE_CODE_CONFLICT,
+		"DependencyViolation":                contract.FailureCode_FAILURE_CODE_UNSPECIFIED,
 	} {
 		api := &smithy.GenericAPIError{Code: code, Message: "played by the test"}
 		// Some errors are wrapped, some are text: "error creating load balancer: %q".

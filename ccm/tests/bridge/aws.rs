@@ -1,6 +1,5 @@
 //! AWS's API, played by moto: a Python package, pinned, installed into cargo's target directory. And what talks to it: our provider, and the vendor's own controller.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -103,8 +102,8 @@ impl Aws {
         text.replace("$TESTAPI", &format!("exec {:?}", self.script(&[])))
     }
 
-    /// How many calls of each action the API had of who has the access key `provider`.
-    pub fn calls(&self) -> BTreeMap<String, usize> {
+    /// The calls that the API had of who has the access key `provider`: `ec2:DescribeInstances` and the like.
+    pub fn calls(&self) -> Vec<String> {
         serde_json::from_str(&self.run(&["console", "calls"])).unwrap()
     }
 
@@ -117,12 +116,18 @@ impl Aws {
         command
     }
 
-    /// How AWS's SDK finds the stand-in, as variables for `env`.
-    pub fn environment(&self) -> String {
-        format!(
-            "AWS_ACCESS_KEY_ID=provider AWS_SECRET_ACCESS_KEY=aws-test-secret AWS_REGION=eu-west-1 AWS_EC2_METADATA_DISABLED=true AWS_ENDPOINT_URL=http://127.0.0.1:{}",
-            self.port
-        )
+    /// How AWS's SDK finds the stand-in.
+    pub fn environment(&self) -> [(&'static str, String); 5] {
+        [
+            ("AWS_ACCESS_KEY_ID", "provider".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "aws-test-secret".to_owned()),
+            ("AWS_REGION", "eu-west-1".to_owned()),
+            ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
+            (
+                "AWS_ENDPOINT_URL",
+                format!("http://127.0.0.1:{}", self.port),
+            ),
+        ]
     }
 }
 

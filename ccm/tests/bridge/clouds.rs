@@ -59,7 +59,10 @@ impl Cloud {
                 (environment.to_owned(), binary(), named)
             }
             Self::Aws(aws) => {
-                let environment = format!("env {} ", aws.environment());
+                let variables = aws
+                    .environment()
+                    .map(|(name, value)| format!("{name}={value} "));
+                let environment = format!("env {}", variables.concat());
                 (environment, crate::aws::provider(), String::new())
             }
         };
@@ -125,10 +128,37 @@ impl Cloud {
         }
     }
 
+    /// Upstream's controller with this cloud, or AWS's own, to be given flags.
+    pub fn upstream(&self, directory: &Path) -> Command {
+        let mut command = match self {
+            Self::File { .. } => {
+                let mut command = Command::new(binary());
+                command.arg("go-ccm");
+                command
+            }
+            Self::Aws(aws) => {
+                let mut command = Command::new(crate::aws::vendors());
+                command.envs(aws.environment());
+                command
+            }
+        };
+        command
+            .arg(format!("--cloud-provider={}", self.name()))
+            .arg("--cloud-config")
+            .arg(directory.join("cloud.conf"));
+        command
+    }
+
     /// How many calls the cloud's API had, and those that changed something after the first `skipped`.
     pub fn calls(&self, skipped: usize) -> (usize, Vec<String>) {
-        let Self::File { state, .. } = self else {
-            panic!("only a cloud in a file")
+        let state = match self {
+            Self::File { state, .. } => state,
+            Self::Aws(aws) => {
+                let calls = aws.calls();
+                let writes = calls.iter().skip(skipped);
+                let writes = writes.filter(|call| !call.contains(":Describe"));
+                return (calls.len(), writes.cloned().collect());
+            }
         };
         let journal = std::fs::read_to_string(state.with_extension("json.calls")).unwrap();
         let calls: Vec<&str> = journal.lines().collect();

@@ -1,25 +1,27 @@
 """moto's server, with what AWS does and moto leaves out, and a console by which a test makes the cloud fail.
 
 - A new classic load balancer has a health check.
+- Who asks for an instance twice in one call gets it once. DescribeInstanceTopology says that the region has none.
+- One call after the other: moto's state is not made for threads.
 - An instance can be given the private DNS name of its Node: GET /console/name?instance=ID&name=NAME.
 - Every API call can fail as AWS's calls do (GET /console/fail?code=CODE, the codes of suite.yaml's hook
   cloud-fail), can be slow (GET /console/slow?ms=MS), and the calls that change something are counted
   (GET /console/writes). moto has none of the three.
 - Who comes with the access key `provider` may do what ../policy.json allows, and nothing else. GET
-  /console/deny?action=ACTION takes one of these rights away. Its calls are counted: GET /console/calls.
+  /console/deny?action=ACTION takes one of these rights away, /console/allow?action=ACTION gives it back. Its calls are kept: GET /console/calls.
 """
 
-import collections
 import io
 import json
 import pathlib
 import re
+import threading
 import time
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 from moto import server
-from moto.ec2.models.instances import Instance
+from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.elb import models
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
@@ -32,6 +34,9 @@ def with_health_check(self, *arguments, **named):
 
 
 models.LoadBalancer.__init__ = with_health_check
+
+found = InstanceBackend.get_reservations_by_instance_ids
+InstanceBackend.get_reservations_by_instance_ids = lambda self, ids, filters=None: found(self, list(dict.fromkeys(ids)), filters)
 
 names = {}
 by_address = Instance.private_dns_name.fget
@@ -46,6 +51,7 @@ FAILURES = {
 }
 EC2 = "<Response><Errors><Error><Code>{code}</Code><Message>{text}</Message></Error></Errors><RequestID>r</RequestID></Response>"
 ELB = "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{text}</Message></Error><RequestId>r</RequestId></ErrorResponse>"
+NO_TOPOLOGY = ("400 Bad Request", "UnsupportedOperation", "")
 # What AWS answers to who lacks a right, as EC2 and as ELB name it.
 REFUSED = ("403 Forbidden", "UnauthorizedOperation", "AccessDenied")
 POLICY = json.loads((pathlib.Path(__file__).parent.parent / "policy.json").read_text())
@@ -70,8 +76,9 @@ class Console:
         self.application = application
         self.code = None
         self.delay = 0.0
+        self.one = threading.Lock()
         self.writes = 0
-        self.calls = collections.Counter()
+        self.calls = []
         self.allowed = {action for statement in POLICY["Statement"] for action in statement["Action"]}
 
     def __call__(self, environ, start_response):
@@ -82,9 +89,11 @@ class Console:
         key, service = scope(environ)
         named = f"{service}:{action}"
         if key == "provider":
-            self.calls[named] += 1
+            self.calls.append(named)
         time.sleep(self.delay)
         failure = FAILURES[self.code] if self.code else None
+        if not failure and action == "DescribeInstanceTopology":
+            failure = NO_TOPOLOGY
         if key == "provider" and named not in self.allowed:
             failure = REFUSED
         if failure:
@@ -95,7 +104,8 @@ class Console:
             return [body.encode()]
         if action and action != NOT_COUNTED and not action.startswith(READS):
             self.writes += 1
-        return self.application(environ, start_response)
+        with self.one:
+            return self.application(environ, start_response)
 
     @staticmethod
     def action(environ):
@@ -117,7 +127,9 @@ class Console:
         elif what == "calls":
             answer = json.dumps(self.calls)
         elif what == "deny" and asked["action"] in self.allowed:
-            self.allowed.discard(asked["action"])
+            self.allowed.remove(asked["action"])
+        elif what == "allow":
+            self.allowed.add(asked["action"])
         elif what == "name":
             names[asked["instance"]] = asked["name"]
         else:
