@@ -33,7 +33,7 @@ from packageurl import PackageURL
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Which package of Cargo each binary is.
 RUST = {"ccm": "ccm", "provider-mock": "provider-mock"}
-GO = {"provider-go", "provider-digitalocean", "provider-hetzner"}
+GO = {"provider-go", "provider-digitalocean", "provider-hetzner", "provider-aws"}
 STATUS = "var/lib/dpkg/status.d/"
 METADATA = re.compile(r"usr/local/lib/python3\.\d+/dist-packages/[^/]+\.dist-info/METADATA")
 NAMED = re.compile(rb"/cargo/registry/src/[^/\s]+/([A-Za-z0-9_-]+?)-(\d+\.\d+\.\d+[A-Za-z0-9.+-]*)/")

@@ -1,19 +1,52 @@
-//! AWS's API, played by moto: a Python package, pinned, installed into cargo's target directory.
+//! AWS's API, played by moto: a Python package, pinned, installed into cargo's target directory. And what talks to it: our provider, and the vendor's own controller.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use provider_sdk::conformance::Hook;
 use testenv::{Process, eventually};
 
-use crate::clouds::{BRIDGE, Instance, text};
+use crate::clouds::{Instance, go, text};
+
+/// The provider's folder.
+pub const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../providers/aws");
+/// The package of the vendor's own controller.
+const VENDORS: &str = "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager";
 
 /// How long moto may take to start: it imports much.
 const START: Duration = Duration::from_mins(2);
 
-/// A small account: see `clouds/aws/cloud.py`.
+/// The provider of `providers/aws`, and the vendor's controller of the same version. Go itself knows what has changed: the first time it takes minutes.
+pub fn binary(package: &'static str) -> &'static Path {
+    static BINARIES: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
+    let (slot, name) = if package == "." {
+        (&BINARIES[0], "aws-provider")
+    } else {
+        (&BINARIES[1], "aws-ccm")
+    };
+    slot.get_or_init(|| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let built = go(FOLDER, &["build", "-ldflags=-s -w", "-o"])
+            .arg(&path)
+            .arg(package)
+            .output();
+        text(built.expect("go 1.26 or newer is needed"));
+        path
+    })
+}
+
+/// The provider.
+pub fn provider() -> &'static Path {
+    binary(".")
+}
+
+/// The vendor's controller.
+pub fn vendors() -> &'static Path {
+    binary(VENDORS)
+}
+
+/// A small account: see `testapi/cloud.py`.
 pub struct Aws {
     port: u16,
     python: PathBuf,
@@ -26,7 +59,7 @@ impl Aws {
         let venv = venv();
         let mut command = Command::new(venv.join("bin/python"));
         command
-            .arg(Path::new(BRIDGE).join("clouds/aws/server.py"))
+            .arg(Path::new(FOLDER).join("testapi/server.py"))
             .args(["-H", "127.0.0.1", "-p", "0"]);
         let moto = Process::start(command, directory.join("moto.log")).unwrap();
         let port = eventually("moto says its port", START, async || {
@@ -63,47 +96,44 @@ impl Aws {
         text(self.script(arguments).output().unwrap())
     }
 
-    /// The hooks of suite.yaml: what a person does at AWS's console.
-    pub fn hooks(&self) -> String {
-        let mut text = "hooks:\n".to_owned();
-        for (hook, arguments) in [
-            (Hook::InstanceAdd, "add \"$NAME\""),
-            (Hook::InstanceRemove, "remove \"$PROVIDER_ID\""),
-            (Hook::InstanceStop, "stop \"$PROVIDER_ID\""),
-            (Hook::InstanceStart, "start \"$PROVIDER_ID\""),
-            (Hook::CloudWrites, "console writes"),
-            (Hook::CloudFail, "console fail \"code=$CODE\""),
-            (Hook::CloudSlow, "console slow \"ms=$MS\""),
-            (Hook::LoadBalancerRemove, "unbalance \"$HANDLE\""),
-        ] {
-            let line = format!("exec {:?} {arguments}", self.script(&[]));
-            let line = serde_json::to_string(&line).unwrap();
-            writeln!(text, "  {}: {line}", hook.key()).unwrap();
-        }
-        text
+    /// The provider's suite.yaml.
+    pub fn suite(&self) -> String {
+        let text = std::fs::read_to_string(Path::new(FOLDER).join("suite.yaml")).unwrap();
+        text.replace("$TESTAPI", &format!("exec {:?}", self.script(&[])))
+    }
+
+    /// The calls that the API had of who has the access key `provider`: `ec2:DescribeInstances` and the like.
+    pub fn calls(&self) -> Vec<String> {
+        serde_json::from_str(&self.run(&["console", "calls"])).unwrap()
     }
 
     fn script(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.python);
         command
-            .arg(Path::new(BRIDGE).join("clouds/aws/cloud.py"))
+            .arg(Path::new(FOLDER).join("testapi/cloud.py"))
             .arg(self.port.to_string())
             .args(arguments);
         command
     }
 
-    /// How AWS's SDK finds the stand-in, as variables for `env`.
-    pub fn environment(&self) -> String {
-        format!(
-            "AWS_ACCESS_KEY_ID=testing AWS_SECRET_ACCESS_KEY=testing AWS_REGION=eu-west-1 AWS_EC2_METADATA_DISABLED=true AWS_ENDPOINT_URL=http://127.0.0.1:{}",
-            self.port
-        )
+    /// How AWS's SDK finds the stand-in.
+    pub fn environment(&self) -> [(&'static str, String); 5] {
+        [
+            ("AWS_ACCESS_KEY_ID", "provider".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "aws-test-secret".to_owned()),
+            ("AWS_REGION", "eu-west-1".to_owned()),
+            ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
+            (
+                "AWS_ENDPOINT_URL",
+                format!("http://127.0.0.1:{}", self.port),
+            ),
+        ]
     }
 }
 
 /// The environment of Python with what `requirements.txt` pins.
 fn venv() -> PathBuf {
-    let pinned = Path::new(BRIDGE).join("clouds/aws/requirements.txt");
+    let pinned = Path::new(FOLDER).join("testapi/requirements.txt");
     let wanted = std::fs::read_to_string(&pinned).unwrap();
     let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("moto");
     let lock = std::fs::File::create(venv.with_extension("lock")).unwrap();

@@ -1,4 +1,4 @@
-//! The clouds: one Go binary that serves all of them, built once, and what a test changes in them from outside.
+//! The clouds: one Go binary that serves all of them but AWS, built once, and what a test changes in them from outside.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use testenv::Process;
 
 use crate::aws::Aws;
-pub use crate::binary::{BRIDGE, binary, go, text};
+pub use crate::binary::{binary, go, text};
 
 /// A cloud behind the bridge.
 pub enum Cloud {
@@ -48,16 +48,27 @@ impl Cloud {
 
     /// The command line of the provider, all but the endpoint. It is for `sh`.
     pub fn provider(&self, directory: &Path) -> String {
-        let environment = match self {
+        let (environment, binary, named) = match self {
             // What the suite does behind the provider's back must be seen at once (INST-5).
-            Self::File { name: "lister", .. } => "env LISTER_CACHE=1ms ".to_owned(),
-            Self::File { .. } => String::new(),
-            Self::Aws(aws) => format!("env {} ", aws.environment()),
+            Self::File { name, .. } => {
+                let environment = match *name {
+                    "lister" => "env LISTER_CACHE=1ms ",
+                    _ => "",
+                };
+                let named = format!(" --cloud-provider={name}");
+                (environment.to_owned(), binary(), named)
+            }
+            Self::Aws(aws) => {
+                let variables = aws
+                    .environment()
+                    .map(|(name, value)| format!("{name}={value} "));
+                let environment = format!("env {}", variables.concat());
+                (environment, crate::aws::provider(), String::new())
+            }
         };
         format!(
-            "exec {environment}'{}' --cloud-provider={} --cloud-config='{}'",
-            binary().display(),
-            self.name(),
+            "exec {environment}'{}'{named} --cloud-config='{}'",
+            binary.display(),
             directory.join("cloud.conf").display()
         )
     }
@@ -117,10 +128,37 @@ impl Cloud {
         }
     }
 
+    /// Upstream's controller with this cloud, or AWS's own, to be given flags.
+    pub fn upstream(&self, directory: &Path) -> Command {
+        let mut command = match self {
+            Self::File { .. } => {
+                let mut command = Command::new(binary());
+                command.arg("go-ccm");
+                command
+            }
+            Self::Aws(aws) => {
+                let mut command = Command::new(crate::aws::vendors());
+                command.envs(aws.environment());
+                command
+            }
+        };
+        command
+            .arg(format!("--cloud-provider={}", self.name()))
+            .arg("--cloud-config")
+            .arg(directory.join("cloud.conf"));
+        command
+    }
+
     /// How many calls the cloud's API had, and those that changed something after the first `skipped`.
     pub fn calls(&self, skipped: usize) -> (usize, Vec<String>) {
-        let Self::File { state, .. } = self else {
-            panic!("only a cloud in a file")
+        let state = match self {
+            Self::File { state, .. } => state,
+            Self::Aws(aws) => {
+                let calls = aws.calls();
+                let writes = calls.iter().skip(skipped);
+                let writes = writes.filter(|call| !call.contains(":Describe"));
+                return (calls.len(), writes.cloned().collect());
+            }
         };
         let journal = std::fs::read_to_string(state.with_extension("json.calls")).unwrap();
         let calls: Vec<&str> = journal.lines().collect();

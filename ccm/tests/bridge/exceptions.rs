@@ -149,6 +149,18 @@ pub const CARELESS: &[Exception] = &[
     },
 ];
 
+/// Of clouds with routes.
+pub const ROUTES_BY_NAME: &[Exception] = &[Exception {
+    why: "Go's interface tells the routes of two clusters apart by the clusters' names alone (ROUTE-4, ROUTE-7)",
+    checks: &[
+        "routes/foreign-destination-is-not-taken",
+        "routes/foreign-in-a-batch",
+        "routes/foreign-is-listed-as-foreign",
+        "routes/foreign-is-not-removed",
+        "routes/former-owner-unsaid-is-foreign",
+    ],
+}];
+
 /// Of clouds with routes that are a table in a file or a process, and not marked.
 pub const ROUTES_OF_NOBODY: &[Exception] = &[
     Exception {
@@ -158,16 +170,6 @@ pub const ROUTES_OF_NOBODY: &[Exception] = &[
             "routes/blackhole-is-replaced",
             "routes/blackholes-are-listed",
             "routes/gateway-is-listed",
-        ],
-    },
-    Exception {
-        why: "Go's interface tells the routes of two clusters apart by the clusters' names alone (ROUTE-4, ROUTE-7)",
-        checks: &[
-            "routes/foreign-destination-is-not-taken",
-            "routes/foreign-in-a-batch",
-            "routes/foreign-is-listed-as-foreign",
-            "routes/foreign-is-not-removed",
-            "routes/former-owner-unsaid-is-foreign",
         ],
     },
     Exception {
@@ -301,16 +303,23 @@ pub const AWS: &[Exception] = &[
         why: "cloud-provider-aws batches DescribeInstances with the context of the call that came first: where that call is cut off, those behind it fail with it (CORE-6)",
         checks: &["instances/cut-off-anywhere"],
     },
+    Exception {
+        why: "cloud-provider-aws finds the Node of a route's instance by an informer, which behind the bridge has the Nodes that calls named: a new process lists no routes until then (CORE-16)",
+        checks: &["routes/before-initialize"],
+    },
+    Exception {
+        why: "moto does not turn a route whose instance is gone into a blackhole, as AWS does",
+        checks: &["routes/target-goes"],
+    },
 ];
-
-/// What is not run against it.
-pub const AWS_LEFT_OUT: &[Exception] = &[Exception {
-    why: "cloud-provider-aws finds the Node of a route's instance by an informer of all Nodes, of which the bridge has those that a lookup named; and 1.34.3 lists routes as long as one instance has any: its own batcher takes one instance at once (mended in 1.37)",
-    checks: &["routes/*", "core/routes-cut-by-kill-9-are-resumed"],
-}];
 
 /// What needs a hook is shown of the clouds whose state is a file.
 pub const AWS_NO_HOOK: (&str, &[Hook]) = (
-    "whatever has a name that derives from the Service's UID is that Service's at AWS: nothing is unmarked",
-    &[Hook::LoadBalancerUnmarked],
+    "what has a name that derives from the Service's UID is that Service's at AWS, and each route of the table that leads to an instance is the cluster's: nothing is unmarked. Others it does not list; and moto has no blackholes",
+    &[
+        Hook::LoadBalancerUnmarked,
+        Hook::RouteBlackhole,
+        Hook::RouteGateway,
+        Hook::RouteUnmarked,
+    ],
 );

@@ -13,7 +13,6 @@ use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_read
 use testenv::{ControlPlane, Pool, Pooled, Process, User, eventually};
 
 use crate::aws::Aws;
-use crate::binary::binary;
 use crate::clouds::{Cloud, Instance};
 
 /// Long enough for anything that should happen soon, on a slow machine.
@@ -90,16 +89,10 @@ impl World {
     /// Upstream's Go CCM runs with the cloud linked in.
     pub fn start_upstream(&mut self, flags: &[&str]) {
         let directory = self.plane.directory();
-        let mut command = Command::new(binary());
+        let mut command = self.cloud.upstream(directory);
         command
-            .arg("go-ccm")
             .arg("--kubeconfig")
             .arg(self.plane.kubeconfig(User::Admin))
-            .arg(format!("--cloud-provider={}", self.cloud.name()))
-            .arg(format!(
-                "--cloud-config={}",
-                directory.join("cloud.conf").display()
-            ))
             .args(["--allow-untagged-cloud", "--secure-port=0", CLUSTER])
             .args(flags);
         let log = directory.join("upstream.log");

@@ -10,6 +10,7 @@
 mod aws;
 mod binary;
 mod clouds;
+mod cost;
 mod exceptions;
 mod life;
 mod suite;

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
-use testenv::eventually;
+use testenv::{Pooled, eventually};
 
-use crate::clouds::Cloud;
+use crate::aws::Aws;
+use crate::clouds::{Cloud, Instance};
 use crate::life::{PLANES, SOON, World, ingress, instances, tainted};
 
 const LEASE: &str = "cloud-controller-manager";
@@ -20,13 +21,13 @@ const FLAGS: [&str; 4] = [
 ];
 
 impl World {
-    async fn holder(&self) -> Option<String> {
+    pub async fn holder(&self) -> Option<String> {
         let lease = self.leases().get_opt(LEASE).await.unwrap()?;
         lease.spec?.holder_identity.filter(|it| !it.is_empty())
     }
 
     /// Waits until another process than this one leads.
-    async fn led_by_another(&self, than: Option<&str>) -> String {
+    pub async fn led_by_another(&self, than: Option<&str>) -> String {
         eventually("another process leads", SOON, async || {
             match self.holder().await {
                 Some(holder) if than != Some(&*holder) => Ok(holder),
@@ -50,7 +51,7 @@ impl World {
     }
 
     /// Gives the Service this port, and waits until the cloud has it.
-    async fn listen(&self, port: u16) {
+    pub async fn listen(&self, port: u16) {
         let ports = json!([{"name": "http", "port": port, "protocol": "TCP"}]);
         let patch = Patch::Merge(json!({"spec": {"ports": ports}}));
         self.services()
@@ -75,14 +76,19 @@ impl World {
     }
 }
 
-async fn switch_and_back(cloud: &'static str) {
-    let plane = PLANES.take().await.unwrap();
-    let cloud = Cloud::file(cloud, plane.directory());
-    let machines = instances(&cloud);
+/// What a cloud may write again that stands there already, as at each restart of its Go CCM.
+type WritesAnew = fn(&String) -> bool;
+
+async fn switch_and_back(
+    plane: Pooled,
+    cloud: Cloud,
+    machines: &[Instance],
+    writes_anew: WritesAnew,
+) {
     let mut world = World::new(plane, cloud);
     world.start_upstream(&FLAGS);
     let theirs = world.led_by_another(None).await;
-    world.join(&machines).await;
+    world.join(machines).await;
     world.serve("web").await;
     world.listen(8081).await;
     let before = world.state().await;
@@ -103,9 +109,7 @@ async fn switch_and_back(cloud: &'static str) {
         .service("web", "has the handle of its load balancer", adopted)
         .await;
     assert_eq!(world.state().await, before);
-    // A cloud may write what stands there already, as at each restart of its Go CCM.
     let changes = world.cloud.calls(calls).1;
-    let writes_anew = |call: &String| call.contains("\"PUT ");
     assert!(changes.iter().all(writes_anew), "{changes:?}");
     assert_eq!(world.cloud.load_balancers(), balancers);
     world.listen(8082).await;
@@ -123,12 +127,30 @@ async fn switch_and_back(cloud: &'static str) {
     world.unserve("web").await;
 }
 
+async fn file_switches_and_back(name: &'static str) {
+    let plane = PLANES.take().await.unwrap();
+    let cloud = Cloud::file(name, plane.directory());
+    let machines = instances(&cloud);
+    let writes_anew = |call: &String| call.contains("\"PUT ");
+    switch_and_back(plane, cloud, &machines, writes_anew).await;
+}
+
 #[tokio::test]
 async fn a_cloud_that_goes_by_id_moves_from_its_go_ccm_to_ours_and_back() {
-    switch_and_back("byid").await;
+    file_switches_and_back("byid").await;
 }
 
 #[tokio::test]
 async fn a_cloud_that_notes_its_load_balancer_on_the_service_moves_to_ours_and_back() {
-    switch_and_back("annotated").await;
+    file_switches_and_back("annotated").await;
+}
+
+/// AWS's own controller, as its vendor builds it.
+#[tokio::test]
+async fn cloud_provider_aws_moves_from_its_own_controller_to_ours_and_back() {
+    let plane = PLANES.take().await.unwrap();
+    let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;
+    // It compares what it wants with AWS's answer, which has attributes that it never states.
+    let writes_anew = |call: &String| call.ends_with(":ModifyLoadBalancerAttributes");
+    switch_and_back(plane, Cloud::Aws(aws), &machines, writes_anew).await;
 }

@@ -32,12 +32,7 @@ impl Image {
     }
 
     pub fn tagged(self, tag: &str) -> String {
-        format!("grpc-ccm/{}:{tag}", self.name())
-    }
-
-    /// As containerd has it.
-    pub fn in_containerd(self, tag: &str) -> String {
-        format!("docker.io/{}", self.tagged(tag))
+        format!("localhost/grpc-ccm/{}:{tag}", self.name())
     }
 }
 

@@ -39,6 +39,7 @@ pub fn daemon_set(api_server: &str, port: u16) -> Value {
         // Who hangs is killed after that.
         "terminationGracePeriodSeconds": 5,
         "provider": {
+            "image": { "repository": "provider-mock" },
             "sidecar": true,
             "args": [format!("--state={STATE}"), format!("--cloud={SECRET}/{SETTINGS}")],
             "secret": { "name": CREDENTIALS, "env": true },
@@ -55,7 +56,7 @@ pub fn daemon_set(api_server: &str, port: u16) -> Value {
 pub fn deployment() -> Value {
     json!({
         "provider": {
-            "image": { "repository": "grpc-ccm/provider-python" },
+            "image": { "repository": "provider-python" },
             "args": [format!("--state={STATE}")],
             "secret": { "name": CREDENTIALS, "env": true },
             "probe": { "command": ["/usr/bin/python3.13", "/provider/provider.py", "probe", "--timeout=4s"] },

@@ -81,7 +81,7 @@ impl World {
         for image in [Image::Ccm, Image::Python] {
             let version = env!("CARGO_PKG_VERSION");
             machine
-                .tag(&image.in_containerd(version), &image.in_containerd("next"))
+                .tag(&image.tagged(version), &image.tagged("next"))
                 .unwrap();
         }
         let nodes: Api<Node> = Api::all(self.client.clone());

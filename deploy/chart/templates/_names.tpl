@@ -19,6 +19,9 @@ app.kubernetes.io/name: {{ include "ccm.name" . }}
 {{ include "ccm.selector" . }}
 app.kubernetes.io/part-of: grpc-ccm
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "ccm.subject" -}}
@@ -27,13 +30,22 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
   namespace: {{ .Release.Namespace }}
 {{- end }}
 
-{{- /* REGISTRY/REPOSITORY:TAG, or with @DIGEST: takes [root, image]. */}}
+{{- /* REGISTRY/REPOSITORY:TAG, or with @DIGEST: takes [root, its place in the values, image]. No name is left to be completed: what stands at docker.io under it may be anybody's. */}}
 {{- define "ccm.image" -}}
-{{- $root := index . 0 }}{{- $image := index . 1 }}
-{{- if not (or $image.tag $image.digest (regexMatch "(^|/)(ccm|provider-(mock|python|go|digitalocean|hetzner))$" $image.repository)) }}
-{{- fail (printf "%s: the image needs a tag or a digest: it is not released together with this chart (for the provider: provider.image.tag)" $image.repository) }}
+{{- $root := index . 0 }}{{- $place := index . 1 }}{{- $image := index . 2 }}
+{{- if not $image.repository }}
+{{- fail (printf "%s.repository: no provider is named. Write provider-digitalocean, provider-hetzner or provider-aws (deploy/examples has values for each), provider-mock for a cloud in memory to try things out, or your own image, with its registry and tag" $place) }}
 {{- end }}
-{{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}
+{{- $ours := regexMatch "(^|/)(ccm|provider-(mock|python|go|digitalocean|hetzner|aws))$" $image.repository }}
+{{- if not (or $image.tag $image.digest $ours) }}
+{{- fail (printf "%s.tag: %s is not released together with this chart, so it needs a tag or a digest" $place $image.repository) }}
+{{- end }}
+{{- $registry := $image.registry }}
+{{- if and (not $registry) $ours (not (contains "/" $image.repository)) }}{{ $registry = $root.Values.registry }}{{ end }}
+{{- if not (or $registry (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $image.repository)) }}
+{{- fail (printf "%s.registry: %s names no registry; write its host, such as registry.example" $place $image.repository) }}
+{{- end }}
+{{- with $registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 

@@ -89,7 +89,7 @@ terminationMessagePolicy: FallbackToLogsOnError
 
 {{- define "ccm.container" -}}
 name: ccm
-image: {{ include "ccm.image" (list . .Values.ccm.image) }}
+image: {{ include "ccm.image" (list . "ccm.image" .Values.ccm.image) }}
 imagePullPolicy: {{ .Values.ccm.image.pullPolicy }}
 {{ include "ccm.lastWords" . }}
 args:
@@ -144,12 +144,15 @@ volumeMounts:
     mountPath: /etc/cloud-controller-manager/webhook
     readOnly: true
   {{- end }}
+  {{- with .Values.ccm.volumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 
 {{- define "ccm.providerContainer" -}}
 {{- $provider := .Values.provider -}}
 name: provider
-image: {{ include "ccm.image" (list . $provider.image) }}
+image: {{ include "ccm.image" (list . "provider.image" $provider.image) }}
 imagePullPolicy: {{ $provider.image.pullPolicy }}
 {{ include "ccm.lastWords" . }}
 {{- if $provider.sidecar }}
@@ -179,9 +182,9 @@ startupProbe:
   exec:
     command:
       {{- toYaml .command | nindent 6 }}
-  periodSeconds: 2
+  periodSeconds: {{ .startup.periodSeconds }}
   timeoutSeconds: {{ .timeoutSeconds }}
-  failureThreshold: 30
+  failureThreshold: {{ .startup.failureThreshold }}
 livenessProbe:
   exec:
     command:
@@ -242,6 +245,10 @@ spec:
   hostNetwork: true
   {{- end }}
   dnsPolicy: {{ .root.Values.dnsPolicy }}
+  {{- with .root.Values.hostAliases }}
+  hostAliases:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   priorityClassName: {{ .root.Values.priorityClassName }}
   terminationGracePeriodSeconds: {{ .root.Values.terminationGracePeriodSeconds }}
   {{- with .root.Values.imagePullSecrets }}
@@ -310,7 +317,7 @@ spec:
       configMap:
         name: {{ include "ccm.name" .root }}-provider
     {{- end }}
-    {{- with $provider.volumes }}
+    {{- with concat .root.Values.ccm.volumes $provider.volumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 {{- end }}

@@ -6,13 +6,34 @@ use std::fs;
 use serde_json::{Value, json};
 use testenv::manifests::{deploy, helm, render};
 
-use crate::{container, everything, find, pod, rendered};
+use crate::{container, everything, find, on_top, pod, rendered};
 
-/// The sets of values in `deploy/chart/ci` and `deploy/examples`: name and values.
+/// The examples that go on top of those of a cloud.
+const ON_TOP: [&str; 3] = ["one-node", "high-availability", "monitors"];
+
+/// The sets of values in `deploy/chart/ci` and `deploy/examples`: name and values. Those on top of a cloud's are `CLOUD+NAME`, for each cloud.
 pub(crate) fn value_sets() -> Vec<(String, Value)> {
-    let mut sets: Vec<_> = ["chart/ci", "examples"]
+    let (mut sets, clouds) = (values_in("chart/ci"), values_in("examples"));
+    let (above, clouds): (Vec<_>, Vec<_>) = clouds
         .into_iter()
-        .flat_map(|folder| fs::read_dir(deploy().join(folder)).unwrap())
+        .partition(|(name, _)| ON_TOP.contains(&&**name));
+    assert_eq!((above.len(), clouds.len()), (ON_TOP.len(), 3));
+    for (cloud, values) in clouds {
+        for (name, above) in &above {
+            sets.push((format!("{cloud}+{name}"), on_top(values.clone(), above)));
+        }
+        sets.push((cloud, values));
+    }
+    let mock = json!({"provider": {"image": {"repository": "provider-mock"}}});
+    sets.push(("mock".to_owned(), mock));
+    sets.sort_by(|(one, _), (other, _)| one.cmp(other));
+    sets
+}
+
+/// The sets of values in a folder of `deploy`.
+fn values_in(folder: &str) -> Vec<(String, Value)> {
+    fs::read_dir(deploy().join(folder))
+        .unwrap()
         .map(|entry| {
             let entry = entry.unwrap();
             let text = fs::read_to_string(entry.path()).unwrap();
@@ -20,10 +41,7 @@ pub(crate) fn value_sets() -> Vec<(String, Value)> {
             let name = name.strip_suffix("-values.yaml").unwrap().to_owned();
             (name, serde_yaml::from_str(&text).unwrap())
         })
-        .collect();
-    sets.push(("default".to_owned(), json!({})));
-    sets.sort_by(|(one, _), (other, _)| one.cmp(other));
-    sets
+        .collect()
 }
 
 #[test]
@@ -55,6 +73,10 @@ fn each_set_of_values_renders_as_its_snapshot() {
     fs::create_dir_all(&folder).unwrap();
     let mut names = BTreeSet::new();
     for (name, values) in value_sets() {
+        // What those on top change is said below.
+        if name.contains('+') {
+            continue;
+        }
         let text = render(&values, &[]).unwrap();
         let file = format!("{name}.yaml");
         crate::rendered::is(&folder.join(&file), &text);
@@ -65,6 +87,37 @@ fn each_set_of_values_renders_as_its_snapshot() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert_eq!(there, names, "snapshots of values that are no more");
+}
+
+#[test]
+fn an_example_on_top_changes_of_each_cloud_what_its_name_says() {
+    let mut seen = 0;
+    for (name, values) in value_sets() {
+        let Some((cloud, above)) = name.split_once('+') else {
+            continue;
+        };
+        seen += 1;
+        let objects = rendered(&values);
+        let deployment = find(&objects, "Deployment", "cloud-controller-manager");
+        let made = pod(&objects);
+        let provider = container(made, "provider");
+        let image = provider["image"].as_str().unwrap();
+        assert!(
+            image.contains(&format!("/provider-{cloud}:")),
+            "{name}: {image}"
+        );
+        let replicas = match above {
+            "one-node" => 1,
+            "high-availability" => 3,
+            _ => 2,
+        };
+        assert_eq!(deployment["spec"]["replicas"], replicas, "{name}");
+        let sidecar = made["initContainers"].is_array();
+        assert_eq!(sidecar, above == "high-availability", "{name}");
+        let monitor = objects.iter().any(|it| it["kind"] == "ServiceMonitor");
+        assert_eq!(monitor, above == "monitors", "{name}");
+    }
+    assert_eq!(seen, 9);
 }
 
 #[test]
@@ -115,7 +168,34 @@ fn a_wrong_value_is_refused_by_its_name() {
             json!({"provider": {"runAsUser": 0}}),
             &["/provider/runAsUser"],
         ),
+        (
+            json!({"provider": {"probe": {"startup": {"periodSeconds": 0}}}}),
+            &["/provider/probe/startup/periodSeconds"],
+        ),
         // What the schema cannot say the templates do.
+        (
+            json!({"provider": {"image": {"repository": ""}}}),
+            &[
+                "provider.image.repository",
+                "provider-mock",
+                "provider-digitalocean",
+                "provider-hetzner",
+                "provider-aws",
+                "your own image",
+            ],
+        ),
+        (
+            json!({"provider": {"image": {"repository": "my-cloud/provider", "tag": "1"}}}),
+            &[
+                "provider.image.registry",
+                "my-cloud/provider",
+                "registry.example",
+            ],
+        ),
+        (
+            json!({"ccm": {"image": {"repository": "my/ccm"}}}),
+            &["ccm.image.registry", "my/ccm"],
+        ),
         (
             json!({"ccm": {"extraArgs": {"controllers": "*"}}}),
             &["ccm.extraArgs.controllers", "another value"],
@@ -168,7 +248,8 @@ fn a_wrong_value_is_refused_by_its_name() {
             &["monitoring.podMonitor.tokenSecret.name"],
         ),
     ] {
-        let error = match render(&values, &[]) {
+        let named = json!({"provider": {"image": {"repository": "provider-mock"}}});
+        let error = match render(&on_top(named, &values), &[]) {
             Ok(_) => panic!("{values} is accepted"),
             Err(error) => error.to_string(),
         };
@@ -251,7 +332,7 @@ fn chart_images_and_crates_have_one_version() {
     let objects = rendered(&json!({}));
     let pod = pod(&objects);
     for (name, image) in [("ccm", "ccm"), ("provider", "provider-mock")] {
-        let image = format!("grpc-ccm/{image}:{}", env!("CARGO_PKG_VERSION"));
+        let image = format!("localhost/grpc-ccm/{image}:{}", env!("CARGO_PKG_VERSION"));
         assert_eq!(container(pod, name)["image"], image);
     }
 }
@@ -269,22 +350,20 @@ fn an_image_is_named_as_its_values_say() {
     for (values, expected) in [
         (
             json!({"registry": "r.example"}),
-            format!("r.example/grpc-ccm/ccm:{}", env!("CARGO_PKG_VERSION")),
+            format!("r.example/ccm:{}", env!("CARGO_PKG_VERSION")),
         ),
         (
             json!({"registry": "r.example:5000/x/"}),
-            format!(
-                "r.example:5000/x/grpc-ccm/ccm:{}",
-                env!("CARGO_PKG_VERSION")
-            ),
+            format!("r.example:5000/x/ccm:{}", env!("CARGO_PKG_VERSION")),
         ),
-        (
-            json!({"repository": "ccm", "tag": "v1"}),
-            "ccm:v1".to_owned(),
-        ),
+        (json!({"tag": "v1"}), "localhost/grpc-ccm/ccm:v1".to_owned()),
         (
             json!({"tag": "v1", "digest": digest}),
-            format!("grpc-ccm/ccm@{digest}"),
+            format!("localhost/grpc-ccm/ccm@{digest}"),
+        ),
+        (
+            json!({"repository": "r.example/x/ccm", "tag": "v1"}),
+            "r.example/x/ccm:v1".to_owned(),
         ),
     ] {
         assert_eq!(image(values), expected);
@@ -298,6 +377,7 @@ fn with_a_namespace_of_its_own_only_what_must_be_in_kube_system_is_there() {
         .args(["template", "x"])
         .arg(deploy().join("chart"))
         .args(["--namespace", "clouds"])
+        .args(["--set", "provider.image.repository=provider-mock"])
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -320,4 +400,67 @@ fn with_a_namespace_of_its_own_only_what_must_be_in_kube_system_is_there() {
         "system:cloud-controller-manager",
     );
     assert_eq!(binding["subjects"][0]["namespace"], "clouds");
+}
+
+#[test]
+fn what_an_operator_adds_of_his_own_is_where_he_says() {
+    let objects = rendered(&json!({
+        "annotations": {"example.com/owner": "clouds"},
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["api.example"]}],
+        "ccm": {
+            "volumes": [{"name": "tls", "secret": {"secretName": "serving"}}],
+            "volumeMounts": [{"name": "tls", "mountPath": "/etc/tls", "readOnly": true}],
+            "extraArgs": {"tls-cert-file": "/etc/tls/tls.crt"},
+        },
+        "provider": {"probe": {
+            "command": ["/provider", "probe"],
+            "startup": {"periodSeconds": 5, "failureThreshold": 60},
+        }},
+        "extraObjects": [{
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "mine", "namespace": "{{ .Release.Namespace }}"},
+        }],
+    }));
+    let deployment = find(&objects, "Deployment", "cloud-controller-manager");
+    let metadata = &deployment["metadata"];
+    assert_eq!(metadata["annotations"]["example.com/owner"], "clouds");
+    let labels = &metadata["labels"];
+    assert_eq!(
+        labels["app.kubernetes.io/instance"],
+        "cloud-controller-manager"
+    );
+    assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm");
+    let chart = concat!("grpc-ccm-", env!("CARGO_PKG_VERSION"));
+    assert_eq!(labels["helm.sh/chart"], chart);
+    let pod = pod(&objects);
+    assert_eq!(pod["hostAliases"][0]["hostnames"][0], "api.example");
+    let (ccm, provider) = (container(pod, "ccm"), container(pod, "provider"));
+    assert!(ccm["volumeMounts"].to_string().contains("/etc/tls"));
+    assert!(!provider["volumeMounts"].to_string().contains("/etc/tls"));
+    assert!(pod["volumes"].to_string().contains("serving"));
+    assert_eq!(provider["startupProbe"]["periodSeconds"], 5);
+    assert_eq!(provider["startupProbe"]["failureThreshold"], 60);
+    let mine = find(&objects, "ConfigMap", "mine");
+    assert_eq!(mine["metadata"]["namespace"], "kube-system");
+}
+
+/// Two releases can stand in one cluster: nothing that is in no namespace has one name for both.
+#[test]
+fn a_release_of_another_name_shares_no_object_with_the_first() {
+    let names = |release: &str| -> BTreeSet<String> {
+        let objects = rendered(&json!({
+            "fullnameOverride": release,
+            "leaderElection": {"resourceName": release},
+            "controllers": everything(),
+            "cluster": {"cidrs": ["10.244.0.0/16"]},
+            "volumeWebhook": {"enabled": true, "certificateSecret": "webhook"},
+        }));
+        let name = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
+        objects.iter().map(name).collect()
+    };
+    let (one, other) = (names("one"), names("other"));
+    assert_eq!(one.len(), other.len());
+    let both: Vec<_> = one.intersection(&other).collect();
+    assert!(both.is_empty(), "{both:?}");
 }

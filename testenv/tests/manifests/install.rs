@@ -79,6 +79,7 @@ async fn helm_installs_tells_the_next_step_upgrades_and_leaves_nothing() {
 
     let mut install = operator(&plane, "install");
     install.arg(&chart);
+    install.args(["--set", "provider.image.repository=provider-mock"]);
     let notes = done(install);
     for told in [
         "kubectl -n kube-system rollout status deployment/cloud-controller-manager",
@@ -109,7 +110,7 @@ async fn helm_installs_tells_the_next_step_upgrades_and_leaves_nothing() {
     let mut upgrade = operator(&plane, "upgrade");
     upgrade.arg(&chart).args([
         "--set",
-        "replicas=1,provider.image.repository=example/provider,provider.image.tag=1.0.0,controllers={cloud-node-controller}",
+        "replicas=1,provider.image.repository=registry.example/provider,provider.image.tag=1.0.0,controllers={cloud-node-controller}",
     ]);
     let notes = done(upgrade);
     assert!(!notes.contains("WARNING"), "{notes}");

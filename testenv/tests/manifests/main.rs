@@ -12,9 +12,27 @@ mod secure;
 use serde_json::{Value, json};
 use testenv::manifests::{objects, render};
 
-/// The objects that the chart makes of these values.
+/// The objects that the chart makes of these values. Where they name no provider it is the mock.
 fn rendered(values: &Value) -> Vec<Value> {
-    objects(&render(values, &[]).unwrap_or_else(|error| panic!("{error}\n{values}")))
+    let values = on_top(
+        json!({"provider": {"image": {"repository": "provider-mock"}}}),
+        values,
+    );
+    objects(&render(&values, &[]).unwrap_or_else(|error| panic!("{error}\n{values}")))
+}
+
+/// Values upon others, as helm reads a second file.
+fn on_top(below: Value, above: &Value) -> Value {
+    match (below, above) {
+        (Value::Object(mut below), Value::Object(above)) => {
+            for (key, value) in above {
+                let old = below.remove(key).unwrap_or_default();
+                below.insert(key.clone(), on_top(old, value));
+            }
+            below.into()
+        }
+        (_, above) => above.clone(),
+    }
 }
 
 /// The one of this kind and name.

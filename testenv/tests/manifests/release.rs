@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use testenv::manifests::{deploy, objects, render_chart};
 
-use crate::{container, pod};
+use crate::{container, on_top, pod};
 
 /// The images of the ccm and of the provider, by a released chart with these values.
 fn images(chart: &Path, values: &Value) -> (String, String) {
@@ -35,12 +35,16 @@ fn a_released_chart_finds_the_projects_images_and_a_vendors_where_the_operator_s
     let version = env!("CARGO_PKG_VERSION");
     let ccm = format!("registry.example/acme/ccm/ccm:{version}");
     let mock = format!("registry.example/acme/ccm/provider-mock:{version}");
-    assert_eq!(images(&chart, &json!({})), (ccm.clone(), mock.clone()));
+    let named = json!({"provider": {"image": {"repository": "provider-mock"}}});
+    assert_eq!(images(&chart, &named), (ccm.clone(), mock.clone()));
     let vendor =
         json!({"provider": {"image": {"repository": "cloud.example/provider", "tag": "1.2.3"}}});
     let expected = (ccm, "cloud.example/provider:1.2.3".to_owned());
     assert_eq!(images(&chart, &vendor), expected);
-    let mirrored = json!({"ccm": {"image": {"registry": "mirror.example"}}});
+    let mirrored = on_top(
+        named,
+        &json!({"ccm": {"image": {"registry": "mirror.example"}}}),
+    );
     let expected = (format!("mirror.example/ccm:{version}"), mock.clone());
     assert_eq!(images(&chart, &mirrored), expected);
 
@@ -50,7 +54,7 @@ fn a_released_chart_finds_the_projects_images_and_a_vendors_where_the_operator_s
     let base = folder.path().join("kustomize/base/deployment.yaml");
     let text = std::fs::read_to_string(base).unwrap() + &std::fs::read_to_string(overlay).unwrap();
     assert!(
-        text.contains(&mock) && !text.contains("grpc-ccm/"),
+        text.contains(&mock) && !text.contains("localhost/"),
         "{text}"
     );
 }

@@ -5,7 +5,33 @@ use std::fs;
 use serde_json::{Value, json};
 use testenv::manifests::{deploy, kustomize, objects, render};
 
-use crate::{container, containers, everything, find, pod};
+use crate::{container, containers, everything, find, on_top, pod, rendered};
+
+/// What the base of kustomize is made of: its provider is for others to name.
+fn based(values: &Value) -> Value {
+    let nobodys =
+        json!({"registry": "registry.invalid", "repository": "your-provider", "tag": "unset"});
+    on_top(json!({"provider": {"image": nobodys}}), values)
+}
+
+/// What helm makes of the values and kustomize says otherwise: who manages the objects, as which release.
+const OF_HELM: [&str; 3] = [
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "helm.sh/chart",
+];
+
+/// The objects that helm makes of these values, upon those of the base.
+fn by_helm(values: &Value) -> Vec<Value> {
+    let mut made = objects(&render(&based(values), &[]).unwrap());
+    for object in &mut made {
+        let labels = object["metadata"]["labels"].as_object_mut().unwrap();
+        for label in OF_HELM {
+            assert!(labels.remove(label).is_some(), "{label} is not in {object}");
+        }
+    }
+    made
+}
 
 /// Each file of `deploy/kustomize` that the chart makes: its name, its templates, the values.
 fn files() -> Vec<(&'static str, &'static str, Value)> {
@@ -90,11 +116,13 @@ pub(crate) fn is(path: &std::path::Path, text: &str) {
 #[test]
 fn kustomize_has_what_the_chart_renders() {
     for (path, template, values) in files() {
-        let text = render(&values, &[template]).unwrap();
+        let text = render(&based(&values), &[template]).unwrap();
         let source = format!("# Source: grpc-ccm/templates/{template}\n");
         let text = text.trim_start_matches("---\n").replace(&source, "");
         // Templates leave blank lines behind.
-        let lines: Vec<_> = text.lines().filter(|line| !line.is_empty()).collect();
+        let unwanted =
+            |line: &str| line.is_empty() || OF_HELM.iter().any(|label| line.contains(label));
+        let lines: Vec<_> = text.lines().filter(|line| !unwanted(line)).collect();
         let text = lines.join("\n");
         let text = format!("# Made of deploy/chart by `make manifests`.\n{text}\n");
         is(&deploy().join("kustomize").join(path), &text);
@@ -114,7 +142,7 @@ fn sorted(mut objects: Vec<Value>) -> Vec<Value> {
 
 #[test]
 fn kustomize_makes_of_its_base_what_helm_makes_of_the_chart() {
-    let helm = objects(&render(&json!({}), &[]).unwrap());
+    let helm = by_helm(&json!({}));
     let kustomize = objects(&kustomize("base").unwrap());
     assert_eq!(sorted(kustomize), sorted(helm));
 }
@@ -153,14 +181,14 @@ fn kustomize_makes_of_each_component_and_overlay_what_helm_makes_of_the_value_fo
         ),
     ] {
         let mut made = with_components("base", components);
-        let mut helm = objects(&render(&values, &[]).unwrap());
+        let mut helm = by_helm(&values);
         // Flags have no order.
         for objects in [&mut helm, &mut made] {
             sort_flags(objects);
         }
         assert_eq!(sorted(made), sorted(helm), "components {components:?}");
     }
-    let helm = objects(&render(&json!({"kind": "DaemonSet"}), &[]).unwrap());
+    let helm = by_helm(&json!({"kind": "DaemonSet"}));
     let made = objects(&kustomize("overlays/daemonset").unwrap());
     assert_eq!(sorted(made), sorted(helm), "overlay daemonset");
 }
@@ -180,7 +208,7 @@ fn kustomize_grants_the_account_of_the_route_controller_what_helm_grants_it() {
         "serviceAccountCredentials": {"enabled": true},
     });
     let mut made = with_components("base", &components);
-    let mut helm = objects(&render(&values, &[]).unwrap());
+    let mut helm = by_helm(&values);
     for objects in [&mut made, &mut helm] {
         objects.retain(|object| object["kind"] != "Deployment");
     }
@@ -319,17 +347,11 @@ fn the_mock_overlay_has_one_replica_a_cloud_that_its_provider_reads_and_a_probe_
     // Its name has the hash of what is in it, so that a change of the file is a new Pod.
     let map = find(&made, "ConfigMap", map);
     assert!(map["data"]["cloud.yaml"].is_string(), "{map}");
-    let helm = objects(
-        &render(
-            &json!({"provider": {
-                "args": ["--cloud=/etc/cloud-provider/config/cloud.yaml"],
-                "config": {"files": map["data"]},
-                "probe": {"command": ["/provider-mock", "probe", "--timeout", "4s"]},
-            }}),
-            &[],
-        )
-        .unwrap(),
-    );
+    let helm = rendered(&json!({"provider": {
+        "args": ["--cloud=/etc/cloud-provider/config/cloud.yaml"],
+        "config": {"files": map["data"]},
+        "probe": {"command": ["/provider-mock", "probe", "--timeout", "4s"]},
+    }}));
     let mut provider = container(made_pod, "provider").clone();
     let mut wanted = container(pod(&helm), "provider").clone();
     assert!(provider["livenessProbe"].is_object(), "{provider}");

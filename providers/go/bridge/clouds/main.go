@@ -1,5 +1,5 @@
-// Command clouds serves, over the bridge, the clouds by which it is proven: k8s.io/cloud-provider/fake, k8s.io/cloud-provider-aws as it is, and the shapes that
-// are in use. One binary for all: a build of AWS's SDK is large. `clouds file` changes the cloud of the shapes from outside.
+// Command clouds serves, over the bridge, the clouds by which it is proven: k8s.io/cloud-provider/fake, and the shapes that are in use. `clouds file` changes
+// the cloud of the shapes from outside.
 package main
 
 import (
@@ -7,16 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
-
-	"github.com/aws/smithy-go"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 
 	cloudprovider "k8s.io/cloud-provider"
-	aws "k8s.io/cloud-provider-aws/pkg/providers/v1"
 
 	"example.invalid/testenv/control-plane/adapter"
 	"example.invalid/testenv/control-plane/lifeline"
@@ -57,14 +53,6 @@ func cloud() string {
 func optionsOf(cloud string) bridge.Options {
 	options := bridge.Options{Version: "0.0.1"}
 	switch cloud {
-	case aws.ProviderName:
-		options.Features = []contract.ServiceFeature{
-			contract.ServiceFeature_SERVICE_FEATURE_SOURCE_RANGES,
-			contract.ServiceFeature_SERVICE_FEATURE_EXTERNAL_TRAFFIC_POLICY_LOCAL,
-			contract.ServiceFeature_SERVICE_FEATURE_UDP,
-		}
-		options.ConcurrentServices = 8
-		options.Classify = classifyAWS
 	case "fake":
 		options.VolumeSources = []string{"csi/" + fakeDriver}
 		options.Classify = classifyShapes
@@ -116,32 +104,6 @@ func classifyLister(err error) contract.FailureCode {
 		}
 	}
 	return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
-}
-
-// apiError finds the code in the text of an error of AWS's SDK: the cloud wraps some by their text alone.
-var apiError = regexp.MustCompile(`\bapi error (\w+):`)
-
-// classifyAWS reads the codes of AWS's errors.
-func classifyAWS(err error) contract.FailureCode {
-	var said smithy.APIError
-	var code string
-	if errors.As(err, &said) {
-		code = said.ErrorCode()
-	} else if found := apiError.FindStringSubmatch(err.Error()); found != nil {
-		code = found[1]
-	}
-	switch code {
-	case "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException":
-		return contract.FailureCode_FAILURE_CODE_THROTTLED
-	case "AuthFailure", "InvalidClientTokenId", "ExpiredToken", "SignatureDoesNotMatch", "UnrecognizedClientException":
-		return contract.FailureCode_FAILURE_CODE_CREDENTIALS
-	case "ServiceUnavailable", "Unavailable", "InternalError", "InternalFailure":
-		return contract.FailureCode_FAILURE_CODE_UNAVAILABLE
-	case "ResourceLimitExceeded", "TooManyLoadBalancers", "InsufficientFreeAddressesInSubnet", "SubnetNotFound", "RulesPerSecurityGroupLimitExceeded":
-		return contract.FailureCode_FAILURE_CODE_PRECONDITION
-	default:
-		return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
-	}
 }
 
 func classifyShapes(err error) contract.FailureCode {

@@ -1,19 +1,27 @@
 """moto's server, with what AWS does and moto leaves out, and a console by which a test makes the cloud fail.
 
 - A new classic load balancer has a health check.
+- Who asks for an instance twice in one call gets it once. DescribeInstanceTopology says that the region has none.
+- One call after the other: moto's state is not made for threads.
 - An instance can be given the private DNS name of its Node: GET /console/name?instance=ID&name=NAME.
 - Every API call can fail as AWS's calls do (GET /console/fail?code=CODE, the codes of suite.yaml's hook
   cloud-fail), can be slow (GET /console/slow?ms=MS), and the calls that change something are counted
-  (GET /console/writes; GET /console/actions names them). moto has none of the three.
+  (GET /console/writes). moto has none of the three.
+- Who comes with the access key `provider` may do what ../policy.json allows, and nothing else. GET
+  /console/deny?action=ACTION takes one of these rights away, /console/allow?action=ACTION gives it back. Its calls are kept: GET /console/calls.
 """
 
 import io
+import json
+import pathlib
+import re
+import threading
 import time
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 from moto import server
-from moto.ec2.models.instances import Instance
+from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.elb import models
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
@@ -26,6 +34,9 @@ def with_health_check(self, *arguments, **named):
 
 
 models.LoadBalancer.__init__ = with_health_check
+
+found = InstanceBackend.get_reservations_by_instance_ids
+InstanceBackend.get_reservations_by_instance_ids = lambda self, ids, filters=None: found(self, list(dict.fromkeys(ids)), filters)
 
 names = {}
 by_address = Instance.private_dns_name.fget
@@ -40,10 +51,22 @@ FAILURES = {
 }
 EC2 = "<Response><Errors><Error><Code>{code}</Code><Message>{text}</Message></Error></Errors><RequestID>r</RequestID></Response>"
 ELB = "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{text}</Message></Error><RequestId>r</RequestId></ErrorResponse>"
+NO_TOPOLOGY = ("400 Bad Request", "UnsupportedOperation", "")
+# What AWS answers to who lacks a right, as EC2 and as ELB name it.
+REFUSED = ("403 Forbidden", "UnauthorizedOperation", "AccessDenied")
+POLICY = json.loads((pathlib.Path(__file__).parent.parent / "policy.json").read_text())
 READS = ("Describe", "Get", "List")
-# cloud-provider-aws 1.34 sends it in each Ensure: it compares what it wants with AWS's answer, which has attributes that it never states.
+# Whose call it is, and for which service: of a request's Authorization.
+SCOPE = re.compile(r"Credential=([^/]+)/[^/]+/[^/]+/([^/]+)/")
+# cloud-provider-aws 1.36 sends it in each Ensure: it compares what it wants with AWS's answer, which has attributes that it never states.
 # Were it counted, no other write of an Ensure that should write nothing would be seen.
 NOT_COUNTED = "ModifyLoadBalancerAttributes"
+
+
+def scope(environ):
+    """The access key of a request, and the service that it is for."""
+    found = SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
+    return found.groups() if found else ("", "")
 
 
 class Console:
@@ -53,31 +76,44 @@ class Console:
         self.application = application
         self.code = None
         self.delay = 0.0
-        self.writes = []
+        self.one = threading.Lock()
+        self.writes = 0
+        self.calls = []
+        self.allowed = {action for statement in POLICY["Statement"] for action in statement["Action"]}
 
     def __call__(self, environ, start_response):
         path = environ["PATH_INFO"]
         if path.startswith("/console/"):
             return self.console(path.removeprefix("/console/"), environ, start_response)
-        action, elb = self.action(environ)
+        action = self.action(environ)
+        key, service = scope(environ)
+        named = f"{service}:{action}"
+        if key == "provider":
+            self.calls.append(named)
         time.sleep(self.delay)
-        if self.code:
-            status, *codes = FAILURES[self.code]
-            body = (ELB if elb else EC2).format(code=codes[elb], text=escape(f"{action}: played by the test"))
+        failure = FAILURES[self.code] if self.code else None
+        if not failure and action == "DescribeInstanceTopology":
+            failure = NO_TOPOLOGY
+        if key == "provider" and named not in self.allowed:
+            failure = REFUSED
+        if failure:
+            status, *codes = failure
+            elb = service == "elasticloadbalancing"
+            body = (ELB if elb else EC2).format(code=codes[elb], text=escape(f"{named}: played by the test"))
             start_response(status, [("Content-Type", "text/xml")])
             return [body.encode()]
         if action and action != NOT_COUNTED and not action.startswith(READS):
-            self.writes.append(action)
-        return self.application(environ, start_response)
+            self.writes += 1
+        with self.one:
+            return self.application(environ, start_response)
 
     @staticmethod
     def action(environ):
-        """The Action of a request in AWS's query protocol, and whether it is ELB's."""
+        """The Action of a request in AWS's query protocol."""
         length = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(length)
         environ["wsgi.input"] = io.BytesIO(body)
-        action = parse_qs(body.decode("utf-8", "replace")).get("Action", [""])[0]
-        return action, "elasticloadbalancing" in environ.get("HTTP_AUTHORIZATION", "")
+        return parse_qs(body.decode("utf-8", "replace")).get("Action", [""])[0]
 
     def console(self, what, environ, start_response):
         asked = {key: values[0] for key, values in parse_qs(environ["QUERY_STRING"]).items()}
@@ -87,9 +123,13 @@ class Console:
         elif what == "slow":
             self.delay = float(asked["ms"]) / 1000
         elif what == "writes":
-            answer = str(len(self.writes))
-        elif what == "actions":
-            answer = "\n".join(self.writes)
+            answer = str(self.writes)
+        elif what == "calls":
+            answer = json.dumps(self.calls)
+        elif what == "deny" and asked["action"] in self.allowed:
+            self.allowed.remove(asked["action"])
+        elif what == "allow":
+            self.allowed.add(asked["action"])
         elif what == "name":
             names[asked["instance"]] = asked["name"]
         else:

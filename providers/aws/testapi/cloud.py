@@ -7,7 +7,7 @@ cloud.py PORT stop ID          shuts one down
 cloud.py PORT start ID         starts it
 cloud.py PORT routes           prints the routes of the route table
 cloud.py PORT unroute CIDR     deletes the route to it
-cloud.py PORT balancers        prints the names of the load balancers
+cloud.py PORT balancers        prints the load balancers, a line each: name, ports, instances
 cloud.py PORT unbalance HANDLE deletes the load balancer of which the bridge made this handle
 cloud.py PORT console WHAT [KEY=VALUE]…   asks the server's console (server.py)
 """
@@ -107,7 +107,8 @@ def main():
         ec2.delete_route(RouteTableId=tables(ec2)[0]["RouteTableId"], DestinationCidrBlock=arguments[0])
     elif command == "balancers":
         for balancer in client(port, "elb").describe_load_balancers()["LoadBalancerDescriptions"]:
-            print(balancer["LoadBalancerName"], *(one["InstanceId"] for one in balancer["Instances"]))
+            ports = (one["Listener"]["LoadBalancerPort"] for one in balancer["ListenerDescriptions"])
+            print(balancer["LoadBalancerName"], *ports, *(one["InstanceId"] for one in balancer["Instances"]))
     elif command == "unbalance":
         client(port, "elb").delete_load_balancer(LoadBalancerName=json.loads(arguments[0])["name"])
     else:

@@ -1,0 +1,235 @@
+//! What AWS's API sees of its own controller and of ours: the table of docs/aws.md. And which rights that takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use kube::api::PostParams;
+use testenv::eventually;
+use testenv::objects::LoadBalancerBuilder;
+use tokio::time::{Instant, sleep};
+
+use crate::aws::{self, Aws};
+use crate::clouds::Cloud;
+use crate::life::{PLANES, SOON, World};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/aws.md");
+const BEGIN: &str = "<!-- cost:begin -->\n";
+const END: &str = "<!-- cost:end -->";
+
+/// A fiftieth of an hour; what is refreshed every five minutes is so every six seconds.
+const IDLE: Duration = Duration::from_secs(72);
+/// No refresh falls into what is counted before.
+const SELDOM: &str = "--node-status-update-frequency=2h";
+const OFTEN: &str = "--node-status-update-frequency=6s";
+
+/// How many calls of each action.
+type Calls = BTreeMap<String, usize>;
+
+/// Counts, from one situation to the next.
+struct Counted {
+    seen: usize,
+    rows: Vec<(&'static str, Calls)>,
+}
+
+impl Counted {
+    /// What came since the last time, once nothing has come for five seconds.
+    async fn row(&mut self, world: &World, situation: &'static str) {
+        self.settle(world).await;
+        self.take(world, situation);
+    }
+
+    fn take(&mut self, world: &World, situation: &'static str) {
+        let all = calls(world);
+        let mut row = Calls::new();
+        for call in &all[self.seen..] {
+            let action = call.split(':').nth(1).unwrap();
+            *row.entry(action.to_owned()).or_default() += 1;
+        }
+        self.seen = all.len();
+        self.rows.push((situation, row));
+    }
+
+    async fn settle(&mut self, world: &World) {
+        let (mut last, mut since) = (0, Instant::now());
+        eventually("no more calls come", SOON, async || {
+            let count = calls(world).len();
+            if count != last {
+                (last, since) = (count, Instant::now());
+            }
+            let quiet = since.elapsed() >= Duration::from_secs(5);
+            quiet.then_some(()).ok_or(count)
+        })
+        .await;
+    }
+}
+
+fn calls(world: &World) -> Vec<String> {
+    let Cloud::Aws(aws) = &world.cloud else {
+        panic!("only AWS")
+    };
+    aws.calls()
+}
+
+/// Three Nodes join, a Service is made, nothing happens for an hour, the Service is deleted.
+async fn story(ours: bool) -> Vec<(&'static str, Calls)> {
+    let plane = PLANES.take().await.unwrap();
+    let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;
+    let mut world = World::new(plane, Cloud::Aws(aws));
+    let mut counted = Counted {
+        seen: 0,
+        rows: Vec::new(),
+    };
+    start(&mut world, ours, SELDOM).await;
+    counted.row(&world, "a start without Nodes").await;
+    world.join(&machines).await;
+    counted.row(&world, "three Nodes join").await;
+    world.serve("web").await;
+    counted.row(&world, "a Service is made").await;
+    for name in ["upstream", "ccm", "provider"] {
+        if (name == "upstream") != ours {
+            world.end(name).await;
+        }
+    }
+    start(&mut world, ours, OFTEN).await;
+    counted.row(&world, "a restart").await;
+    sleep(IDLE).await;
+    counted.take(&world, "an idle hour");
+    world.unserve("web").await;
+    // The refreshes go on.
+    counted.take(&world, "the Service is deleted");
+    counted.rows
+}
+
+async fn start(world: &mut World, ours: bool, refresh: &str) {
+    let before = world.holder().await;
+    // Upstream's lifecycle controller asks only about Nodes that are not Ready.
+    let flags = [
+        refresh,
+        "--leader-elect-lease-duration=6s",
+        "--leader-elect-renew-deadline=4s",
+        "--leader-elect-retry-period=1s",
+    ];
+    if ours {
+        world.start_ours(&flags);
+    } else {
+        world.start_upstream(&flags);
+    }
+    world.led_by_another(before.as_deref()).await;
+}
+
+/// The rows of the page's table.
+fn table(upstream: &[(&str, Calls)], ours: &[(&str, Calls)]) -> String {
+    let cell = |calls: &Calls| {
+        let each = calls.iter().map(|(action, n)| format!("{n} {action}"));
+        let each: Vec<_> = each.collect();
+        format!("{}: {}", calls.values().sum::<usize>(), each.join(", "))
+    };
+    let mut text = "| situation | AWS's own controller | ours |\n|---|---|---|\n".to_owned();
+    for ((situation, theirs), (_, ours)) in upstream.iter().zip(ours) {
+        writeln!(text, "| {situation} | {} | {} |", cell(theirs), cell(ours)).unwrap();
+    }
+    text
+}
+
+/// Situation and the two counts of each row between the marks.
+fn read(text: &str) -> Vec<(String, usize, usize)> {
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, situation, theirs, ours, _] = cells[..] else {
+            return None;
+        };
+        let count = |cell: &str| cell.split(':').next()?.parse::<usize>().ok();
+        Some((situation.to_owned(), count(theirs)?, count(ours)?))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// Four minutes. `UPDATE_DOCS=1` writes the table.
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_cost_of_aws_is_what_its_page_says_and_no_more_than_its_own_controllers() {
+    let (theirs, ours) = tokio::join!(story(false), story(true));
+    let table = table(&theirs, &ours);
+    eprintln!("{table}");
+    let page = fs::read_to_string(PAGE).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (written, after) = rest.split_once(END).unwrap();
+    if std::env::var("UPDATE_DOCS").is_ok_and(|value| value == "1") {
+        fs::write(PAGE, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+        return;
+    }
+    let (written, found) = (read(written), read(&table));
+    assert_eq!(written.len(), found.len(), "{table}");
+    let near = |a: usize, b: usize| a.abs_diff(b) <= 4 + a.max(b) / 4;
+    for (was, is) in written.iter().zip(&found) {
+        let same = was.0 == is.0 && near(was.1, is.1) && near(was.2, is.2);
+        assert!(same, "{was:?} is in the page, and {is:?} came out");
+        assert!(
+            is.2 <= is.1 + 2,
+            "{is:?}: more than of AWS's own controller"
+        );
+    }
+}
+
+/// Rights that moto does not see used, and why the policy has them.
+const UNSEEN: [(&str, &[&str]); 0] = [];
+
+/// The actions of the provider's policy.
+fn policy() -> BTreeSet<String> {
+    let text = fs::read_to_string(Path::new(aws::FOLDER).join("policy.json")).unwrap();
+    let policy: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let statements = policy["Statement"].as_array().unwrap().iter();
+    let actions = statements.flat_map(|one| one["Action"].as_array().unwrap());
+    actions
+        .map(|one| one.as_str().unwrap().to_owned())
+        .collect()
+}
+
+impl World {
+    async fn make(&self, service: LoadBalancerBuilder) {
+        let service = service.build();
+        let name = service.metadata.name.clone().unwrap();
+        let (services, how) = (self.services(), PostParams::default());
+        services.create(&how, &service).await.unwrap();
+        self.service(&name, "has an address", |it| {
+            crate::life::ingress(it).is_some()
+        })
+        .await;
+    }
+}
+
+/// The test API refuses what the policy does not allow, so all that is played here needs no more; and what is not called is not granted.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_policy_of_aws_allows_what_is_needed_and_nothing_else() {
+    const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
+    let plane = PLANES.take().await.unwrap();
+    let (aws, machines) = Aws::start(plane.directory(), &["a", "b"]).await;
+    let mut world = World::new(plane, Cloud::Aws(aws));
+    world.start_ours(&["--cluster-cidr=10.244.0.0/16", "--allocate-node-cidrs=true"]);
+    world.join(&machines).await;
+    let annotated = |name: &str, annotations: &[(&str, &str)]| {
+        let service = LoadBalancerBuilder::new("default", name);
+        annotations.iter().fold(service, |service, (key, value)| {
+            service.annotation(&format!("{PREFIX}{key}"), value)
+        })
+    };
+    world
+        .make(annotated("proxied", &[("proxy-protocol", "*")]))
+        .await;
+    let certificate = "arn:aws:acm:eu-west-1:123456789012:certificate/one";
+    let secure = [
+        ("ssl-cert", certificate),
+        ("ssl-ports", "*"),
+        ("ssl-negotiation-policy", "ELBSecurityPolicy-2016-08"),
+        ("backend-protocol", "http"),
+    ];
+    world.make(annotated("secure", &secure)).await;
+    world.make(annotated("network", &[("type", "nlb")])).await;
+    world.make(annotated("web", &[])).await;
+    world.listen(8081).await;
+    let used: BTreeSet<String> = calls(&world).into_iter().collect();
+    let unseen: Vec<_> = policy().difference(&used).cloned().collect();
+    assert_eq!(unseen, [""; 0]);
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/smithy-go"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+// The cloud wraps some errors of AWS's SDK by their text alone.
+var (
+	apiError    = regexp.MustCompile(`\bapi error ([\w.]+):`)
+	serverError = regexp.MustCompile(`\bStatusCode: 5\d\d\b`)
+)
+
+// classify reads AWS's codes of errors, and what the SDK says where no answer came.
+func classify(err error) contract.FailureCode {
+	var said smithy.APIError
+	var code string
+	if errors.As(err, &said) {
+		code = said.ErrorCode()
+	} else if found := apiError.FindStringSubmatch(err.Error()); found != nil {
+		code = found[1]
+	}
+	if _, throttled := retry.DefaultThrottleErrorCodes[code]; throttled {
+		return contract.FailureCode_FAILURE_CODE_THROTTLED
+	}
+	switch code {
+	case "AccessDenied", "AccessDeniedException", "AuthFailure", "ExpiredToken", "InvalidClientTokenId", "OptInRequired", "SignatureDoesNotMatch",
+		"UnauthorizedOperation", "UnrecognizedClientException":
+		return contract.FailureCode_FAILURE_CODE_CREDENTIALS
+	case "ServiceUnavailable", "Unavailable", "InternalError", "InternalFailure":
+		return contract.FailureCode_FAILURE_CODE_UNAVAILABLE
+	case "CertificateNotFound", "InsufficientFreeAddressesInSubnet", "SubnetNotFound":
+		return contract.FailureCode_FAILURE_CODE_PRECONDITION
+	case "RouteAlreadyExists":
+		return contract.FailureCode_FAILURE_CODE_CONFLICT
+	case "ValidationError", "InvalidConfigurationRequest":
+		return contract.FailureCode_FAILURE_CODE_INVALID
+	}
+	text := err.Error()
+	switch {
+	// Quotas: TooManyLoadBalancers, RulesPerSecurityGroupLimitExceeded.
+	case strings.HasPrefix(code, "TooMany"), strings.HasSuffix(code, "LimitExceeded"):
+		return contract.FailureCode_FAILURE_CODE_PRECONDITION
+	// What is named and not there: InvalidInstanceID.NotFound.
+	case strings.HasSuffix(code, ".NotFound"):
+		return contract.FailureCode_FAILURE_CODE_PRECONDITION
+	case strings.HasPrefix(code, "InvalidParameter"):
+		return contract.FailureCode_FAILURE_CODE_INVALID
+	case strings.Contains(text, "failed to refresh cached credentials"), strings.Contains(text, "failed to retrieve credentials"):
+		return contract.FailureCode_FAILURE_CODE_CREDENTIALS
+	case strings.Contains(text, "request send failed"), serverError.MatchString(text):
+		return contract.FailureCode_FAILURE_CODE_UNAVAILABLE
+	}
+	return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/aws/smithy-go"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+)
+
+func TestErrorsOfAWSMeanWhatTheContractSays(t *testing.T) {
+	for code, wanted := range map[string]contract.FailureCode{
+		"RequestLimitExceeded":               contract.FailureCode_FAILURE_CODE_THROTTLED,
+		"Throttling":                         contract.FailureCode_FAILURE_CODE_THROTTLED,
+		"EC2ThrottledException":              contract.FailureCode_FAILURE_CODE_THROTTLED,
+		"UnauthorizedOperation":              contract.FailureCode_FAILURE_CODE_CREDENTIALS,
+		"AccessDenied":                       contract.FailureCode_FAILURE_CODE_CREDENTIALS,
+		"ExpiredToken":                       contract.FailureCode_FAILURE_CODE_CREDENTIALS,
+		"InternalError":                      contract.FailureCode_FAILURE_CODE_UNAVAILABLE,
+		"TooManyLoadBalancers":               contract.FailureCode_FAILURE_CODE_PRECONDITION,
+		"RulesPerSecurityGroupLimitExceeded": contract.FailureCode_FAILURE_CODE_PRECONDITION,
+		"InsufficientFreeAddressesInSubnet":  contract.FailureCode_FAILURE_CODE_PRECONDITION,
+		"InvalidInstanceID.NotFound":         contract.FailureCode_FAILURE_CODE_PRECONDITION,
+		"InvalidParameterValue":              contract.FailureCode_FAILURE_CODE_INVALID,
+		"RouteAlreadyExists":                 contract.FailureCode_FAILURE_CODE_CONFLICT,
+		"DependencyViolation":                contract.FailureCode_FAILURE_CODE_UNSPECIFIED,
+	} {
+		api := &smithy.GenericAPIError{Code: code, Message: "played by the test"}
+		// Some errors are wrapped, some are text: "error creating load balancer: %q".
+		for _, err := range []error{api, fmt.Errorf("describing: %w", api), fmt.Errorf("describing: %q", api)} {
+			if got := classify(err); got != wanted {
+				t.Errorf("%v is %v; right would be %v", err, got, wanted)
+			}
+		}
+	}
+}
+
+func TestWhereNoAnswerCameItIsTheCredentialsOrTheNetwork(t *testing.T) {
+	for text, wanted := range map[string]contract.FailureCode{
+		"operation error EC2: DescribeInstances, get identity: get credentials: failed to refresh cached credentials, no EC2 IMDS role found":          contract.FailureCode_FAILURE_CODE_CREDENTIALS,
+		"operation error EC2: DescribeInstances, https response error StatusCode: 0, RequestID: , request send failed, Post \"https://ec2\": dial tcp": contract.FailureCode_FAILURE_CODE_UNAVAILABLE,
+		"operation error Elastic Load Balancing: CreateLoadBalancer, https response error StatusCode: 502, RequestID: x, deserialization failed":       contract.FailureCode_FAILURE_CODE_UNAVAILABLE,
+		"unable to find route table for AWS cluster: one": contract.FailureCode_FAILURE_CODE_UNSPECIFIED,
+	} {
+		if got := classify(errors.New(text)); got != wanted {
+			t.Errorf("%q is %v; right would be %v", text, got, wanted)
+		}
+	}
+}
