@@ -68,7 +68,7 @@ func (w World[M, S]) Serve(a *API) {
 		return nil, w.SetMachine(r.PathValue("name"), r.PathValue("status"))
 	})
 	a.Control("DELETE /_test/machines/{name}", func(r *http.Request) (any, error) { return nil, w.SetMachine(r.PathValue("name"), "") })
-	a.Control("GET /_test/balancers", func(*http.Request) (any, error) { return w.Balancers(), nil })
+	a.Control("GET /_test/balancers", func(*http.Request) (any, error) { return append([]Balancer{}, w.Balancers()...), nil })
 	a.Control("POST /_test/balancers/{name}", func(r *http.Request) (any, error) {
 		labels := map[string]string{}
 		if err := Read(r, &labels); err != nil {

@@ -2,8 +2,6 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,13 +33,7 @@ type Mark struct {
 }
 
 // A text as a part of a name. Capital letters do not fit: nothing says that names differ by them.
-func part(text string, most int) string {
-	if len(text) <= most && label.MatchString(text) {
-		return text
-	}
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])[:min(most, sdk.DigestBytes)]
-}
+func part(text string, most int) string { return sdk.Place{Most: most, Fits: label}.Tag(text) }
 
 // MarkOf is the mark of this Service for this owner ID.
 func MarkOf(service *sdk.Service, owner string) Mark {

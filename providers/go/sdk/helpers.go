@@ -4,25 +4,37 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"reflect"
+	"regexp"
 )
 
-// DigestBytes is how long [Tag] is where the text does not fit: what labels and tags of most clouds take.
+// DigestBytes is how long [Place.Tag] is where the text does not fit: what labels and tags of most clouds take.
 const DigestBytes = 63
 
-// Tag is a text as a cloud's tag of at most most bytes can hold it: the text itself where it fits, else the first 63 hexadecimal digits of its SHA-256, or as many as fit. Fewer
-// than 32 would not be unique: a most below that panics.
-func Tag(text string, most int) string {
-	if most < 32 {
-		panic("sdk.Tag: a tag of fewer than 32 bytes cannot hold a digest that is unique")
+// Place is where an object of a cloud can hold a mark: a tag, a label, a part of a name (LB-30).
+type Place struct {
+	// Most is how many bytes it holds. Fewer than 32 cannot hold a digest that is unique.
+	Most int
+	// Fits is what its characters are like; nil: any.
+	Fits *regexp.Regexp
+}
+
+// LabelValue is a place that holds what a label of Kubernetes does, as many clouds have it.
+var LabelValue = Place{63, regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$`)}
+
+// Tag is a text as the place can hold it: the text itself where it fits by its length and its characters, else the first 63 hexadecimal digits of its SHA-256, or as many as fit. It
+// panics where the place is too small for that.
+func (p Place) Tag(text string) string {
+	if p.Most < 32 {
+		panic("sdk.Place: one of fewer than 32 bytes cannot hold a digest that is unique")
 	}
-	if len(text) <= most {
+	if text == "" || len(text) <= p.Most && (p.Fits == nil || p.Fits.MatchString(text)) {
 		return text
 	}
 	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])[:min(most, DigestBytes)]
+	return hex.EncodeToString(sum[:])[:min(p.Most, DigestBytes)]
 }
 
-// Mark is what a cloud object carries that says for whom it was made (CORE-14): each as [Tag] makes it.
+// Mark is what a cloud object carries that says for whom it was made (CORE-14): each as [Place.Tag] makes it.
 type Mark struct {
 	// Owner is the cluster's owner ID.
 	Owner string
@@ -30,19 +42,18 @@ type Mark struct {
 	Service string
 }
 
-// Mark is what an object that is made now is to be marked with: with the present owner ID and, for a load balancer, the UID of its Service. most is how many bytes a tag of
-// this cloud can hold.
-func (c *Call) Mark(serviceUID string, most int) Mark {
-	return Mark{Tag(c.Cluster.OwnerID, most), Tag(serviceUID, most)}
+// Mark is what an object that is made now is to be marked with: with the present owner ID and, for a load balancer, the UID of its Service.
+func (c *Call) Mark(serviceUID string, place Place) Mark {
+	return Mark{place.Tag(c.Cluster.OwnerID), place.Tag(serviceUID)}
 }
 
-// Ownership says whose an object is that carries this mark. serviceUID and most are as in [Call.Mark].
-func (c *Call) Ownership(mark Mark, serviceUID string, most int) Ownership {
+// Ownership says whose an object is that carries this mark. serviceUID and place are as in [Call.Mark].
+func (c *Call) Ownership(mark Mark, serviceUID string, place Place) Ownership {
 	if mark.Owner == "" {
 		return Unmarked
 	}
 	for _, owner := range append([]string{c.Cluster.OwnerID}, c.PreviousOwnerIDs...) {
-		if owner != "" && mark == (Mark{Tag(owner, most), Tag(serviceUID, most)}) {
+		if owner != "" && mark == (Mark{place.Tag(owner), place.Tag(serviceUID)}) {
 			return Ours
 		}
 	}

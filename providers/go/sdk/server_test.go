@@ -368,21 +368,32 @@ func TestAStreamBeginsWithABookmarkOrAResync(t *testing.T) {
 	}
 }
 
-func TestATextIsCutBetweenCharactersAndATagIsADigest(t *testing.T) {
+func TestATextIsCutBetweenCharactersAndATagIsADigest(t *testing.T) { // LB-30
 	if text := cut("a" + strings.Repeat("ä", 600)); len(text) != 1023 {
 		t.Error(len(text))
 	}
-	if tag := Tag(strings.Repeat("x", 64), 63); len(tag) != DigestBytes || tag == Tag(strings.Repeat("x", 65), 63) {
+	long := strings.Repeat("x", 64)
+	seen := map[string]bool{}
+	for _, text := range []string{long, long + "x", "has space", "-begins", "ends.", "ümlaut"} {
+		tag := LabelValue.Tag(text)
+		if len(tag) != DigestBytes || tag == text || seen[tag] {
+			t.Errorf("%q: %q", text, tag)
+		}
+		seen[tag] = true
+	}
+	for _, text := range []string{"", "fits", "a.b_c-D", long[:63]} {
+		if tag := LabelValue.Tag(text); tag != text {
+			t.Errorf("%q: %q", text, tag)
+		}
+	}
+	if tag := (Place{Most: 40}).Tag("has space"); tag != "has space" {
 		t.Error(tag)
 	}
-	if tag := Tag("fits", 63); tag != "fits" {
-		t.Error(tag)
-	}
-	call := &Call{Cluster: Cluster{OwnerID: "us"}, PreviousOwnerIDs: []string{strings.Repeat("o", 100)}}
+	call := &Call{Cluster: Cluster{OwnerID: "us"}, PreviousOwnerIDs: []string{"o / o"}}
 	for mark, ownership := range map[Mark]Ownership{
-		{"us", "uid"}: Ours, {Tag(strings.Repeat("o", 100), 63), "uid"}: Ours, {"us", "other"}: Foreign, {"them", "uid"}: Foreign, {"", "uid"}: Unmarked,
+		{"us", "uid"}: Ours, {LabelValue.Tag("o / o"), "uid"}: Ours, {"o / o", "uid"}: Foreign, {"us", "other"}: Foreign, {"them", "uid"}: Foreign, {"", "uid"}: Unmarked,
 	} {
-		if is := call.Ownership(mark, "uid", 63); is != ownership {
+		if is := call.Ownership(mark, "uid", LabelValue); is != ownership {
 			t.Errorf("%v is %v", mark, is)
 		}
 	}
