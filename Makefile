@@ -18,9 +18,9 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 .PHONY: demo
-demo: ## the main job before your eyes, on a real API server (KEEP=1 leaves it running)
+demo: ## the main job before your eyes, on a real API server (CLOUD=digitalocean or hetzner: with that provider, against its test API; KEEP=1 leaves it running)
 	@.ci/prerequisites cargo go cc
-	@KEEP="$(KEEP)" .ci/demo
+	@KEEP="$(KEEP)" CLOUD="$(CLOUD)" .ci/demo
 
 .PHONY: build
 build: ## what all suites run: the binaries, the tests, the test control plane

@@ -16,6 +16,7 @@
 //! manifests      what helm and kustomize make of deploy/
 //! eventually     waiting for a condition with a deadline: no test sleeps
 //! objects        Nodes and Services as tests want them
+//! vendor         a vendor's cloud: the test API of providers/, and the provider in front of it
 //! ```
 //!
 //! Environment: `TESTENV_KUBERNETES=1.35` takes an older minor than the newest, `TESTENV_CONTROL_PLANE` names a control plane that is built already, `TESTENV_KEEP=1` keeps the
@@ -36,6 +37,7 @@ pub mod objects;
 mod pool;
 mod ports;
 mod process;
+mod vendor;
 mod wipe;
 
 pub use binary::{control_plane_binary, helm_binary, machine_binary};
@@ -46,3 +48,4 @@ pub use error::Error;
 pub use eventually::{Outcome, eventually};
 pub use pool::{Pool, Pooled};
 pub use process::Process;
+pub use vendor::{Balancer, TestCloud, Vendor};

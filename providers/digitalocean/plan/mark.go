@@ -33,9 +33,7 @@ type Mark struct {
 }
 
 // A text as a part of a name. Capital letters do not fit: nothing says that names differ by them.
-func part(text string, most int) string {
-	return sdk.Place{Most: most, Takes: label.MatchString}.Tag(text)
-}
+func part(text string, most int) string { return sdk.Place{Most: most, Fits: label}.Tag(text) }
 
 // MarkOf is the mark of this Service for this owner ID.
 func MarkOf(service *sdk.Service, owner string) Mark {

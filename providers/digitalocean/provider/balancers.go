@@ -64,7 +64,7 @@ func (r *request) byHandle(ctx context.Context) (*plan.Found, error) {
 
 func (r *request) list(ctx context.Context) (err error) {
 	if r.all == nil {
-		r.all, err = r.p.lists.list(ctx, r.call, 0)
+		r.all, err = r.p.lists.List(ctx, r.call, 0)
 	}
 	return err
 }
@@ -394,7 +394,7 @@ func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerR
 
 // living leaves out the droplets that do not exist; found says that there are some.
 func (r *request) living(ctx context.Context, ids []int, eligible *plan.Eligible) (left []int, found bool, err error) {
-	droplets, err := r.p.droplets.list(ctx, r.call, 0)
+	droplets, err := r.p.droplets.List(ctx, r.call, 0)
 	if err != nil {
 		return nil, false, err
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -30,28 +29,13 @@ const (
 // tokens puts the token on each call. It reads the file for each, so that a token that was rotated counts at once, and asks whose account a new token is of before anything else is sent
 // with it: in another account every droplet would be gone.
 type tokens struct {
-	base      http.RoundTripper
-	file, env string
-	account   func(ctx context.Context, token string) (string, error)
+	base    http.RoundTripper
+	secret  sdk.Token
+	account func(ctx context.Context, token string) (string, error)
 
 	mutex sync.Mutex
 	// The account of Initialize, empty before it, and the last token that is known to be of it.
 	expected, checked string
-}
-
-func (t *tokens) token() (string, error) {
-	if t.file == "" {
-		return t.env, nil
-	}
-	text, err := os.ReadFile(t.file)
-	if err != nil {
-		return "", sdk.Credentials("the token's file cannot be read: %w", err).Because("TokenMissing")
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" || strings.ContainsAny(token, " \t\r\n") {
-		return "", sdk.Credentials("the file %s holds no token; right would be the token and nothing else", t.file).Because("TokenMissing")
-	}
-	return token, nil
 }
 
 // expect is told the account that Initialize has found with the present token; empty before it asks.
@@ -62,7 +46,7 @@ func (t *tokens) expect(account, token string) {
 }
 
 func (t *tokens) RoundTrip(request *http.Request) (*http.Response, error) {
-	token, err := t.token()
+	token, err := t.secret.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -111,15 +95,13 @@ func (t *tokens) send(request *http.Request, token string) (*http.Response, erro
 type client struct {
 	*godo.Client
 	tokens *tokens
-
-	mutex   sync.Mutex
-	trouble string
+	sdk.Trouble
 }
 
 func newClient(apiURL, tokenFile, token, version string) (*client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 16
-	t := &tokens{base: transport, file: tokenFile, env: token}
+	t := &tokens{base: transport, secret: sdk.Token{File: tokenFile, Value: token}}
 	api, err := godo.New(&http.Client{Transport: t, Timeout: callTimeout}, godo.SetBaseURL(strings.TrimSuffix(apiURL, "/")+"/"), godo.SetUserAgent("grpc-ccm-digitalocean/"+version))
 	if err != nil {
 		return nil, fmt.Errorf("the API's address %q: %w", apiURL, err)
@@ -160,36 +142,12 @@ func accountOf(ctx context.Context, t *tokens, api *godo.Client, token string) (
 	}
 }
 
-// done tells the outcome of a call: to the SDK, which reports when the cloud last answered, and to Health. It gives the error back as the contract says it.
+// done tells the outcome of a call, and gives its error back as the contract says it.
 func (c *client) done(ctx context.Context, call *sdk.Call, what string, err error) error {
 	if err == nil {
-		call.CloudAnswered()
-		c.note("")
-		return nil
+		return c.Done(ctx, call, nil)
 	}
-	failure := failureOf(what, err)
-	switch failure.Code {
-	case sdk.CodeCredentials, sdk.CodeThrottled, sdk.CodeUnavailable, sdk.CodeInternal:
-		// A call that was given up says nothing of the cloud.
-		if ctx.Err() == nil {
-			c.note(failure.Error())
-		}
-	default:
-		c.note("")
-	}
-	return failure
-}
-
-func (c *client) note(trouble string) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	c.trouble = trouble
-}
-
-func (c *client) health() string {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	return c.trouble
+	return c.Done(ctx, call, failureOf(what, err))
 }
 
 // send writes a whole load balancer. The SDK of DigitalOcean leaves an empty list of droplets out, and the API takes a body without droplets and tag for a mistake.
@@ -216,110 +174,17 @@ func (c *client) send(ctx context.Context, method, path string, lb *godo.LoadBal
 	return root.LoadBalancer, response, err
 }
 
-// pages gets all pages of a listing. What changes between two pages can hide an object that is there, so a listing whose number of objects is not what the API says is got again.
-func pages[T any](ctx context.Context, c *client, call *sdk.Call, what string, id func(*T) string, page func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error)) ([]T, error) {
-	for range 3 {
-		all := []T{}
-		seen, total := map[string]bool{}, -1
-		for options := (&godo.ListOptions{Page: 1, PerPage: pageSize}); ; options.Page++ {
-			items, response, err := page(ctx, options)
-			if err := c.done(ctx, call, what, err); err != nil {
-				return nil, err
-			}
-			for i := range items {
-				if key := id(&items[i]); !seen[key] {
-					seen[key] = true
-					all = append(all, items[i])
-				}
-			}
-			if response.Meta != nil {
-				total = response.Meta.Total
-			}
-			if response.Links == nil || response.Links.IsLastPage() || len(items) == 0 {
-				break
-			}
+// pages gets all pages of a listing.
+func pages[T any, K comparable](ctx context.Context, c *client, call *sdk.Call, what string, id func(T) K, page func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error)) ([]T, error) {
+	return sdk.Pages(what, id, func(number int) (sdk.Page[T], error) {
+		items, response, err := page(ctx, &godo.ListOptions{Page: number, PerPage: pageSize})
+		if err := c.done(ctx, call, what, err); err != nil {
+			return sdk.Page[T]{}, err
 		}
-		if len(all) == total {
-			return all, nil
+		got := sdk.Page[T]{Items: items, Total: -1, Last: response.Links == nil || response.Links.IsLastPage()}
+		if response.Meta != nil {
+			got.Total = response.Meta.Total
 		}
-		if total < 0 {
-			return nil, sdk.Internal("%s: the answer does not say how many there are", what)
-		}
-	}
-	return nil, sdk.Unavailable("%s: they changed while they were listed, three times", what).Because("ListChanged")
-}
-
-// shared lets lookups that wait before a list starts share it. One that comes while a list is being got waits for the next: it must not have an older answer, unless it says how old one may be (INST-5).
-type shared[T any] struct {
-	get func(context.Context, *sdk.Call) (T, error)
-
-	mutex   sync.Mutex
-	running bool
-	next    *flight[T]
-	last    *flight[T]
-}
-
-type flight[T any] struct {
-	done   chan struct{}
-	began  time.Time
-	call   *sdk.Call
-	answer T
-	err    error
-}
-
-// How long one list may take: the lookups that wait for it have 42 s, 70 % of their 60.
-const listTimeout = 40 * time.Second
-
-func (s *shared[T]) list(ctx context.Context, call *sdk.Call, maxAge time.Duration) (answer T, err error) {
-	s.mutex.Lock()
-	if last := s.last; last != nil && time.Since(last.began) < maxAge {
-		s.mutex.Unlock()
-		return last.answer, nil
-	}
-	if s.next == nil {
-		s.next = &flight[T]{done: make(chan struct{}), call: call}
-		if !s.running {
-			s.running = true
-			go s.run()
-		}
-	}
-	flight := s.next
-	s.mutex.Unlock()
-	select {
-	case <-flight.done:
-		return flight.answer, flight.err
-	case <-ctx.Done():
-		return answer, ctx.Err()
-	}
-}
-
-func (s *shared[T]) run() {
-	for {
-		s.mutex.Lock()
-		flight := s.next
-		s.next = nil
-		if s.running = flight != nil; flight == nil {
-			s.mutex.Unlock()
-			return
-		}
-		s.mutex.Unlock()
-		s.fly(flight)
-	}
-}
-
-func (s *shared[T]) fly(flight *flight[T]) {
-	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
-	defer cancel()
-	defer close(flight.done)
-	defer func() {
-		if fault := recover(); fault != nil {
-			flight.err = sdk.Internal("a list could not be read: %v", fault)
-		}
-	}()
-	flight.began = time.Now()
-	if flight.answer, flight.err = s.get(ctx, flight.call); flight.err == nil {
-		s.mutex.Lock()
-		s.last = flight
-		s.mutex.Unlock()
-	}
+		return got, nil
+	})
 }

@@ -2,7 +2,6 @@ package provider
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"regexp"
@@ -125,8 +124,8 @@ func (l *lookup) list(ctx context.Context, which int) (list []godo.Droplet, err 
 		l.lists = make([][]godo.Droplet, 2)
 	}
 	if l.lists[which] == nil {
-		source := []*shared[[]godo.Droplet]{&l.p.droplets, &l.p.gpus}[which]
-		if list, err = source.list(ctx, l.call, l.maxAge); err != nil {
+		source := []*sdk.Shared[[]godo.Droplet]{&l.p.droplets, &l.p.gpus}[which]
+		if list, err = source.List(ctx, l.call, l.maxAge); err != nil {
 			return nil, err
 		}
 		l.lists[which] = append([]godo.Droplet{}, list...)
@@ -134,50 +133,22 @@ func (l *lookup) list(ctx context.Context, which int) (list []godo.Droplet, err 
 	return l.lists[which], nil
 }
 
-// byID asks for each droplet by its ID: the API's 404 is the one answer that says that it is gone. Where the API refuses to be asked at all the others are not asked for either.
+// byID asks for each droplet by its ID: the API's 404 is the one answer that says that it is gone.
 func (p *Provider) byID(ctx context.Context, call *sdk.Call, nodes []sdk.Node, answers sdk.Answers[sdk.Instance]) {
-	var mutex sync.Mutex
-	var all sync.WaitGroup
-	var refused error
-	turns := make(chan struct{}, 8)
-	for _, node := range nodes {
-		turns <- struct{}{}
-		mutex.Lock()
-		if refused != nil {
-			answers.Set(node.Name, sdk.Instance{}, refused)
-			mutex.Unlock()
-			<-turns
-			continue
+	sdk.Each(nodes, answers, func(node sdk.Node) (sdk.Instance, error) {
+		id, _ := idOf(node)
+		droplet, _, err := p.api.Droplets.Get(ctx, id)
+		if isNotFound(err) {
+			droplet, err = nil, nil
 		}
-		mutex.Unlock()
-		all.Go(func() {
-			defer func() { <-turns }()
-			id, _ := idOf(node)
-			droplet, _, err := p.api.Droplets.Get(ctx, id)
-			if isNotFound(err) {
-				droplet, err = nil, nil
-			}
-			err = p.api.done(ctx, call, "asking for droplet "+strconv.Itoa(id), err)
-			instance := sdk.Instance{}
-			if err == nil {
-				instance = shown(droplet)
-			}
-			mutex.Lock()
-			defer mutex.Unlock()
-			answers.Set(node.Name, instance, err)
-			var failure *sdk.Failure
-			if errors.As(err, &failure) && (failure.Code == sdk.CodeThrottled || failure.Code == sdk.CodeCredentials || failure.Code == sdk.CodeUnavailable) {
-				refused = err
-			}
-		})
-	}
-	all.Wait()
+		return shown(droplet), p.api.done(ctx, call, "asking for droplet "+strconv.Itoa(id), err)
+	})
 }
 
 // ListInstances gives all droplets of the account: DigitalOcean does not tell those of one cluster from those of another (INST-16).
 func (p *Provider) ListInstances(ctx context.Context, call *sdk.Call, _ sdk.InstanceQuery) (list []sdk.Instance, err error) {
-	for _, source := range []*shared[[]godo.Droplet]{&p.droplets, &p.gpus} {
-		droplets, err := source.list(ctx, call, 0)
+	for _, source := range []*sdk.Shared[[]godo.Droplet]{&p.droplets, &p.gpus} {
+		droplets, err := source.List(ctx, call, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +159,7 @@ func (p *Provider) ListInstances(ctx context.Context, call *sdk.Call, _ sdk.Inst
 	return list, nil
 }
 
-func dropletKey(droplet *godo.Droplet) string { return strconv.Itoa(droplet.ID) }
+func dropletKey(droplet godo.Droplet) int { return droplet.ID }
 
 func dropletOfID(list []godo.Droplet, id int) *godo.Droplet {
 	at := slices.IndexFunc(list, func(droplet godo.Droplet) bool { return droplet.ID == id })

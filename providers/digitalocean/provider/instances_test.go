@@ -81,36 +81,6 @@ func TestAThousandNodesAreInitialisedWithinFifteenCallsAndTenSeconds(t *testing.
 	}
 }
 
-func TestALookupThatComesWhileAListIsGotWaitsForTheNext(t *testing.T) { // INST-5
-	h := initialized(t)
-	h.cloud.Latency(300 * time.Millisecond)
-	first := make(chan *contract.LookupInstancesResponse, 1)
-	some := []*contract.NodeView{node("node-0", 0), node("node-1", 0), node("node-2", 0)}
-	h.cloud.Forget()
-	go func() { first <- h.lookup(some...) }()
-	h.until("the first list is on its way", func() (bool, any) {
-		h.provider.droplets.mutex.Lock()
-		defer h.provider.droplets.mutex.Unlock()
-		return h.provider.droplets.running && h.provider.droplets.next == nil, nil
-	})
-	if err := h.cloud.SetDroplet("node-0", "off"); err != nil {
-		t.Fatal(err)
-	}
-	var later sync.WaitGroup
-	for range 4 {
-		later.Go(func() {
-			if state := h.lookup(some...).Results[0].GetFound().GetState(); state != stopped {
-				h.Errorf("a later lookup says %s: the answer is older than the question", state)
-			}
-		})
-	}
-	later.Wait()
-	<-first
-	if lists := h.cloud.Counts()["GET /v2/droplets"]; lists != 2 {
-		t.Errorf("%d lists; wanted two: the first, and one for all later lookups", lists)
-	}
-}
-
 func TestDropletsAreFoundByNameAddressAndID(t *testing.T) {
 	h := initialized(t)
 	gpu := h.cloud.AddDroplet(testapi.NewDroplet{Name: "gpu-0", GPU: true, IPv6: true})

@@ -19,7 +19,7 @@ import (
 // vendor does what DigitalOcean's own controller does for a Service: it finds the load balancer by the annotation with its ID, else by the name, and writes all of it.
 func vendor(b *balancer) (id string) {
 	b.Helper()
-	client, err := godo.New(&http.Client{Transport: &tokens{base: http.DefaultTransport, env: testapi.Token}}, godo.SetBaseURL(b.settings.APIURL+"/"))
+	client, err := godo.New(&http.Client{Transport: &tokens{base: http.DefaultTransport, secret: sdk.Token{Value: testapi.Token}}}, godo.SetBaseURL(b.settings.APIURL+"/"))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -34,9 +34,9 @@ type Provider struct {
 	api      *client
 	settings Settings
 	now      func() time.Time
-	droplets shared[[]godo.Droplet]
-	gpus     shared[[]godo.Droplet]
-	lists    shared[[]godo.LoadBalancer]
+	droplets sdk.Shared[[]godo.Droplet]
+	gpus     sdk.Shared[[]godo.Droplet]
+	lists    sdk.Shared[[]godo.LoadBalancer]
 	size     knownSize
 	leaving  leaving
 }
@@ -48,18 +48,18 @@ func New(settings Settings) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{api: api, settings: settings, now: time.Now, leaving: leaving{ids: map[string]time.Time{}}}
-	p.droplets.get = func(ctx context.Context, call *sdk.Call) ([]godo.Droplet, error) {
+	p.droplets.Get = func(ctx context.Context, call *sdk.Call) ([]godo.Droplet, error) {
 		all, err := pages(ctx, api, call, "listing droplets", dropletKey, api.Droplets.List)
 		if err == nil {
 			p.size.set(len(all))
 		}
 		return all, err
 	}
-	p.gpus.get = func(ctx context.Context, call *sdk.Call) ([]godo.Droplet, error) {
+	p.gpus.Get = func(ctx context.Context, call *sdk.Call) ([]godo.Droplet, error) {
 		return pages(ctx, api, call, "listing droplets with GPUs", dropletKey, api.Droplets.ListWithGPUs)
 	}
-	p.lists.get = func(ctx context.Context, call *sdk.Call) ([]godo.LoadBalancer, error) {
-		return pages(ctx, api, call, "listing load balancers", func(lb *godo.LoadBalancer) string { return lb.ID }, api.LoadBalancers.List)
+	p.lists.Get = func(ctx context.Context, call *sdk.Call) ([]godo.LoadBalancer, error) {
+		return pages(ctx, api, call, "listing load balancers", func(lb godo.LoadBalancer) string { return lb.ID }, api.LoadBalancers.List)
 	}
 	return p, nil
 }
@@ -78,7 +78,7 @@ func (p *Provider) Info() sdk.Info {
 
 // Initialize finds out whose account the token is of, and whether the region and the network are there (PROV-3).
 func (p *Provider) Initialize(ctx context.Context, call *sdk.Call, _ sdk.InitializeRequest) (sdk.Initialized, error) {
-	token, err := p.api.tokens.token()
+	token, err := p.api.tokens.secret.Read()
 	if err != nil {
 		return sdk.Initialized{}, p.api.done(ctx, call, "reading the token", err)
 	}
@@ -103,7 +103,7 @@ func (p *Provider) Initialize(ctx context.Context, call *sdk.Call, _ sdk.Initial
 }
 
 func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) error {
-	regions, err := pages(ctx, p.api, call, "listing regions", func(region *godo.Region) string { return region.Slug }, p.api.Regions.List)
+	regions, err := pages(ctx, p.api, call, "listing regions", func(region godo.Region) string { return region.Slug }, p.api.Regions.List)
 	if err != nil {
 		return err
 	}
@@ -132,9 +132,4 @@ func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) error {
 }
 
 // Health answers from memory (PROV-4): how the last call of the API went.
-func (p *Provider) Health() sdk.Health {
-	if trouble := p.api.health(); trouble != "" {
-		return sdk.Health{State: sdk.HealthDegraded, Message: trouble}
-	}
-	return sdk.Health{}
-}
+func (p *Provider) Health() sdk.Health { return p.api.Health() }

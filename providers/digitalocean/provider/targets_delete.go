@@ -203,7 +203,7 @@ func (r *request) remove(ctx context.Context, lb *plan.Found) error {
 
 // ListLoadBalancers gives all that are marked for this cluster (LB-13).
 func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list []sdk.ListedLoadBalancer, err error) {
-	all, err := p.lists.list(ctx, call, 0)
+	all, err := p.lists.List(ctx, call, 0)
 	if err != nil {
 		return nil, err
 	}

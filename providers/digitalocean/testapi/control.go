@@ -149,49 +149,46 @@ func (c *Cloud) SetAccount(account string) {
 	c.account = account
 }
 
-// Fail lets all calls fail from now on in the way of one of the contract's codes: THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION; NONE ends it.
-func (c *Cloud) Fail(code string) error {
-	c.NoPlans()
-	plan := shared.Plan{Times: -1, Status: map[string]int{"THROTTLED": 429, "CREDENTIALS": 401, "UNAVAILABLE": 503, "PRECONDITION": 422}[code]}
-	switch code {
-	case "NONE":
-		return nil
-	case "THROTTLED":
-		plan.Header = map[string]string{"Ratelimit-Reset": strconv.FormatInt(time.Now().Add(5*time.Second).Unix(), 10)}
-	case "PRECONDITION":
-		plan.Body = `{"id":"unprocessable_entity","message":"this will exceed your limit","request_id":"` + newUUID() + `"}`
-	case "CREDENTIALS", "UNAVAILABLE":
-	default:
-		return fmt.Errorf("the code %q is none of THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION and NONE", code)
+// AddMachines makes droplets.
+func (c *Cloud) AddMachines(names ...string) {
+	for _, name := range names {
+		c.AddDroplet(NewDroplet{Name: name})
 	}
-	return c.Plan(plan)
+}
+
+// StopMachine turns a droplet off.
+func (c *Cloud) StopMachine(name string) error { return c.SetDroplet(name, "off") }
+
+func (c *Cloud) told() (all []shared.Balancer) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.advance()
+	for _, lb := range c.balancers {
+		told := shared.Balancer{ID: lb.ID, Name: lb.Name, Addresses: []string{lb.IP}, Targets: []string{}, Marks: []string{lb.Name}}
+		for _, id := range lb.DropletIDs {
+			if droplet := c.dropletOf(id); droplet != nil {
+				told.Targets = append(told.Targets, droplet.Name)
+			}
+		}
+		all = append(all, told)
+	}
+	return all
 }
 
 func (c *Cloud) control() {
-	c.Control("POST /_test/droplets", func(r *http.Request) (any, error) {
-		asked := NewDroplet{}
-		if err := shared.Read(r, &asked); err != nil {
-			return nil, err
-		}
-		return "digitalocean://" + strconv.Itoa(c.AddDroplet(asked)), nil
-	})
-	c.Control("PUT /_test/droplets/{key}/{status}", func(r *http.Request) (any, error) {
-		return nil, c.SetDroplet(r.PathValue("key"), r.PathValue("status"))
-	})
-	c.Control("DELETE /_test/droplets/{key}", func(r *http.Request) (any, error) { return nil, c.SetDroplet(r.PathValue("key"), "") })
+	shared.World[NewDroplet, Settings]{
+		AddMachine: func(asked NewDroplet) string { return "digitalocean://" + strconv.Itoa(c.AddDroplet(asked)) }, SetMachine: c.SetDroplet,
+		Balancers: c.told, RemoveBalancer: c.RemoveLoadBalancer, Set: c.Set,
+		AddBalancer: func(name string, labels map[string]string) (string, error) {
+			if len(labels) > 0 {
+				return "", fmt.Errorf("load balancers of DigitalOcean have no labels")
+			}
+			return c.AddLoadBalancer(name)
+		},
+		Quota: shared.Plan{Status: http.StatusUnprocessableEntity, Body: `{"id":"unprocessable_entity","message":"this will exceed your limit","request_id":"` + newUUID() + `"}`}, Reset: "Ratelimit-Reset",
+	}.Serve(c.API)
 	c.Control("GET /_test/load_balancers", func(*http.Request) (any, error) { return c.LoadBalancers(), nil })
-	c.Control("POST /_test/load_balancers/{name}", func(r *http.Request) (any, error) { return c.AddLoadBalancer(r.PathValue("name")) })
-	c.Control("DELETE /_test/load_balancers/{id}", func(r *http.Request) (any, error) { c.RemoveLoadBalancer(r.PathValue("id")); return nil, nil })
 	c.Control("POST /_test/certificates/{name}/{type}", func(r *http.Request) (any, error) {
 		return c.AddCertificate(r.PathValue("name"), r.PathValue("type")), nil
 	})
-	c.Control("PUT /_test/settings", func(r *http.Request) (any, error) {
-		settings := Settings{}
-		err := shared.Read(r, &settings)
-		if err == nil {
-			c.Set(settings)
-		}
-		return nil, err
-	})
-	c.Control("PUT /_test/fail/{code}", func(r *http.Request) (any, error) { return nil, c.Fail(r.PathValue("code")) })
 }

@@ -48,11 +48,10 @@ func ExampleFailure() {
 // What a cloud's tag can hold of a mark, and whose an object is that carries it.
 func ExampleCall_Ownership() {
 	call := &sdk.Call{Cluster: sdk.Cluster{Name: "prod", OwnerID: "8f7c"}, PreviousOwnerIDs: []string{"11aa"}}
-	place := sdk.Place{Most: 63}
-	mark := call.Mark("service-uid", place)
-	fmt.Println(mark, call.Ownership(mark, "service-uid", place) == sdk.Ours)
-	fmt.Println(call.Ownership(sdk.Mark{Owner: "11aa", Service: "service-uid"}, "service-uid", place) == sdk.Ours)
-	fmt.Println(call.Ownership(mark, "another-uid", place) == sdk.Foreign, call.Ownership(sdk.Mark{}, "service-uid", place) == sdk.Unmarked)
+	mark := call.Mark("service-uid", sdk.LabelValue)
+	fmt.Println(mark, call.Ownership(mark, "service-uid", sdk.LabelValue) == sdk.Ours)
+	fmt.Println(call.Ownership(sdk.Mark{Owner: "11aa", Service: "service-uid"}, "service-uid", sdk.LabelValue) == sdk.Ours)
+	fmt.Println(call.Ownership(mark, "another-uid", sdk.LabelValue) == sdk.Foreign, call.Ownership(sdk.Mark{}, "service-uid", sdk.LabelValue) == sdk.Unmarked)
 	// Output:
 	// {8f7c service-uid} true
 	// true

@@ -4,26 +4,30 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"reflect"
+	"regexp"
 )
 
-// DigestBytes is how long a digest is in a [Place] that holds so much: what labels and tags of most clouds take.
+// DigestBytes is how long [Place.Tag] is where the text does not fit: what labels and tags of most clouds take.
 const DigestBytes = 63
 
-// Place is where a cloud keeps a part of a mark: a tag, a label, a part of a name.
+// Place is where an object of a cloud can hold a mark: a tag, a label, a part of a name (LB-30).
 type Place struct {
-	// Most is how many bytes it holds. Fewer than 32 cannot hold a digest that is unique: [Place.Tag] panics then.
+	// Most is how many bytes it holds. Fewer than 32 cannot hold a digest that is unique.
 	Most int
-	// Takes says whether it takes the characters of a text; where nil it takes all.
-	Takes func(text string) bool
+	// Fits is what its characters are like; nil: any.
+	Fits *regexp.Regexp
 }
 
-// Tag is a text as this place can hold it (LB-30): the text itself where it fits by its length and its characters, else the first 63 hexadecimal digits of its SHA-256, or as many as
-// fit.
+// LabelValue is a place that holds what a label of Kubernetes does, as many clouds have it.
+var LabelValue = Place{63, regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$`)}
+
+// Tag is a text as the place can hold it: the text itself where it fits by its length and its characters, else the first 63 hexadecimal digits of its SHA-256, or as many as fit. It
+// panics where the place is too small for that.
 func (p Place) Tag(text string) string {
 	if p.Most < 32 {
-		panic("sdk.Place: a place of fewer than 32 bytes cannot hold a digest that is unique")
+		panic("sdk.Place: one of fewer than 32 bytes cannot hold a digest that is unique")
 	}
-	if len(text) <= p.Most && (p.Takes == nil || p.Takes(text)) {
+	if text == "" || len(text) <= p.Most && (p.Fits == nil || p.Fits.MatchString(text)) {
 		return text
 	}
 	sum := sha256.Sum256([]byte(text))
@@ -44,11 +48,7 @@ func (c *Call) Mark(serviceUID string, place Place) Mark {
 }
 
 func markOf(owner, serviceUID string, place Place) Mark {
-	mark := Mark{Owner: place.Tag(owner)}
-	if serviceUID != "" {
-		mark.Service = place.Tag(serviceUID)
-	}
-	return mark
+	return Mark{place.Tag(owner), place.Tag(serviceUID)}
 }
 
 // Ownership says whose an object is that carries this mark; serviceUID and place are as in [Call.Mark]. Our owner ID alone is no mark of a load balancer; another cluster's is, so that no

@@ -36,13 +36,3 @@ func TestThePageHasEachAnnotation(t *testing.T) {
 		t.Errorf("the page has\n%v\nand the provider\n%v", listed, known)
 	}
 }
-
-// LB-30: what does not fit becomes digits, and never a cut text.
-func TestValuesThatDoNotFitBecomeDigits(t *testing.T) {
-	for text, fits := range map[string]bool{"5b2c1c0e-0000-4000-8000-000000000001": true, "with space": false, "-x": false, strings.Repeat("a", 64): false, strings.Repeat("a", 63): true} {
-		value := Value(text)
-		if (value == text) != fits || !labelValue.MatchString(value) {
-			t.Errorf("%q became %q", text, value)
-		}
-	}
-}

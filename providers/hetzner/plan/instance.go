@@ -78,7 +78,7 @@ func stateOf(status hcloud.ServerStatus) sdk.InstanceState {
 
 // What is no label value is left out (INST-15).
 func fact(server *hcloud.Server, what, value string) string {
-	if labelValue.MatchString(value) {
+	if sdk.LabelValue.Tag(value) == value {
 		return value
 	}
 	slog.Warn("left out what is no label value", "server", server.ID, "what", what, "value", value)

@@ -4,7 +4,6 @@ package plan
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,16 +22,11 @@ const (
 	labelName      = "grpc-ccm.io/service-name"
 )
 
-var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
-
-// Value is a text as a label's value: itself where it fits, else the digits of its SHA-256 (LB-30).
-func Value(text string) string { return sdk.Place{Most: 63, Takes: labelValue.MatchString}.Tag(text) }
-
 // Owners are the values of LabelOwner that are this cluster's.
 func Owners(call *sdk.Call) (values []string) {
 	for _, owner := range append([]string{call.Cluster.OwnerID}, call.PreviousOwnerIDs...) {
 		if owner != "" {
-			values = append(values, Value(owner))
+			values = append(values, sdk.LabelValue.Tag(owner))
 		}
 	}
 	return values
@@ -44,10 +38,10 @@ func labelsOf(there map[string]string, call *sdk.Call, service *sdk.Service) map
 	for key, value := range there {
 		wanted[key] = value
 	}
-	wanted[LabelService], wanted[LabelOwner] = Value(service.UID), Value(call.Cluster.OwnerID)
+	wanted[LabelService], wanted[LabelOwner] = sdk.LabelValue.Tag(service.UID), sdk.LabelValue.Tag(call.Cluster.OwnerID)
 	for key, value := range map[string]string{labelNamespace: service.Namespace, labelName: service.Name} {
 		delete(wanted, key)
-		if labelValue.MatchString(value) {
+		if value != "" && sdk.LabelValue.Tag(value) == value {
 			wanted[key] = value
 		}
 	}
@@ -82,7 +76,7 @@ func OwnershipOf(lb *hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) 
 		return sdk.Unmarked
 	case !slices.Contains(Owners(call), owner):
 		return sdk.Foreign
-	case uid == Value(service.UID):
+	case uid == sdk.LabelValue.Tag(service.UID):
 		return sdk.Ours
 	case uid == "":
 		return sdk.Unmarked
@@ -101,7 +95,7 @@ type Found struct {
 
 // Judge says what a load balancer is to a Service.
 func Judge(lb *hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
-	known := lb.Labels[LabelService] == Value(service.UID) || lb.Name == VendorName(service.UID) && lb.Labels[LabelService] == ""
+	known := lb.Labels[LabelService] == sdk.LabelValue.Tag(service.UID) || lb.Name == VendorName(service.UID) && lb.Labels[LabelService] == ""
 	for _, owner := range append([]string{call.Cluster.OwnerID}, call.PreviousOwnerIDs...) {
 		known = known || lb.Name == DerivedName(owner, service.UID)
 	}
@@ -115,7 +109,7 @@ func Own(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) (own 
 			own = append(own, found)
 		}
 	}
-	present := Value(call.Cluster.OwnerID)
+	present := sdk.LabelValue.Tag(call.Cluster.OwnerID)
 	slices.SortStableFunc(own, func(one, other *Found) int {
 		if first := one.LB.Labels[LabelOwner] == present; first != (other.LB.Labels[LabelOwner] == present) {
 			if first {

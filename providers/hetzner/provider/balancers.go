@@ -41,7 +41,7 @@ func (r *request) get(ctx context.Context, id int64) (*hcloud.LoadBalancer, erro
 
 func (r *request) list(ctx context.Context) (err error) {
 	if r.all == nil {
-		r.all, err = r.p.lists.list(ctx, r.call)
+		r.all, err = r.p.lists.List(ctx, r.call, 0)
 	}
 	return err
 }
@@ -131,7 +131,7 @@ func (r *request) targets(ctx context.Context, there *hcloud.LoadBalancer, targe
 	exists := func(int64) bool { return true }
 	// One or two are tried: the API says what is wrong. Many are looked up first.
 	if added > r.p.listCalls() {
-		servers, err := r.p.servers.list(ctx, r.call)
+		servers, err := r.p.servers.List(ctx, r.call, 0)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -265,7 +265,7 @@ func (r *request) create(ctx context.Context, wanted *plan.Wanted) (*hcloud.Load
 		if wanted.Name == plan.DerivedName(r.call.Cluster.OwnerID, r.service.UID) {
 			return nil, sdk.Pending(againWhileBusy, "the load balancer %s is there, and is not listed yet", wanted.Name)
 		}
-		return nil, sdk.Conflict("the annotation %s: the project has a load balancer %q, which is not marked for this Service; choose another name, or give it the label %s=%s and grant its adoption", plan.AnnotationName, wanted.Name, plan.LabelService, plan.Value(r.service.UID)).Because("NameTaken")
+		return nil, sdk.Conflict("the annotation %s: the project has a load balancer %q, which is not marked for this Service; choose another name, or give it the label %s=%s and grant its adoption", plan.AnnotationName, wanted.Name, plan.LabelService, sdk.LabelValue.Tag(r.service.UID)).Because("NameTaken")
 	}
 	if err := r.p.api.done(ctx, r.call, what, err); err != nil {
 		return nil, err
@@ -426,7 +426,7 @@ func (r *request) remove(ctx context.Context, lb *hcloud.LoadBalancer) error {
 
 // ListLoadBalancers gives those that are marked for this cluster (LB-13).
 func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list []sdk.ListedLoadBalancer, err error) {
-	all, err := p.lists.list(ctx, call)
+	all, err := p.lists.List(ctx, call, 0)
 	if err != nil {
 		return nil, err
 	}

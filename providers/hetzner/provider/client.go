@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -32,29 +31,14 @@ const (
 // tokens puts the token on each call. It reads the file for each, so that a token that was rotated counts at once. The API does not tell whose project a token is of, so a new one is
 // tried first on what is known to be in the project: in another one every server would be gone.
 type tokens struct {
-	base      http.RoundTripper
-	apiURL    string
-	file, env string
+	base   http.RoundTripper
+	apiURL string
+	secret sdk.Token
 
 	mutex sync.Mutex
 	// The last token that is known to be of the project, and the paths of what is in it.
 	checked   string
 	witnesses []string
-}
-
-func (t *tokens) token() (string, error) {
-	token := t.env
-	if t.file != "" {
-		text, err := os.ReadFile(t.file)
-		if err != nil {
-			return "", sdk.Credentials("the token's file cannot be read: %w", err).Because("TokenMissing")
-		}
-		token = strings.TrimSpace(string(text))
-	}
-	if token == "" || strings.ContainsAny(token, " \t\r\n") {
-		return "", sdk.Credentials("there is no token in %s; right would be the token and nothing else", t.file).Because("TokenMissing")
-	}
-	return token, nil
 }
 
 // witness tells what the present token sees.
@@ -67,7 +51,7 @@ func (t *tokens) witness(paths ...string) {
 }
 
 func (t *tokens) RoundTrip(request *http.Request) (*http.Response, error) {
-	token, err := t.token()
+	token, err := t.secret.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -135,51 +119,26 @@ func (t *tokens) send(request *http.Request, token string) (*http.Response, erro
 type client struct {
 	*hcloud.Client
 	tokens *tokens
-
-	mutex   sync.Mutex
-	trouble string
+	sdk.Trouble
 }
 
 func newClient(apiURL, tokenFile, token, version string) *client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 16
 	apiURL = strings.TrimSuffix(apiURL, "/")
-	t := &tokens{base: transport, apiURL: apiURL, file: tokenFile, env: token}
+	t := &tokens{base: transport, apiURL: apiURL, secret: sdk.Token{File: tokenFile, Value: token}}
 	// Nothing is repeated here: the controller decides when to ask again.
 	api := hcloud.NewClient(hcloud.WithEndpoint(apiURL), hcloud.WithHTTPClient(&http.Client{Transport: t, Timeout: callTimeout}), hcloud.WithApplication("grpc-ccm-hetzner", version),
 		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
 	return &client{Client: api, tokens: t}
 }
 
-// done tells the outcome of a call: to the SDK, which reports when the cloud last answered, and to Health. It gives the error back as the contract says it.
+// done tells the outcome of a call, and gives its error back as the contract says it.
 func (c *client) done(ctx context.Context, call *sdk.Call, what string, err error) error {
 	if err == nil {
-		call.CloudAnswered()
-		c.note("")
-		return nil
+		return c.Done(ctx, call, nil)
 	}
-	failure := failureOf(what, err)
-	switch failure.Code {
-	case sdk.CodeCredentials, sdk.CodeThrottled, sdk.CodeUnavailable, sdk.CodeInternal:
-		if ctx.Err() == nil { // A call that was given up says nothing of the cloud.
-			c.note(failure.Error())
-		}
-	default:
-		c.note("")
-	}
-	return failure
-}
-
-func (c *client) note(trouble string) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	c.trouble = trouble
-}
-
-func (c *client) health() string {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	return c.trouble
+	return c.Done(ctx, call, failureOf(what, err))
 }
 
 const (
@@ -237,101 +196,17 @@ func (c *client) deleteBalancer(ctx context.Context, id int64) (*hcloud.Action, 
 	return hcloud.ActionFromSchema(said.Action), nil
 }
 
-// pages gets all pages of a listing. What changes between two pages can hide an object that is there, so a listing whose number of objects is not what the API says is got again.
+// pages gets all pages of a listing.
 func pages[T any](ctx context.Context, c *client, call *sdk.Call, what string, id func(T) int64, page func(context.Context, hcloud.ListOpts) ([]T, *hcloud.Response, error)) ([]T, error) {
-	for range 3 {
-		all, seen, total := []T{}, map[int64]bool{}, 0
-		for options := (hcloud.ListOpts{Page: 1, PerPage: pageSize}); options.Page > 0; {
-			items, response, err := page(ctx, options)
-			if err := c.done(ctx, call, what, err); err != nil {
-				return nil, err
-			}
-			for _, item := range items {
-				if !seen[id(item)] {
-					seen[id(item)] = true
-					all = append(all, item)
-				}
-			}
-			meta := response.Meta.Pagination
-			if meta == nil {
-				return nil, sdk.Internal("%s: the answer does not say how many there are", what)
-			}
-			if options.Page, total = meta.NextPage, meta.TotalEntries; len(items) == 0 {
-				break
-			}
+	return sdk.Pages(what, id, func(number int) (sdk.Page[T], error) {
+		items, response, err := page(ctx, hcloud.ListOpts{Page: number, PerPage: pageSize})
+		if err := c.done(ctx, call, what, err); err != nil {
+			return sdk.Page[T]{}, err
 		}
-		if len(all) == total {
-			return all, nil
+		got := sdk.Page[T]{Items: items, Total: -1, Last: true}
+		if meta := response.Meta.Pagination; meta != nil {
+			got.Total, got.Last = meta.TotalEntries, meta.NextPage == 0
 		}
-	}
-	return nil, sdk.Unavailable("%s: they changed while they were listed, three times", what).Because("ListChanged")
-}
-
-// shared lets lookups that wait before a list starts share it. One that comes while a list is being got waits for the next: it must not have an older answer (INST-5).
-type shared[T any] struct {
-	get func(context.Context, *sdk.Call) (T, error)
-
-	mutex   sync.Mutex
-	running bool
-	next    *flight[T]
-}
-
-type flight[T any] struct {
-	done   chan struct{}
-	call   *sdk.Call
-	answer T
-	err    error
-}
-
-const (
-	// How long one list may take: the lookups that wait for it have 42 s, 70 % of their 60.
-	listTimeout = 40 * time.Second
-	// How long a list waits for others to share it before it starts.
-	gatherFor = 30 * time.Millisecond
-)
-
-func (s *shared[T]) list(ctx context.Context, call *sdk.Call) (answer T, err error) {
-	s.mutex.Lock()
-	if s.next == nil {
-		s.next = &flight[T]{done: make(chan struct{}), call: call}
-		if !s.running {
-			s.running = true
-			go s.run()
-		}
-	}
-	flight := s.next
-	s.mutex.Unlock()
-	select {
-	case <-flight.done:
-		return flight.answer, flight.err
-	case <-ctx.Done():
-		return answer, ctx.Err()
-	}
-}
-
-func (s *shared[T]) run() {
-	for {
-		time.Sleep(gatherFor)
-		s.mutex.Lock()
-		flight := s.next
-		s.next = nil
-		if s.running = flight != nil; flight == nil {
-			s.mutex.Unlock()
-			return
-		}
-		s.mutex.Unlock()
-		s.fly(flight)
-	}
-}
-
-func (s *shared[T]) fly(flight *flight[T]) {
-	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
-	defer cancel()
-	defer close(flight.done)
-	defer func() {
-		if fault := recover(); fault != nil {
-			flight.err = sdk.Internal("a list could not be read: %s", fmt.Sprint(fault))
-		}
-	}()
-	flight.answer, flight.err = s.get(ctx, flight.call)
+		return got, nil
+	})
 }

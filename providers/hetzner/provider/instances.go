@@ -2,10 +2,8 @@ package provider
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 
@@ -19,7 +17,7 @@ import (
 func (p *Provider) listCalls() int { return max(1, (int(p.serverCount.Load())+pageSize-1)/pageSize) }
 
 // LookupInstances asks for few servers one by one, and lists them for many. What a list lacks is no proof that a server with a known ID is gone: that is asked for by its ID (INST-1).
-func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []sdk.Node, _ sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
+func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []sdk.Node, query sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
 	answers := sdk.Answers[sdk.Instance]{}
 	asked := []sdk.Node{}
 	for _, node := range nodes {
@@ -37,7 +35,7 @@ func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []
 		}
 	}
 	if len(asked) > p.listCalls() {
-		servers, err := p.servers.list(ctx, call)
+		servers, err := p.servers.List(ctx, call, query.MaxAge)
 		if err != nil {
 			return nil, err
 		}
@@ -67,40 +65,13 @@ func (p *Provider) fromList(nodes []sdk.Node, servers []*hcloud.Server, answers 
 	return missing
 }
 
-// oneByOne asks for each server on its own. Where the API refuses to be asked at all the others are not asked for either.
+// oneByOne asks for each server on its own.
 func (p *Provider) oneByOne(ctx context.Context, call *sdk.Call, nodes []sdk.Node, answers sdk.Answers[sdk.Instance]) {
-	var mutex sync.Mutex
-	var all sync.WaitGroup
-	var refused error
 	settings := p.planned()
-	turns := make(chan struct{}, 8)
-	for _, node := range nodes {
-		turns <- struct{}{}
-		mutex.Lock()
-		if refused != nil {
-			answers.Set(node.Name, sdk.Instance{}, refused)
-			mutex.Unlock()
-			<-turns
-			continue
-		}
-		mutex.Unlock()
-		all.Go(func() {
-			defer func() { <-turns }()
-			server, err := p.one(ctx, call, node)
-			mutex.Lock()
-			defer mutex.Unlock()
-			if err != nil {
-				answers.Set(node.Name, sdk.Instance{}, err)
-				var failure *sdk.Failure
-				if errors.As(err, &failure) && (failure.Code == sdk.CodeThrottled || failure.Code == sdk.CodeCredentials || failure.Code == sdk.CodeUnavailable) {
-					refused = err
-				}
-				return
-			}
-			answers.Set(node.Name, plan.Instance(server, &settings.InstanceSettings), nil)
-		})
-	}
-	all.Wait()
+	sdk.Each(nodes, answers, func(node sdk.Node) (sdk.Instance, error) {
+		server, err := p.one(ctx, call, node)
+		return plan.Instance(server, &settings.InstanceSettings), err
+	})
 }
 
 // one asks for a Node's server; nil where the API says that there is none.
@@ -128,7 +99,7 @@ func (p *Provider) one(ctx context.Context, call *sdk.Call, node sdk.Node) (*hcl
 
 // ListInstances gives all servers of the project: Hetzner does not tell those of one cluster from those of another (INST-16).
 func (p *Provider) ListInstances(ctx context.Context, call *sdk.Call, _ sdk.InstanceQuery) (list []sdk.Instance, err error) {
-	servers, err := p.servers.list(ctx, call)
+	servers, err := p.servers.List(ctx, call, 0)
 	settings := p.planned()
 	for _, server := range servers {
 		list = append(list, plan.Instance(server, &settings.InstanceSettings))

@@ -41,8 +41,8 @@ type Provider struct {
 	settings Settings
 	// The network's ID, which Initialize finds.
 	network atomic.Int64
-	servers shared[[]*hcloud.Server]
-	lists   shared[[]*hcloud.LoadBalancer]
+	servers sdk.Shared[[]*hcloud.Server]
+	lists   sdk.Shared[[]*hcloud.LoadBalancer]
 	// How many there were when they were last listed. They decide what is cheaper, never what is true.
 	serverCount, balancerCount atomic.Int64
 	types                      typeCache
@@ -51,7 +51,7 @@ type Provider struct {
 // New is Hetzner Cloud with these settings.
 func New(settings Settings) *Provider {
 	p := &Provider{api: newClient(settings.APIURL, settings.TokenFile, settings.Token, Version), settings: settings}
-	p.servers.get = func(ctx context.Context, call *sdk.Call) ([]*hcloud.Server, error) {
+	p.servers.Get = func(ctx context.Context, call *sdk.Call) ([]*hcloud.Server, error) {
 		all, err := pages(ctx, p.api, call, "listing servers", func(s *hcloud.Server) int64 { return s.ID }, func(ctx context.Context, o hcloud.ListOpts) ([]*hcloud.Server, *hcloud.Response, error) {
 			return p.api.Server.List(ctx, hcloud.ServerListOpts{ListOpts: o, Sort: []string{"id:asc"}})
 		})
@@ -61,7 +61,7 @@ func New(settings Settings) *Provider {
 		}
 		return all, err
 	}
-	p.lists.get = func(ctx context.Context, call *sdk.Call) ([]*hcloud.LoadBalancer, error) {
+	p.lists.Get = func(ctx context.Context, call *sdk.Call) ([]*hcloud.LoadBalancer, error) {
 		all, err := pages(ctx, p.api, call, "listing load balancers", func(lb *hcloud.LoadBalancer) int64 { return lb.ID }, func(ctx context.Context, o hcloud.ListOpts) ([]*hcloud.LoadBalancer, *hcloud.Response, error) {
 			return p.api.LoadBalancer.List(ctx, hcloud.LoadBalancerListOpts{ListOpts: o, Sort: []string{"id:asc"}})
 		})
@@ -165,12 +165,7 @@ func (p *Provider) checkWrites(ctx context.Context, call *sdk.Call) error {
 }
 
 // Health answers from memory (PROV-4): how the last call of the API went.
-func (p *Provider) Health() sdk.Health {
-	if trouble := p.api.health(); trouble != "" {
-		return sdk.Health{State: sdk.HealthDegraded, Message: trouble}
-	}
-	return sdk.Health{}
-}
+func (p *Provider) Health() sdk.Health { return p.api.Health() }
 
 // plan's settings, with the network that Initialize found.
 func (p *Provider) planned() *plan.Settings {

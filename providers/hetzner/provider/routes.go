@@ -29,7 +29,7 @@ func (p *Provider) ListRoutes(ctx context.Context, call *sdk.Call) ([]sdk.Route,
 	if err != nil || len(network.Routes) == 0 {
 		return nil, err
 	}
-	servers, err := p.servers.list(ctx, call)
+	servers, err := p.servers.List(ctx, call, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (p *Provider) finder(ctx context.Context, call *sdk.Call, routes int) (func
 	if routes <= p.listCalls() {
 		return one, nil
 	}
-	servers, err := p.servers.list(ctx, call)
+	servers, err := p.servers.List(ctx, call, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package testapi
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -76,42 +77,55 @@ func (c *Cloud) EndActions(code, message string) {
 	}
 }
 
-// Fail lets all calls fail from now on in the way of one of the contract's codes: THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION; NONE ends it.
-func (c *Cloud) Fail(code string) error {
-	c.NoPlans()
-	plan := shared.Plan{Times: -1, Status: map[string]int{"THROTTLED": 429, "CREDENTIALS": 401, "UNAVAILABLE": 503, "PRECONDITION": 403}[code]}
-	switch code {
-	case "NONE":
-		return nil
-	case "THROTTLED":
-		plan.Header = map[string]string{"RateLimit-Reset": strconv.FormatInt(time.Now().Add(5*time.Second).Unix(), 10)}
-	case "PRECONDITION":
-		plan.Body = `{"error":{"code":"resource_limit_exceeded","message":"limit exceeded","details":{}}}`
-	case "CREDENTIALS", "UNAVAILABLE":
-	default:
-		return fmt.Errorf("the code %q is none of THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION and NONE", code)
+// AddMachines makes servers in the network.
+func (c *Cloud) AddMachines(names ...string) {
+	for _, name := range names {
+		c.AddServer(NewServer{Name: name})
 	}
-	return c.Plan(plan)
+}
+
+// StopMachine turns a server off.
+func (c *Cloud) StopMachine(name string) error { return c.SetServer(name, "off") }
+
+func (c *Cloud) told() (all []shared.Balancer) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	for _, lb := range c.balancers {
+		told := shared.Balancer{ID: strconv.FormatInt(lb.ID, 10), Name: lb.Name, Addresses: []string{lb.PublicNet.IPv4.IP, lb.PublicNet.IPv6.IP}, Targets: []string{}}
+		for _, target := range lb.Targets {
+			for _, one := range append([]schema.LoadBalancerTarget{target}, target.Targets...) {
+				if one.Server == nil {
+					continue
+				}
+				if server := c.serverOf(one.Server.ID); server != nil {
+					told.Targets = append(told.Targets, server.Name)
+				}
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(lb.Labels)) {
+			told.Marks = append(told.Marks, key+" "+lb.Labels[key])
+		}
+		all = append(all, told)
+	}
+	return all
 }
 
 func (c *Cloud) control() {
-	c.Control("POST /_test/servers", func(r *http.Request) (any, error) {
-		asked := NewServer{}
-		if err := shared.Read(r, &asked); err != nil {
-			return nil, err
-		}
-		return fmt.Sprintf("hcloud://%d", c.AddServer(asked)), nil
-	})
-	c.Control("PUT /_test/servers/{name}/{status}", func(r *http.Request) (any, error) {
-		return nil, c.SetServer(r.PathValue("name"), r.PathValue("status"))
-	})
-	c.Control("DELETE /_test/servers/{name}", func(r *http.Request) (any, error) { return nil, c.SetServer(r.PathValue("name"), "") })
+	shared.World[NewServer, Settings]{
+		AddMachine: func(asked NewServer) string { return fmt.Sprintf("hcloud://%d", c.AddServer(asked)) }, SetMachine: c.SetServer,
+		Balancers: c.told, Set: c.Set,
+		AddBalancer: func(name string, labels map[string]string) (string, error) {
+			id, err := c.AddLoadBalancer(name, labels)
+			return strconv.FormatInt(id, 10), err
+		},
+		RemoveBalancer: func(id string) {
+			number, _ := strconv.ParseInt(id, 10, 64)
+			c.RemoveLoadBalancer(number)
+		},
+		Quota: shared.Plan{Status: http.StatusForbidden, Body: `{"error":{"code":"resource_limit_exceeded","message":"limit exceeded","details":{}}}`}, Reset: "RateLimit-Reset",
+	}.Serve(c.API)
 	c.Control("GET /_test/load_balancers", func(*http.Request) (any, error) { return c.LoadBalancers(), nil })
-	c.Control("POST /_test/load_balancers/{name}", func(r *http.Request) (any, error) {
-		id, err := c.AddLoadBalancer(r.PathValue("name"), nil)
-		return strconv.FormatInt(id, 10), err
-	})
-	c.Control("DELETE /_test/load_balancers/{id}", func(r *http.Request) (any, error) { c.RemoveLoadBalancer(pathID(r)); return nil, nil })
+	c.Control("GET /_test/routes", func(*http.Request) (any, error) { return c.Routes(), nil })
 	c.Control("POST /_test/routes", func(r *http.Request) (any, error) {
 		var asked struct {
 			CIDR   string `json:"cidr"`
@@ -123,13 +137,4 @@ func (c *Cloud) control() {
 		return nil, c.AddRoute(asked.CIDR, asked.Server)
 	})
 	c.Control("DELETE /_test/routes", func(r *http.Request) (any, error) { c.RemoveRoute(r.URL.Query().Get("cidr")); return nil, nil })
-	c.Control("PUT /_test/settings", func(r *http.Request) (any, error) {
-		settings := Settings{}
-		err := shared.Read(r, &settings)
-		if err == nil {
-			c.Set(settings)
-		}
-		return nil, err
-	})
-	c.Control("PUT /_test/fail/{code}", func(r *http.Request) (any, error) { return nil, c.Fail(r.PathValue("code")) })
 }

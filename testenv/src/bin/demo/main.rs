@@ -2,6 +2,7 @@
 //!
 //! Exit code 0 only when every step was seen to hold.
 
+mod cloud;
 mod stage;
 mod steps;
 
@@ -11,21 +12,21 @@ use std::task::Poll;
 use tokio::signal::unix::{SignalKind, signal};
 
 use stage::Stage;
+use testenv::Vendor;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let keep = match std::env::args().nth(1).as_deref() {
-        None => false,
-        Some("--keep") => true,
-        Some(other) => {
-            eprintln!("error: {other:?} is no option of the demo; there is only --keep");
+    let (keep, vendor) = match options(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("error: {error}");
             return ExitCode::from(2);
         }
     };
     // Whatever ends the demo, the processes that it started end with it.
     let (told, mut ending) = tokio::sync::oneshot::channel();
     tokio::select! {
-        code = demo(keep, told) => code,
+        code = demo(keep, vendor, told) => code,
         () = asked_to_end() => {
             if ending.try_recv().is_ok() {
                 println!("\nStopped; nothing is left running.");
@@ -37,9 +38,32 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Whether all is left running, and whose cloud it is: the mock's unless one is named.
+fn options(arguments: impl Iterator<Item = String>) -> Result<(bool, Option<Vendor>), String> {
+    let (mut keep, mut vendor) = (false, None);
+    for argument in arguments {
+        match argument.split_once('=') {
+            None if argument == "--keep" => keep = true,
+            Some(("--cloud", name)) => {
+                vendor = Some(Vendor::of_name(name).map_err(|error| error.to_string())?);
+            }
+            _ => {
+                return Err(format!(
+                    "{argument:?} is no option of the demo; there are --keep and --cloud=NAME"
+                ));
+            }
+        }
+    }
+    Ok((keep, vendor))
+}
+
 /// Plays; `over` is told when every step was seen to hold and all of it is left running.
-async fn demo(keep: bool, over: tokio::sync::oneshot::Sender<()>) -> ExitCode {
-    let mut stage = match Stage::set().await {
+async fn demo(
+    keep: bool,
+    vendor: Option<Vendor>,
+    over: tokio::sync::oneshot::Sender<()>,
+) -> ExitCode {
+    let mut stage = match Stage::set(vendor).await {
         Ok(stage) => stage,
         Err(error) => {
             eprintln!("The stage could not be set: {error}");
@@ -86,4 +110,27 @@ async fn asked_to_end() {
         }
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Vendor, options};
+
+    fn of(words: &[&str]) -> Result<(bool, Option<Vendor>), String> {
+        options(words.iter().map(|word| (*word).to_owned()))
+    }
+
+    #[test]
+    fn a_cloud_that_there_is_not_is_an_error_that_names_those_there_are() {
+        assert_eq!(of(&[]), Ok((false, None)));
+        let hetzner = Ok((true, Some(Vendor::Hetzner)));
+        assert_eq!(of(&["--keep", "--cloud=hetzner"]), hetzner);
+        for (word, right) in [
+            ("--cloud=azure", "digitalocean, hetzner"),
+            ("--clod", "--cloud=NAME"),
+        ] {
+            let error = of(&[word]).unwrap_err();
+            assert!(error.contains(right), "{error}");
+        }
+    }
 }

@@ -7,45 +7,45 @@ use std::process::Command;
 use std::time::Duration;
 
 use kube::Client;
-use testenv::{ControlPlane, Process, User};
+use testenv::{ControlPlane, Process, User, Vendor};
 use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::cloud::Cloud;
 
 /// What a step is about when it does not hold.
 pub(crate) type Held<T = ()> = Result<T, String>;
-
-/// A cloud with room for what the demo does. A lookup takes 50 ms, a load balancer one second.
-const CLOUD: &str = include_str!("cloud.yaml");
 
 /// The control plane, the provider and the ccm.
 pub(crate) struct Stage {
     plane: ControlPlane,
     pub(crate) client: Client,
-    provider: Option<Process>,
+    pub(crate) cloud: Cloud,
     ccm: Option<Process>,
     began: Instant,
     steps: usize,
     calls_before: BTreeMap<String, u64>,
+    changes_before: u64,
     step_began: Instant,
 }
 
 impl Stage {
     /// Starts the control plane and grants the ccm its rights.
-    pub(crate) async fn set() -> Held<Self> {
+    pub(crate) async fn set(vendor: Option<Vendor>) -> Held<Self> {
         let began = Instant::now();
         println!("Setting the stage: etcd and a real kube-apiserver on loopback ports ...");
         let plane = ControlPlane::start().await.map_err(text)?;
         let client = plane.client();
         let stage = Self {
+            cloud: Cloud::new(vendor, plane.directory()).await?,
             plane,
             client,
-            provider: None,
             ccm: None,
             began,
             steps: 0,
             calls_before: BTreeMap::new(),
+            changes_before: 0,
             step_began: began,
         };
-        std::fs::write(stage.file("cloud.yaml"), CLOUD).map_err(text)?;
         std::fs::write(
             stage.file("rbac.yaml"),
             include_str!("../../../../deploy/kustomize/base/rbac.yaml"),
@@ -79,21 +79,12 @@ impl Stage {
         self.plane.directory().join(name)
     }
 
-    fn endpoint(&self) -> String {
-        format!("unix://{}", self.file("socket/provider.sock").display())
-    }
-
-    /// Starts the provider; its cloud is kept in a file, as a real cloud outlives its provider.
+    /// Starts the provider.
     pub(crate) fn start_provider(&mut self) -> Held {
-        let mut command = Command::new(beside_us("provider-mock")?);
-        command
-            .args(["serve", "--endpoint", &self.endpoint(), "--cloud"])
-            .arg(self.file("cloud.yaml"))
-            .arg("--state")
-            .arg(self.file("cloud-state.json"));
-        self.provider = Some(Process::start(command, self.file("provider.log")).map_err(text)?);
-        // A new process counts from zero.
-        self.calls_before.clear();
+        if self.cloud.start_provider()? {
+            self.calls_before.clear();
+            self.changes_before = 0;
+        }
         Ok(())
     }
 
@@ -104,18 +95,13 @@ impl Stage {
             .arg("--kubeconfig")
             .arg(self.plane.kubeconfig(User::Ccm))
             .args([
-                format!("--provider=mock={}", self.endpoint()),
+                format!("--provider={}={}", self.cloud.name(), self.cloud.endpoint()),
                 "--secure-port=0".to_owned(),
                 // In a cluster a Node must be a minute old before it can be deleted; nobody wants to watch that.
                 "--node-deletion-brake=min-age=10s".to_owned(),
             ]);
         self.ccm = Some(Process::start(command, self.file("ccm.log")).map_err(text)?);
         Ok(())
-    }
-
-    /// kill -9.
-    pub(crate) fn kill_provider(&mut self) {
-        self.provider = None;
     }
 
     /// kill -9.
@@ -133,25 +119,9 @@ impl Stage {
         run(self.plane.kubectl().args(args))
     }
 
-    /// Runs `provider-mock ctl` and returns what it printed.
-    pub(crate) fn ctl(&self, args: &[&str]) -> Held<String> {
-        run(Command::new(beside_us("provider-mock")?)
-            .args(["ctl", "--endpoint", &self.endpoint()])
-            .args(args))
-    }
-
-    /// How often each RPC of the controllers was called since the provider's process began.
-    pub(crate) fn calls(&self) -> Held<BTreeMap<String, u64>> {
-        let json = self.ctl(&["calls", "--json"])?;
-        let value: serde_json::Value = serde_json::from_str(&json).map_err(text)?;
-        let counts = value["counts"]
-            .as_object()
-            .ok_or(format!("no counts in {json}"))?;
-        Ok(counts
-            .iter()
-            .filter(|(rpc, _)| !matches!(rpc.as_str(), "Probe" | "GetProviderInfo"))
-            .filter_map(|(rpc, count)| Some((rpc.clone(), count.as_u64()?)))
-            .collect())
+    /// How many calls of this step have changed load balancers.
+    pub(crate) fn changes(&self) -> Held<u64> {
+        Ok(self.cloud.changes()?.saturating_sub(self.changes_before))
     }
 
     /// Begins a step: prints what is done.
@@ -161,7 +131,8 @@ impl Stage {
         for line in done.lines() {
             println!("   {}", line.trim());
         }
-        self.calls_before = self.calls().unwrap_or_default();
+        self.calls_before = self.cloud.calls().unwrap_or_default();
+        self.changes_before = self.cloud.changes().unwrap_or_default();
         self.step_began = Instant::now();
     }
 
@@ -177,6 +148,7 @@ impl Stage {
     /// Ends a step that held: prints what it cost.
     pub(crate) fn held(&self, what: &str) -> Held {
         let cost: Vec<String> = self
+            .cloud
             .calls()?
             .into_iter()
             .map(|(rpc, count)| {
@@ -189,8 +161,9 @@ impl Stage {
             .map(|(count, rpc)| format!("{rpc} {count}"))
             .collect();
         println!(
-            "   ✔ {what} after {:.1} s. RPCs: {}",
+            "   ✔ {what} after {:.1} s. {}: {}",
             self.step_began.elapsed().as_secs_f64(),
+            self.cloud.counted(),
             if cost.is_empty() {
                 "none".to_owned()
             } else {
@@ -204,26 +177,21 @@ impl Stage {
     pub(crate) fn keep_logs(&self) -> PathBuf {
         let kept = std::env::temp_dir().join(format!("ccm-demo-{}", std::process::id()));
         let _ = std::fs::create_dir_all(&kept);
-        for name in [
-            "ccm.log",
-            "provider.log",
-            "cloud-state.json",
-            "kube-apiserver.log",
-            "etcd.log",
-        ] {
-            let _ = std::fs::copy(self.file(name), kept.join(name));
+        let mut logs = self.cloud.logs();
+        logs.extend(["ccm.log", "kube-apiserver.log", "etcd.log"].map(String::from));
+        for name in logs {
+            let _ = std::fs::copy(self.file(&name), kept.join(name.replace('/', "-")));
         }
         kept
     }
 
     /// How to play with what still runs.
     pub(crate) fn tell_how_to_play(&self) {
+        let (exports, command) = self.cloud.how_to_play();
         println!(
-            "\nAll of it keeps running until Ctrl-C. In another terminal:\n\n  export KUBECONFIG={} PROVIDER_MOCK_ENDPOINT={}\n  {} kubectl get nodes\n  {} ctl instance list\n\nA Node that is Ready is never deleted, whatever the cloud says: docs/node-deletion.md.\nLogs: {}",
+            "\nAll of it keeps running until Ctrl-C. In another terminal:\n\n  export KUBECONFIG={}{exports}\n  {} kubectl get nodes\n  {command}\n\nA Node that is Ready is never deleted, whatever the cloud says: docs/node-deletion.md.\nLogs: {}",
             self.plane.kubeconfig(User::Admin).display(),
-            self.endpoint(),
             Path::new(self.plane.command("kubectl").get_program()).display(),
-            beside_us("provider-mock").unwrap_or_default().display(),
             self.file("").display(),
         );
     }
@@ -251,7 +219,7 @@ pub(crate) async fn until<T, E: Display>(
 }
 
 /// The binaries of this workspace lie beside the demo's own.
-fn beside_us(name: &str) -> Held<PathBuf> {
+pub(crate) fn beside_us(name: &str) -> Held<PathBuf> {
     let path = std::env::current_exe().map_err(text)?.with_file_name(name);
     if path.exists() {
         Ok(path)
@@ -260,7 +228,7 @@ fn beside_us(name: &str) -> Held<PathBuf> {
     }
 }
 
-fn run(command: &mut Command) -> Held<String> {
+pub(crate) fn run(command: &mut Command) -> Held<String> {
     let output = command.output().map_err(text)?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{Api, ListParams, PostParams};
-use serde_json::Value;
+use testenv::Balancer;
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
 
 use crate::stage::{Held, Stage, text, until};
@@ -27,16 +27,17 @@ async fn nodes_join(stage: &mut Stage) -> Held {
     stage.start_provider()?;
     stage.start_ccm()?;
     until(
-        "the provider answers its control command",
+        "the cloud tells its calls",
         Duration::from_secs(10),
-        async || stage.ctl(&["calls", "--json"]),
+        async || stage.cloud.calls(),
     )
     .await?;
-    stage.step(
-        "Three Nodes join",
-        "ccm and provider-mock are two processes with a Unix socket between them.
+    let done = format!(
+        "ccm and the provider of {} are two processes with a Unix socket between them.
         Three kubelets register. Their Nodes carry the taint node.cloudprovider.kubernetes.io/uninitialized.",
+        stage.cloud.name()
     );
+    stage.step("Three Nodes join", &done);
     for name in ["node-1", "node-2", "node-3"] {
         join(stage, name).await?;
     }
@@ -50,7 +51,7 @@ async fn nodes_join(stage: &mut Stage) -> Held {
 async fn service_gets_address(stage: &mut Stage) -> Held {
     stage.step(
         "A Service gets its address",
-        "A Service of type LoadBalancer is made. This cloud takes a second for a load balancer, so it is asked twice: pending, then ready.",
+        "A Service of type LoadBalancer is made. This cloud takes a second for a load balancer: pending, then ready.",
     );
     let services: Api<Service> = Api::namespaced(stage.client.clone(), "default");
     let web = LoadBalancerBuilder::new("default", "web").build();
@@ -94,7 +95,7 @@ async fn instance_vanishes(stage: &mut Stage) -> Held {
         "node-2's instance is terminated in the cloud, its kubelet falls silent: Ready turns Unknown.
         (Two certain answers are needed, and a Node that is at least a minute old; in this demo 10 s.)",
     );
-    stage.ctl(&["instance", "remove", "node-2"])?;
+    stage.cloud.remove_instance("node-2")?;
     set_ready(&stage.client, "node-2", "Unknown")
         .await
         .map_err(text)?;
@@ -114,7 +115,7 @@ async fn instance_vanishes(stage: &mut Stage) -> Held {
 }
 
 async fn provider_dies(stage: &mut Stage) -> Held {
-    let balancers = load_balancers(stage)?;
+    let balancers = stage.cloud.balancers()?;
     let address = web_address(stage).await?;
     let holder = holder(stage).await?;
     let said = stage.ccm_log().len();
@@ -122,7 +123,7 @@ async fn provider_dies(stage: &mut Stage) -> Held {
         "The provider is killed and comes back",
         "kill -9 of the provider. While it is down node-5 registers. Then the provider is started again.",
     );
-    stage.kill_provider();
+    stage.cloud.kill_provider();
     until(
         "the ccm says that the provider is gone",
         Duration::from_secs(20),
@@ -144,11 +145,14 @@ async fn provider_dies(stage: &mut Stage) -> Held {
     stage.start_provider()?;
     initialised(stage, "node-5", Duration::from_secs(20)).await?;
     targets(stage, &["node-1", "node-3", "node-4", "node-5"]).await?;
-    let identity = |balancers: &[Value]| -> Vec<Value> {
-        let of = |it: &Value| serde_json::json!([it["handle"], it["owner"], it["addresses"]]);
+    let identity = |balancers: &[Balancer]| -> Vec<Balancer> {
+        let of = |it: &Balancer| Balancer {
+            targets: Vec::new(),
+            ..it.clone()
+        };
         balancers.iter().map(of).collect()
     };
-    let (before, after) = (identity(&balancers), identity(&load_balancers(stage)?));
+    let (before, after) = (identity(&balancers), identity(&stage.cloud.balancers()?));
     if before != after {
         return Err(format!(
             "the load balancers were {before:?} and are {after:?}"
@@ -177,8 +181,11 @@ async fn provider_dies(stage: &mut Stage) -> Held {
             .to_vec(),
         &names,
     )?;
-    let made = stage.calls()?.remove("EnsureLoadBalancer").unwrap_or(0);
-    same("calls of EnsureLoadBalancer", &0, &made)?;
+    same(
+        "calls that changed the load balancer, one for node-5",
+        &1,
+        &stage.changes()?,
+    )?;
     stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
     show_targets(stage)?;
     stage.held("No Node, load balancer or leader was lost, and the work went on")
@@ -190,8 +197,8 @@ async fn ccm_dies(stage: &mut Stage) -> Held {
         "kill -9 of the ccm: its Lease runs out after 15 s (a SIGTERM would hand it over at once). A new one is started.
         Then node-6 joins: what the restart itself set off is over when node-6 is served.",
     );
-    let before = stage.calls()?;
-    let balancers = load_balancers(stage)?;
+    let looks = stage.cloud.looks()?;
+    let balancers = stage.cloud.balancers()?;
     let holder = holder(stage).await?;
     stage.kill_ccm();
     stage.start_ccm()?;
@@ -208,16 +215,15 @@ async fn ccm_dies(stage: &mut Stage) -> Held {
         "the new ccm has looked at the Service",
         Duration::from_secs(20),
         async || {
-            let grown = stage.calls()?.get("GetLoadBalancer") > before.get("GetLoadBalancer");
-            if grown {
+            if stage.cloud.looks()? > looks {
                 Ok(())
             } else {
-                Err("no GetLoadBalancer yet".to_owned())
+                Err("nobody has looked at a load balancer yet".to_owned())
             }
         },
     )
     .await?;
-    let untouched = load_balancers(stage)?;
+    let untouched = stage.cloud.balancers()?;
     same(
         "the load balancers after the restart",
         &balancers,
@@ -225,22 +231,10 @@ async fn ccm_dies(stage: &mut Stage) -> Held {
     )?;
     join(stage, "node-6").await?;
     targets(stage, &["node-1", "node-3", "node-4", "node-5", "node-6"]).await?;
-    let after = stage.calls()?;
-    let grown = |rpc: &str| after.get(rpc).unwrap_or(&0) - before.get(rpc).unwrap_or(&0);
     same(
-        "calls of EnsureLoadBalancer",
-        &0,
-        &grown("EnsureLoadBalancer"),
-    )?;
-    same(
-        "calls of DeleteLoadBalancer",
-        &0,
-        &grown("DeleteLoadBalancer"),
-    )?;
-    same(
-        "calls of UpdateLoadBalancer, one for node-6",
+        "calls that changed the load balancer, one for node-6",
         &1,
-        &grown("UpdateLoadBalancer"),
+        &stage.changes()?,
     )?;
     stage.show(&[
         "-n",
@@ -309,16 +303,11 @@ async fn targets(stage: &Stage, names: &[&str]) -> Held {
         &format!("the targets are {names:?}"),
         Duration::from_secs(20),
         async || {
-            let balancers = load_balancers(stage)?;
+            let balancers = stage.cloud.balancers()?;
             let [balancer] = balancers.as_slice() else {
                 return Err(format!("there should be one load balancer: {balancers:?}"));
             };
-            let found: Vec<&str> = balancer["targets"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|target| target.as_str())
-                .collect();
+            let found = &balancer.targets;
             if found == names {
                 Ok(())
             } else {
@@ -329,14 +318,14 @@ async fn targets(stage: &Stage, names: &[&str]) -> Held {
     .await
 }
 
-fn load_balancers(stage: &Stage) -> Held<Vec<Value>> {
-    serde_json::from_str(&stage.ctl(&["lb", "list", "--json"])?).map_err(text)
-}
-
 fn show_targets(stage: &Stage) -> Held {
-    println!("   $ provider-mock ctl lb list");
-    for line in stage.ctl(&["lb", "list"])?.lines() {
-        println!("   {line}");
+    for balancer in stage.cloud.balancers()? {
+        println!(
+            "   load balancer {} at {} has the targets {}",
+            balancer.id,
+            balancer.addresses.join(", "),
+            balancer.targets.join(", ")
+        );
     }
     Ok(())
 }

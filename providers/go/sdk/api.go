@@ -1,0 +1,235 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What providers of clouds with a web API have in common: a token in a file, lists in pages that lookups share, and how the API's last call went.
+
+// Token is the secret that an API is called with.
+type Token struct {
+	// File holds it, and is read for each call: a token that was rotated counts at once. Value is it where there is no file.
+	File, Value string
+}
+
+// Read gives the token; a [Credentials] failure where there is none.
+func (t Token) Read() (string, error) {
+	token, where := t.Value, "the environment"
+	if t.File != "" {
+		text, err := os.ReadFile(t.File)
+		if err != nil {
+			return "", Credentials("the token's file cannot be read: %w", err).Because("TokenMissing")
+		}
+		token, where = strings.TrimSpace(string(text)), "the file "+t.File
+	}
+	if token == "" || strings.ContainsAny(token, " \t\r\n") {
+		return "", Credentials("%s holds no token; right would be the token and nothing else", where).Because("TokenMissing")
+	}
+	return token, nil
+}
+
+// Trouble is what was wrong with the last call of a cloud's API: Health tells it from memory (PROV-4). The zero value is ready.
+type Trouble struct {
+	mutex sync.Mutex
+	text  string
+}
+
+// Done tells the outcome of a call of the API: to the server, which reports when the cloud last answered, and to [Trouble.Health]. It gives the failure back, as an error that is nil where
+// the failure is.
+func (t *Trouble) Done(ctx context.Context, call *Call, failure *Failure) error {
+	if failure == nil {
+		call.CloudAnswered()
+		t.note("")
+		return nil
+	}
+	switch failure.Code {
+	case CodeCredentials, CodeThrottled, CodeUnavailable, CodeInternal:
+		if ctx.Err() == nil { // A call that was given up says nothing of the cloud.
+			t.note(failure.Error())
+		}
+	default:
+		t.note("")
+	}
+	return failure
+}
+
+func (t *Trouble) note(text string) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.text = text
+}
+
+// Health is DEGRADED from a call that failed to the next that did not.
+func (t *Trouble) Health() Health {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if t.text != "" {
+		return Health{State: HealthDegraded, Message: t.text}
+	}
+	return Health{}
+}
+
+// Page is one page of a listing.
+type Page[T any] struct {
+	// Items are its objects.
+	Items []T
+	// Total is how many objects all pages have, as the API says; negative where it does not.
+	Total int
+	// Last says that no page follows.
+	Last bool
+}
+
+// Pages gets all pages of a listing; their numbers begin with 1. What changes between two pages can hide an object that is there, so a listing whose number of objects is not what the API
+// says is got again.
+func Pages[T any, K comparable](what string, key func(T) K, page func(number int) (Page[T], error)) ([]T, error) {
+	for range 3 {
+		all, seen, total := []T{}, map[K]bool{}, -1
+		for number := 1; ; number++ {
+			got, err := page(number)
+			if err != nil {
+				return nil, err
+			}
+			for _, item := range got.Items {
+				if !seen[key(item)] {
+					seen[key(item)] = true
+					all = append(all, item)
+				}
+			}
+			if total = got.Total; got.Last || len(got.Items) == 0 {
+				break
+			}
+		}
+		if len(all) == total {
+			return all, nil
+		}
+		if total < 0 {
+			return nil, Internal("%s: the answer does not say how many there are", what)
+		}
+	}
+	return nil, Unavailable("%s: they changed while they were listed, three times", what).Because("ListChanged")
+}
+
+const (
+	// How long one list may take: the lookups that wait for it have 42 s, 70 % of their 60.
+	listTimeout = 40 * time.Second
+	// How long a list waits for others to share it before it starts.
+	gatherFor = 30 * time.Millisecond
+)
+
+// Shared lets lookups that wait before a list starts share it. One that comes while a list is being got waits for the next: it must not have an older answer, unless it says how old one
+// may be (INST-5).
+type Shared[T any] struct {
+	// Get gets the list. Its context is that of no single lookup; call is that of the first.
+	Get func(ctx context.Context, call *Call) (T, error)
+
+	mutex   sync.Mutex
+	running bool
+	next    *flight[T]
+	last    *flight[T]
+}
+
+type flight[T any] struct {
+	done   chan struct{}
+	began  time.Time
+	call   *Call
+	answer T
+	err    error
+}
+
+// List gives the list, one that began no longer than maxAge ago where there is one.
+func (s *Shared[T]) List(ctx context.Context, call *Call, maxAge time.Duration) (answer T, err error) {
+	s.mutex.Lock()
+	if last := s.last; last != nil && time.Since(last.began) < maxAge {
+		s.mutex.Unlock()
+		return last.answer, nil
+	}
+	if s.next == nil {
+		s.next = &flight[T]{done: make(chan struct{}), call: call}
+		if !s.running {
+			s.running = true
+			go s.run()
+		}
+	}
+	flight := s.next
+	s.mutex.Unlock()
+	select {
+	case <-flight.done:
+		return flight.answer, flight.err
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	}
+}
+
+func (s *Shared[T]) run() {
+	for {
+		time.Sleep(gatherFor)
+		s.mutex.Lock()
+		flight := s.next
+		s.next = nil
+		if s.running = flight != nil; flight == nil {
+			s.mutex.Unlock()
+			return
+		}
+		s.mutex.Unlock()
+		s.fly(flight)
+	}
+}
+
+func (s *Shared[T]) fly(flight *flight[T]) {
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	defer cancel()
+	defer close(flight.done)
+	defer func() {
+		if fault := recover(); fault != nil {
+			flight.err = Internal("a list could not be read: %v", fault)
+		}
+	}()
+	flight.began = time.Now()
+	if flight.answer, flight.err = s.Get(ctx, flight.call); flight.err == nil {
+		s.mutex.Lock()
+		s.last = flight
+		s.mutex.Unlock()
+	}
+}
+
+// How many Nodes are asked for at once.
+const askedAtOnce = 8
+
+// Each asks for each Node on its own, some at once. Where the API refuses to be asked at all the others are not asked for: they get that failure too.
+func Each(nodes []Node, answers Answers[Instance], ask func(Node) (Instance, error)) {
+	var mutex sync.Mutex
+	var all sync.WaitGroup
+	var refused error
+	turns := make(chan struct{}, askedAtOnce)
+	for _, node := range nodes {
+		turns <- struct{}{}
+		mutex.Lock()
+		if refused != nil {
+			answers.Set(node.Name, Instance{}, refused)
+			mutex.Unlock()
+			<-turns
+			continue
+		}
+		mutex.Unlock()
+		all.Go(func() {
+			defer func() { <-turns }()
+			instance, err := ask(node)
+			mutex.Lock()
+			defer mutex.Unlock()
+			if err != nil {
+				instance = Instance{}
+			}
+			answers.Set(node.Name, instance, err)
+			var failure *Failure
+			if errors.As(err, &failure) && (failure.Code == CodeThrottled || failure.Code == CodeCredentials || failure.Code == CodeUnavailable) {
+				refused = err
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,92 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func TestALookupThatComesWhileAListIsGotWaitsForTheNext(t *testing.T) { // INST-5
+	state, lists := atomic.Int32{}, atomic.Int32{}
+	began, goOn := make(chan struct{}), make(chan struct{})
+	shared := Shared[int32]{Get: func(context.Context, *Call) (int32, error) {
+		now := state.Load()
+		if lists.Add(1) == 1 {
+			close(began)
+			<-goOn
+		}
+		return now, nil
+	}}
+	call := &Call{}
+	var lookups sync.WaitGroup
+	ask := func(wanted int32) {
+		lookups.Go(func() {
+			if now, err := shared.List(t.Context(), call, 0); err != nil || now != wanted {
+				t.Errorf("a lookup says %d %v; wanted %d", now, err, wanted)
+			}
+		})
+	}
+	ask(0)
+	<-began
+	state.Store(1)
+	for range 4 {
+		ask(1)
+	}
+	close(goOn)
+	lookups.Wait()
+	if lists.Load() != 2 {
+		t.Errorf("%d lists; wanted two: the first, and one for all later lookups", lists.Load())
+	}
+	if _, err := shared.List(t.Context(), call, listTimeout); err != nil || lists.Load() != 2 {
+		t.Errorf("one that takes an older answer: %v, %d lists", err, lists.Load())
+	}
+	shared.Get = func(context.Context, *Call) (int32, error) { panic("odd") }
+	var failure *Failure
+	if _, err := shared.List(t.Context(), call, 0); !errors.As(err, &failure) || failure.Code != CodeInternal {
+		t.Errorf("a panic became %v", err)
+	}
+}
+
+func TestAListThatChangesBetweenItsPagesIsGotAgain(t *testing.T) {
+	for name, row := range map[string]struct {
+		totals []int
+		code   Code
+	}{"at once": {[]int{3}, 0}, "later": {[]int{4, 3}, 0}, "never": {[]int{4}, CodeUnavailable}, "untold": {[]int{-1}, CodeInternal}} {
+		turn := 0
+		all, err := Pages("listing", func(item int) int { return item }, func(number int) (Page[int], error) {
+			total := row.totals[min(turn, len(row.totals)-1)]
+			if number == 1 {
+				return Page[int]{[]int{1, 2}, total, false}, nil
+			}
+			turn++
+			return Page[int]{[]int{2, 3}, total, true}, nil
+		})
+		var failure *Failure
+		if row.code == 0 && (err != nil || len(all) != 3) || row.code != 0 && (!errors.As(err, &failure) || failure.Code != row.code) {
+			t.Errorf("%s: %v %v", name, all, err)
+		}
+	}
+}
+
+func TestATokenIsReadAnewAndWhatIsNoneIsRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	token := Token{File: file, Value: "not this one"}
+	for text, wanted := range map[string]string{"first\n": "first", " second ": "second", "": "", "two words": ""} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		read, err := token.Read()
+		if read != wanted || (err == nil) != (wanted != "") || err != nil && (!strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "words")) {
+			t.Errorf("%q: %q %v", text, read, err)
+		}
+	}
+	var failure *Failure
+	if _, err := (Token{}).Read(); !errors.As(err, &failure) || failure.Reason != "TokenMissing" {
+		t.Errorf("%v", err)
+	}
+}

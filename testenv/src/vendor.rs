@@ -1,0 +1,273 @@
+//! A vendor's cloud on this machine: the test API of `providers/`, and the real provider in front of it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::error::{Error, While};
+use crate::process::Process;
+
+/// Whose cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    /// Droplets and load balancers.
+    DigitalOcean,
+    /// Servers, load balancers and the routes of a network.
+    Hetzner,
+}
+
+impl Vendor {
+    /// Those that there are.
+    pub const ALL: [Self; 2] = [Self::DigitalOcean, Self::Hetzner];
+
+    /// As its folder below `providers/`, and so the provider, is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DigitalOcean => "digitalocean",
+            Self::Hetzner => "hetzner",
+        }
+    }
+
+    /// The one of this name.
+    pub fn of_name(name: &str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|it| it.name() == name);
+        found.ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|it| it.name()).collect();
+            Error::Refused(format!(
+                "CLOUD={name:?} is no cloud with a test API; right would be one of {}, or none for the mock",
+                names.join(", ")
+            ))
+        })
+    }
+
+    /// The token that the test API knows.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::DigitalOcean => "dop_v1_test",
+            Self::Hetzner => "hcloud-test-token",
+        }
+    }
+
+    /// The calls of its API that an hour has.
+    pub fn calls_an_hour(self) -> u64 {
+        match self {
+            Self::DigitalOcean => 5_000,
+            Self::Hetzner => 3_600,
+        }
+    }
+
+    /// Flags of the provider, unless a test has others: of those that are given twice the last counts.
+    fn flags(self, api: &str) -> Vec<String> {
+        let flags: &[&str] = match self {
+            Self::DigitalOcean => &["--api-url={api}", "--region=nyc1"],
+            Self::Hetzner => &[
+                "--api-url={api}/v1",
+                "--network=cluster",
+                "--load-balancer-location=fsn1",
+            ],
+        };
+        flags.iter().map(|it| it.replace("{api}", api)).collect()
+    }
+
+    /// Makes the provider and its test API, which Go does in seconds where nothing has changed.
+    fn build(self) -> Result<(PathBuf, PathBuf), Error> {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        let mut command = Command::new(format!("{root}/providers/prepare.sh"));
+        let provider = output_of(command.arg(self.name()))?;
+        let provider = provider.trim();
+        Ok((provider.into(), format!("{provider}-testapi").into()))
+    }
+}
+
+/// A load balancer, as the test API tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Balancer {
+    /// The cloud's ID, which is the provider's handle.
+    pub id: String,
+    /// What the console shows.
+    pub name: String,
+    /// Where clients reach it.
+    pub addresses: Vec<String>,
+    /// The machines behind it, by name.
+    pub targets: Vec<String>,
+    /// The texts that say whose it is.
+    pub marks: Vec<String>,
+}
+
+/// A vendor's cloud. It ends when this is dropped.
+#[derive(Debug)]
+pub struct TestCloud {
+    /// Whose cloud it is.
+    pub vendor: Vendor,
+    directory: PathBuf,
+    command: PathBuf,
+    testapi: PathBuf,
+    url: String,
+    provider: Option<Process>,
+    _api: Process,
+}
+
+impl TestCloud {
+    /// The cloud without machines, its files in `directory`, and no provider yet.
+    pub async fn start(vendor: Vendor, directory: &Path) -> Result<Self, Error> {
+        let (command, testapi) = vendor.build()?;
+        let directory = directory.join(vendor.name());
+        std::fs::create_dir_all(&directory).while_doing(|| format!("{}", directory.display()))?;
+        let address = directory.join("api-address");
+        let mut serve = Command::new(&testapi);
+        serve.arg("serve").arg("--address-file").arg(&address);
+        let api = Process::start_apart(serve, directory.join("api.log"))?;
+        let end = Instant::now() + Duration::from_secs(20);
+        let url = loop {
+            if let Ok(url) = std::fs::read_to_string(&address) {
+                break url;
+            }
+            if Instant::now() > end {
+                return Err(Error::NotReady {
+                    what: format!("the test API of {} does not answer", vendor.name()),
+                    log: api.log_path().to_owned(),
+                    tail: api.log_tail(),
+                });
+            }
+            sleep(Duration::from_millis(10)).await;
+        };
+        let cloud = Self {
+            vendor,
+            directory,
+            command,
+            testapi,
+            url,
+            provider: None,
+            _api: api,
+        };
+        cloud.put_token(vendor.token())?;
+        Ok(cloud)
+    }
+
+    /// Where the provider serves.
+    pub fn endpoint(&self) -> String {
+        format!(
+            "unix://{}",
+            self.directory.join("s/provider.sock").display()
+        )
+    }
+
+    /// The file that the provider reads its token from.
+    fn token_file(&self) -> PathBuf {
+        self.directory.join("token")
+    }
+
+    /// Puts this token in place, as whoever rotates it does.
+    pub fn put_token(&self, token: &str) -> Result<(), Error> {
+        let new = self.directory.join("token.new");
+        std::fs::write(&new, token)
+            .and_then(|()| std::fs::rename(&new, self.token_file()))
+            .while_doing(|| "cannot write the token".to_owned())
+    }
+
+    /// Starts the provider, with these flags too.
+    pub fn start_provider(&mut self, flags: &[&str]) -> Result<(), Error> {
+        let mut command = Command::new(&self.command);
+        command
+            .arg(format!("--endpoint={}", self.endpoint()))
+            .arg(format!("--token-file={}", self.token_file().display()))
+            .args(self.vendor.flags(&self.url))
+            .args(flags);
+        let log = self.directory.join("provider.log");
+        self.provider = Some(Process::start_apart(command, log)?);
+        Ok(())
+    }
+
+    /// kill -9.
+    pub fn kill_provider(&mut self) {
+        self.provider = None;
+    }
+
+    /// What the provider wrote.
+    pub fn provider_log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("provider.log")).unwrap_or_default()
+    }
+
+    /// The directory of its logs.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Asks the control endpoint of the test API; its README has the paths.
+    pub fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, Error> {
+        let mut command = Command::new(&self.testapi);
+        command.args(["ask", &self.url, method, path, &body.to_string()]);
+        let said = output_of(&mut command)?;
+        let said = said.trim();
+        // A text is printed as it is.
+        Ok(serde_json::from_str(said).unwrap_or_else(|_| said.into()))
+    }
+
+    /// What somebody at a terminal asks it with.
+    pub fn command(&self, method: &str, path: &str) -> String {
+        format!(
+            "{} ask {} {method} {path}",
+            self.testapi.display(),
+            self.url
+        )
+    }
+
+    /// Makes a machine; its provider ID.
+    pub fn add_machine(&self, name: &str) -> Result<String, Error> {
+        let id = self.ask("POST", "machines", &json!({"name": name}))?;
+        Ok(id.as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Removes a machine.
+    pub fn remove_machine(&self, name: &str) -> Result<(), Error> {
+        self.ask("DELETE", &format!("machines/{name}"), &Value::Null)
+            .map(drop)
+    }
+
+    /// How it behaves from now on.
+    pub fn set(&self, settings: &Value) -> Result<(), Error> {
+        self.ask("PUT", "settings", settings).map(drop)
+    }
+
+    /// All load balancers, with their targets in order.
+    pub fn balancers(&self) -> Result<Vec<Balancer>, Error> {
+        let all = self.ask("GET", "balancers", &Value::Null)?;
+        let all: Option<Vec<Balancer>> = serde_json::from_value(all.clone())
+            .map_err(|error| Error::Refused(format!("balancers: {error}: {all}")))?;
+        let mut all = all.unwrap_or_default();
+        for balancer in &mut all {
+            balancer.targets.sort();
+        }
+        Ok(all)
+    }
+
+    /// How often each call of the API was made.
+    pub fn calls(&self) -> Result<BTreeMap<String, u64>, Error> {
+        let counts = self.ask("GET", "calls", &Value::Null)?;
+        serde_json::from_value(counts).map_err(|error| Error::Refused(format!("calls: {error}")))
+    }
+
+    /// How many calls have changed the cloud.
+    pub fn writes(&self) -> Result<u64, Error> {
+        let writes = self.ask("GET", "writes", &Value::Null)?;
+        Ok(writes.as_u64().unwrap_or_default())
+    }
+}
+
+fn output_of(command: &mut Command) -> Result<String, Error> {
+    let what = format!("{command:?}");
+    let output = command.output().while_doing(|| what.clone())?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(Error::Command {
+        what,
+        status: output.status,
+        output: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
