@@ -179,10 +179,8 @@ impl Session {
             () = self.closing() => return Err(gone()),
             entered = rpc.lane.enter(cap) => entered?,
         };
-        if let Some(fence) = fence {
-            if !planted!(UnfencedCalls) {
-                fence.check()?;
-            }
+        if let Some(fence) = fence.filter(|_| !planted!(UnfencedCalls)) {
+            fence.check()?;
         }
         let changing = fence.map(Fence::changing);
         // A provider that shuts down is waited for until this is over.

@@ -55,5 +55,5 @@ pub async fn run_in(world: World, config: Config) -> Result<(), RunError> {
         authorization: None,
         shutdown: world.shutdown,
     };
-    run(deps, config).await
+    Box::pin(run(deps, config)).await
 }

@@ -196,6 +196,24 @@ impl Ledger {
             .collect()
     }
 
+    /// The Services with this selector that were not told that their set is cut: they are now.
+    pub(super) fn tell_cut(&mut self, selector: &NodeSelector) -> Vec<Arc<Service>> {
+        let selectors = &self.selectors;
+        let uses = |task: &Task| match task {
+            Task::Service(key) => selectors.get(key) == Some(selector),
+            Task::Departed(..) => false,
+        };
+        let untold = self.entries.iter_mut().filter(|(task, applied)| {
+            uses(task) && applied.inputs.is_some() && !applied.elsewhere && !applied.cut_told
+        });
+        untold
+            .map(|(_, applied)| {
+                applied.cut_told = true;
+                Arc::clone(&applied.latest)
+            })
+            .collect()
+    }
+
     /// All that is known, for the loop after this one; first what nothing else in the world tells of.
     pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Applied)> + use<> {
         self.departed = 0;

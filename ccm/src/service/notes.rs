@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::Service;
 
 use super::answer::Theirs;
 use super::targets::TargetSet;
@@ -108,6 +109,24 @@ pub(super) fn no_nodes() -> Note {
     warning(
         reason::UNAVAILABLE_LOAD_BALANCER,
         "There are no available nodes for LoadBalancer",
+    )
+}
+
+/// The provider does not take them all.
+pub(super) fn targets_cut(targets: &TargetSet, service: &Service) -> Note {
+    let policy = service.spec.as_ref();
+    let policy = policy.and_then(|spec| spec.external_traffic_policy.as_deref());
+    let (chosen, all) = (targets.nodes.len(), targets.nodes.len() + targets.left_out);
+    let next = if policy == Some("Local") {
+        ". Only those of them that have a Pod of this Service serve it (externalTrafficPolicy: Local): choose such Nodes by the annotation grpc-ccm.io/node-selector"
+    } else {
+        ""
+    };
+    warning(
+        reason::LOAD_BALANCER_TARGETS_CUT,
+        format!(
+            "The provider takes {chosen} targets for a load balancer, and {all} Nodes could be: {chosen} were chosen, Ready ones first{next}"
+        ),
     )
 }
 

@@ -231,6 +231,7 @@ fn targets(size: usize) -> TargetSet {
         nodes: vec![api::NodeView::default(); size],
         fingerprint: Fingerprint(size as u128),
         version: 0,
+        left_out: 0,
     }
 }
 

@@ -14,6 +14,8 @@ use tokio::time::Instant;
 pub(super) use selector::NodeSelector;
 pub(super) use settle::Settle;
 
+use crate::cluster::is_ready;
+
 use super::fingerprint::{Digest, Fingerprint, rank};
 
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -30,6 +32,8 @@ pub(super) struct TargetSet {
     pub(super) fingerprint: Fingerprint,
     /// The candidates that it was made of.
     pub(super) version: u64,
+    /// So many more Nodes would be targets if the provider took them.
+    pub(super) left_out: usize,
 }
 
 impl TargetSet {
@@ -79,6 +83,7 @@ pub(super) fn eligible(node: &Node, scope: api::TargetScope, owned: bool) -> boo
 /// A Node that is a target.
 #[derive(Debug)]
 pub(super) struct Candidate {
+    ready: bool,
     node: Arc<Node>,
     view: api::NodeView,
     fingerprint: Fingerprint,
@@ -90,6 +95,7 @@ impl Candidate {
         let mut digest = Digest::new();
         digest.part(&identity.encode_to_vec());
         Self {
+            ready: is_ready(&node),
             node,
             view,
             fingerprint: digest.finish(),
@@ -103,6 +109,8 @@ pub(super) struct Candidates {
     nodes: BTreeMap<String, Candidate>,
     /// Another one whenever one of them comes, goes or is sent otherwise.
     version: u64,
+    /// What the provider takes at most for one load balancer; zero: all.
+    most: usize,
 }
 
 impl Candidates {
@@ -114,8 +122,10 @@ impl Candidates {
             return was;
         };
         let before = self.nodes.get(name);
+        let cut = self.most > 0 && self.nodes.len() > self.most;
         let relevant = before.is_none_or(|before| {
             before.fingerprint != now.fingerprint
+                || cut && before.ready != now.ready
                 // A selector may look at labels that the provider does not see.
                 || before.node.metadata.labels != now.node.metadata.labels
         });
@@ -125,9 +135,10 @@ impl Candidates {
         relevant
     }
 
-    /// Forgets them all.
-    pub(super) fn clear(&mut self) {
+    /// Forgets them all. From now on a set has at most so many; zero: all.
+    pub(super) fn clear(&mut self, most: usize) {
         self.nodes.clear();
+        self.most = most;
         self.version += 1;
     }
 
@@ -136,17 +147,23 @@ impl Candidates {
         set.version == self.version
     }
 
-    /// The targets of one selector; at most `max`, where that is not zero.
-    pub(super) fn select(&self, selector: &NodeSelector, max: usize) -> TargetSet {
+    /// The targets of one selector.
+    pub(super) fn select(&self, selector: &NodeSelector) -> TargetSet {
         let mut chosen: Vec<(&String, &Candidate)> = self
             .nodes
             .iter()
             .filter(|(_, candidate)| selector.matches(&candidate.node))
             .collect();
-        if max > 0 && chosen.len() > max {
+        let most = if self.most == 0 {
+            usize::MAX
+        } else {
+            self.most
+        };
+        let left_out = chosen.len().saturating_sub(most);
+        if left_out > 0 {
             // Each Node draws its own lot: who joins or leaves displaces at most one.
-            chosen.sort_by_cached_key(|(name, _)| (rank(name), (*name).clone()));
-            chosen.truncate(max);
+            chosen.sort_by_cached_key(|(name, node)| (!node.ready, rank(name), (*name).clone()));
+            chosen.truncate(most);
             chosen.sort_by_key(|(name, _)| *name);
         }
         let mut digest = Digest::new();
@@ -161,6 +178,7 @@ impl Candidates {
                 .collect(),
             fingerprint: digest.finish(),
             version: self.version,
+            left_out,
         }
     }
 }

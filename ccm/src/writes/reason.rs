@@ -51,6 +51,8 @@ reasons! {
     UPDATE_LOAD_BALANCER_FAILED "UpdateLoadBalancerFailed" "Warning" "Service" "Its targets could not be changed, or one of them could not be attached.";
     DELETE_LOAD_BALANCER_FAILED "DeleteLoadBalancerFailed" "Warning" "Service" "The load balancer of a Service that is gone already could not be deleted; it is tried again.";
     UNAVAILABLE_LOAD_BALANCER "UnAvailableLoadBalancer" "Warning" "Service" "No Node is a target of the load balancer: see Labels and taints for what excludes one.";
+    LOAD_BALANCER_TARGETS_CUT "LoadBalancerTargetsCut" "Warning" "Service"
+        "More Nodes could be targets than the provider takes for one load balancer: Ready ones were chosen first. With `externalTrafficPolicy: Local` choose those that have Pods of the Service by the annotation `grpc-ccm.io/node-selector`.";
     RETAINED_LOAD_BALANCER "RetainedLoadBalancer" "Warning" "Service" "The provider keeps the load balancer on purpose; the finalizer goes. It still costs.";
     ORPHANED_LOAD_BALANCER "OrphanedLoadBalancer" "Warning" "Service" "A load balancer in the cloud is marked for this Service, which does not exist any more: see `--orphaned-load-balancers`.";
     DUPLICATE_LOAD_BALANCER "DuplicateLoadBalancer" "Warning" "Service"

@@ -19,6 +19,7 @@ fn set() -> TargetSet {
         }],
         fingerprint: Fingerprint(7),
         version: 0,
+        left_out: 0,
     }
 }
 

@@ -48,6 +48,8 @@ pub(in crate::service) struct Applied {
     pub(in crate::service) failures: u32,
     /// The inputs whose unsupported fields were told.
     pub(in crate::service) told: Option<Fingerprint>,
+    /// It was told that the provider does not take all targets.
+    pub(in crate::service) cut_told: bool,
     /// What Get said stands there and is not this Service's, until the call that follows is answered.
     pub(in crate::service) theirs: Option<Theirs>,
 }
@@ -87,6 +89,7 @@ impl Applied {
             pending: false,
             failures: 0,
             told: None,
+            cut_told: false,
             theirs: None,
         }
     }

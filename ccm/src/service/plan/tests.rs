@@ -37,6 +37,7 @@ fn set(fingerprint: u128) -> TargetSet {
         nodes: vec![api::NodeView::default()],
         fingerprint: Fingerprint(fingerprint),
         version: 0,
+        left_out: 0,
     }
 }
 

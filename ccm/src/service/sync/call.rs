@@ -110,6 +110,9 @@ impl Run<'_> {
         let me = self.me;
         let no_nodes =
             !self.capability.ignores_nodes && self.targets.is_some_and(TargetSet::is_empty);
+        let cut = self.targets.filter(|targets| targets.left_out > 0);
+        let cut = cut.filter(|_| !self.capability.ignores_nodes);
+        let cut = cut.map(|targets| notes::targets_cut(targets, &self.base));
         let fields = unsupported(&self.base, self.capability);
         let garbage = Stored::of(&self.base) == Stored::Garbage;
         let mut told = Vec::new();
@@ -123,6 +126,10 @@ impl Run<'_> {
         }
         if garbage && op != Op::Update && applied.failures == 0 && !applied.pending {
             told.push(notes::garbage());
+        }
+        if op != Op::Delete {
+            let told_before = std::mem::replace(&mut applied.cut_told, cut.is_some());
+            told.extend(cut.filter(|_| !told_before));
         }
         match op {
             Op::Get | Op::Update => {}

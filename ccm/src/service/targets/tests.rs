@@ -156,7 +156,7 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
     let all = NodeSelector::default();
     let mut candidates = Candidates::default();
     assert!(observe(&mut candidates, node("a")));
-    let before = candidates.select(&all, 0);
+    let before = candidates.select(&all);
     assert!(!observe(&mut candidates, node("a")), "the same again");
     assert!(candidates.is_current(&before));
 
@@ -185,7 +185,7 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
         let mut changed = view(&node("a"));
         change(&mut changed);
         observe(&mut candidates, node("a"));
-        let before = candidates.select(&all, 0);
+        let before = candidates.select(&all);
         // It is only sent.
         let same = identity(&node("a"));
         assert!(
@@ -193,7 +193,7 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
             "{name}"
         );
         assert!(!candidates.is_current(&before), "{name}");
-        let sent = candidates.select(&all, 0);
+        let sent = candidates.select(&all);
         assert_eq!(sent.nodes, std::slice::from_ref(&changed), "{name}");
         assert_eq!(sent.fingerprint, before.fingerprint, "{name}");
         // It is what a target is, or the provider says that it matters.
@@ -202,13 +202,13 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
             observe_as(&mut candidates, node("a"), changed.clone(), &changed),
             "{name}"
         );
-        let other = candidates.select(&all, 0);
+        let other = candidates.select(&all);
         assert_ne!(other.fingerprint, before.fingerprint, "{name}");
     }
     assert!(candidates.observe("a", None), "gone");
     assert!(!candidates.observe("a", None), "gone already");
-    let empty = candidates.select(&all, 0);
-    candidates.clear();
+    let empty = candidates.select(&all);
+    candidates.clear(0);
     assert!(!candidates.is_current(&empty), "all are looked at anew");
 }
 
@@ -224,24 +224,25 @@ fn s17_a_selector_limits_the_targets() {
     service.metadata.annotations =
         Some([("grpc-ccm.io/node-selector".to_owned(), "zone=z1".to_owned())].into());
     let selector = NodeSelector::of(&service).unwrap();
-    assert_eq!(names(&candidates.select(&selector, 0)), ["a", "c"]);
+    assert_eq!(names(&candidates.select(&selector)), ["a", "c"]);
     let mut moved = node("b");
     label(&mut moved, "zone", "z1");
     assert!(
         observe(&mut candidates, moved),
         "a label that is not projected"
     );
-    assert_eq!(names(&candidates.select(&selector, 0)), ["a", "b", "c"]);
+    assert_eq!(names(&candidates.select(&selector)), ["a", "b", "c"]);
 }
 
 #[test]
 fn s17_a_subset_is_stable() {
     let select = |count: usize, without: Option<usize>| -> BTreeSet<String> {
         let mut candidates = Candidates::default();
+        candidates.clear(50);
         for i in (0..count).filter(|i| Some(*i) != without) {
             observe(&mut candidates, node(&format!("node-{i:04}")));
         }
-        let set = candidates.select(&NodeSelector::default(), 50);
+        let set = candidates.select(&NodeSelector::default());
         assert!(set.nodes.is_sorted_by_key(|node| node.name.clone()));
         names(&set).into_iter().map(str::to_owned).collect()
     };
@@ -270,32 +271,68 @@ fn s17_a_subset_is_stable() {
 }
 
 #[test]
+fn s17_of_a_set_that_is_cut_the_ready_nodes_come_first() {
+    let is = |name: &str, status: &str| {
+        let mut node = node(name);
+        condition(&mut node, "Ready", status);
+        node
+    };
+    let (all, nodes) = (NodeSelector::default(), ["a", "b", "c", "d"]);
+    let mut candidates = Candidates::default();
+    candidates.clear(2);
+    for name in nodes {
+        observe(&mut candidates, is(name, "True"));
+    }
+    let before = candidates.select(&all);
+    assert_eq!((before.nodes.len(), before.left_out), (2, 2));
+    let first = names(&before)[0].to_owned();
+    assert!(observe(&mut candidates, is(&first, "Unknown")));
+    let after = candidates.select(&all);
+    assert!(after.nodes.len() == 2 && !names(&after).contains(&first.as_str()));
+    // Back again: as it was. And none is better than another: as it was, too.
+    assert!(observe(&mut candidates, is(&first, "True")));
+    assert_eq!(candidates.select(&all).fingerprint, before.fingerprint);
+    for name in nodes {
+        observe(&mut candidates, is(name, "False"));
+    }
+    assert_eq!(names(&candidates.select(&all)), names(&before));
+    // Where all are taken it does not matter who is Ready.
+    for name in &nodes[..2] {
+        candidates.observe(name, None);
+    }
+    let whole = candidates.select(&all);
+    assert_eq!(whole.left_out, 0);
+    assert!(
+        !observe(&mut candidates, is("c", "True")),
+        "no reason for a call (B-S7)"
+    );
+    assert_eq!(candidates.select(&all).fingerprint, whole.fingerprint);
+}
+
+#[test]
 fn b_s7_a_set_that_shrinks_to_empty_waits_for_the_api_servers_word() {
     let all = NodeSelector::default();
     let mut candidates = Candidates::default();
     let mut sets = Sets::default();
 
-    assert!(!sets.offer(&all, candidates.select(&all, 0)));
+    assert!(!sets.offer(&all, candidates.select(&all)));
     assert!(sets.get(&all).is_none(), "not even the first is believed");
     let now = Instant::now();
     assert_eq!(sets.to_ask(now), std::slice::from_ref(&all));
     assert_eq!(sets.selectors(), std::slice::from_ref(&all));
     assert!(sets.confirm_empty(&all));
     assert!(sets.get(&all).unwrap().is_empty());
-    assert!(!sets.offer(&all, candidates.select(&all, 0)), "still empty");
+    assert!(!sets.offer(&all, candidates.select(&all)), "still empty");
     assert!(sets.to_ask(now).is_empty());
 
     observe(&mut candidates, node("a"));
-    assert!(sets.offer(&all, candidates.select(&all, 0)));
-    assert!(!sets.offer(&all, candidates.select(&all, 0)), "the same");
+    assert!(sets.offer(&all, candidates.select(&all)));
+    assert!(!sets.offer(&all, candidates.select(&all)), "the same");
     candidates.observe("a", None);
-    assert!(!sets.offer(&all, candidates.select(&all, 0)));
+    assert!(!sets.offer(&all, candidates.select(&all)));
     assert!(!sets.get(&all).unwrap().is_empty(), "the old set stays");
     observe(&mut candidates, node("a"));
-    assert!(
-        !sets.offer(&all, candidates.select(&all, 0)),
-        "it came back"
-    );
+    assert!(!sets.offer(&all, candidates.select(&all)), "it came back");
     assert!(sets.to_ask(now).is_empty());
     assert!(!sets.confirm_empty(&all), "a late answer changes nothing");
     sets.retain(|_| false);
@@ -306,7 +343,7 @@ fn b_s7_a_set_that_shrinks_to_empty_waits_for_the_api_servers_word() {
 fn s17_one_selector_that_waits_keeps_no_other_waiting() {
     let now = Instant::now();
     let later = now + Duration::from_secs(5);
-    let empty = || Candidates::default().select(&NodeSelector::default(), 0);
+    let empty = || Candidates::default().select(&NodeSelector::default());
     let selector = |text: &str| {
         let mut service = crate::service::fixtures::service();
         let annotation = ("grpc-ccm.io/node-selector".to_owned(), text.to_owned());

@@ -177,9 +177,10 @@ async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
 
 #[tokio::test(start_paused = true)]
 async fn s16_a_load_balancer_that_somebody_removed_is_made_anew_after_two_lists() {
-    // Without `in_sync` the look is an Ensure.
-    let looks: [(fn(&mut api::GetProviderInfoResponse), &[&str]); 2] = [
+    type Says = fn(&mut api::GetProviderInfoResponse);
+    let looks: [(Says, &[&str]); 2] = [
         (|_| {}, &["Get s1 h-u1", "Ensure s1 h-u1"]),
+        // Without `in_sync` the look is an Ensure.
         (
             |info| {
                 let offered = info.capabilities.as_mut().unwrap();

@@ -2,7 +2,7 @@
 
 mod seen;
 
-use k8s_openapi::api::core::v1::{NodeAddress, NodeStatus};
+use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, NodeStatus};
 
 use super::*;
 
@@ -135,6 +135,68 @@ async fn s14_a_node_that_is_too_large_is_no_target_and_blocks_nobody() {
     world.server.put_node(node("many"));
     world.rest().await;
     assert_eq!(targets(&world), ["long", "many", "n0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s17_a_set_that_is_cut_is_told_and_follows_the_nodes_that_are_ready() {
+    let world = World::that_says(0, |info| {
+        let offered = info.capabilities.as_mut().unwrap();
+        offered.load_balancers.as_mut().unwrap().max_targets = Some(2);
+    })
+    .await;
+    let put = |name: &str, status: &str| {
+        let ready = NodeCondition {
+            type_: "Ready".to_owned(),
+            status: status.to_owned(),
+            ..NodeCondition::default()
+        };
+        let mut node = node(name);
+        node.status.get_or_insert_default().conditions = Some(vec![ready]);
+        world.server.put_node(node);
+    };
+    let told = |words: &str| {
+        let events = world.events.recorded();
+        let told = events.iter().filter(|event| event.contains(words));
+        told.count()
+    };
+    let names = ["n0", "n1", "n2", "n3"];
+    for name in &names[..2] {
+        put(name, "True");
+    }
+    let mut local = service();
+    local.spec.as_mut().unwrap().external_traffic_policy = Some("Local".to_owned());
+    world.server.put(&local);
+    world.until("targets", |w| w.targets().len() == 2).await;
+    world.rest().await;
+    assert_eq!(told("LoadBalancerTargetsCut"), 0);
+    for name in &names[2..] {
+        put(name, "True");
+    }
+    world.rest().await;
+    let chosen = world.targets();
+    // Also where the same two are chosen.
+    assert_eq!(
+        told("2 targets for a load balancer, and 4 Nodes could be"),
+        1
+    );
+    assert_eq!(told("choose such Nodes by the annotation"), 1);
+    put(&chosen[0], "False");
+    let without = |w: &World| w.targets().len() == 2 && !w.targets().contains(&chosen[0]);
+    world.until("another one", without).await;
+    assert_eq!(
+        told("LoadBalancerTargetsCut"),
+        1,
+        "once, as long as it lasts"
+    );
+    let updates = world.cloud.called("Update");
+    put(&chosen[0], "True");
+    world.until("as before", |w| w.targets() == chosen).await;
+    let other = names
+        .iter()
+        .find(|name| !chosen.contains(&(**name).to_owned()));
+    put(other.unwrap(), "False");
+    world.rest().await;
+    assert_eq!(world.cloud.called("Update"), updates + 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,9 +13,10 @@ use super::{Rechecked, Work, load_balancers};
 use crate::cluster::Change;
 use crate::provider::{Session, node_view};
 use crate::providers::NodeOwner;
+use crate::service::notes;
 use crate::service::recheck::still_empty;
 use crate::service::targets::{Candidate, NodeSelector, TargetSet, eligible};
-use crate::writes::{EventType, node_reference, reason};
+use crate::writes::{EventType, node_reference, reason, service_reference};
 
 /// After so long the API server is asked again whether a set is empty.
 const RECHECK_AGAIN: Duration = Duration::from_secs(5);
@@ -26,7 +27,7 @@ const TARGET_BYTES: usize = 64 * 1024;
 impl Work {
     /// Looks at all Nodes anew: the provider sees them with other eyes.
     pub(super) fn rebuild(&mut self) {
-        self.candidates.clear();
+        self.candidates.clear(self.max_targets());
         for node in self.context.cluster.nodes.all() {
             self.observe(&node);
         }
@@ -84,9 +85,9 @@ impl Work {
         self.unsettled.clear();
         let used = self.ledger.selectors();
         self.sets.retain(|selector| used.contains(selector));
-        let max = self.max_targets();
         for selector in self.sets.selectors() {
-            let set = self.candidates.select(&selector, max);
+            let set = self.candidates.select(&selector);
+            self.tell_cut(&selector, &set);
             self.sets.offer(&selector, set);
         }
         // Also where no set changed: a Service may have got one in between that has settled differently.
@@ -94,12 +95,24 @@ impl Work {
         self.doubt();
     }
 
+    /// That a set is cut is told also where no call follows from it.
+    fn tell_cut(&mut self, selector: &NodeSelector, set: &TargetSet) {
+        let ignores = self.session.as_ref().and_then(|it| load_balancers(it));
+        if set.left_out == 0 || ignores.is_some_and(|it| it.ignores_nodes) {
+            return;
+        }
+        for service in self.ledger.tell_cut(selector) {
+            let note = notes::targets_cut(set, &service);
+            let (on, events) = (service_reference(&service), &self.tools.writes.events);
+            events.record(&on, note.kind, &note.reason, note.message);
+        }
+    }
+
     /// The targets for a call that is made now anyway; `None` while they are not known. Nodes that changed wait to settle before load balancers hear of them (▲S12), but
     /// who asks meanwhile gets them as they are: a Service that is made in the moment in which its Nodes join is not ensured without them.
     pub(super) fn targets_now(&mut self, selector: &NodeSelector) -> Option<Arc<TargetSet>> {
-        let max = self.max_targets();
         let Some(settled) = self.sets.get(selector).cloned() else {
-            let set = self.candidates.select(selector, max);
+            let set = self.candidates.select(selector);
             self.sets.offer(selector, set);
             self.doubt();
             return self.sets.get(selector).cloned();
@@ -109,16 +122,13 @@ impl Work {
         }
         if self.settle.due().is_none() {
             // The same targets, sent as they are now.
-            let set = self.candidates.select(selector, max);
+            let set = self.candidates.select(selector);
             self.sets.offer(selector, set);
             return self.sets.get(selector).cloned();
         }
         let known = self.unsettled.get(selector);
         let known = known.filter(|set| self.candidates.is_current(set));
-        let now = known.map_or_else(
-            || Arc::new(self.candidates.select(selector, max)),
-            Arc::clone,
-        );
+        let now = known.map_or_else(|| Arc::new(self.candidates.select(selector)), Arc::clone);
         self.unsettled.insert(selector.clone(), Arc::clone(&now));
         // That there are none any more is not believed before the API server was asked.
         Some(if now.is_empty() { settled } else { now })
@@ -144,7 +154,7 @@ impl Work {
         }
     }
 
-    pub(super) fn max_targets(&self) -> usize {
+    fn max_targets(&self) -> usize {
         self.session
             .as_ref()
             .and_then(|session| load_balancers(session))

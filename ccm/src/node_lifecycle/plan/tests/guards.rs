@@ -53,7 +53,7 @@ fn l6_a_gap_between_two_answers_holds_no_longer_than_the_longest_step() {
     let mut driver = Driver::new();
     let nodes = cluster(2, 2);
     // Each gap is five minutes, and counts as one.
-    let gap = Duration::from_mins(5) - PERIOD;
+    let gap = Duration::from_mins(5).saturating_sub(PERIOD);
     for _ in 0..=14 {
         driver.now += gap;
         assert!(driver.pass(&nodes, Absent).delete.is_empty());

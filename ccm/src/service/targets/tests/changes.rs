@@ -272,7 +272,7 @@ fn b_s7_s7_s12_s14_which_changes_of_a_node_make_another_set() {
                 if eligible(&changed, scope, true) {
                     observe(&mut candidates, changed);
                 }
-                candidates.select(&NodeSelector::default(), 0).fingerprint
+                candidates.select(&NodeSelector::default()).fingerprint
             };
             assert_eq!(set(before) != set(after), expected, "{name}, {scope:?}");
         }
