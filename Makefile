@@ -134,6 +134,12 @@ control-plane: ## build the test control plane (minutes the first time, seconds 
 	@$(BUILD)
 	@$(TARGET)/debug/control-plane
 
+.PHONY: simulate
+simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many, SEED=7 shows one and the shortest plan that fails, PLANTED=1 shows which seed finds each planted bug)
+	@.ci/prerequisites cargo cc
+	$(CARGO) build --quiet --profile simulation -p simulation
+	$(TARGET)/simulation/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(PLANTED),--planted)
+
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies
 	@.ci/deny

@@ -278,7 +278,7 @@ impl ApiServer {
                         format!("{} {:?} not found", asked.kind, asked.name),
                     )
                 }),
-                "LIST" => Ok(self.page(&store, &asked)),
+                "LIST" => Ok(Self::page(&store, &asked)),
                 "POST" => store.create(asked.kind, &asked.namespace, body.clone()),
                 "PUT" => store.replace(&asked.id(), body.clone()),
                 "PATCH" => store.patch(&asked.id(), how, asked.status, &body, manager),
@@ -324,7 +324,7 @@ impl ApiServer {
         })
     }
 
-    fn page(&self, store: &Store, asked: &Asked) -> Value {
+    fn page(store: &Store, asked: &Asked) -> Value {
         let (_, version, kind) = KINDS
             .iter()
             .find(|(plural, ..)| *plural == asked.kind)
@@ -444,7 +444,7 @@ impl Watcher {
                     json!({"type": change.what, "object": change.object})
                 )));
             }
-            let bookmark = Instant::now() + Duration::from_secs(60);
+            let bookmark = Instant::now() + Duration::from_mins(1);
             tokio::select! {
                 biased;
                 _ = self.changed.changed() => {}

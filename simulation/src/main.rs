@@ -127,12 +127,11 @@ fn planted(seeds: Range<u64>) -> anyhow::Result<ExitCode> {
     println!("| bug | found by seed | what is seen |\n|---|---|---|");
     for bug in Bug::ALL {
         let (failed, _) = many(seeds.clone(), Some(bug), || ())?;
-        match failed.into_iter().next() {
-            Some((seed, what)) => println!("| {bug:?} | {seed} | {what} |"),
-            None => {
-                missed += 1;
-                println!("| {bug:?} | none of {} | |", seeds.end - seeds.start);
-            }
+        if let Some((seed, what)) = failed.into_iter().next() {
+            println!("| {bug:?} | {seed} | {what} |");
+        } else {
+            missed += 1;
+            println!("| {bug:?} | none of {} | |", seeds.end - seeds.start);
         }
     }
     Ok(if missed == 0 {

@@ -105,6 +105,11 @@ impl Run {
         let trace = Trace::new();
         let mut fixture = Fixture::default();
         fixture.capabilities.load_balancers.classes = vec![CLASS.to_owned()];
+        // How long load balancers take to be made and to go.
+        let takes = [0, 3, 30, 90].map(Duration::from_secs);
+        let of = |number: u64| takes[usize::try_from(number % 4).unwrap_or_default()];
+        fixture.provisioning.load_balancer = of(plan.seed).into();
+        fixture.provisioning.deletion = of(plan.seed / 4).into();
         let cloud = Cloud::new(fixture)?;
         let checker = Checker::new(
             cloud.clone(),
@@ -222,7 +227,7 @@ impl Run {
         let task = tokio::spawn(async move {
             match run_in(world, config).await {
                 Err(ccm::run::RunError::Broken(what)) => {
-                    trace.violation(format!("{name}: {what} ended by itself"))
+                    trace.violation(format!("{name}: {what} ended by itself"));
                 }
                 ended => trace.note(format!("{name} ends: {ended:?}")),
             }
@@ -373,7 +378,7 @@ impl Run {
                 &json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}),
             ),
             Step::ToLoadBalancer(i) => {
-                self.user(&service(*i), &json!({"spec": {"type": "LoadBalancer"}}))
+                self.user(&service(*i), &json!({"spec": {"type": "LoadBalancer"}}));
             }
             Step::Delete(i) => {
                 // It may be gone.
@@ -382,7 +387,7 @@ impl Run {
                     .act(|store| store.delete(&service(*i), &Value::Null));
             }
             Step::StripRecord(i) => {
-                self.user(&service(*i), &json!({"metadata": {"annotations": null}}))
+                self.user(&service(*i), &json!({"metadata": {"annotations": null}}));
             }
             Step::RemoveBalancer(i) => {
                 let uid = self
