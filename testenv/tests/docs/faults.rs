@@ -87,7 +87,7 @@ struct Row<'a> {
 }
 
 /// Where no part may be without its assertion.
-const ALL_ASSERTED: &[&str] = &["service"];
+const ALL_ASSERTED: &[&str] = &["service", "route"];
 
 /// The parts of a claim, and whether each is the message of an assertion of its test.
 fn parts<'a>(row: &'a Row<'_>, claims: &Claims) -> Vec<(&'a str, bool)> {
