@@ -41,6 +41,12 @@ lease: ## contention for the Lease with an upstream Go CCM: three minutes, nearl
 	@$(MAKE) --no-print-directory control-plane
 	$(TEST) --test lease -- --test-threads=24 --nocapture
 
+.PHONY: controls
+controls: ## the control of each lie that the ccm tells of: what it says of the lie is not said of an honest provider (seven minutes, nearly all of them waiting)
+	@.ci/prerequisites cargo go cc
+	@$(MAKE) --no-print-directory control-plane
+	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST) --test it -- --ignored lies::table::honest
+
 .PHONY: compat
 compat: ## side by side with an upstream Go CCM, through the same scenarios: equal, or different as documented (UPDATE_DOCS=1 writes the table in docs/parity.md)
 	@.ci/prerequisites cargo go cc

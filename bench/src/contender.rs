@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// Each call of the cloud takes so long, for all contenders.
+/// Each call of Go's cloud takes so long, and each RPC of our provider.
 const LATENCY: &str = "50ms";
 
 /// What the cloud says.
@@ -46,6 +46,10 @@ pub(crate) enum Instances<'a> {
     OneGone(&'a str),
 }
 
+/// The provider has to ask its cloud for each Node: as many lookups at once as the tuned Go CCM has workers.
+const CALL_PER_NODE: &str =
+    "capabilities:\n  instances:\n    max_batch: 1\n    max_in_flight: 64\n";
+
 /// A controller with its cloud.
 pub(crate) struct Contender {
     kind: Kind,
@@ -58,6 +62,21 @@ pub(crate) struct Contender {
 impl Contender {
     /// The cloud is there, no controller runs. Both clouds know every Node name that a scenario makes.
     pub(crate) async fn new(kind: Kind, plane: &ControlPlane, number: usize) -> Result<Self> {
+        Self::with_cloud(kind, plane, number, include_str!("cloud.yaml")).await
+    }
+
+    /// The same with a provider that has to ask its cloud for each Node.
+    pub(crate) async fn with_a_call_per_node(kind: Kind, plane: &ControlPlane) -> Result<Self> {
+        let cloud = format!("{}{CALL_PER_NODE}", include_str!("cloud.yaml"));
+        Self::with_cloud(kind, plane, 0, &cloud).await
+    }
+
+    async fn with_cloud(
+        kind: Kind,
+        plane: &ControlPlane,
+        number: usize,
+        text: &str,
+    ) -> Result<Self> {
         let mut contender = Self {
             kind,
             provider: None,
@@ -67,7 +86,7 @@ impl Contender {
         };
         if kind == Kind::Ours {
             let cloud = plane.directory().join("cloud.yaml");
-            std::fs::write(&cloud, include_str!("cloud.yaml"))?;
+            std::fs::write(&cloud, text)?;
             let mut command = Command::new(beside_us("provider-mock")?);
             command
                 .args(["serve", "--endpoint", &contender.endpoint(plane), "--cloud"])
@@ -215,10 +234,12 @@ impl Contender {
         }
     }
 
-    /// Resident memory of the controller in MB.
-    pub(crate) fn megabytes(&self) -> f64 {
-        let bytes = self.ccm.as_ref().map_or(0, Process::resident_bytes);
-        (bytes / 1_000_000) as f64
+    /// Resident memory in MB, of the controller and of the provider: not a number where there is none, as the Go CCM's cloud is in its own process.
+    pub(crate) fn megabytes(&self) -> [f64; 2] {
+        [&self.ccm, &self.provider].map(|process| {
+            let process = process.as_ref();
+            process.map_or(f64::NAN, |it| (it.resident_bytes() / 1_000_000) as f64)
+        })
     }
 
     /// Calls of the cloud so far, by method or RPC.

@@ -1,7 +1,8 @@
 //! Side by side with an upstream Go CCM: the same API server, machine and cloud latency, in one run. `make bench`.
 //!
-//! Every scenario gets a fresh control plane for each contender. The Go CCM is upstream's `app` package, unchanged, with a cloud in
-//! memory; ours is `ccm` with `provider-mock`; each call of either cloud takes 50 ms.
+//! Every scenario gets a fresh control plane for each contender and each run. The Go CCM is upstream's `app` package, unchanged, with a cloud in
+//! memory; ours is `ccm` with `provider-mock`. Each call of Go's cloud takes 50 ms, and each RPC of our provider, however many Nodes it is about: so the provider is one whose
+//! cloud answers for many at once. `nodes-1000-each` is what a provider costs that has to ask its cloud for each Node.
 
 mod contender;
 mod scenarios;
@@ -12,19 +13,27 @@ use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
 use contender::Kind;
 
+/// Each scenario is run so often: what is shown is the figure in the middle, with the least and the most.
+const RUNS: usize = 3;
+
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Names of scenarios to run, all without any; `ours` leaves the Go CCM out.
+    // Names of scenarios to run, all without any; `ours` leaves the Go CCM out, `once` runs each one time and not three.
     let mut chosen: Vec<String> = std::env::args().skip(1).collect();
-    let ours_only = chosen.iter().any(|word| word == "ours");
-    chosen.retain(|word| word != "ours");
+    let mut option = |name: &str| {
+        let given = chosen.iter().any(|word| word == name);
+        chosen.retain(|word| word != name);
+        given
+    };
+    let ours_only = option("ours");
+    let runs = if option("once") { 1 } else { RUNS };
     if let Some(unknown) = chosen
         .iter()
         .find(|word| scenarios::ALL.iter().all(|it| it.name != **word))
     {
         let names: Vec<_> = scenarios::ALL.iter().map(|it| it.name).collect();
         eprintln!(
-            "{unknown:?} is no scenario; there are {} (and `ours`)",
+            "{unknown:?} is no scenario; there are {} (and `ours`, `once`)",
             names.join(", ")
         );
         return ExitCode::from(2);
@@ -47,20 +56,33 @@ async fn main() -> ExitCode {
                 columns.push(None);
                 continue;
             }
-            eprintln!("{}: {} ...", scenario.name, kind.name());
-            match (scenario.run)(kind).await {
-                Ok(figures) => columns.push(Some(figures)),
-                Err(error) => {
-                    eprintln!("{} with {} failed: {error:#}", scenario.name, kind.name());
-                    return ExitCode::FAILURE;
+            let mut all = Vec::new();
+            for run in 1..=runs {
+                eprintln!(
+                    "{}: {}, run {run} of {runs} ...",
+                    scenario.name,
+                    kind.name()
+                );
+                match (scenario.run)(kind).await {
+                    Ok(figures) => all.push(figures),
+                    Err(error) => {
+                        eprintln!("{} with {} failed: {error:#}", scenario.name, kind.name());
+                        return ExitCode::FAILURE;
+                    }
                 }
             }
+            columns.push(Some(all));
         }
         for (index, what) in scenario.measured.iter().enumerate() {
-            let figure = |column: usize| columns[column].as_ref().map(|figures| figures[index]);
-            let shown = |column: usize| figure(column).map_or("-".to_owned(), number);
-            let ratio = match (figure(0).or(figure(1)), figure(2)) {
-                (Some(theirs), Some(ours)) if ours > 0.0 => format!("{:.1}", theirs / ours),
+            let spread = |column: usize| {
+                let runs = columns[column].as_ref()?;
+                Spread::of(runs.iter().map(|figures| figures[index]))
+            };
+            let shown = |column: usize| spread(column).map_or("-".to_owned(), |it| it.shown());
+            let ratio = match (spread(0).or(spread(1)), spread(2)) {
+                (Some(theirs), Some(ours)) if ours.middle > 0.0 => {
+                    format!("{:.1}", theirs.middle / ours.middle)
+                }
                 _ => "-".to_owned(),
             };
             table.add_row([(*what).to_owned(), shown(0), shown(1), shown(2), ratio]);
@@ -70,13 +92,57 @@ async fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What one figure was in all runs.
+#[derive(Debug, PartialEq)]
+struct Spread {
+    least: f64,
+    middle: f64,
+    most: f64,
+}
+
+impl Spread {
+    /// `None`: there was nothing to measure it with (no number).
+    fn of(figures: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut figures: Vec<f64> = figures.filter(|figure| !figure.is_nan()).collect();
+        figures.sort_by(f64::total_cmp);
+        Some(Self {
+            least: *figures.first()?,
+            middle: *figures.get(figures.len() / 2)?,
+            most: *figures.last()?,
+        })
+    }
+
+    fn shown(&self) -> String {
+        let middle = number(self.middle);
+        if self.least == self.most {
+            middle
+        } else {
+            format!("{middle} ({} to {})", number(self.least), number(self.most))
+        }
+    }
+}
+
 fn number(figure: f64) -> String {
-    if figure.is_nan() {
-        // There was nothing left to measure it with.
-        "-".to_owned()
-    } else if figure.fract() == 0.0 {
+    if figure.fract() == 0.0 {
         format!("{figure:.0}")
     } else {
         format!("{figure:.2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_shown_with_its_spread() {
+        let shown = |figures: &[f64]| Some(Spread::of(figures.iter().copied())?.shown());
+        assert_eq!(
+            shown(&[3.0, 2.25, 2.5]).as_deref(),
+            Some("2.50 (2.25 to 3)")
+        );
+        assert_eq!(shown(&[10.0, 10.0, 10.0]).as_deref(), Some("10"));
+        assert_eq!(shown(&[f64::NAN, 1.0]).as_deref(), Some("1"));
+        assert_eq!(shown(&[f64::NAN]), None);
     }
 }

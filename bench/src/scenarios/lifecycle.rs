@@ -10,7 +10,7 @@ use testenv::ControlPlane;
 use testenv::objects::NodeBuilder;
 use tokio::time::{Instant, sleep};
 
-use super::{DEFAULTS, Scenario, is_uninitialised};
+use super::{EVERYBODY, Scenario, is_uninitialised};
 use crate::contender::{Contender, Instances, Kind};
 
 /// So many are not Ready.
@@ -27,7 +27,7 @@ pub(super) const STOPPED: Scenario = Scenario {
         "500 Nodes not Ready, their instances shut down: from the start until all are tainted (s)",
         "… calls to the cloud until then",
     ],
-    contenders: DEFAULTS,
+    contenders: EVERYBODY,
     run: |kind| Box::pin(stopped(kind)),
 };
 
@@ -38,7 +38,7 @@ pub(super) const LIAR: Scenario = Scenario {
         "for 25 s the cloud calls 500 Nodes gone that are not: Nodes deleted",
         "… then one instance really goes: until its Node does (s)",
     ],
-    contenders: DEFAULTS,
+    contenders: EVERYBODY,
     run: |kind| Box::pin(liar(kind)),
 };
 

@@ -67,7 +67,7 @@ impl Report {
     /// The exceptions that no scenario needed.
     pub fn unneeded(&self) -> String {
         let all = self.ways.unwrap_or_default().iter().enumerate();
-        let unneeded = all.filter(|(number, _)| !self.met.contains(number));
+        let unneeded = all.filter(|(number, it)| !it.may_be && !self.met.contains(number));
         let lines: Vec<String> = unneeded.map(|(_, it)| format!("{it:?}")).collect();
         lines.join("\n")
     }

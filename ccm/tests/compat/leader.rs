@@ -5,6 +5,7 @@ use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
 
 use crate::nodes::instance;
 use crate::scenario::{Scenario, fact};
+use crate::services::{ENSURED, ENSURING, UPDATED};
 use crate::side::{Side, Who};
 
 const ENSURE: &str = "EnsureLoadBalancer";
@@ -59,7 +60,10 @@ pub fn over() -> Vec<Scenario> {
         hand_over("hand-over", "the other controller takes over", |side| {
             side.who().other()
         })
-        .differs("▲S13", CALM, UNTIL, Some("1"), Some("2")),
+        .differs("▲S13", CALM, UNTIL, Some("1"), Some("2"))
+        .differs("▲S13", CALM, ENSURING, Some(TWICE), Some(THRICE))
+        .differs("▲S13", CALM, ENSURED, Some(TWICE), Some(THRICE))
+        .not_less("▲S13", CALM, Who::Ours, UPDATED, 1),
     ]
 }
 
@@ -70,9 +74,14 @@ pub fn back() -> Vec<Scenario> {
             "the first controller takes over again",
             Side::who,
         )
-        .differs("▲S13", CALM, UNTIL, Some("2"), Some("1")),
+        .differs("▲S13", CALM, UNTIL, Some("2"), Some("1"))
+        .differs("▲S13", CALM, ENSURING, Some(THRICE), Some(TWICE))
+        .differs("▲S13", CALM, ENSURED, Some(THRICE), Some(TWICE))
+        .not_less("▲S13", CALM, Who::Go, UPDATED, 1),
     ]
 }
 
 const CALM: &str = "ours takes over without a call that could change the cloud";
+const TWICE: &str = "seen 2 times";
+const THRICE: &str = "seen 3 times";
 const UNTIL: &str = "fact: calls of Ensure until the hand-over was over";

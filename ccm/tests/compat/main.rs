@@ -28,6 +28,7 @@ mod side;
 mod snapshot;
 mod table;
 mod ways;
+mod words;
 
 use provider_mock::Fixture;
 use provider_mock::fixture::Feature;

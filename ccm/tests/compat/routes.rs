@@ -248,7 +248,7 @@ fn not_known() -> Scenario {
         scenario = scenario.differs("▲R8", WHY, &line, Some(go), ours);
     }
     let told = "event on route-not-known: Warning NodeNotInitialized: the cloud does not show this Node's instance yet [cloud-node-controller]";
-    scenario.only("▲N13", "an event tells why", Who::Ours, told)
+    scenario.only_there("▲N13", "an event tells why", Who::Ours, told)
 }
 
 /// Routes that no Node wants.

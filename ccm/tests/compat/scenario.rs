@@ -47,12 +47,19 @@ pub enum What {
     },
     /// A whole object, named by what its lines begin with: only this side has it.
     OnlyThere(String, Who),
+    /// One event: this side tells it at least so often, the other one at most so often and not more often.
+    Again {
+        path: String,
+        who: Who,
+        least: u64,
+        most: u64,
+    },
 }
 
 impl What {
     pub fn covers(&self, line: &str) -> bool {
         match self {
-            Self::Line { path, .. } => path == line,
+            Self::Line { path, .. } | Self::Again { path, .. } => path == line,
             Self::OnlyThere(object, _) => line.starts_with(object.as_str()),
         }
     }
@@ -63,6 +70,17 @@ impl What {
             Self::Line { go, ours, .. } => (go.as_ref(), ours.as_ref()) == (found_go, found_ours),
             Self::OnlyThere(_, Who::Go) => found_go.is_some() && found_ours.is_none(),
             Self::OnlyThere(_, Who::Ours) => found_go.is_none() && found_ours.is_some(),
+            Self::Again {
+                who, least, most, ..
+            } => {
+                let (more, less) = match who {
+                    Who::Go => (found_go, found_ours),
+                    Who::Ours => (found_ours, found_go),
+                };
+                let times = |found: Option<&String>| found.and_then(|it| times_of(it));
+                let (more, less) = (times(more).unwrap_or(0), times(less).unwrap_or(0));
+                more >= *least && (1..=*most.min(&more)).contains(&less)
+            }
         }
     }
 }
@@ -108,10 +126,61 @@ impl Scenario {
 
     /// Except for what this line says, which only one side sees.
     pub fn only(self, id: &'static str, why: &'static str, who: Who, line: &str) -> Self {
+        self.only_times(id, why, who, line, 1)
+    }
+
+    /// The same, so often.
+    pub fn only_times(
+        self,
+        id: &'static str,
+        why: &'static str,
+        who: Who,
+        line: &str,
+        times: u64,
+    ) -> Self {
+        let seen = said(times);
         match who {
-            Who::Go => self.differs(id, why, line, Some("seen"), None),
-            Who::Ours => self.differs(id, why, line, None, Some("seen")),
+            Who::Go => self.differs(id, why, line, Some(&seen), None),
+            Who::Ours => self.differs(id, why, line, None, Some(&seen)),
         }
+    }
+
+    /// Except that this side tells this event at least so often, and the other one once.
+    pub fn again(
+        mut self,
+        id: &'static str,
+        why: &'static str,
+        who: Who,
+        line: &str,
+        least: u64,
+    ) -> Self {
+        let what = What::Again {
+            path: line.to_owned(),
+            who,
+            least,
+            most: 1,
+        };
+        self.differences.push(Difference { id, why, what });
+        self
+    }
+
+    /// Except that this side tells this event at least so often, and the other one as often or less.
+    pub fn not_less(
+        mut self,
+        id: &'static str,
+        why: &'static str,
+        who: Who,
+        line: &str,
+        least: u64,
+    ) -> Self {
+        let what = What::Again {
+            path: line.to_owned(),
+            who,
+            least,
+            most: u64::MAX,
+        };
+        self.differences.push(Difference { id, why, what });
+        self
     }
 
     /// Except for this object, which only one side has.
@@ -134,6 +203,38 @@ impl Scenario {
         cited.dedup();
         cited
     }
+}
+
+/// How often an event was told. From five on it is a matter of time.
+pub fn said(times: u64) -> String {
+    match times {
+        1 => "seen".to_owned(),
+        2..5 => format!("seen {times} times"),
+        _ => AGAIN_AND_AGAIN.to_owned(),
+    }
+}
+
+const AGAIN_AND_AGAIN: &str = "seen again and again";
+
+/// Five stands for all that are more.
+fn times_of(said: &str) -> Option<u64> {
+    match said {
+        "seen" => Some(1),
+        AGAIN_AND_AGAIN => Some(5),
+        other => other
+            .strip_prefix("seen ")?
+            .strip_suffix(" times")?
+            .parse()
+            .ok(),
+    }
+}
+
+#[test]
+fn how_often_an_event_was_told_is_read_as_it_was_said() {
+    for times in 1..=5 {
+        assert_eq!(times_of(&said(times)), Some(times));
+    }
+    assert_eq!(times_of(&said(70)), Some(5));
 }
 
 /// No facts.

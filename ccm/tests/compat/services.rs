@@ -13,6 +13,12 @@ mod targets;
 use life::life;
 pub use targets::steps;
 
+/// Lines of events, also of other scenarios.
+pub const ENSURING: &str = "event on the service: Normal EnsuringLoadBalancer: Ensuring load balancer [service-controller]";
+pub const ENSURED: &str =
+    "event on the service: Normal EnsuredLoadBalancer: Ensured load balancer [service-controller]";
+pub const UPDATED: &str = "event on the service: Normal UpdatedLoadBalancer: Updated load balancer with new hosts [service-controller]";
+
 const ENSURE: &str = "EnsureLoadBalancer";
 const DELETE: &str = "DeleteLoadBalancer";
 

@@ -21,7 +21,7 @@ pub const SOON: Duration = Duration::from_secs(60);
 
 /// What both are started with: periods as short as scenarios need, metrics for everybody. The Lease is renewed often, for `Side::renewals`, and lost only by a leader
 /// that had no answer for 10 s: on a machine that is very busy 3 s have been too few. Upstream releases nothing, so a hand-over from it lasts the whole duration.
-const COMMON: [&str; 15] = [
+pub const COMMON: [&str; 16] = [
     "--leader-elect=true",
     "--leader-elect-lease-duration=12s",
     "--leader-elect-renew-deadline=10s",
@@ -37,7 +37,15 @@ const COMMON: [&str; 15] = [
     "--route-reconciliation-period=1s",
     "--authentication-skip-lookup=true",
     "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+    // Routes are one of the scenarios' groups, so all controllers run.
+    "--controllers=*",
 ];
+
+/// What ours has besides: a Node may be deleted as soon as it is a second old, and many at once.
+pub const OURS: [&str; 1] = ["--node-deletion-brake=min-age=1s,floor=20"];
+
+/// What upstream's has besides: its own limit of requests would be what is measured.
+pub const GO: [&str; 3] = ["--kube-api-qps=1000", "--kube-api-burst=1000", "-v=2"];
 
 /// The same as the flag has.
 const CLUSTER_CIDRS: &str = "10.244.0.0/16, fd00:10:244::/64";
@@ -217,7 +225,7 @@ impl Side {
                     .arg("--kubeconfig")
                     .arg(self.0.plane.kubeconfig(User::Ccm))
                     .arg(format!("--provider=mock={endpoint}"))
-                    .arg("--node-deletion-brake=min-age=1s,floor=20");
+                    .args(OURS);
                 command
             }
             Who::Go => {
@@ -229,14 +237,11 @@ impl Side {
                     .arg(self.0.plane.kubeconfig(User::Admin))
                     .args(["--cloud-provider=grpc-ccm", "--cloud-config"])
                     .arg(config)
-                    .args(["--kube-api-qps=1000", "--kube-api-burst=1000", "-v=2"]);
+                    .args(GO);
                 command
             }
         };
-        command
-            .args(COMMON)
-            .arg(controllers_flag())
-            .arg(format!("--secure-port={port}"));
+        command.args(COMMON).arg(format!("--secure-port={port}"));
         let log = directory.join(format!("controller-{port}.log"));
         let process = Process::start(command, log.clone()).unwrap();
         controllers.push(Running {
@@ -481,11 +486,6 @@ impl Side {
     pub fn fault(&self, fault: Fault) -> u64 {
         self.cloud().set_fault(fault).unwrap()
     }
-}
-
-/// Routes are one of the scenarios' groups, so all controllers run.
-fn controllers_flag() -> &'static str {
-    "--controllers=*"
 }
 
 /// A port of the loopback that nothing listens on, below those that systems give to outgoing connections.

@@ -7,7 +7,9 @@ use kube::api::{Api, ListParams};
 use provider_mock::Route;
 use serde_json::Value;
 
+use crate::scenario::said;
 use crate::side::{Side, ingress};
+use crate::words::Words;
 
 /// Path and value.
 pub type Lines = BTreeMap<String, String>;
@@ -20,7 +22,7 @@ pub struct Snapshot {
     cloud: Vec<(String, Value)>,
     routes: Vec<Route>,
     /// What is written instead of UIDs, addresses and handles.
-    words: Vec<(String, String)>,
+    words: Words,
 }
 
 impl Snapshot {
@@ -41,29 +43,33 @@ impl Snapshot {
         });
         let cloud = side.cloud();
 
-        let mut words = vec![(side.owner().await, "<owner>".to_owned())];
+        let mut words = Words::default();
+        words.put(side.owner().await, "<owner>".to_owned());
         for node in &nodes {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             let uid = node.metadata.uid.clone().unwrap_or_default();
-            words.push((uid, format!("<uid of {name}>")));
+            words.put(uid, format!("<uid of {name}>"));
         }
         for service in &services {
             let meta = &service.metadata;
             let namespace = meta.namespace.as_deref().unwrap_or_default();
             let uid = meta.uid.clone().unwrap_or_default();
-            words.push((uid, format!("<uid of {namespace}>")));
+            words.put(uid, format!("<uid of {namespace}>"));
             for address in ingress(service) {
-                words.push(address_of(namespace, address));
+                words.put_address(namespace, address);
             }
         }
         let mut things = Vec::new();
-        for balancer in cloud.load_balancers() {
+        let mut balancers = cloud.load_balancers();
+        // As they were made.
+        balancers.sort_by_key(|balancer| (balancer.handle.len(), balancer.handle.clone()));
+        for balancer in balancers {
             let owner = balancer.owner.clone().unwrap_or_default();
             let namespace = owner.namespace.clone();
-            words.push((owner.uid, format!("<uid of {namespace}>")));
-            words.push((owner.owner_id, "<owner>".to_owned()));
+            words.put(owner.uid, format!("<uid of {namespace}>"));
+            words.put(owner.owner_id, "<owner>".to_owned());
             for address in &balancer.addresses {
-                words.push(address_of(&namespace, address.to_string()));
+                words.put_address(&namespace, address.to_string());
             }
             let mut value = serde_json::to_value(&balancer).unwrap();
             // Made of the UID, or times.
@@ -72,9 +78,7 @@ impl Snapshot {
             }
             things.push((namespace, value));
         }
-        // The longest first: one may begin with another.
-        words.retain(|(word, _)| !word.is_empty());
-        words.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
+        words.order();
         Self {
             nodes: nodes.into_iter().map(plain).collect(),
             services: services.into_iter().map(plain).collect(),
@@ -104,19 +108,14 @@ impl Snapshot {
                 flatten("service", service, &mut lines);
             }
         }
-        for (namespace, balancer) in &self.cloud {
-            if namespace == scenario {
-                flatten("cloud", balancer, &mut lines);
-            }
+        let balancers = self.cloud.iter().filter(|(of, _)| of == scenario);
+        for (number, (_, balancer)) in (1..).zip(balancers) {
+            flatten(&numbered("cloud", number), balancer, &mut lines);
         }
-        for route in &self.routes {
-            let target = route.node_name.as_deref().unwrap_or_default();
-            if mine(&route.name) || mine(target) {
-                let whose = if mine(&route.name) { "planted" } else { "made" };
-                let path = format!("route {} {whose}", route.destination_cidr);
-                flatten(&path, &serde_json::to_value(route).unwrap(), &mut lines);
-            }
+        for (path, route) in self.routes_of(&mine) {
+            flatten(&path, &route, &mut lines);
         }
+        let mut seen: BTreeMap<String, u64> = BTreeMap::new();
         for event in &self.events {
             let about = &event.involved_object;
             let name = about.name.as_deref().unwrap_or_default();
@@ -137,23 +136,53 @@ impl Snapshot {
                     without_times(without_attempt(&text(&event.message))),
                     source.unwrap_or_default(),
                 );
-                lines.insert(line, "seen".to_owned());
+                *seen.entry(self.words.of(line)).or_default() += times(event);
             }
         }
+        let seen = seen.into_iter().map(|(line, times)| (line, said(times)));
+        let lines = lines.into_iter();
         lines
-            .into_iter()
-            .map(|(path, value)| (self.worded(path), self.worded(value)))
+            .map(|(path, value)| (self.words.of(path), self.words.of(value)))
+            .chain(seen)
             .collect()
     }
 
-    fn worded(&self, mut text: String) -> String {
-        for (word, instead) in &self.words {
-            if text.contains(word.as_str()) {
-                text = text.replace(word.as_str(), instead);
+    /// The routes of one scenario: those of one CIDR are numbered, in the order of what can be compared of them.
+    fn routes_of(&self, mine: &impl Fn(&str) -> bool) -> Vec<(String, Value)> {
+        let mut by_path: BTreeMap<String, Vec<(String, Value)>> = BTreeMap::new();
+        for route in &self.routes {
+            let target = route.node_name.as_deref().unwrap_or_default();
+            if mine(&route.name) || mine(target) {
+                let whose = if mine(&route.name) { "planted" } else { "made" };
+                let path = format!("route {} {whose}", route.destination_cidr);
+                let value = serde_json::to_value(route).unwrap();
+                let order = self.words.of(value.to_string());
+                by_path.entry(path).or_default().push((order, value));
             }
         }
-        handles(&text)
+        let mut all = Vec::new();
+        for (path, mut routes) in by_path {
+            routes.sort_by(|one, other| one.0.cmp(&other.0));
+            let routes = (1..).zip(routes);
+            all.extend(routes.map(|(number, (_, route))| (numbered(&path, number), route)));
+        }
+        all
     }
+}
+
+/// The first of its kind is called as its kind.
+fn numbered(path: &str, number: usize) -> String {
+    match number {
+        1 => path.to_owned(),
+        number => format!("{path} #{number}"),
+    }
+}
+
+/// How often an event was told.
+fn times(event: &Event) -> u64 {
+    let series = event.series.as_ref().and_then(|series| series.count);
+    let count = event.count.max(series).unwrap_or(1);
+    u64::try_from(count).unwrap_or(1).max(1)
 }
 
 /// An event's text without which call of the provider it is about, the attempt and the next try, which ours add in the end (▲N13); the ITs that
@@ -180,30 +209,6 @@ fn without_times(text: &str) -> String {
         }
         None => latest.to_owned(),
     }
-}
-
-/// Without the numbers of the mock's handles, `lb-14`: they follow the order in which load balancers were made.
-fn handles(text: &str) -> String {
-    let mut shown = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("lb-") {
-        let number = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        shown += before;
-        shown += if number == 0 { "lb-" } else { "<handle>" };
-        rest = &after[number..];
-    }
-    shown + rest
-}
-
-/// A load balancer's address is whichever was free.
-fn address_of(namespace: &str, address: String) -> (String, String) {
-    let family = if address.contains(':') {
-        "IPv6"
-    } else {
-        "IPv4"
-    };
-    let word = format!("<{family} of {namespace}>");
-    (address, word)
 }
 
 /// The object without what no two clusters share.

@@ -1,20 +1,20 @@
 //! The tables of results in `docs/`.
 
-use std::fs;
 use std::path::Path;
 
 use crate::compare::Row;
+use crate::side::{COMMON, GO, OURS};
 use crate::ways::Exception;
 
 /// The page in which a table stands, and the name of the marks around it: that of the target of the Makefile.
 pub const CONTROLLERS: (&str, &str) = ("parity.md", "compat");
 pub const WAYS: (&str, &str) = ("go-clouds.md", "compat-bridge");
-/// Set to 1, the table is written; else it must stand there already.
 
 const HEAD: &str = "## Side by side
 
 What `make compat` saw: an upstream Go CCM, whose cloud is an adapter to our contract, and the `ccm` on equal API servers and equal mock clouds. All Nodes,
-Services, events, load balancers and routes are compared. That our events of what is stuck end in the call, the attempt and the next try (▲N13) is left out.
+Services, events, load balancers and routes are compared; events with how often they were told, up to four times. That our events of what is stuck end in the call, the attempt and the
+next try (▲N13) is left out.
 
 ";
 
@@ -39,8 +39,15 @@ pub fn check((page, name): (&str, &str), table: &str) {
 }
 
 pub fn of_controllers(rows: &[Row]) -> String {
+    let flags = [
+        ("Both", &COMMON[..]),
+        ("The `ccm`", &OURS),
+        ("The Go CCM", &GO),
+    ];
+    let flags = flags.map(|(who, flags)| format!("- {who}: `{}`\n", flags.join("` `")));
+    let flags = flags.concat();
     let mut text =
-        format!("{HEAD}| scenario | what happens | about | result |\n|---|---|---|---|\n");
+        format!("{HEAD}{flags}\n| scenario | what happens | about | result |\n|---|---|---|---|\n");
     for row in rows {
         let result = if row.cited.is_empty() {
             "equal".to_owned()

@@ -1,7 +1,9 @@
 //! `docs/faults.md`.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
+use crate::claims::Claims;
 use crate::sources::Test;
 
 /// `fault_node_…`: whose faults, under which heading, in this order.
@@ -23,7 +25,8 @@ const HEAD: &str = "\
 # When something fails
 
 For each controller what can happen to it, what it does then, and the test that plays it, named after the row. After each the end state is
-right, nothing stands twice in the cloud and nothing is lost.
+right, nothing stands twice in the cloud and nothing is lost. Each part of what the controllers do, up to a semicolon, is the message of an assertion that the test makes. *What is in italics* is not: the
+course of the test shows it.
 
 <!-- Made from the tests: `make docs`. -->
 ";
@@ -81,6 +84,39 @@ struct Row<'a> {
     happens: String,
     does: String,
     test: &'a Test,
+}
+
+/// Where no part may be without its assertion.
+const ALL_ASSERTED: &[&str] = &["service", "route"];
+
+/// The parts of a claim, and whether each is the message of an assertion of its test.
+fn parts<'a>(row: &'a Row<'_>, claims: &Claims) -> Vec<(&'a str, bool)> {
+    let said = claims.of(&row.test.file, &row.test.name);
+    let parts = row.does.split("; ").map(str::trim);
+    parts.map(|part| (part, said.contains(part))).collect()
+}
+
+/// Parts of claims that no assertion has as its message.
+pub(crate) fn not_asserted(tests: &[Test], claims: &Claims) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (room, rows) in by_room(tests) {
+        for row in rows
+            .iter()
+            .filter(|_| ALL_ASSERTED.contains(&ROOMS[room].0))
+        {
+            for (part, _) in parts(row, claims).iter().filter(|(_, asserted)| !asserted) {
+                let Test { file, name, .. } = row.test;
+                wrong.push(format!("{file}::{name}: no assertion says \"{part}\""));
+            }
+        }
+    }
+    wrong
+}
+
+/// The files that have faults.
+pub(crate) fn files(tests: &[Test]) -> BTreeSet<&str> {
+    let faults = tests.iter().filter(|test| room_of(&test.name).is_some());
+    faults.map(|test| test.file.as_str()).collect()
 }
 
 /// Whose fault a test shows, going by its name.
@@ -174,7 +210,7 @@ fn by_room(tests: &[Test]) -> BTreeMap<usize, Vec<Row<'_>>> {
     rooms
 }
 
-pub(crate) fn render(tests: &[Test]) -> String {
+pub(crate) fn render(tests: &[Test], claims: &Claims) -> String {
     let mut text = HEAD.to_owned();
     for (room, rows) in by_room(tests) {
         let _ = write!(
@@ -182,12 +218,16 @@ pub(crate) fn render(tests: &[Test]) -> String {
             "\n## {}\n\n| what happens | what the controllers do | shown by |\n|---|---|---|\n",
             ROOMS[room].1
         );
-        for Row {
-            happens,
-            does,
-            test: Test { file, name, .. },
-        } in rows
-        {
+        for row in rows {
+            let parts = parts(&row, claims).into_iter();
+            let parts: Vec<String> = parts
+                .map(|(part, asserted)| match asserted {
+                    true => part.to_owned(),
+                    false => format!("*{part}*"),
+                })
+                .collect();
+            let (happens, does) = (&row.happens, parts.join("; "));
+            let Test { file, name, .. } = row.test;
             let _ = writeln!(text, "| {happens} | {does} | [`{name}`](../{file}) |");
         }
     }
@@ -252,12 +292,19 @@ fn rows_stand_under_their_controller() {
         test_of("other", &[]),
     ];
     assert!(wrong(&tests).is_empty());
+    let claims = Claims::said("a.rs", "fault_service_y", &["d"]);
+    assert!(not_asserted(&tests, &claims).is_empty());
+    let nothing = Claims::said("a.rs", "fault_service_y", &["e"]);
+    assert_eq!(
+        not_asserted(&tests, &nothing),
+        ["a.rs::fault_service_y: no assertion says \"d\""]
+    );
     let body = "
 ## Node (cloud-node-controller)
 
 | what happens | what the controllers do | shown by |
 |---|---|---|
-| a | b | [`fault_node_x`](../a.rs) |
+| a | *b* | [`fault_node_x`](../a.rs) |
 
 ## Service (service-lb-controller)
 
@@ -265,5 +312,5 @@ fn rows_stand_under_their_controller() {
 |---|---|---|
 | c | d | [`fault_service_y`](../a.rs) |
 ";
-    assert_eq!(render(&tests), format!("{HEAD}{body}"));
+    assert_eq!(render(&tests, &claims), format!("{HEAD}{body}"));
 }

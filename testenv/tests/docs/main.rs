@@ -4,6 +4,7 @@
 //! what `docs/upstream-situations.md` refers to exists. `make docs` writes the first two.
 
 mod behaviour;
+mod claims;
 mod faults;
 mod parity;
 mod situations;
@@ -76,10 +77,13 @@ fn faults_are_what_the_tests_say() {
     let tests = tests();
     nothing_wrong(&faults::wrong(tests));
     nothing_wrong(&faults::lacking(tests));
+    let claims = claims::Claims::read(root(), &faults::files(tests));
+    let claims = claims.unwrap_or_else(|error| panic!("{error}"));
+    nothing_wrong(&faults::not_asserted(tests, &claims));
     testenv::document::holds(
         &root().join("docs/faults.md"),
         None,
-        &faults::render(tests),
+        &faults::render(tests, &claims),
         "make docs",
     );
 }

@@ -333,7 +333,7 @@ async fn fault_lifecycle_api_server_answers_422() {
     in_each_write(Fault::Refused(422), 3).await;
 }
 
-/// Fault: the API server answers 429 to a write | sent again after its Retry-After, five times, then as 500
+/// Fault: the API server answers 429 to a write | sent five times in all, each time after its Retry-After, then as 500
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_answers_429() {
     in_each_write(Fault::Refused(429), 1).await;

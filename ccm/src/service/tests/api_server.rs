@@ -28,18 +28,27 @@ pub(super) enum WriteFault {
     CcmDiesAfter,
 }
 
-/// The writes from this one on, so many of them, go wrong.
-#[derive(Clone, Copy)]
+/// The write of this number, and those of the same object after it, so many in all, go wrong.
 struct Script {
     from: usize,
     times: usize,
     fault: WriteFault,
+    of: Option<String>,
+}
+
+/// A patch that came.
+#[derive(Clone)]
+pub(super) struct Attempt {
+    /// The Service, and which part of it.
+    pub(super) of: String,
+    pub(super) at: tokio::time::Instant,
+    pub(super) fault: Option<WriteFault>,
 }
 
 #[derive(Default)]
 struct State {
     /// Patches that came, whatever became of them.
-    attempts: usize,
+    attempts: Vec<Attempt>,
     script: Option<Script>,
     /// The ccm is to die.
     kill_ccm: bool,
@@ -125,15 +134,20 @@ impl ApiServer {
         self.cluster.nodes.apply(Event::Delete((*node).clone()));
     }
 
-    /// The write of this number (1 is the first) and those after it, so many in all, go wrong.
+    /// The write of this number (1 is the first) and those of the same object after it, so many in all, go wrong.
     pub(super) fn fault(&self, from: usize, times: usize, fault: WriteFault) {
-        let script = Script { from, times, fault };
+        let script = Script {
+            from,
+            times,
+            fault,
+            of: None,
+        };
         self.state.lock().unwrap().script = Some(script);
     }
 
-    /// How many writes were tried.
-    pub(super) fn attempts(&self) -> usize {
-        self.state.lock().unwrap().attempts
+    /// The writes that were tried.
+    pub(super) fn attempts(&self) -> Vec<Attempt> {
+        self.state.lock().unwrap().attempts.clone()
     }
 
     /// Whether the ccm is to die now.
@@ -222,7 +236,7 @@ impl ApiServer {
         let name = tail[0];
         let body = body.collect().await.unwrap().to_bytes();
         let fault = (parts.method == Method::PATCH)
-            .then(|| self.next_fault())
+            .then(|| self.next_fault(tail.join("/")))
             .flatten();
         let die = |state: &Self| state.state.lock().unwrap().kill_ccm = true;
         match fault {
@@ -247,16 +261,24 @@ impl ApiServer {
     }
 
     /// What goes wrong with the write that comes now.
-    fn next_fault(&self) -> Option<WriteFault> {
+    fn next_fault(&self, of: String) -> Option<WriteFault> {
         let mut state = self.state.lock().unwrap();
-        state.attempts += 1;
-        let number = state.attempts;
-        let script = state.script.as_mut()?;
-        if number < script.from || script.times == 0 {
-            return None;
-        }
-        script.times -= 1;
-        Some(script.fault)
+        let number = state.attempts.len() + 1;
+        let script = state.script.as_mut();
+        let fault = script
+            .filter(|script| number >= script.from && script.times > 0)
+            .filter(|script| script.of.as_ref().is_none_or(|it| *it == of))
+            .map(|script| {
+                script.of = Some(of.clone());
+                script.times -= 1;
+                script.fault
+            });
+        state.attempts.push(Attempt {
+            of,
+            at: tokio::time::Instant::now(),
+            fault,
+        });
+        fault
     }
 
     fn answer(&self, method: &Method, tail: &[&str], name: &str, body: &[u8]) -> Response<Body> {

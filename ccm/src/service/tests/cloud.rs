@@ -66,6 +66,8 @@ pub(super) struct State {
     pub(super) faults: BTreeMap<&'static str, VecDeque<Fault>>,
     /// So many Ensures of whatever Service hang.
     pub(super) hang: usize,
+    /// How often it was initialised.
+    pub(super) initialized: usize,
     /// All calls, with what went wrong.
     pub(super) log: Vec<Call>,
     /// How many load balancers were ever made.

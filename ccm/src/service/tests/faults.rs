@@ -33,10 +33,14 @@ enum End {
 impl World {
     /// Waits until it is so, as the outside does: what died is started again.
     async fn comes(&mut self, what: &str, met: impl Fn(&Self) -> bool) {
+        self.comes_within(what, PATIENCE, met).await;
+    }
+
+    async fn comes_within(&mut self, what: &str, most: Duration, met: impl Fn(&Self) -> bool) {
         let began = Instant::now();
         while !met(self) {
             assert!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < most,
                 "never: {what}; {:?}, {:?}",
                 self.calls(),
                 self.events.recorded()
@@ -78,13 +82,19 @@ impl World {
         self.cloud.called(call)
     }
 
-    /// From the call that went wrong until the next one about this Service.
-    fn waited(&self) -> Duration {
+    /// The call that went wrong, and the next one about this Service.
+    fn wrong_and_next(&self) -> (Call, Call) {
         let state = self.cloud.state();
         let of_web: Vec<&Call> = state.log.iter().filter(|call| call.name == "web").collect();
         let pair = of_web.windows(2).find(|pair| pair[0].fault.is_some());
         let pair = pair.expect("a call went wrong and was made again");
-        pair[1].at - pair[0].at
+        (pair[0].clone(), pair[1].clone())
+    }
+
+    /// From the one to the other.
+    fn waited(&self) -> Duration {
+        let (wrong, next) = self.wrong_and_next();
+        next.at - wrong.at
     }
 
     fn is_whole(&self, name: &str) -> bool {
@@ -104,7 +114,11 @@ impl World {
         self.server.put(&named(2));
         self.comes("the other is made", |w| w.is_whole("s2")).await;
         if let Some(pace) = pace {
-            assert!(began.elapsed() < pace, "{:?}", began.elapsed());
+            assert!(
+                began.elapsed() < pace,
+                "other Services are served meanwhile: {:?}",
+                began.elapsed()
+            );
         }
         self.comes("it is made", |w| w.is_whole("web")).await;
         assert_eq!(self.cloud.state().made, 2, "each once");
@@ -146,8 +160,8 @@ impl World {
         assert_eq!(self.address("web"), None);
         let state = self.cloud.state();
         let left: Vec<&String> = state.balancers.keys().collect();
-        assert_eq!(left, ["u2"], "none of it is left, and the other stands");
-        assert_eq!(state.made, 2);
+        assert_eq!(left, ["u2"], "nothing is left");
+        assert_eq!(state.made, 2, "nothing is made twice");
     }
 
     /// How many calls of this RPC about `web` were not to go wrong.
@@ -158,11 +172,13 @@ impl World {
             .filter(|call| call.rpc == rpc && matches!(call.fault, None | Some(Fault::Drains(_))))
             .count()
     }
+}
 
-    fn told(&self, words: &str) -> bool {
-        let events = self.events.recorded();
-        events.iter().any(|event| event.contains(words))
-    }
+/// Whether one event has all these words.
+fn has_event(world: &World, words: &[&str]) -> bool {
+    let events = world.events.recorded();
+    let has = |event: &String| words.iter().all(|word| event.contains(word));
+    events.iter().any(has)
 }
 
 #[tokio::test(start_paused = true)]

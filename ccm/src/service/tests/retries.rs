@@ -242,9 +242,11 @@ async fn b_s9_n13_refused_credentials_are_told_at_once_on_one_service_and_later_
     assert_eq!(told(), 1 + 20, "the same Events");
 }
 
-/// Shows ▲M10 too: one call in 20 s for all, and all as soon as that is answered.
+/// Shows B-S9 and ▲M10.
+///
+/// Fault: the credentials are refused for many Services, and then mended | one call in 20 s is made for all; all are served when that is answered; nothing is called besides
 #[tokio::test(start_paused = true)]
-async fn b_s9_m10_mended_credentials_are_found_with_one_call_and_then_all_are_served() {
+async fn fault_service_refused_credentials_are_tried_with_one_service() {
     use api::ensure_load_balancer_response::Outcome;
     for restarts in [false, true] {
         let world = World::new(1).await;
@@ -257,7 +259,11 @@ async fn b_s9_m10_mended_credentials_are_found_with_one_call_and_then_all_are_se
         sleep(Duration::from_secs(5)).await;
         assert_eq!(world.cloud.called("Ensure"), 20);
         sleep(Duration::from_mins(2)).await;
-        assert_eq!(world.cloud.called("Ensure"), 20 + 6);
+        assert_eq!(
+            world.cloud.called("Ensure"),
+            20 + 6,
+            "one call in 20 s is made for all"
+        );
 
         world.cloud.state().instead.clear();
         let mended = Instant::now();
@@ -271,8 +277,12 @@ async fn b_s9_m10_mended_credentials_are_found_with_one_call_and_then_all_are_se
             .await;
         let took = mended.elapsed();
         let most = Duration::from_secs(if restarts { 2 } else { 21 });
-        assert!(took < most, "{took:?}");
-        assert_eq!(world.cloud.called("Ensure"), 20 + 6 + 20);
+        assert!(
+            took < most,
+            "all are served when that is answered: {took:?}"
+        );
+        let calls = world.cloud.called("Ensure");
+        assert_eq!(calls, 20 + 6 + 20, "nothing is called besides");
     }
 }
 

@@ -6,9 +6,17 @@ use provider_sdk::FailureCode;
 use super::{cloud_has, joins, planted, routed, unrouted, v4, v6};
 use crate::nodes::instance;
 use crate::scenario::{Scenario, nothing};
-use crate::side::Side;
+use crate::side::{Side, Who};
 
 const CREATE: &str = "CreateRoutes";
+const LESS: &str = "what cannot be made is tried, and told, less and less often";
+
+/// The event of a route that cannot be made.
+fn not_made(node: &str, cidr: &str, why: &str) -> String {
+    format!(
+        "event on {node}: Warning FailedToCreateRoute: Could not create route <uid of {node}> {cidr} for node {node} after <time>: {why} [route_controller]"
+    )
+}
 
 pub fn failing() -> Vec<Scenario> {
     vec![
@@ -39,7 +47,8 @@ pub fn failing() -> Vec<Scenario> {
                 cloud_has(&side, &v4(23), true).await;
                 nothing()
             },
-        ),
+        )
+        .not_less("▲R5", LESS, Who::Go, &not_made("route-half", "fd00:10:244:0:23::/80", "scripted by the mock (PreconditionMissing)"), 2),
         Scenario::new(
             "route-taken",
             "another owner's route leads a Node's Pod CIDR elsewhere",
@@ -54,7 +63,8 @@ pub fn failing() -> Vec<Scenario> {
                 unrouted(&side, name).await;
                 nothing()
             },
-        ),
+        )
+        .not_less("▲R5", LESS, Who::Go, &not_made("route-taken", "10.244.24.0/24", "the route \"route-taken--planted\" to 10.244.24.0/24 was not made for this cluster; remove it or choose another CIDR (Conflict)"), 2),
         Scenario::new(
             "route-cloud-stumbles",
             "the cloud's API is down when a route is made",
@@ -82,6 +92,7 @@ pub fn failing() -> Vec<Scenario> {
                 unrouted(&side, name).await;
                 nothing()
             },
-        ),
+        )
+        .not_less("▲R5", LESS, Who::Go, &not_made("route-cloud-down", "10.244.28.0/24", "scripted by the mock (CloudUnavailable)"), 2),
     ]
 }

@@ -7,7 +7,7 @@ use provider_mock::{Fault, FaultKind};
 use provider_sdk::FailureCode;
 use serde_json::json;
 
-use super::{DELETE, ENSURE, balancer, ensured, made, spec, subject};
+use super::{DELETE, ENSURE, ENSURED, ENSURING, balancer, ensured, made, spec, subject};
 use crate::scenario::{Facts, Scenario, fact, nothing};
 use crate::side::{Side, Who, ingress};
 
@@ -160,7 +160,22 @@ fn changes() -> Vec<Scenario> {
                 nothing()
             },
         )
-        .only("▲S18", "Delete is always called", Who::Ours, DELETING),
+        .only("▲S18", "Delete is always called", Who::Ours, DELETING)
+        // Whether it hears of that before the deletion is a race.
+        .again(
+            "▲S10",
+            "ours may make it anew before",
+            Who::Ours,
+            ENSURING,
+            1,
+        )
+        .again(
+            "▲S10",
+            "ours may make it anew before",
+            Who::Ours,
+            ENSURED,
+            1,
+        ),
     ]
 }
 
@@ -206,10 +221,11 @@ fn answers() -> Vec<Scenario> {
             },
         )
         .stored()
-        .only("▲S9", "pending is no failure", Who::Go,
-            "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: scripted by the mock [service-controller]")
-        .only("▲N13", "an event says what is waited for", Who::Ours,
-            "event on the service: Normal LoadBalancerPending: The load balancer is not ready yet: scripted by the mock [service-controller]"),
+        .again("▲S9", "pending is no failure", Who::Go, ENSURING, 3)
+        .only_times("▲S9", "pending is no failure", Who::Go,
+            "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: scripted by the mock [service-controller]", 2)
+        .only_times("▲N13", "an event says what is waited for", Who::Ours,
+            "event on the service: Normal LoadBalancerPending: The load balancer is not ready yet: scripted by the mock [service-controller]", 2),
         Scenario::new(
             "ensure-fails-once",
             "Ensure fails once",
@@ -233,7 +249,10 @@ fn answers() -> Vec<Scenario> {
                 nothing()
             },
         )
-        .claimed(),
+        .claimed()
+        .again("▲S9", "what is invalid is asked for again after half an hour", Who::Go, ENSURING, 2)
+        .again("▲S9", "what is invalid is asked for again after half an hour", Who::Go,
+            "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: there is no subnet (SubnetMissing) [service-controller]", 2),
         Scenario::new(
             "delete-fails-once",
             "Delete fails once",
@@ -244,7 +263,8 @@ fn answers() -> Vec<Scenario> {
                 side.delete_service(name).await;
                 gone(&side, name).await
             },
-        ),
+        )
+        .again("▲S18", "a deletion that is tried again is told once", Who::Go, DELETING, 2),
         Scenario::new(
             "delete-pending",
             "Delete is pending once",
@@ -260,8 +280,8 @@ fn answers() -> Vec<Scenario> {
         .only("▲S18", "an event says what is waited for", Who::Go, DELETING)
         .only("▲S18", "an event says what is waited for", Who::Go,
             "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to delete load balancer: scripted by the mock [service-controller]")
-        .only("▲S18", "an event says what is waited for", Who::Ours,
-            "event on the service: Normal DeletingLoadBalancer: Deleting load balancer: scripted by the mock [service-controller]"),
+        .only_times("▲S18", "an event says what is waited for", Who::Ours,
+            "event on the service: Normal DeletingLoadBalancer: Deleting load balancer: scripted by the mock [service-controller]", 2),
         Scenario::new(
             "retained",
             "the provider keeps the load balancer on purpose",

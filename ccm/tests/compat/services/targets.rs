@@ -6,15 +6,13 @@ use provider_sdk::FailureCode;
 use serde_json::{Value, json};
 use testenv::objects::{NodeBuilder, set_ready};
 
-use super::{ENSURE, TARGETS, balancer, made, subject};
+use super::{ENSURE, ENSURED, ENSURING, TARGETS, UPDATED, balancer, made, subject};
 use crate::nodes::instance;
 use crate::scenario::{Scenario, fact, nothing};
 use crate::side::{Side, Who};
 
 const UPDATE: &str = "UpdateLoadBalancer";
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-
-const UPDATED: &str = "event on the service: Normal UpdatedLoadBalancer: Updated load balancer with new hosts [service-controller]";
 
 /// A Node joins and is initialised.
 async fn joins(side: &Side, name: &str) {
@@ -181,6 +179,8 @@ pub fn steps() -> Vec<Scenario> {
             },
         )
         .only_there("▲S10", "ours makes it anew", Who::Ours, "cloud ")
+        .again("▲S10", "ours makes it anew", Who::Ours, ENSURING, 2)
+        .again("▲S10", "ours makes it anew", Who::Ours, ENSURED, 2)
         .only("▲S10", "ours makes it anew", Who::Ours, UPDATED),
         step(
             "set-address",

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use provider_mock::Lie;
 
-use super::Tells::{self, Alike, Told, Untold};
+use super::Tells::{self, Alike, Either, Told, Untold};
 
 const HEAD: &str = "\
 # When a provider lies
@@ -51,6 +51,7 @@ fn seen(tells: &Tells) -> String {
     };
     match tells {
         Told(words) => all(words),
+        Either(words, why) => format!("{}, maybe of an honest one too: {why}", all(words)),
         Alike(words, why) => format!("{}, as of an honest one: {why}", all(words)),
         Untold(why) => format!("nothing: {why}"),
     }

@@ -136,7 +136,7 @@ async fn b_r1_b_m2_routes_run_only_where_the_flags_and_the_provider_say_so() {
     condition(&world, "node-1", CREATED).await;
 }
 
-/// Fault: the provider process hangs in CreateRoutes and the ccm is killed meanwhile | the next leader lists and makes what is missing, once
+/// Fault: the provider process hangs in CreateRoutes and the ccm is killed meanwhile | the next leader makes what is missing, once
 #[tokio::test]
 async fn fault_route_the_real_ccm_is_killed_in_the_middle_of_a_call() {
     let mut world = World::new(Fixture::default()).await;
@@ -153,7 +153,8 @@ async fn fault_route_the_real_ccm_is_killed_in_the_middle_of_a_call() {
     let _second = ccm(&mut world, &[]).await;
     condition(&world, "node-1", CREATED).await;
     cloud_has(&world, &["10.244.1.0/24 node-1"]).await;
-    assert_eq!(world.cloud().cloud_writes(), 1);
+    let writes = world.cloud().cloud_writes();
+    assert_eq!(writes, 1, "the next leader makes what is missing, once");
 }
 
 #[tokio::test]

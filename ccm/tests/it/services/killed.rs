@@ -92,12 +92,18 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
                 let writes = world.cloud().writes();
                 let creates = writes.iter().filter(|line| line.starts_with("create"));
                 let creates = creates.filter(|line| line.contains(&made)).count();
-                assert_eq!(creates, 1, "{name}: {writes:?}");
+                assert_eq!(
+                    creates, 1,
+                    "one load balancer is ever made: {name}: {writes:?}"
+                );
                 // `done` and the end of the finalizer are written when the cloud has none.
-                assert!(world.made(&name).is_none(), "{name} is left in the cloud");
+                assert!(
+                    world.made(&name).is_none(),
+                    "none is left in the cloud: {name}"
+                );
                 if !killed {
                     // Finalizer, handle, status, end of the finalizer; the status of what is no load balancer any more the API server itself clears.
-                    assert_eq!(number - 1, 4, "writes of a life");
+                    assert_eq!(number - 1, 4, "each write has its turn");
                     break;
                 }
                 number += 1;
@@ -106,7 +112,7 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
     }
 }
 
-/// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Service's life reaches a real API server: finalizer, handle, status, and the end of the finalizer when it is deleted or changes its type | the next process goes on where it ended: one load balancer is ever made, its handle is stored, none is left
+/// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Service's life reaches a real API server: finalizer, handle, status, and the end of the finalizer when it is deleted or changes its type | one load balancer is ever made; none is left in the cloud; each write has its turn
 #[tokio::test]
 async fn fault_service_ccm_process_killed_between_writes() {
     let mut world = World::new(Fixture::default()).await;

@@ -400,7 +400,7 @@ async fn fault_node_api_server_answers_422() {
     in_each_write(Fault::Refused(422), 3).await;
 }
 
-/// Fault: the API server answers 429 to a write of a Node | sent again after its Retry-After, five times, then tried again with backoff
+/// Fault: the API server answers 429 to a write of a Node | sent five times in all, each time after its Retry-After, then tried again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_answers_429() {
     in_each_write(Fault::Refused(429), 1).await;

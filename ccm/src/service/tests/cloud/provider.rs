@@ -40,6 +40,7 @@ impl ProviderService for Cloud {
         &self,
         _request: Request<api::InitializeRequest>,
     ) -> Answer<api::InitializeResponse> {
+        self.state().initialized += 1;
         Ok(Response::new(api::InitializeResponse {
             outcome: Some(api::initialize_response::Outcome::Initialized(
                 api::Initialized {
