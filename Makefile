@@ -117,7 +117,7 @@ check: ## formatting, lints, documentation
 	$(CARGO) clippy --workspace --all-targets $(addprefix --test ,$(SUITES)) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@.ci/generate-go --check
-	@unformatted=$$(gofmt -l testenv/control-plane testenv/helm providers/go providers/testapi providers/digitalocean providers/hetzner) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l testenv/control-plane testenv/helm providers/go providers/testapi providers/digitalocean providers/hetzner providers/aws) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
 	@.ci/lint-workflows
 
 .PHONY: docs

@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/grpc-ccm/grpc-ccm/providers/go/sdk v0.1.0
-	github.com/grpc-ccm/grpc-ccm/providers/testapi v0.0.0-00010101000000-000000000000
+	github.com/grpc-ccm/grpc-ccm/providers/testapi v0.1.0
 	github.com/hetznercloud/hcloud-go/v2 v2.52.0
 	k8s.io/apimachinery v0.36.3
 )

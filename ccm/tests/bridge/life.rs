@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::Client;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
 use testenv::{ControlPlane, Pool, Pooled, Process, User, eventually};
 
@@ -119,6 +119,14 @@ impl World {
         Api::namespaced(self.client.clone(), "default")
     }
 
+    /// What `kubectl describe` says of the Service.
+    pub async fn events_of(&self, service: &str) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let of = ListParams::default().fields(&format!("involvedObject.name={service}"));
+        let events = events.list(&of).await.unwrap();
+        events.into_iter().filter_map(|it| it.message).collect()
+    }
+
     pub async fn node(&self, name: &str, what: &str, good: impl Fn(&Node) -> bool) -> Node {
         eventually(&format!("{name}: {what}"), SOON, async || {
             let node = self.nodes().get(name).await;
@@ -204,7 +212,7 @@ impl World {
     }
 
     /// The instance goes, the kubelet falls silent: the Node is removed, and no other.
-    async fn lose(&self, instance: &Instance, others: &[Instance]) {
+    pub async fn lose(&self, instance: &Instance, others: &[Instance]) {
         self.cloud.remove(instance);
         set_ready(&self.client, &instance.node, "Unknown")
             .await

@@ -7,7 +7,8 @@ cloud.py PORT stop ID          shuts one down
 cloud.py PORT start ID         starts it
 cloud.py PORT routes           prints the routes of the route table
 cloud.py PORT unroute CIDR     deletes the route to it
-cloud.py PORT balancers        prints the load balancers, a line each: name, ports, instances
+cloud.py PORT balancers        prints the load balancers, a line each: name, ports, instances of classic ones
+cloud.py PORT certificate      has a certificate made; prints its ARN
 cloud.py PORT unbalance HANDLE deletes the load balancer of which the bridge made this handle
 cloud.py PORT console WHAT [KEY=VALUE]…   asks the server's console (server.py)
 """
@@ -109,6 +110,12 @@ def main():
         for balancer in client(port, "elb").describe_load_balancers()["LoadBalancerDescriptions"]:
             ports = (one["Listener"]["LoadBalancerPort"] for one in balancer["ListenerDescriptions"])
             print(balancer["LoadBalancerName"], *ports, *(one["InstanceId"] for one in balancer["Instances"]))
+        networks = client(port, "elbv2")
+        for balancer in networks.describe_load_balancers()["LoadBalancers"]:
+            listeners = networks.describe_listeners(LoadBalancerArn=balancer["LoadBalancerArn"])["Listeners"]
+            print(balancer["LoadBalancerName"], *(one["Port"] for one in listeners))
+    elif command == "certificate":
+        print(client(port, "acm").request_certificate(DomainName="web.example")["CertificateArn"])
     elif command == "unbalance":
         client(port, "elb").delete_load_balancer(LoadBalancerName=json.loads(arguments[0])["name"])
     else:

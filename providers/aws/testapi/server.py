@@ -1,6 +1,6 @@
 """moto's server, with what AWS does and moto leaves out, and a console by which a test makes the cloud fail.
 
-- A new classic load balancer has a health check.
+- A new classic load balancer has a health check; a network load balancer has a name of AWS's form.
 - Who asks for an instance twice in one call gets it once. DescribeInstanceTopology says that the region has none.
 - One call after the other: moto's state is not made for threads.
 - An instance can be given the private DNS name of its Node: GET /console/name?instance=ID&name=NAME.
@@ -23,6 +23,7 @@ from xml.sax.saxutils import escape
 from moto import server
 from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.elb import models
+from moto.elbv2.models import FakeLoadBalancer
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
 made = models.LoadBalancer.__init__
@@ -34,6 +35,18 @@ def with_health_check(self, *arguments, **named):
 
 
 models.LoadBalancer.__init__ = with_health_check
+
+made_v2 = FakeLoadBalancer.__init__
+
+
+def with_its_name(self, *arguments, **named):
+    made_v2(self, *arguments, **named)
+    if self.type == "network":
+        name, region, _ = self.dns_name.split(".", 2)
+        self.dns_name = f"{name}.elb.{region}.amazonaws.com"
+
+
+FakeLoadBalancer.__init__ = with_its_name
 
 found = InstanceBackend.get_reservations_by_instance_ids
 InstanceBackend.get_reservations_by_instance_ids = lambda self, ids, filters=None: found(self, list(dict.fromkeys(ids)), filters)
