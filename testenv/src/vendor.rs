@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -61,17 +62,21 @@ impl Vendor {
         }
     }
 
-    /// Flags of the provider, unless a test has others: of those that are given twice the last counts.
-    fn flags(self, api: &str) -> Vec<String> {
-        let flags: &[&str] = match self {
-            Self::DigitalOcean => &["--api-url={api}", "--region=nyc1"],
-            Self::Hetzner => &[
-                "--api-url={api}/v1",
-                "--network=cluster",
-                "--load-balancer-location=fsn1",
+    /// What the provider reads of its environment, unless flags say otherwise: as the vendor's own controller does.
+    fn environment(self, api: &str) -> Vec<(&'static str, String)> {
+        match self {
+            Self::DigitalOcean => vec![
+                ("DO_OVERRIDE_URL", api.to_owned()),
+                ("DIGITALOCEAN_TOKEN", self.token().to_owned()),
+                ("REGION", "nyc1".to_owned()),
             ],
-        };
-        flags.iter().map(|it| it.replace("{api}", api)).collect()
+            Self::Hetzner => vec![
+                ("HCLOUD_ENDPOINT", format!("{api}/v1")),
+                ("HCLOUD_TOKEN", self.token().to_owned()),
+                ("HCLOUD_NETWORK", "cluster".to_owned()),
+                ("HCLOUD_LOAD_BALANCERS_LOCATION", "fsn1".to_owned()),
+            ],
+        }
     }
 
     /// Makes the provider and its test API, which Go does in seconds where nothing has changed.
@@ -109,15 +114,14 @@ pub struct TestCloud {
     testapi: PathBuf,
     url: String,
     provider: Option<Process>,
-    _api: Process,
+    api: Arc<Process>,
 }
 
 impl TestCloud {
     /// The cloud without machines, its files in `directory`, and no provider yet.
     pub async fn start(vendor: Vendor, directory: &Path) -> Result<Self, Error> {
         let (command, testapi) = vendor.build()?;
-        let directory = directory.join(vendor.name());
-        std::fs::create_dir_all(&directory).while_doing(|| format!("{}", directory.display()))?;
+        let directory = made(directory.join(vendor.name()))?;
         let address = directory.join("api-address");
         let mut serve = Command::new(&testapi);
         serve.arg("serve").arg("--address-file").arg(&address);
@@ -143,9 +147,24 @@ impl TestCloud {
             testapi,
             url,
             provider: None,
-            _api: api,
+            api: Arc::new(api),
         };
         cloud.put_token(vendor.token())?;
+        Ok(cloud)
+    }
+
+    /// The same account for another cluster, whose provider has its files in `directory`.
+    pub fn beside(&self, directory: &Path) -> Result<Self, Error> {
+        let cloud = Self {
+            vendor: self.vendor,
+            directory: made(directory.join(self.vendor.name()))?,
+            command: self.command.clone(),
+            testapi: self.testapi.clone(),
+            url: self.url.clone(),
+            provider: None,
+            api: Arc::clone(&self.api),
+        };
+        cloud.put_token(self.vendor.token())?;
         Ok(cloud)
     }
 
@@ -170,13 +189,18 @@ impl TestCloud {
             .while_doing(|| "cannot write the token".to_owned())
     }
 
+    /// What a provider needs of its environment to serve this cloud.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        self.vendor.environment(&self.url)
+    }
+
     /// Starts the provider, with these flags too.
     pub fn start_provider(&mut self, flags: &[&str]) -> Result<(), Error> {
         let mut command = Command::new(&self.command);
         command
             .arg(format!("--endpoint={}", self.endpoint()))
             .arg(format!("--token-file={}", self.token_file().display()))
-            .args(self.vendor.flags(&self.url))
+            .envs(self.environment())
             .args(flags);
         let log = self.directory.join("provider.log");
         self.provider = Some(Process::start_apart(command, log)?);
@@ -193,9 +217,9 @@ impl TestCloud {
         std::fs::read_to_string(self.directory.join("provider.log")).unwrap_or_default()
     }
 
-    /// The directory of its logs.
-    pub fn directory(&self) -> &Path {
-        &self.directory
+    /// What the test API wrote.
+    pub fn api_log(&self) -> String {
+        self.api.log()
     }
 
     /// Asks the control endpoint of the test API; its README has the paths.
@@ -257,6 +281,11 @@ impl TestCloud {
         let writes = self.ask("GET", "writes", &Value::Null)?;
         Ok(writes.as_u64().unwrap_or_default())
     }
+}
+
+fn made(directory: PathBuf) -> Result<PathBuf, Error> {
+    std::fs::create_dir_all(&directory).while_doing(|| format!("{}", directory.display()))?;
+    Ok(directory)
 }
 
 fn output_of(command: &mut Command) -> Result<String, Error> {
