@@ -11,7 +11,10 @@ use crate::world::balancer;
 
 /// What the chart grants where these controllers are on.
 fn rights(controllers: &[&str]) -> String {
-    let mut values = json!({"controllers": controllers});
+    let mut values = json!({
+        "controllers": controllers,
+        "provider": {"image": {"repository": "provider-mock"}},
+    });
     if controllers.contains(&"node-route-controller") {
         values["cluster"] = json!({"cidrs": ["10.244.0.0/16", "fd00:244::/48"]});
     }
