@@ -140,7 +140,7 @@ lies! {
     too_long_handle: "too-long-handle", Calls("EnsureLoadBalancer", 2), Plain, Lied, Told(&["rpc=\"EnsureLoadBalancer\",outcome=\"fault\""]);
     ready_without_address: "ready-without-address", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["Service/web Warning SyncLoadBalancerFailed", "ready without an address"]);
     needs_the_handle: "needs-the-handle", Served("GetLoadBalancer", 2), HandleLost, Wrote("create load balancer"), Told(&["Service/web Warning DuplicateLoadBalancer"]);
-    forgets_the_mark: "forgets-the-mark", Calls("LookupInstances", 8), Plain, Wrote("create load balancer"), Told(&["rpc=\"UpdateLoadBalancer\",outcome=\"conflict\""]);
+    forgets_the_mark: "forgets-the-mark", Calls("LookupInstances", 8), Plain, Wrote("create load balancer"), Told(&["it carries no mark"]);
     forgets_previous_owners: "forgets-previous-owners", Served("GetLoadBalancer", 2), PreviousOwner, ByWhatIsTold, Told(&["Service/web Warning SyncLoadBalancerFailed", "is marked for Service"]);
     adopts_foreign: "adopts-foreign", Served("GetLoadBalancer", 2), SameUid, Wrote("change load balancer"), Untold("the answer is that it is OURS");
     adopts_unmarked: "adopts-unmarked", Served("GetLoadBalancer", 2), Unmarked, Wrote("change load balancer"), Told(&["Service/web Warning LoadBalancerTakenOver"]);
