@@ -102,7 +102,7 @@ func TestAFactWithoutAFormIsLeftOut(t *testing.T) {
 			return &cloudprovider.InstanceMetadata{
 				ProviderID: "scripted://a", InstanceType: "very large machine!", Zone: "zone-a", Region: string(make([]byte, 300)),
 				NodeAddresses:    []v1.NodeAddress{{Type: "Other", Address: "x"}, {Type: v1.NodeInternalIP, Address: "10.0.0.1"}},
-				AdditionalLabels: map[string]string{"good": "yes", "bad": "\xff", "no key!": "x"},
+				AdditionalLabels: map[string]string{"good": "yes", "bad": "\xff", "dropped": "by the controller!"},
 			}, nil
 		},
 		exists:   func(context.Context, *v1.Node) (bool, error) { return true, nil },
@@ -113,7 +113,7 @@ func TestAFactWithoutAFormIsLeftOut(t *testing.T) {
 	if found == nil || found.InstanceType != nil || found.Region != nil || found.GetZone() != "zone-a" {
 		t.Errorf("found is %v", found)
 	}
-	if len(found.GetAddresses()) != 1 || len(found.GetLabels()) != 1 {
+	if len(found.GetAddresses()) != 1 || len(found.GetLabels()) != 2 {
 		t.Errorf("addresses %v, labels %v", found.GetAddresses(), found.GetLabels())
 	}
 }

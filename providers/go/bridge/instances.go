@@ -267,8 +267,9 @@ func (b *Bridge) describe(found *contract.Instance, metadata *cloudprovider.Inst
 	}
 	labels := map[string]string{}
 	for key, value := range metadata.AdditionalLabels {
-		if why := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(why) > 0 {
-			leftOut("label "+key, value, why...)
+		// What is no label of Kubernetes the controller drops, with an event (INST-12).
+		if err := errors.Join(fits("a label's key", key, 2*nameBytes), fits("the label "+key, value, nameBytes)); err != nil {
+			leftOut("label "+key, value, err.Error())
 			continue
 		}
 		labels[key] = value
