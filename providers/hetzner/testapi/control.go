@@ -91,7 +91,7 @@ func (c *Cloud) told() (all []shared.Balancer) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	for _, lb := range c.balancers {
-		told := shared.Balancer{ID: strconv.FormatInt(lb.ID, 10), Name: lb.Name, Addresses: []string{lb.PublicNet.IPv4.IP, lb.PublicNet.IPv6.IP}, Targets: []string{}}
+		told := shared.Balancer{ID: strconv.FormatInt(lb.ID, 10), Name: lb.Name, Addresses: []string{lb.PublicNet.IPv4.IP, lb.PublicNet.IPv6.IP}, Targets: []string{}, Marks: []string{}}
 		for _, target := range lb.Targets {
 			for _, one := range append([]schema.LoadBalancerTarget{target}, target.Targets...) {
 				if one.Server == nil {

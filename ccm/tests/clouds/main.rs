@@ -1,0 +1,13 @@
+//! Part of `make conformance`: the `ccm` on a real API server, a vendor's provider behind it, and that vendor's test API behind the provider.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "helpers of tests"
+)]
+
+mod faults;
+mod life;
+mod migration;
+mod world;

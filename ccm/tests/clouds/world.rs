@@ -1,0 +1,318 @@
+//! A cluster, a vendor's cloud, and the processes between them.
+
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED};
+use testenv::{Balancer, ControlPlane, Pool, Pooled, Process, TestCloud, User, Vendor, eventually};
+
+/// Long enough for what takes the controllers some of their waits, on a slow machine.
+pub const SOON: Duration = Duration::from_secs(90);
+
+const LEASE: &str = "cloud-controller-manager";
+static PLANES: Pool = Pool::new(grant);
+
+fn grant(plane: &ControlPlane) {
+    let rbac = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../deploy/kustomize/base/rbac.yaml"
+    );
+    let applied = plane.kubectl().args(["apply", "-f", rbac]).output();
+    assert!(applied.unwrap().status.success());
+}
+
+pub struct World {
+    pub client: Client,
+    pub cloud: TestCloud,
+    ccm: Option<Process>,
+    plane: Pooled,
+}
+
+impl World {
+    /// An empty cluster and a cloud with the machines node-0 and on; nothing of ours runs yet.
+    pub async fn new(vendor: Vendor, machines: usize) -> Self {
+        let plane = PLANES.take().await.unwrap();
+        let cloud = TestCloud::start(vendor, plane.directory()).await.unwrap();
+        for number in 0..machines {
+            cloud.add_machine(&format!("node-{number}")).unwrap();
+        }
+        Self {
+            client: plane.client(),
+            cloud,
+            ccm: None,
+            plane,
+        }
+    }
+
+    /// Another cluster in the same account.
+    pub async fn beside(other: &Self) -> Self {
+        let plane = PLANES.take().await.unwrap();
+        Self {
+            client: plane.client(),
+            cloud: other.cloud.beside(plane.directory()).unwrap(),
+            ccm: None,
+            plane,
+        }
+    }
+
+    /// With a provider and a ccm that leads.
+    pub async fn running(vendor: Vendor, machines: usize) -> Self {
+        let mut world = Self::new(vendor, machines).await;
+        world.cloud.start_provider(&[]).unwrap();
+        world.start_ccm(&[]);
+        world
+    }
+
+    pub fn start_ccm(&mut self, flags: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+        command
+            .arg("--kubeconfig")
+            .arg(self.plane.kubeconfig(User::Ccm))
+            .arg(format!(
+                "--provider={}={}",
+                self.cloud.vendor.name(),
+                self.cloud.endpoint()
+            ))
+            .args([
+                "--secure-port=0",
+                "--cluster-name=clouds",
+                "--node-monitor-period=1s",
+                "--node-deletion-brake=min-age=1s",
+            ])
+            .args(flags);
+        let log = self.plane.directory().join("ccm.log");
+        self.ccm = Some(Process::start(command, log).unwrap());
+    }
+
+    /// SIGTERM to the ccm, and its end; then kill -9 of the provider.
+    pub async fn stop(&mut self) {
+        let mut ccm = self.ccm.take().unwrap();
+        ccm.terminate();
+        ccm.wait(SOON).await.unwrap();
+        self.cloud.kill_provider();
+    }
+
+    pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub fn services(&self) -> Api<Service> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// A Node as a kubelet registers it, until it is initialised.
+    pub async fn join(&self, number: usize) -> Node {
+        let name = format!("node-{number}");
+        let node = NodeBuilder::new(&name)
+            .uninitialized()
+            .pod_cidrs(&[&format!("10.244.{number}.0/24")]);
+        let how = PostParams::default();
+        self.nodes().create(&how, &node.build()).await.unwrap();
+        self.initialised(&name).await
+    }
+
+    pub async fn initialised(&self, name: &str) -> Node {
+        eventually(&format!("{name} is initialised"), SOON, async || {
+            let node = self.nodes().get(name).await;
+            let node = node.map_err(|error| error.to_string())?;
+            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+            let waits = taints.is_some_and(|all| all.iter().any(|it| it.key == UNINITIALIZED));
+            if waits {
+                return Err(format!("{:?}", node.spec));
+            }
+            Ok(node)
+        })
+        .await
+    }
+
+    /// A Service of type LoadBalancer, with these annotations.
+    pub async fn expose(&self, name: &str, annotations: &[(&str, &str)]) -> Service {
+        let service = LoadBalancerBuilder::new("default", name);
+        let annotated = |service: LoadBalancerBuilder, (key, value): &(&str, &str)| {
+            service.annotation(key, value)
+        };
+        let service = annotations.iter().fold(service, annotated).build();
+        let how = PostParams::default();
+        self.services().create(&how, &service).await.unwrap()
+    }
+
+    pub async fn change_service(&self, name: &str, patch: Value) {
+        let (how, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.services().patch(name, &how, &patch).await.unwrap();
+    }
+
+    /// Waits until the Service shows an address that the cloud's load balancer has; that load balancer.
+    pub async fn served(&self, name: &str) -> Balancer {
+        eventually(&format!("{name} is served"), SOON, async || {
+            let service = self.services().get(name).await;
+            let service = service.map_err(|error| error.to_string())?;
+            let all = self.cloud.balancers().unwrap();
+            let shown = ingress(&service);
+            let found = all.iter().find(|it| {
+                shown
+                    .as_ref()
+                    .is_some_and(|shown| it.addresses.contains(shown))
+            });
+            found
+                .cloned()
+                .ok_or_else(|| format!("{shown:?} {all:?} {}", self.describe("service", name)))
+        })
+        .await
+    }
+
+    /// Deletes the Service, until it has gone.
+    pub async fn unexpose(&self, name: &str) {
+        let how = DeleteParams::default();
+        self.services().delete(name, &how).await.unwrap();
+        eventually(&format!("{name} has gone"), SOON, async || {
+            match self.services().get_opt(name).await {
+                Ok(None) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+
+    /// Waits until the one load balancer has these targets.
+    pub async fn targets(&self, id: &str, wanted: &[&str]) {
+        eventually(&format!("the targets are {wanted:?}"), SOON, async || {
+            let all = self.cloud.balancers().unwrap();
+            match all.iter().find(|it| it.id == id) {
+                Some(it) if it.targets == wanted => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+
+    /// What `kubectl describe` says of the object's events.
+    pub fn describe(&self, kind: &str, name: &str) -> String {
+        let mut kubectl = self.plane.kubectl();
+        if kind == "lease" {
+            kubectl.args(["--namespace", "kube-system"]);
+        }
+        let output = kubectl.args(["describe", kind, name]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let events = text.split_once("Events:").map(|(_, events)| events);
+        events.unwrap_or(&text).to_owned()
+    }
+
+    /// Waits until one line of these events has all the words.
+    pub async fn tells(&self, kind: &str, name: &str, words: &[&str]) -> String {
+        eventually(
+            &format!("{kind} {name} tells {words:?}"),
+            SOON,
+            async || {
+                let events = self.describe(kind, name);
+                let found = events
+                    .lines()
+                    .find(|line| words.iter().all(|word| line.contains(word)));
+                found.map(str::to_owned).ok_or(events)
+            },
+        )
+        .await
+    }
+
+    /// Waits until the ccm has looked at load balancers again, and some more.
+    pub async fn looked(&self, before: u64) {
+        eventually("load balancers were looked at", SOON, async || {
+            let now = self.looks();
+            (now > before).then_some(()).ok_or(now)
+        })
+        .await;
+        self.renewals(2).await;
+    }
+
+    pub fn looks(&self) -> u64 {
+        let calls = self.cloud.calls().unwrap();
+        let looked = calls
+            .iter()
+            .filter(|(call, _)| call.starts_with("GET ") && call.contains("/load_balancers"));
+        looked.map(|(_, count)| count).sum()
+    }
+
+    /// How many load balancers were ever made through the API.
+    pub fn made(&self) -> usize {
+        let journal = self.cloud.ask("GET", "journal", &Value::Null).unwrap();
+        let made = |call: &&Value| {
+            call["method"] == "POST"
+                && call["route"].as_str().unwrap().ends_with("/load_balancers")
+                && call["status"].as_u64().unwrap() < 300
+        };
+        journal.as_array().unwrap().iter().filter(made).count()
+    }
+
+    /// Waits until the Lease was renewed so many times: some two seconds for each.
+    pub async fn renewals(&self, times: usize) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
+        let mut seen = None;
+        for _ in 0..=times {
+            seen = eventually("the Lease is renewed", SOON, async || {
+                let lease = leases.get(LEASE).await;
+                let lease = lease.map_err(|error| error.to_string())?;
+                let renewed = lease.spec.and_then(|spec| spec.renew_time);
+                (renewed != seen)
+                    .then_some(renewed)
+                    .ok_or_else(|| format!("still {seen:?}"))
+            })
+            .await;
+        }
+    }
+
+    /// What says of each Node whether anybody has written to it.
+    pub async fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
+        let all = self.nodes().list(&ListParams::default()).await.unwrap();
+        let of = |node: Node| (node.metadata.name, node.metadata.resource_version);
+        all.items.into_iter().map(of).collect()
+    }
+
+    /// From now on calls that match fail so often, in this way.
+    pub fn plan(&self, plan: Value) {
+        self.cloud.ask("POST", "plans", &plan).unwrap();
+    }
+
+    /// All calls are carried out again.
+    pub fn no_plans(&self) {
+        let path = "plans";
+        self.cloud.ask("DELETE", path, &json!(null)).unwrap();
+    }
+}
+
+impl Drop for World {
+    /// Shows what each process logged last, where the test fails.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let ccm = std::fs::read_to_string(self.plane.directory().join("ccm.log"));
+            for (name, log) in [
+                ("ccm", ccm.unwrap_or_default()),
+                ("provider", self.cloud.provider_log()),
+                ("test API", self.cloud.api_log()),
+            ] {
+                let lines: Vec<&str> = log.lines().collect();
+                let last = &lines[lines.len().saturating_sub(40)..];
+                eprintln!(
+                    "--- {} {name}\n{}",
+                    self.cloud.vendor.name(),
+                    last.join("\n")
+                );
+            }
+        }
+        // It ends before the API server does.
+        self.ccm = None;
+    }
+}
+
+/// The address of the Service's load balancer.
+pub fn ingress(service: &Service) -> Option<String> {
+    let status = service.status.as_ref()?.load_balancer.as_ref()?;
+    status.ingress.as_ref()?.first()?.ip.clone()
+}
+
+pub fn annotation(service: &Service, key: &str) -> Option<String> {
+    service.metadata.annotations.as_ref()?.get(key).cloned()
+}
