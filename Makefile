@@ -10,7 +10,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TEST := $(CARGO) test --workspace
 BUILD := $(TEST) --no-run --quiet
 # Tests that `cargo test` leaves out.
-SUITES := bridge calls compat e2e lease swap
+SUITES := bridge calls clouds compat e2e lease swap
 export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
 
 .PHONY: help
@@ -26,6 +26,11 @@ demo: ## the main job before your eyes, on a real API server (CLOUD=digitalocean
 build: ## what all suites run: the binaries, the tests, the test control plane
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
+
+.PHONY: demo-clouds
+demo-clouds: ## the demo with each cloud that has a test API
+	@$(MAKE) demo CLOUD=digitalocean
+	@$(MAKE) demo CLOUD=hetzner
 
 # Tests wait more than they compute: four at once, also on two cores.
 .PHONY: test
@@ -73,7 +78,12 @@ conformance: ## providers in other languages and bridged Go clouds: their own te
 	CONFORMANCE_BIN=$(abspath $(TARGET))/debug providers/interrupted.sh
 	CONFORMANCE_BIN=$(abspath $(TARGET))/debug providers/conformance.sh $(LANGUAGES)
 	$(if $(LANGUAGES),,providers/guide.sh)
-	$(TEST) --test swap --test bridge -- --nocapture --test-threads=2 $(if $(LANGUAGES),--skip whole_)
+	$(TEST) --test swap --test bridge --test clouds -- --nocapture --test-threads=2 $(if $(LANGUAGES),--skip whole_)
+
+.PHONY: smoke
+smoke: ## a provider on a real account: one of each made, checked and removed, once you have read what it costs (CLOUD=digitalocean or hetzner; YES=1 does not ask)
+	@.ci/prerequisites go
+	@CLOUD="$(CLOUD)" YES="$(YES)" providers/smoke.sh
 
 .PHONY: e2e
 e2e: ## the images and manifests on real kubelets, as an operator uses them (as root; KEEP=1 leaves the last cluster running)

@@ -12,7 +12,7 @@ for name in "$@"; do
     typescript) (cd typescript && npm test --silent) ;;
     python-first | rust-first | go-first) ;; # Their tests are python's, the SDK's, go's, and the suite.
     go)
-      packages="./sample ./first github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+      packages="./sample ./first ./smoke github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
       (cd go && GOWORK=off go vet $packages && GOWORK=off go test $packages)
       go/fresh.sh
       ;;

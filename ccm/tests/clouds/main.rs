@@ -10,4 +10,5 @@
 mod faults;
 mod life;
 mod migration;
+mod smoke;
 mod world;

@@ -1,0 +1,131 @@
+// Command smoke tries a provider on a real account: it makes, checks and removes one load balancer and, where the cloud has them, one route, and reads machines. It says first what that
+// costs, and leaves nothing, also when it is interrupted:
+//
+//	smoke --config ../../hetzner/smoke.json [--yes] -- COMMAND OF THE PROVIDER
+//
+// It speaks the contract alone, so that a provider of any cloud can be tried by a configuration of its own.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// config is what is particular to a cloud.
+type config struct {
+	// Costs says what is made and what it costs.
+	Costs string `json:"costs"`
+	// Needs are variables of the environment that the provider has to have, and what each is.
+	Needs map[string]string `json:"needs"`
+	// Annotations are those of the Service.
+	Annotations map[string]string `json:"annotations"`
+	// Route is a destination that nobody uses.
+	Route string `json:"route"`
+}
+
+func main() {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	os.Exit(run(os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr, signals))
+}
+
+func run(arguments []string, environment func(string) string, input io.Reader, output, errorOutput io.Writer, signals <-chan os.Signal) int {
+	flags := flag.NewFlagSet("smoke", flag.ContinueOnError)
+	flags.SetOutput(errorOutput)
+	path := flags.String("config", "", "the cloud's smoke.json")
+	yes := flags.Bool("yes", false, "do not ask")
+	if err := flags.Parse(arguments); err != nil {
+		return 2
+	}
+	settings, err := read(*path, environment)
+	if err == nil && flags.NArg() == 0 {
+		err = errors.New("there is no command; right would be `smoke --config FILE -- COMMAND`, with the command that serves the provider")
+	}
+	if err != nil {
+		fmt.Fprintln(errorOutput, err)
+		return 2
+	}
+	fmt.Fprintln(output, settings.Costs)
+	if !*yes && !agreed(input, output) {
+		fmt.Fprintln(output, "Nothing was done.")
+		return 1
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &trial{config: settings, output: output}
+	go func() {
+		<-signals
+		fmt.Fprintln(output, "interrupted: what was made is removed; a second signal leaves it")
+		stop()
+		<-signals
+		t.kill()
+		fmt.Fprintf(errorOutput, "left: %s; a next run removes the load balancer first\n", t.left())
+		os.Exit(130)
+	}()
+	err = t.play(ctx, flags.Args())
+	interrupted := ctx.Err() != nil
+	if cleaning := t.clean(); cleaning != nil {
+		fmt.Fprintf(errorOutput, "left: %s: %v; a next run removes the load balancer first\n", t.left(), cleaning)
+		t.kill()
+		return 1
+	}
+	t.kill()
+	switch {
+	case interrupted:
+		fmt.Fprintln(output, "nothing is left")
+		return 130
+	case err != nil:
+		fmt.Fprintf(errorOutput, "FAILED: %v\nnothing is left\n", err)
+		return 1
+	}
+	fmt.Fprintln(output, "all is well, and nothing is left")
+	return 0
+}
+
+func read(path string, environment func(string) string) (*config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	settings := &config{}
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(settings); err != nil {
+		return nil, fmt.Errorf("--config %s: %w", path, err)
+	}
+	if _, err := netip.ParsePrefix(settings.Route); settings.Route != "" && err != nil {
+		return nil, fmt.Errorf("--config %s: route %q is no CIDR", path, settings.Route)
+	}
+	if route := environment("ROUTE_CIDR"); route != "" {
+		if _, err := netip.ParsePrefix(route); err != nil {
+			return nil, fmt.Errorf("ROUTE_CIDR %q is no CIDR; right would be one such as %s", route, settings.Route)
+		}
+		settings.Route = route
+	}
+	missing := []string{}
+	for name, what := range settings.Needs {
+		if environment(name) == "" {
+			missing = append(missing, fmt.Sprintf("%s is not set: %s", name, what))
+		}
+	}
+	if len(missing) > 0 {
+		return nil, errors.New(strings.Join(missing, "\n"))
+	}
+	return settings, nil
+}
+
+func agreed(input io.Reader, output io.Writer) bool {
+	fmt.Fprint(output, "Go on? [y/N] (YES=1 does not ask) ")
+	answer, _ := bufio.NewReader(input).ReadString('\n')
+	return strings.EqualFold(strings.TrimSpace(answer), "y") || strings.EqualFold(strings.TrimSpace(answer), "yes")
+}

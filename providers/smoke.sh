@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Tries a provider on a real account: `CLOUD=hetzner providers/smoke.sh`; YES=1 does not ask. The command of smoke is go/smoke; a cloud is one with a smoke.json.
+set -euo pipefail
+cd "$(dirname "$0")"
+clouds=$(echo */smoke.json | sed 's,/smoke.json,,g')
+[ -n "${CLOUD:-}" ] && [ -f "$CLOUD/smoke.json" ] || {
+  echo "CLOUD=${CLOUD:-}: right would be one of: $clouds" >&2
+  exit 2
+}
+work=$(realpath -m "${CARGO_TARGET_DIR:-../target}")/providers
+command=$(./prepare.sh "$CLOUD")
+(cd go && GOWORK=off go build -trimpath -buildvcs=false -o "$work/smoke" ./smoke) || {
+  echo "smoke could not be built: is the Go module proxy reachable?" >&2
+  exit 1
+}
+# shellcheck disable=SC2086 # The command may have arguments.
+exec "$work/smoke" --config "$CLOUD/smoke.json" ${YES:+--yes} -- $command
