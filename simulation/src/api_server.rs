@@ -4,6 +4,7 @@ pub mod store;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +15,6 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
-use rand::{Rng as _, RngExt as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -41,7 +40,9 @@ pub struct ApiServer {
 struct Inner {
     store: Mutex<Store>,
     changed: watch::Sender<u64>,
-    random: Mutex<ChaCha8Rng>,
+    seed: u64,
+    /// How often each thing was drawn for.
+    drawn: Mutex<BTreeMap<String, u64>>,
     /// Requests of these processes wait until then.
     cut_off: Mutex<BTreeMap<String, Instant>>,
     faults: Faults,
@@ -90,7 +91,8 @@ impl ApiServer {
             inner: Arc::new(Inner {
                 store: Mutex::new(store),
                 changed: watch::Sender::new(0),
-                random: Mutex::new(ChaCha8Rng::seed_from_u64(seed)),
+                seed,
+                drawn: Mutex::default(),
                 cut_off: Mutex::default(),
                 faults,
                 checker,
@@ -151,13 +153,29 @@ impl ApiServer {
         kube::Client::new(service, "default")
     }
 
-    fn latency(&self) -> Duration {
-        let mut random = self
+    /// A number that follows from the seed and from what it is for, and not from the order of what happens at one instant.
+    fn draw(&self, what: String) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.inner.seed, &what).hash(&mut hasher);
+        let mut drawn = self
             .inner
-            .random
+            .drawn
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        Duration::from_millis(1 + u64::from(random.next_u32() % 15))
+        let count = drawn.entry(what).or_default();
+        *count += 1;
+        count.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn latency(&self, identity: &str, asked: &Asked) -> Duration {
+        let what = format!(
+            "{identity} {} {}/{}",
+            asked.site(),
+            asked.namespace,
+            asked.name
+        );
+        Duration::from_millis(1 + self.draw(what) % 15)
     }
 
     async fn connected(&self, identity: &str) {
@@ -222,7 +240,7 @@ impl ApiServer {
         }
         let fault = self.inner.faults.api(&asked.site());
         self.connected(identity).await;
-        sleep(self.latency()).await;
+        sleep(self.latency(identity, &asked)).await;
         match fault {
             None | Some(ApiFault::Lost) => {}
             Some(ApiFault::Code(code)) => {
@@ -316,7 +334,7 @@ impl ApiServer {
             ));
             return Err(Broken);
         }
-        sleep(self.latency()).await;
+        sleep(self.latency(identity, &asked)).await;
         self.connected(identity).await;
         Ok(match done {
             Ok(object) => answer(StatusCode::OK, &object),
@@ -364,14 +382,8 @@ impl ApiServer {
             .get("timeoutSeconds")
             .and_then(|text| text.parse().ok())
             .unwrap_or(290);
-        let lag = {
-            let mut random = self
-                .inner
-                .random
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            Duration::from_millis(random.random_range(1..100))
-        };
+        let lag =
+            Duration::from_millis(1 + self.draw(format!("{identity} lag {}", asked.kind)) % 100);
         let watcher = Watcher {
             server: self.clone(),
             identity: Arc::clone(identity),

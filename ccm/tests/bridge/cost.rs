@@ -217,7 +217,7 @@ impl World {
 
 /// The test API refuses what the policy does not allow, so all that is played here needs no more; and what is not called is not granted.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_policy_of_aws_allows_what_is_needed_and_nothing_else() {
+async fn whole_the_policy_of_aws_allows_what_is_needed_and_nothing_else() {
     const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
     let plane = PLANES.take().await.unwrap();
     let (aws, machines) = Aws::start(plane.directory(), &["a", "b"]).await;

@@ -331,7 +331,7 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_runs_behind_the_ccm
 }
 
 #[tokio::test]
-async fn cloud_provider_aws_runs_behind_the_ccm() {
+async fn whole_cloud_provider_aws_runs_behind_the_ccm() {
     let plane = PLANES.take().await.unwrap();
     let directory: &Path = plane.directory();
     let (aws, instances) = Aws::start(directory, &["a", "b", "c", "d"]).await;

@@ -147,7 +147,7 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_moves_to_ours_and_b
 
 /// AWS's own controller, as its vendor builds it.
 #[tokio::test]
-async fn cloud_provider_aws_moves_from_its_own_controller_to_ours_and_back() {
+async fn whole_cloud_provider_aws_moves_from_its_own_controller_to_ours_and_back() {
     let plane = PLANES.take().await.unwrap();
     let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;
     // It compares what it wants with AWS's answer, which has attributes that it never states.
