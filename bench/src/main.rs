@@ -114,7 +114,7 @@ impl Spread {
 
     fn shown(&self) -> String {
         let middle = number(self.middle);
-        if self.least == self.most {
+        if self.most <= self.least {
             middle
         } else {
             format!("{middle} ({} to {})", number(self.least), number(self.most))

@@ -221,9 +221,12 @@ pub(crate) fn render(tests: &[Test], claims: &Claims) -> String {
         for row in rows {
             let parts = parts(&row, claims).into_iter();
             let parts: Vec<String> = parts
-                .map(|(part, asserted)| match asserted {
-                    true => part.to_owned(),
-                    false => format!("*{part}*"),
+                .map(|(part, asserted)| {
+                    if asserted {
+                        part.to_owned()
+                    } else {
+                        format!("*{part}*")
+                    }
                 })
                 .collect();
             let (happens, does) = (&row.happens, parts.join("; "));
