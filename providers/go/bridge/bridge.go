@@ -293,15 +293,15 @@ type contact struct {
 	last     string
 }
 
-// noteContact notes how a call to the cloud went. What the caller gave up says nothing about the cloud; what the cloud refused of one object is an answer. A method that came to
-// the end of its own time, which is earlier than the caller's, had none.
+// noteContact notes how a call to the cloud went. What the caller gave up says nothing about the cloud, nor does a method that came to the end of the caller's time;
+// what the cloud refused of one object is an answer.
 func (b *Bridge) noteContact(ctx context.Context, err error) {
 	if err == nil || errors.Is(err, cloudprovider.InstanceNotFound) || errors.Is(err, cloudprovider.DiskNotFound) || retryOf(err) != nil {
 		b.contact.note(nil)
 		return
 	}
 	var own *refusal
-	if errors.Is(ctx.Err(), context.Canceled) || errors.As(err, &own) || errors.Is(err, errNothingOurs) || errors.Is(err, context.Canceled) || errors.Is(err, cloudprovider.NotImplemented) || errors.Is(err, cloudprovider.ImplementedElsewhere) {
+	if ctx.Err() != nil || errors.As(err, &own) || errors.Is(err, errNothingOurs) || errors.Is(err, context.Canceled) || errors.Is(err, cloudprovider.NotImplemented) || errors.Is(err, cloudprovider.ImplementedElsewhere) {
 		return
 	}
 	switch b.failure(err).GetCode() {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,21 +45,6 @@ func probed(t *testing.T, bridge *served) contract.ProbeState {
 		t.Fatal(err)
 	}
 	return answer.GetState()
-}
-
-// PROV-16: no answer in the provider's own time is the cloud's trouble.
-func TestACloudThatHangsIsDegraded(t *testing.T) {
-	cloud := &scripted{ensure: func(ctx context.Context, _ *v1.Service, _ []*v1.Node) (*v1.LoadBalancerStatus, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}}
-	bridge := initialised(t, cloud, Options{})
-	for range manyFailures {
-		bridge.ensure(time.Second, service("a"))
-	}
-	if state := probed(t, bridge); state != contract.ProbeState_PROBE_STATE_DEGRADED {
-		t.Errorf("Probe says %v", state)
-	}
 }
 
 // PROV-16: what the cloud refuses of one object is an answer of a cloud that works.
