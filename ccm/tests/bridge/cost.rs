@@ -38,7 +38,7 @@ struct Counted {
 impl Counted {
     /// What came since the last time, once nothing has come for five seconds.
     async fn row(&mut self, world: &World, situation: &'static str) {
-        self.settle(world).await;
+        self.settle(world, Duration::from_secs(5)).await;
         self.take(world, situation);
     }
 
@@ -53,14 +53,14 @@ impl Counted {
         self.rows.push((situation, row));
     }
 
-    async fn settle(&mut self, world: &World) {
+    async fn settle(&mut self, world: &World, still: Duration) {
         let (mut last, mut since) = (0, Instant::now());
         eventually("no more calls come", SOON, async || {
             let count = calls(world).len();
             if count != last {
                 (last, since) = (count, Instant::now());
             }
-            let quiet = since.elapsed() >= Duration::from_secs(5);
+            let quiet = since.elapsed() >= still;
             quiet.then_some(()).ok_or(count)
         })
         .await;
@@ -71,7 +71,7 @@ fn calls(world: &World) -> Vec<String> {
     world.aws().calls()
 }
 
-/// Three Nodes join, a Service is made, nothing happens for an hour, the Service is deleted.
+/// Three Nodes join, a Service comes and goes; then a Service is there, and nothing happens for an hour.
 async fn story(ours: bool) -> Vec<(&'static str, Calls)> {
     let plane = PLANES.take().await.unwrap();
     let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;
@@ -86,24 +86,36 @@ async fn story(ours: bool) -> Vec<(&'static str, Calls)> {
     counted.row(&world, "three Nodes join").await;
     world.serve("web").await;
     counted.row(&world, "a Service is made").await;
-    for name in ["upstream", "ccm", "provider"] {
-        if (name == "upstream") != ours {
-            world.end(name).await;
-        }
-    }
-    start(&mut world, ours, OFTEN).await;
+    end(&mut world, ours).await;
+    start(&mut world, ours, SELDOM).await;
     counted.row(&world, "a restart").await;
+    world.unserve("web").await;
+    counted.row(&world, "a Service is deleted").await;
+    world.serve("web").await;
+    end(&mut world, ours).await;
+    start(&mut world, ours, OFTEN).await;
+    // Between two refreshes.
+    counted.settle(&world, Duration::from_secs(3)).await;
+    counted.seen = calls(&world).len();
     sleep(IDLE).await;
     counted.take(&world, "an idle hour");
     world.unserve("web").await;
-    // The refreshes go on.
-    counted.take(&world, "the Service is deleted");
     counted.rows
+}
+
+async fn end(world: &mut World, ours: bool) {
+    let running: &[_] = if ours {
+        &["ccm", "provider"]
+    } else {
+        &["upstream"]
+    };
+    for name in running {
+        world.end(name).await;
+    }
 }
 
 async fn start(world: &mut World, ours: bool, refresh: &str) {
     let before = world.holder().await;
-    // Upstream's lifecycle controller asks only about Nodes that are not Ready.
     let flags = [
         refresh,
         "--leader-elect-lease-duration=6s",
