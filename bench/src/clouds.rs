@@ -1,5 +1,6 @@
 //! What the vendors' clouds cost in calls of their APIs: the `ccm`, the vendor's provider, and its test API, where each call takes 100 ms and the vendor's published limits of calls hold.
 
+use std::fmt::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -96,7 +97,7 @@ async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
     world.register(0..NODES).await?;
     let flags = [target_flag(vendor)];
     let began = Instant::now();
-    world.start(&flags, &[]).await?;
+    world.start(&flags, &[])?;
     world.initialised().await?;
     let seconds = (began.elapsed().as_secs_f64() * 10.0).round() / 10.0;
     let initialised = world.calls()?;
@@ -106,12 +107,12 @@ async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
     world.kill();
     world.forget()?;
     let writes = world.cloud.writes()?;
-    world.start(&flags, &[]).await?;
+    world.start(&flags, &[])?;
     let restart = world.quiet().await?;
     let changed = world.cloud.writes()? - writes;
 
     world.kill();
-    world.start(&flags, &SIXTY_TIMES).await?;
+    world.start(&flags, &SIXTY_TIMES)?;
     // What the restart costs is over, and the rounds have begun.
     sleep(HOUR / 4).await;
     world.forget()?;
@@ -148,7 +149,7 @@ async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
 async fn joins(vendor: Vendor, flags: &[&str]) -> Result<f64> {
     let mut world = World::new(vendor, 2 + JOINS).await?;
     world.register(0..2).await?;
-    world.start(flags, &[]).await?;
+    world.start(flags, &[])?;
     world.initialised().await?;
     world.expose().await?;
     world.quiet().await?;
@@ -158,6 +159,7 @@ async fn joins(vendor: Vendor, flags: &[&str]) -> Result<f64> {
         sleep(Duration::from_millis(500)).await;
     }
     world.initialised().await?;
+    world.all_are_targets(2 + JOINS).await?;
     world.quiet().await
 }
 
@@ -189,7 +191,7 @@ impl World {
     }
 
     /// Both processes; without an election, which would cost its own time.
-    async fn start(&mut self, provider: &[&str], ccm: &[&str]) -> Result<()> {
+    fn start(&mut self, provider: &[&str], ccm: &[&str]) -> Result<()> {
         self.cloud.start_provider(provider)?;
         let mut command = Command::new(beside_us("ccm")?);
         command
@@ -270,7 +272,22 @@ impl World {
         Ok(self.cloud.calls()?.values().sum::<u64>() as f64)
     }
 
-    /// Waits until no call was made for 20 s, which is more than what a 429 without a time makes them wait; all calls.
+    /// Waits until each load balancer has so many targets, however often calls are refused until then.
+    async fn all_are_targets(&self, machines: usize) -> Result<()> {
+        let end = Instant::now() + Duration::from_mins(15);
+        loop {
+            let all = self.cloud.balancers()?;
+            if all.iter().all(|it| it.targets.len() == machines) {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                bail!("after 15 min not each load balancer has {machines} targets");
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Waits until no call was made for 20 s; all calls.
     async fn quiet(&self) -> Result<f64> {
         let mut last = (self.calls()?, Instant::now());
         let end = Instant::now() + Duration::from_mins(15);
@@ -303,7 +320,7 @@ fn write_into_page(vendor: Vendor, figures: &[Figure]) -> Result<()> {
     let mut table = String::from("| situation | measured | at most |\n|---|---|---|\n");
     for Figure { what, is, most } in figures {
         let most = most.map_or(String::new(), |most| most.to_string());
-        table.push_str(&format!("| {what} | {is} | {most} |\n"));
+        writeln!(table, "| {what} | {is} | {most} |")?;
     }
     std::fs::write(&path, format!("{before}{begin}{table}{end}{after}"))?;
     Ok(())

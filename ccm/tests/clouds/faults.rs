@@ -1,5 +1,6 @@
 //! What `kubectl describe` says where the cloud refuses, that it goes on by itself when the cloud does, and that nothing of others is touched.
 
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use testenv::objects::NodeBuilder;
 use testenv::{Vendor, eventually};
@@ -246,7 +247,7 @@ async fn wrong_settings_and_a_wrong_token_at_the_start_are_told_where_operators_
         let node = NodeBuilder::new("node-0").uninitialized().build();
         world
             .nodes()
-            .create(&Default::default(), &node)
+            .create(&PostParams::default(), &node)
             .await
             .unwrap();
         world.cloud.put_token("nobody-knows-it").unwrap();

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::Value;
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED};
 use testenv::{Balancer, ControlPlane, Pool, Pooled, Process, TestCloud, User, Vendor, eventually};
 
@@ -274,12 +274,6 @@ impl World {
     /// From now on calls that match fail so often, in this way.
     pub fn plan(&self, plan: Value) {
         self.cloud.ask("POST", "plans", &plan).unwrap();
-    }
-
-    /// All calls are carried out again.
-    pub fn no_plans(&self) {
-        let path = "plans";
-        self.cloud.ask("DELETE", path, &json!(null)).unwrap();
     }
 }
 
