@@ -135,6 +135,9 @@ async fn start(world: &mut World, ours: bool, refresh: &str) {
 /// The rows of the page's table.
 fn table(upstream: &[(&str, Calls)], ours: &[(&str, Calls)]) -> String {
     let cell = |calls: &Calls| {
+        if calls.is_empty() {
+            return "0".to_owned();
+        }
         let each = calls.iter().map(|(action, n)| format!("{n} {action}"));
         let each: Vec<_> = each.collect();
         format!("{}: {}", calls.values().sum::<usize>(), each.join(", "))

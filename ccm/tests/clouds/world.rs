@@ -107,13 +107,18 @@ impl World {
 
     /// A Node as a kubelet registers it, until it is initialised.
     pub async fn join(&self, number: usize) -> Node {
+        self.register(number).await;
+        self.initialised(&format!("node-{number}")).await
+    }
+
+    /// A Node as a kubelet registers it.
+    pub async fn register(&self, number: usize) {
         let name = format!("node-{number}");
         let node = NodeBuilder::new(&name)
             .uninitialized()
             .pod_cidrs(&[&format!("10.244.{number}.0/24")]);
         let how = PostParams::default();
         self.nodes().create(&how, &node.build()).await.unwrap();
-        self.initialised(&name).await
     }
 
     pub async fn initialised(&self, name: &str) -> Node {
@@ -272,8 +277,8 @@ impl World {
     }
 
     /// From now on calls that match fail so often, in this way.
-    pub fn plan(&self, plan: Value) {
-        self.cloud.ask("POST", "plans", &plan).unwrap();
+    pub fn plan(&self, plan: &Value) {
+        self.cloud.ask("POST", "plans", plan).unwrap();
     }
 }
 
