@@ -1,4 +1,4 @@
-//! The version, as Kubernetes' components tell it.
+//! The version, in the forms that Kubernetes' components have.
 
 /// How `--version` is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,12 @@ pub enum VersionFormat {
 
 /// `v1.2.3`.
 pub(crate) const GIT_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// The commit that this was built of; `CCM_COMMIT` of the build's environment, which `make images` sets.
+pub(crate) const COMMIT: &str = match option_env!("CCM_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
 
 /// As Go names it: `linux/amd64`.
 pub(crate) fn platform() -> String {
@@ -43,9 +49,12 @@ pub(super) fn format(text: &str) -> Result<VersionFormat, String> {
 pub(super) fn text(format: VersionFormat) -> Option<String> {
     match format {
         VersionFormat::No => None,
-        VersionFormat::Line => Some(format!("Kubernetes {GIT_VERSION}")),
+        VersionFormat::Line => Some(format!(
+            "ccm {GIT_VERSION}, commit {COMMIT}, {}",
+            platform()
+        )),
         VersionFormat::Raw => Some(format!(
-            "version.Info{{Major:\"{}\", Minor:\"{}\", GitVersion:\"{GIT_VERSION}\", GitCommit:\"\", GitTreeState:\"\", BuildDate:\"\", GoVersion:\"\", Compiler:\"rustc\", Platform:\"{}\"}}",
+            "version.Info{{Major:\"{}\", Minor:\"{}\", GitVersion:\"{GIT_VERSION}\", GitCommit:\"{COMMIT}\", GitTreeState:\"\", BuildDate:\"\", GoVersion:\"\", Compiler:\"rustc\", Platform:\"{}\"}}",
             env!("CARGO_PKG_VERSION_MAJOR"),
             env!("CARGO_PKG_VERSION_MINOR"),
             platform()
