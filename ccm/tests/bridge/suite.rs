@@ -308,7 +308,7 @@ async fn whole_cloud_provider_aws_conforms_as_far_as_it_can() {
     let instances: Vec<_> = instances.iter().map(|one| (one, "RUNNING")).collect();
     let config = known(&instances) + &aws.suite();
     let expected = Expected {
-        not_offered: &[&NOT_OFFERED[..], &["zones"]].concat(),
+        not_offered: &[&NOT_OFFERED[..], &["routes.tracks_node_addresses", "zones"]].concat(),
         exceptions: &[NOT_IN_GO, AWS, ROUTES_BY_NAME],
         no_hook: Some(AWS_NO_HOOK),
     };
