@@ -14,11 +14,11 @@ pub enum VersionFormat {
 /// `v1.2.3`.
 pub(crate) const GIT_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
-/// The commit that this was built of; `CCM_COMMIT` of the build's environment, which `make images` sets.
-pub(crate) const COMMIT: &str = match option_env!("CCM_COMMIT") {
-    Some(commit) => commit,
-    None => "unknown",
-};
+/// The commit that this was built of, which the image says in its environment: in the binary it
+/// would have each commit built anew.
+pub(crate) fn commit() -> String {
+    std::env::var("CCM_COMMIT").unwrap_or_else(|_| "unknown".to_owned())
+}
 
 /// As Go names it: `linux/amd64`.
 pub(crate) fn platform() -> String {
@@ -50,13 +50,15 @@ pub(super) fn text(format: VersionFormat) -> Option<String> {
     match format {
         VersionFormat::No => None,
         VersionFormat::Line => Some(format!(
-            "ccm {GIT_VERSION}, commit {COMMIT}, {}",
+            "ccm {GIT_VERSION}, commit {}, {}",
+            commit(),
             platform()
         )),
         VersionFormat::Raw => Some(format!(
-            "version.Info{{Major:\"{}\", Minor:\"{}\", GitVersion:\"{GIT_VERSION}\", GitCommit:\"{COMMIT}\", GitTreeState:\"\", BuildDate:\"\", GoVersion:\"\", Compiler:\"rustc\", Platform:\"{}\"}}",
+            "version.Info{{Major:\"{}\", Minor:\"{}\", GitVersion:\"{GIT_VERSION}\", GitCommit:\"{}\", GitTreeState:\"\", BuildDate:\"\", GoVersion:\"\", Compiler:\"rustc\", Platform:\"{}\"}}",
             env!("CARGO_PKG_VERSION_MAJOR"),
             env!("CARGO_PKG_VERSION_MINOR"),
+            commit(),
             platform()
         )),
     }

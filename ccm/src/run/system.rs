@@ -25,7 +25,7 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
     let in_effect = serde_json::to_string(&config).unwrap_or_else(|error| error.to_string());
     tracing::info!(
         version = version::GIT_VERSION,
-        commit = version::COMMIT,
+        commit = version::commit(),
         platform = version::platform(),
         configuration = in_effect,
         "starting the ccm"

@@ -21,7 +21,7 @@ pub(crate) fn register(registry: &mut Registry) {
     let build = Family::<[(&str, String); 3], Gauge>::default();
     let labels = [
         ("version", version::GIT_VERSION.to_owned()),
-        ("commit", version::COMMIT.to_owned()),
+        ("commit", version::commit()),
         ("platform", version::platform()),
     ];
     build.get_or_create(&labels).set(1);
