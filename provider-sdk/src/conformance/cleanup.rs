@@ -56,8 +56,6 @@ pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
 #[derive(Default)]
 struct Why {
     of: BTreeMap<Key, String>,
-    /// Those of `of` that Delete called somebody else's.
-    of_others: BTreeSet<Key>,
     /// What is not about one of them.
     besides: Vec<String>,
 }
@@ -104,37 +102,12 @@ async fn remove(
             },
         }
     }
-    in_turn(shared, by_owner.clone(), until, &mut why).await;
-    // What a check handed from one owner ID to another is the other one's, and that one's turn is over.
-    for things in by_owner.values_mut() {
-        things.retain(|(key, _)| why.of_others.contains(key));
-    }
-    by_owner.retain(|_, things| !things.is_empty());
-    in_turn(shared, by_owner, until, &mut why).await;
-    why
-}
-
-/// What a thing may take until all have had as much.
-fn share(now: Instant, until: Instant, things: usize) -> Instant {
-    let left = until.saturating_duration_since(now);
-    now + left / u32::try_from(things).unwrap_or(u32::MAX).max(1)
-}
-
-async fn in_turn(
-    shared: &Arc<Shared>,
-    by_owner: BTreeMap<String, Vec<(Key, Thing)>>,
-    until: Instant,
-    why: &mut Why,
-) {
-    let mut behind: usize = by_owner.values().map(Vec::len).sum();
     for (owner_id, things) in by_owner {
-        let count = things.len();
         let looked = if Instant::now() > until {
             Err("the clean-up had no more time".to_owned())
         } else {
-            of_owner(shared, &owner_id, &things, (until, behind), why).await
+            of_owner(shared, &owner_id, &things, until, &mut why).await
         };
-        behind -= count;
         if let Err(error) = looked {
             why.besides.push(cut(&format_args!(
                 "what may still be there for the owner ID {owner_id}, as nobody could look: {error}"
@@ -145,6 +118,7 @@ async fn in_turn(
             }
         }
     }
+    why
 }
 
 fn said(stop: &Stop) -> String {
@@ -250,33 +224,20 @@ async fn of_owner(
     shared: &Arc<Shared>,
     owner_id: &str,
     things: &[(Key, Thing)],
-    (until, behind): (Instant, usize),
+    until: Instant,
     why: &mut Why,
 ) -> Result<(), String> {
     let session = session_of(shared, owner_id).await?;
-    for (before, (key, thing)) in things.iter().enumerate() {
-        let until = share(Instant::now(), until, behind.saturating_sub(before));
-        why.of_others.remove(key);
+    for (key, thing) in things {
         let gone = match thing {
             Thing::LoadBalancer {
                 service, handle, ..
-            } => {
-                let gone = load_balancer(&session, service, handle.as_deref(), until).await;
-                gone.map_err(|left| {
-                    if left.of_others {
-                        why.of_others.insert(key.clone());
-                    }
-                    left.why
-                })
-            }
+            } => load_balancer(&session, service, handle.as_deref(), until).await,
             Thing::Route { cidr, .. } => route(&session, cidr, until).await,
             _ => Ok(()),
         };
         match gone {
-            Ok(()) => {
-                why.of.remove(key);
-                shared.ledger.gone(key);
-            }
+            Ok(()) => shared.ledger.gone(key),
             Err(error) => {
                 why.of.insert(key.clone(), error);
             }
@@ -347,19 +308,12 @@ fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>>
     }
 }
 
-/// Why a load balancer is still there.
-struct Left {
-    why: String,
-    /// It is CONFLICT, without a handle too: its marks are not this owner's.
-    of_others: bool,
-}
-
 async fn load_balancer(
     session: &Session,
     service: &pb::ServiceView,
     made: Option<&str>,
     until: Instant,
-) -> Result<(), Left> {
+) -> Result<(), String> {
     let mut handle = made.map(str::to_owned);
     loop {
         let request = pb::DeleteLoadBalancerRequest {
@@ -370,12 +324,7 @@ async fn load_balancer(
         };
         let asked = session.call_within(request, CALL).await;
         let wait = match asked.came.as_ref().map(|answer| &answer.outcome) {
-            Ok(Some(outcome)) if let Some(ended) = deletion(outcome, made) => {
-                return ended.map_err(|why| Left {
-                    why,
-                    of_others: false,
-                });
-            }
+            Ok(Some(outcome)) if let Some(ended) = deletion(outcome, made) => return ended,
             Ok(Some(Outcome::Pending(pending))) => pending.retry_after,
             // Nothing can have been made.
             Err(status) if status.code() == Code::Unimplemented => return Ok(()),
@@ -388,13 +337,8 @@ async fn load_balancer(
             }
             _ => None,
         };
-        let of_others = matches!(
-            asked.came.as_ref().map(|answer| &answer.outcome),
-            Ok(Some(Outcome::Failed(failed))) if failed.code() == pb::FailureCode::Conflict
-        );
-        if of_others || Instant::now() > until {
-            let why = cut(&format_args!("DeleteLoadBalancer: {:?}", asked.came));
-            return Err(Left { why, of_others });
+        if Instant::now() > until {
+            return Err(cut(&format_args!("DeleteLoadBalancer: {:?}", asked.came)));
         }
         let wait = wait
             .and_then(|wait| Duration::try_from(wait).ok())
@@ -456,14 +400,6 @@ async fn route(session: &Session, cidr: &str, until: Instant) -> Result<(), Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_that_does_not_go_leaves_time_for_the_others() {
-        let (now, minute) = (Instant::now(), Duration::from_mins(1));
-        assert_eq!(share(now, now + minute, 4), now + minute / 4);
-        assert_eq!(share(now, now + minute, 1), now + minute);
-        assert_eq!(share(now + minute, now, 0), now + minute);
-    }
 
     #[test]
     fn what_is_kept_or_left_to_others_is_not_gone() {

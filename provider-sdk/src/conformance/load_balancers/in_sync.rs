@@ -3,7 +3,6 @@
 use cloud_provider_api::v1alpha1 as pb;
 use pb::ensure_load_balancer_response::Outcome as Ensured;
 
-use crate::conformance::call::{Answer, Exchange};
 use crate::conformance::check::{Check, Need, Stop, Verdict, check, must};
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::{Run, targets};
@@ -101,21 +100,11 @@ async fn without_targets(run: &Run) -> Verdict {
         .await
 }
 
-/// CONFLICT is as good for what is another Service's (row 6 of LB-24).
-fn refused(asked: &Exchange<pb::GetLoadBalancerResponse>) -> bool {
-    let failed = asked.came.as_ref().ok().and_then(Answer::failed);
-    failed.is_some_and(|failed| failed.code() == pb::FailureCode::Conflict)
-}
-
 async fn not_true(balancer: &Balancer, stage: &Stage<'_>, why: &str) -> Verdict {
     let mut balancer = balancer.clone();
     let asked = balancer.get(Some(stage.targets())).await?;
-    judge(&asked, why)
-}
-
-fn judge(asked: &Exchange<pb::GetLoadBalancerResponse>, why: &str) -> Verdict {
     asked.must(
-        found(asked)?.in_sync != Some(true),
+        found(&asked)?.in_sync != Some(true),
         "LB-28",
         format_args!("no in_sync: {why}"),
     )
@@ -134,10 +123,7 @@ async fn not_of_others(run: &Run) -> Verdict {
             uid,
             ..victim.service.clone()
         };
-        let asked = thief.get(Some(stage.targets())).await?;
-        if !refused(&asked) {
-            judge(&asked, "it is marked for another UID")?;
-        }
+        not_true(&thief, &stage, "it is marked for another UID").await?;
     } else {
         run.unseen(Stop::not_offered("the provider gives no handles"));
     }

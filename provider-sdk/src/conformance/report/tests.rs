@@ -129,29 +129,3 @@ fn junit_is_well_formed_and_escapes() {
     assert!(xml.contains("warning (LB-3)"), "{xml}");
     assert_eq!(xml.matches("<testsuite ").count(), 3, "{xml}");
 }
-
-#[test]
-fn failures_of_one_cause_are_told_together_with_it() {
-    let mut report = example();
-    let failure = || Failed {
-        rule: "CORE-6".into(),
-        sent: "EnsureLoadBalancer".into(),
-        expected: "`ready`".into(),
-        came: "{code: Internal, message: \"no address <nil>\"}".into(),
-        unanswered: None,
-    };
-    for id in ["lb/one", "lb/two", "lb/three"] {
-        report.entries.push(Entry {
-            id,
-            rules: &["CORE-6"],
-            title: "",
-            outcome: Outcome::Failed(failure()),
-            took: Duration::ZERO,
-        });
-    }
-    let summary = text::summary(&report, false);
-    assert_eq!(summary.matches("no address <nil>").count(), 1, "{summary}");
-    assert!(summary.contains("failed alike, 3 checks: "), "{summary}");
-    assert!(summary.contains("  lb/two (CORE-6)"), "{summary}");
-    assert!(summary.contains("failed: core/two (CORE-4"), "{summary}");
-}

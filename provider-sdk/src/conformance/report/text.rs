@@ -1,6 +1,5 @@
 //! For people.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::super::check::Lack;
@@ -84,17 +83,8 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
         report.not_set_up(),
         report.took.as_secs_f64(),
     );
-    let alike = alike(report);
-    for (came, entries) in &alike {
-        let count = entries.len();
-        let _ = writeln!(text, "failed alike, {count} checks: {came}");
-        for (id, rule) in entries {
-            let _ = writeln!(text, "  {id} ({rule})");
-        }
-    }
     for entry in &report.entries {
         match &entry.outcome {
-            Outcome::Failed(failed) if alike.contains_key(failed.came.as_str()) => {}
             Outcome::Failed(failed) => {
                 let _ = writeln!(text, "failed: {}{}", entry.id, broken(&failed.rule));
             }
@@ -111,22 +101,6 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
         let _ = writeln!(text, "left behind, to be removed by hand: {left}");
     }
     text
-}
-
-/// So many failures that say the same have one cause, most likely.
-const MANY: usize = 3;
-
-/// The failures of which many say the same: ID and rule of each.
-fn alike(report: &Report) -> BTreeMap<&str, Vec<(&'static str, &str)>> {
-    let mut alike: BTreeMap<&str, Vec<_>> = BTreeMap::new();
-    for entry in &report.entries {
-        if let Outcome::Failed(failed) = &entry.outcome {
-            let same = alike.entry(failed.came.as_str()).or_default();
-            same.push((entry.id, failed.rule.as_str()));
-        }
-    }
-    alike.retain(|_, entries| entries.len() >= MANY);
-    alike
 }
 
 /// The rule, and what it says.
