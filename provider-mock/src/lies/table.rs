@@ -106,6 +106,7 @@ pub(crate) enum Twist {
     UnknownDiskEmpty,
     ForeignVolumeNotFound,
     DeadlineIsInternal,
+    ForeignGetConflicts,
     DrainFails,
     LatestOwner,
     MarksHashedOtherwise,

@@ -227,6 +227,13 @@ pub(super) const LIES: &[Lie] = &[
         Twist::AdoptsUnmarked,
     ),
     twist(
+        "foreign-get-conflicts",
+        "Get of a handle that names somebody else's load balancer is CONFLICT",
+        &[],
+        "",
+        Twist::ForeignGetConflicts,
+    ),
+    twist(
         "tells-handles-of-others",
         "Get tells the handle of what is another owner's",
         &["LB-32"],
