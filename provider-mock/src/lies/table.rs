@@ -107,6 +107,7 @@ pub(crate) enum Twist {
     ForeignVolumeNotFound,
     DeadlineIsInternal,
     ForeignGetConflicts,
+    ForeignNameConflicts,
     DrainFails,
     LatestOwner,
     MarksHashedOtherwise,

@@ -241,6 +241,13 @@ pub(super) const LIES: &[Lie] = &[
         Twist::TellsHandles,
     ),
     twist(
+        "foreign-name-conflicts",
+        "Delete is CONFLICT where only another owner's load balancer has the native name",
+        &["LB-24"],
+        "load-balancers/owner-other-cluster-delete",
+        Twist::ForeignNameConflicts,
+    ),
+    twist(
         "other-class-is-absent",
         "Get of a Service with a class says ABSENT, whatever is there",
         &["LB-29"],
