@@ -108,6 +108,7 @@ pub(crate) enum Twist {
     DeadlineIsInternal,
     ForeignGetConflicts,
     ForeignNameConflicts,
+    NamelessServiceDeleted,
     DrainFails,
     LatestOwner,
     MarksHashedOtherwise,

@@ -161,6 +161,13 @@ pub(super) const LIES: &[Lie] = &[
         "core/requests-that-break-the-contract-are-invalid",
         Twist::BrokenRequestsTaken,
     ),
+    twist(
+        "nameless-service-deleted",
+        "Delete of a Service without a name is done",
+        &["CORE-20"],
+        "load-balancers/request-without-name",
+        Twist::NamelessServiceDeleted,
+    ),
     script(
         "codes-of-elsewhere",
         "GetVolumeLabels fails with CONFLICT, which it does not list",
