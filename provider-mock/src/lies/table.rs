@@ -102,6 +102,7 @@ pub(crate) enum Twist {
     ReadOnlyIgnored,
     ReadOnlyUnsaid,
     ReadyOnlyInitialized,
+    RefusalIsTrouble,
     StaysDegraded,
     UnknownDiskEmpty,
     ForeignVolumeNotFound,

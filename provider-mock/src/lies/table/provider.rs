@@ -106,6 +106,13 @@ pub(super) const LIES: &[Lie] = &[
         Twist::ReadyOnlyInitialized,
     ),
     twist(
+        "refusals-are-trouble",
+        "what the cloud refuses of one object counts as a failure of the cloud",
+        &["PROV-16"],
+        "provider/probe-is-ready-again-after-a-refusal",
+        Twist::RefusalIsTrouble,
+    ),
+    twist(
         "stays-degraded",
         "Probe says DEGRADED for ever once the cloud has failed a call",
         &["PROV-16"],
