@@ -113,6 +113,7 @@ type Owned = BTreeMap<String, Vec<(Key, Thing)>>;
 
 /// Tries each of them once in a round: what does not go takes no time from the others, and what is another owner's by now goes when that one is tried.
 async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mut Why) {
+    let mut tried = BTreeSet::new();
     while !owned.is_empty() {
         let mut tries: u32 = owned.values().map(|things| things.len() as u32 + 1).sum();
         let mut wait: Option<Duration> = None;
@@ -121,11 +122,16 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
             let share =
                 (until.saturating_duration_since(Instant::now()) / tries).clamp(LEAST_CALL, CALL);
             tries -= things.len() as u32 + 1;
-            let looked = if Instant::now() > until {
-                Err("the clean-up had no more time".to_owned())
-            } else {
+            let looked = if Instant::now() <= until {
                 of_owner(shared, &owner_id, &things, share, why).await
+            } else if tried.contains(&owner_id) {
+                // Why they stay is known.
+                owned.insert(owner_id, things);
+                continue;
+            } else {
+                Err("the clean-up had no more time".to_owned())
             };
+            tried.insert(owner_id.clone());
             match looked {
                 Ok(Left { things: left, .. }) if left.is_empty() => some_went = true,
                 Ok(left) => {

@@ -418,7 +418,7 @@ impl State {
                     let mut service = Box::new(service.clone());
                     // Without a name nobody may be asked to delete it (CORE-20); the UID says which it is.
                     if service.name.is_empty() {
-                        service.name = "nameless".to_owned();
+                        service.name = "nameless".into();
                     }
                     let thing = Thing::LoadBalancer {
                         cluster: cluster.clone(),
