@@ -164,7 +164,7 @@ lies! {
     unmarked_delete_is_done: "unmarked-delete-is-done", Calls("LookupInstances", 8), Plain, Never, Untold("`done` is the answer that is asked for");
     adopts_by_address: "adopts-by-address", Calls("LookupInstances", 8), Plain, Never, Untold("see adopts-unmarked: the same, found in another way");
     tells_handles_of_others: "tells-handles-of-others", Calls("LookupInstances", 8), Plain, Never, Untold("a handle is stored as it is told; what it names the provider checks at the next call");
-    foreign_get_conflicts: "foreign-get-conflicts", Calls("LookupInstances", 8), Plain, Never, Untold("the contract allows it; no handle here names another's");
+    foreign_get_conflicts: "foreign-get-conflicts", Calls("LookupInstances", 8), Plain, Never, Untold("the contract allows it");
     foreign_name_conflicts: "foreign-name-conflicts", Calls("LookupInstances", 8), Plain, Never, Untold("no other owner has a load balancer here");
     other_class_is_absent: "other-class-is-absent", Calls("LookupInstances", 8), Plain, Never, Untold("no Service here has a class");
     absent_in_sync: "absent-in-sync", Calls("LookupInstances", 8), Plain, Never, Untold("in_sync counts where the load balancer is PRESENT and OURS alone");
