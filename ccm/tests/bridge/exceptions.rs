@@ -76,11 +76,7 @@ pub const INSTANCES_V1: &[Exception] = &[Exception {
 pub const BY_ID: &[Exception] = &[
     Exception {
         why: "owner: the cloud. It says of a name that it does not know a plain error without a status, which counts as a failure of its API (PROV-16)",
-        checks: &[
-            "provider/probe-does-not-count-cancelled-calls",
-            "provider/probe-is-ready-after-initialize",
-            "provider/probe-is-ready-again-after-a-success",
-        ],
+        checks: &["provider/probe-is-ready-again-after-a-success"],
     },
     Exception {
         why: "owner: the options of the test cloud. They offer source ranges, which it does not write",
