@@ -45,7 +45,7 @@ Rules that it should keep, and does not:
 
 Rules that no cloud keeps behind Go's interface as it is:
   LB-1  load-balancers/owner-previous
-      -> Go's interface knows no owner ID: OwnerChecker adds one
+      -> Go's interface knows no owner ID: OwnerChecker adds that
 `
 
 // fakedSuite is a folder with the suite, which the variable names.
@@ -114,6 +114,8 @@ func TestWhatNoGoCloudPassesFailsNoCheck(t *testing.T) {
 		{`{"left_behind": ["a load balancer"], "checks": [` + excused + `]}`, nil, 1},
 		{`{"skipped_not_tried": 1, "checks": [` + excused + `]}`, nil, 1},
 		{`{"checks": [` + excused + `, {"id": "load-balancers/get-made", "outcome": "failed", "failure": {"rule": "LB-9"}}]}`, nil, 1},
+		// This cloud has OwnerChecker.
+		{`{"checks": [` + excused + `, {"id": "load-balancers/owner-same-cluster-name", "outcome": "passed"}]}`, nil, 1},
 		{`{"checks": []}`, nil, 1},
 	} {
 		fakedSuite(t, row.report)
