@@ -1,6 +1,7 @@
 //! One of the two: a control plane, a cloud, and the controller between them. Everything that a scenario does to it.
 
-use std::path::PathBuf;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -265,23 +266,23 @@ impl Side {
         self.0.controllers.lock().unwrap().last().unwrap().port
     }
 
-    /// The end of what all controllers of this side logged.
-    pub fn logs(&self) -> String {
-        let controllers = self.0.controllers.lock().unwrap();
-        let tails = controllers.iter().map(|running| {
+    /// Keeps the logs of this side's controllers, and says where.
+    pub fn keep_logs(&self) -> String {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let mut kept = String::new();
+        let mut keep = |who: &str, log: &str| {
+            let path = directory.join(format!("compat-{}-{who}.log", self.label()));
+            std::fs::write(&path, log).unwrap();
+            let _ = writeln!(kept, "log: {}", path.display());
+        };
+        for (number, running) in self.0.controllers.lock().unwrap().iter().enumerate() {
             let log = std::fs::read_to_string(&running.log).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            let last = &lines[lines.len().saturating_sub(60)..];
-            format!("--- {:?}: {}\n", running.who, last.join("\n"))
-        });
-        let mut all: String = tails.collect();
-        if let Some(bridge) = self.0.bridge.lock().unwrap().as_ref() {
-            let log = bridge.log();
-            let lines: Vec<&str> = log.lines().collect();
-            let last = &lines[lines.len().saturating_sub(60)..];
-            all += &format!("--- bridge: {}\n", last.join("\n"));
+            keep(&format!("{number}-{:?}", running.who), &log);
         }
-        all
+        if let Some(bridge) = self.0.bridge.lock().unwrap().as_ref() {
+            keep("bridge", &bridge.log());
+        }
+        kept
     }
 
     /// With what the cluster marks its objects in the cloud.
