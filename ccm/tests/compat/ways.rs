@@ -143,6 +143,15 @@ pub const EXCEPTIONS: &[Exception] = &[
         &["set-lost"],
         "event on the service: Normal UpdatedLoadBalancer: Updated load balancer with new hosts [service-controller]",
     ),
+    // A race: the Service may be deleted before anybody has heard that its load balancer vanished.
+    Exception {
+        why: NO_HINTS,
+        scenarios: &["lost-in-cloud"],
+        line: "event on the service: Normal Ensur* load balancer [service-controller]",
+        direct: Some("seen 2 times"),
+        bridged: Some("seen"),
+        may_be: true,
+    },
     Exception {
         why: NO_SYNC,
         scenarios: &["hand-back"],
