@@ -14,12 +14,13 @@
 {{- $flags = concat $flags (list "--allocate-node-cidrs=true" (printf "--cluster-cidr=%s" (join "," $v.cluster.cidrs))) }}
 {{- else if $v.cluster.cidrs }}{{ fail "cluster.cidrs: only the node-route-controller uses it, and that is not in controllers" }}
 {{- end }}
-{{- if has $v.ccm.bindAddress (list "127.0.0.1" "::1" "localhost") }}
+{{- if has $v.ccm.bindAddress (list "127.0.0.1" "::1") }}
 {{- if not $v.hostNetwork }}{{ fail "ccm.bindAddress: in a Pod network the kubelet's probes cannot reach a loopback address: use 0.0.0.0, or hostNetwork: true" }}{{ end }}
 {{- if or $v.monitoring.serviceMonitor.enabled $v.monitoring.podMonitor.enabled }}{{ fail "ccm.bindAddress: Prometheus cannot reach a loopback address: use 0.0.0.0, or turn the monitors off" }}{{ end }}
 {{- end }}
-{{- $flags = append $flags (printf "--bind-address=%s" $v.ccm.bindAddress) }}
+{{- $flags = append $flags (printf "--bind-address=%s" (include "ccm.bindAddress" .)) }}
 {{- $flags = append $flags (printf "--secure-port=%d" (int $v.ccm.securePort)) }}
+{{- if $v.ccm.certificateSecret }}{{ $flags = concat $flags (list "--tls-cert-file=/etc/cloud-controller-manager/serving/tls.crt" "--tls-private-key-file=/etc/cloud-controller-manager/serving/tls.key") }}{{ end }}
 {{- $flags = append $flags (printf "--leader-elect-lease-duration=%s" $v.leaderElection.leaseDuration) }}
 {{- $flags = append $flags (printf "--leader-elect-renew-deadline=%s" $v.leaderElection.renewDeadline) }}
 {{- $flags = append $flags (printf "--leader-elect-retry-period=%s" $v.leaderElection.retryPeriod) }}
@@ -58,11 +59,18 @@
 {{- if and .Values.leaderMigration.enabled (or .Values.leaderMigration.controllerLeaders (ne .Values.leaderMigration.leaderName "cloud-provider-extraction-migration")) }}true{{ end }}
 {{- end }}
 
+{{- /* On the host's network the port is everybody's who reaches the Node: there it is hidden unless somebody scrapes it. */}}
+{{- define "ccm.bindAddress" -}}
+{{- $monitoring := .Values.monitoring }}
+{{- $scraped := or $monitoring.reader.serviceAccount $monitoring.serviceMonitor.enabled $monitoring.podMonitor.enabled }}
+{{- .Values.ccm.bindAddress | default (ternary "127.0.0.1" "0.0.0.0" (and .Values.hostNetwork (not $scraped))) }}
+{{- end }}
+
 {{- /* Where the kubelet finds the HTTPS port. With hostNetwork on itself: a Node that is not initialised has no address yet. */}}
 {{- define "ccm.probe" -}}
 httpGet:
   scheme: HTTPS
-  {{- $bound := .root.Values.ccm.bindAddress }}
+  {{- $bound := include "ccm.bindAddress" .root }}
   {{- if not (has $bound (list "0.0.0.0" "::")) }}
   host: {{ $bound | quote }}
   {{- else if .root.Values.hostNetwork }}
@@ -137,6 +145,11 @@ volumeMounts:
   {{- if include "ccm.migrationFile" . }}
   - name: leader-migration
     mountPath: /etc/cloud-controller-manager/leader-migration
+    readOnly: true
+  {{- end }}
+  {{- if .Values.ccm.certificateSecret }}
+  - name: serving-certificate
+    mountPath: /etc/cloud-controller-manager/serving
     readOnly: true
   {{- end }}
   {{- if .Values.volumeWebhook.enabled }}
@@ -301,6 +314,14 @@ spec:
     - name: leader-migration
       configMap:
         name: {{ include "ccm.name" .root }}-leader-migration
+    {{- end }}
+    {{- with .root.Values.ccm.certificateSecret }}
+    - name: serving-certificate
+      secret:
+        secretName: {{ . }}
+        items:
+          - {key: tls.crt, path: tls.crt}
+          - {key: tls.key, path: tls.key}
     {{- end }}
     {{- if .root.Values.volumeWebhook.enabled }}
     - name: webhook-certificate

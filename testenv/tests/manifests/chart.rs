@@ -238,14 +238,21 @@ fn a_wrong_value_is_refused_by_its_name() {
         ),
         (
             json!({
-                "ccm": {"bindAddress": "127.0.0.1"},
-                "monitoring": {"serviceMonitor": {"enabled": true}},
+                "ccm": {"bindAddress": "127.0.0.1", "certificateSecret": "serving"},
+                "monitoring": {"serviceMonitor": {"enabled": true}, "tokenSecret": {"name": "t"}},
             }),
             &["ccm.bindAddress", "Prometheus"],
         ),
         (
             json!({"monitoring": {"podMonitor": {"enabled": true}}}),
-            &["monitoring.podMonitor.tokenSecret.name"],
+            &["ccm.certificateSecret", "kubernetes.io/tls", "token"],
+        ),
+        (
+            json!({
+                "ccm": {"certificateSecret": "serving"},
+                "monitoring": {"serviceMonitor": {"enabled": true}},
+            }),
+            &["monitoring.tokenSecret.name"],
         ),
     ] {
         let named = json!({"provider": {"image": {"repository": "provider-mock"}}});

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use testenv::ControlPlane;
 
-use crate::rendered;
+use crate::chart::value_sets;
 use crate::secure::dry_run;
+use crate::{container, pod, rendered};
 
 /// The operator's release, as a Go module: its definitions are among the examples.
 const MODULE: &str = "github.com/prometheus-operator/prometheus-operator@v0.85.0";
@@ -45,10 +46,14 @@ async fn the_prometheus_operators_definitions_accept_both_monitors() {
             assert!(output.status.success(), "{arguments:?}: {output:?}");
         }
     }
-    let mut objects = rendered(&json!({ "monitoring": {
-        "serviceMonitor": { "enabled": true, "labels": { "release": "prometheus" } },
-        "podMonitor": { "enabled": true, "tokenSecret": { "name": "prometheus-token" } },
-    } }));
+    let mut objects = rendered(&json!({
+        "ccm": { "certificateSecret": "serving" },
+        "monitoring": {
+            "tokenSecret": { "name": "prometheus-token" },
+            "serviceMonitor": { "enabled": true, "labels": { "release": "prometheus" } },
+            "podMonitor": { "enabled": true },
+        },
+    }));
     objects.retain(|object| object["apiVersion"] == "monitoring.coreos.com/v1");
     let said = dry_run(&plane, &objects).unwrap();
     assert_eq!(said.matches("server dry run").count(), 2, "{said}");
@@ -62,5 +67,65 @@ async fn the_prometheus_operators_definitions_accept_both_monitors() {
         wrong["spec"][endpoints][0]["bearer"] = json!("what nobody knows");
         let refused = dry_run(&plane, &[wrong]).unwrap_err();
         assert!(refused.contains("bearer"), "{refused}");
+    }
+}
+
+/// The provider shares the network namespace, so it could hold the port: Prometheus must not send its token to that.
+#[test]
+fn prometheus_knows_the_ccm_before_it_sends_its_token() {
+    let mut seen = 0;
+    for (name, values) in value_sets() {
+        let objects = rendered(&values);
+        for monitor in &objects {
+            let scrapes = match monitor["kind"].as_str() {
+                Some("ServiceMonitor") => &monitor["spec"]["endpoints"],
+                Some("PodMonitor") => &monitor["spec"]["podMetricsEndpoints"],
+                _ => continue,
+            };
+            for scrape in scrapes.as_array().unwrap() {
+                seen += 1;
+                let tls = &scrape["tlsConfig"];
+                assert_eq!(tls["insecureSkipVerify"], Value::Null, "{name}: {scrape}");
+                assert!(tls["serverName"].is_string(), "{name}: {scrape}");
+                assert!(tls["ca"]["secret"]["name"].is_string(), "{name}: {scrape}");
+                let token = &scrape["authorization"]["credentials"];
+                assert!(token["name"].is_string(), "{name}: {scrape}");
+                assert_eq!(scrape["bearerTokenFile"], Value::Null, "{name}: {scrape}");
+            }
+            // It serves the certificate that the monitors expect, and nobody else in the Pod has its key.
+            let pod = pod(&objects);
+            let args = container(pod, "ccm")["args"].to_string();
+            assert!(args.contains("--tls-private-key-file="), "{name}: {args}");
+            let mounts = |which: &str| {
+                let mounts = container(pod, which)["volumeMounts"].to_string();
+                mounts.contains("\"serving-certificate\"")
+            };
+            assert!(mounts("ccm") && !mounts("provider"), "{name}");
+        }
+    }
+    assert!(seen >= 3, "{seen}");
+}
+
+#[test]
+fn on_the_hosts_network_the_port_is_hidden_unless_somebody_scrapes_it() {
+    let bound = |values: &Value| {
+        let objects = rendered(values);
+        let args = container(pod(&objects), "ccm")["args"].as_array().unwrap();
+        let bound: Vec<_> = args
+            .iter()
+            .filter_map(|it| it.as_str()?.strip_prefix("--bind-address="))
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(bound.len(), 1, "{args:?}");
+        bound[0].clone()
+    };
+    let reader = json!({"reader": {"serviceAccount": "prometheus"}});
+    for (values, expected) in [
+        (json!({}), "127.0.0.1"),
+        (json!({"hostNetwork": false}), "0.0.0.0"),
+        (json!({"monitoring": reader}), "0.0.0.0"),
+        (json!({"ccm": {"bindAddress": "::"}}), "::"),
+    ] {
+        assert_eq!(bound(&values), expected, "{values}");
     }
 }

@@ -89,9 +89,21 @@ fn files() -> Vec<(&'static str, &'static str, Value)> {
         (
             "components/monitoring/monitoring.yaml",
             "monitoring.yaml",
-            json!({"monitoring": {"reader": {"serviceAccount": "prometheus-k8s"}, "serviceMonitor": {"enabled": true}}}),
+            monitored(),
         ),
     ]
+}
+
+/// The values of the component `monitoring`.
+fn monitored() -> Value {
+    json!({
+        "ccm": {"certificateSecret": "cloud-controller-manager-serving"},
+        "monitoring": {
+            "reader": {"serviceAccount": "prometheus-scrape", "namespace": "kube-system"},
+            "tokenSecret": {"name": "prometheus-token"},
+            "serviceMonitor": {"enabled": true},
+        },
+    })
 }
 
 /// Holds a file to what the chart says, or writes it.
@@ -163,10 +175,7 @@ fn kustomize_makes_of_each_component_and_overlay_what_helm_makes_of_the_value_fo
             &["volume-webhook"],
             json!({"volumeWebhook": {"enabled": true, "certificateSecret": "cloud-controller-manager-webhook"}}),
         ),
-        (
-            &["monitoring"],
-            json!({"monitoring": {"reader": {"serviceAccount": "prometheus-k8s"}, "serviceMonitor": {"enabled": true}}}),
-        ),
+        (&["monitoring"], monitored()),
         (
             &["leader-migration"],
             json!({"leaderMigration": {"enabled": true}}),
