@@ -9,6 +9,7 @@ mod faults;
 mod parity;
 mod situations;
 mod sources;
+mod threats;
 mod written;
 
 use std::{path::Path, sync::LazyLock};
@@ -94,4 +95,9 @@ fn situations_refer_to_what_exists() {
         &read("docs/upstream-situations.md"),
         tests(),
     ));
+}
+
+#[test]
+fn each_threat_has_a_test_or_is_open() {
+    nothing_wrong(&threats::wrong(&read("docs/threat-model.md"), tests()));
 }
