@@ -62,6 +62,25 @@ pub struct Args {
     #[arg(long, value_name = "SCOPE", help_heading = "Provider flags")]
     accept_cloud_scope: Option<String>,
 
+    /// The load balancer classes that the provider may serve; `default` stands for Services without a class. Without this flag those count that the provider claims at
+    /// first, and a new one waits until an operator accepts it: the event `ProviderClaimsHeld` on the Lease has the command.
+    #[arg(
+        long,
+        value_name = "CLASS",
+        value_delimiter = ',',
+        help_heading = "Provider flags"
+    )]
+    load_balancer_classes: Option<Vec<String>>,
+
+    /// What the provider's prefixes of provider IDs must begin with, such as `aws:///`. Without this flag as with load balancer classes.
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        value_delimiter = ',',
+        help_heading = "Provider flags"
+    )]
+    provider_id_prefixes: Option<Vec<String>>,
+
     /// Prefixes of annotation keys that the provider may write on a Service; others are dropped with an event.
     #[arg(
         long,

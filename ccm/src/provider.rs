@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 mod calls;
+mod claims;
 mod connect;
 mod error;
 mod failures;

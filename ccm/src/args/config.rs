@@ -65,6 +65,10 @@ pub struct ProviderEndpoint {
     pub peer_uid: Option<u32>,
     /// The cloud scope that the operator accepts (`--accept-cloud-scope`), where it was given.
     pub accepted_cloud_scope: Option<String>,
+    /// The classes of load balancers that it may serve (`--load-balancer-classes`); `default`: Services without a class. Where absent, new ones wait until they are accepted.
+    pub load_balancer_classes: Option<Vec<String>>,
+    /// What its prefixes of provider IDs must begin with (`--provider-id-prefixes`). Where absent, new ones wait until they are accepted.
+    pub provider_id_prefixes: Option<Vec<String>>,
 }
 
 /// Which cluster this is.

@@ -157,6 +157,15 @@ impl Args {
     }
 
     fn providers(&self, wrong: &mut Vec<InvalidFlag>) -> Vec<ProviderEndpoint> {
+        for prefix in self.provider_id_prefixes.iter().flatten() {
+            if !prefix.contains("://") {
+                wrong.push(InvalidFlag::new(
+                    "--provider-id-prefixes",
+                    prefix,
+                    "what provider IDs begin with, up to \"://\" or further: aws:///, digitalocean://",
+                ));
+            }
+        }
         if let [_, second, ..] = self.provider.as_slice() {
             wrong.push(InvalidFlag::new(
                 "--provider",
@@ -171,6 +180,8 @@ impl Args {
                 socket: flag.socket.clone(),
                 peer_uid: self.provider_peer_uid,
                 accepted_cloud_scope: self.accept_cloud_scope.clone(),
+                load_balancer_classes: self.load_balancer_classes.clone(),
+                provider_id_prefixes: self.provider_id_prefixes.clone(),
             })
             .collect()
     }

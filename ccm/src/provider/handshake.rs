@@ -59,6 +59,25 @@ pub(super) fn check_info(info: &api::GetProviderInfoResponse) -> Result<(), Stri
             prefix.len()
         ));
     }
+    if let Some(prefix) = prefixes.iter().find(|prefix| !prefix.contains("://")) {
+        return Err(format!(
+            "one of the provider_id_prefixes of provider {name:?}, {:?}, has no \"://\": it would claim the Nodes of others (PROV-8)",
+            limits::shown(prefix)
+        ));
+    }
+    let balancers = info.capabilities.as_ref();
+    let balancers = balancers.and_then(|offered| offered.load_balancers.as_ref());
+    let classes = balancers.map_or(&[][..], |balancers| &balancers.classes);
+    // Both stand in a command that an operator is told to run.
+    let allowed = |char: char| char.is_ascii_alphanumeric() || "._:/@+-".contains(char);
+    let strange =
+        |text: &&String| text.is_empty() || text.len() > NAME_LIMIT || !text.chars().all(allowed);
+    if let Some(claim) = prefixes.iter().chain(classes).find(strange) {
+        return Err(format!(
+            "a prefix of provider IDs or class of load balancers of provider {name:?}, {:?}, is not 1 to {NAME_LIMIT} letters, digits and . _ : / @ + -",
+            limits::shown(claim)
+        ));
+    }
     if let Some(bytes) = info.max_request_bytes
         && bytes < LEAST_REQUEST_BYTES
     {
@@ -183,7 +202,7 @@ mod tests {
     #[test]
     fn what_breaks_the_contract_is_refused() {
         type Change = fn(&mut api::GetProviderInfoResponse);
-        let rows: [(&str, Change); 10] = [
+        let rows: [(&str, Change); 13] = [
             ("provider_name", |info| info.provider_name.clear()),
             ("provider_name", |info| info.provider_name = "Mock".into()),
             ("provider_name", |info| info.provider_name = "m".repeat(64)),
@@ -198,6 +217,19 @@ mod tests {
             }),
             ("prefixes", |info| {
                 info.provider_id_prefixes = (0..17).map(|n| format!("{n}://")).collect();
+            }),
+            ("PROV-8", |info| {
+                info.provider_id_prefixes = vec!["aws:".into()];
+            }),
+            ("letters, digits", |info| {
+                info.provider_id_prefixes = vec!["aws://$(reboot)".into()];
+            }),
+            ("letters, digits", |info| {
+                let offered = info.capabilities.as_mut().unwrap();
+                offered.load_balancers = Some(api::LoadBalancerCapability {
+                    classes: vec!["a b".into()],
+                    ..Default::default()
+                });
             }),
             ("max_request_bytes", |info| {
                 info.max_request_bytes = Some(65_535);

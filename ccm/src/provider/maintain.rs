@@ -64,6 +64,12 @@ pub(crate) struct Maintain {
     pub(crate) scope_key: String,
     /// Makes the Lease remember a scope under `scope_key`. Must not block.
     pub(crate) record_scope: Arc<dyn Fn(String) + Send + Sync>,
+    /// The annotation that remembers what this provider claims.
+    pub(crate) claims_key: String,
+    /// Makes the Lease remember claims under `claims_key`. Must not block.
+    pub(crate) record_claims: Arc<dyn Fn(String) + Send + Sync>,
+    /// What accepts claims when `='CLAIMS'` is put behind it; nothing does without a Lease.
+    pub(crate) accept_claims: Option<String>,
     /// What accepts a scope when `=SCOPE` is put behind it, for the operator: `kubectl annotate lease -n NAMESPACE NAME --overwrite SCOPE_KEY`.
     pub(crate) accept_command: String,
     /// How often it is asked how it is: well within what the leader waits for an answer.
@@ -83,6 +89,7 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
         random: Mutex::new(StdRng::seed_from_u64(with.seed)),
         resume_token: Mutex::new(String::new()),
         scope: Mutex::new(None),
+        claims: Mutex::new(None),
         said: Mutex::new(None),
         with,
     };
@@ -178,6 +185,8 @@ struct Keeper {
     resume_token: Mutex<String>,
     /// The cloud scope that the Lease was last seen to remember.
     scope: Mutex<Option<String>>,
+    /// What the Lease was last seen to remember of its claims.
+    claims: Mutex<Option<String>>,
     /// What was logged last, and when.
     said: Mutex<Option<Said>>,
 }

@@ -20,6 +20,8 @@ pub(crate) struct ProviderStatus {
     pub(crate) probe_message: String,
     /// For people: why there is no session, or why the scope is not accepted; empty when all is well.
     pub(crate) message: String,
+    /// For people: what it claims that is not served, and how to accept it; empty where there is none (▲S21).
+    pub(crate) held: String,
     /// When it last answered GetProviderInfo, Probe or Initialize.
     pub(crate) last_answer: Option<Instant>,
     /// Whether its `cloud_scope` is the accepted one; else nothing is created or deleted (▲S20).
@@ -76,11 +78,10 @@ impl ProviderStatus {
 
     /// For people: what is wrong; empty when all is well.
     pub(crate) fn complaint(&self) -> &str {
-        if self.message.is_empty() {
-            &self.probe_message
-        } else {
-            &self.message
-        }
+        let all = [&self.message, &self.probe_message, &self.held];
+        all.into_iter()
+            .find(|it| !it.is_empty())
+            .map_or("", |it| it)
     }
 
     /// Whether a replica may stand for election: its own provider answers.

@@ -23,6 +23,7 @@ use crate::run::Hint;
 
 /// Where the Lease remembers the cloud scope in tests.
 pub(crate) const SCOPE_KEY: &str = "grpc-ccm.io/cloud-scope";
+pub(crate) const CLAIMS_KEY: &str = "grpc-ccm.io/claims";
 
 /// A provider process in memory, or none. It serves what `provider_sdk::Server::into_service` gives.
 #[derive(Clone, Default)]
@@ -155,8 +156,16 @@ pub(crate) fn maintained_probed(
             if unwritable.load(Ordering::SeqCst) {
                 return;
             }
-            annotations.send_replace([(SCOPE_KEY.to_owned(), scope)].into());
+            annotations.send_modify(|all| {
+                all.insert(SCOPE_KEY.to_owned(), scope);
+            });
         }
+    };
+    let claims = annotations.clone();
+    let record_claims = move |text: String| {
+        claims.send_modify(|all| {
+            all.insert(CLAIMS_KEY.to_owned(), text);
+        });
     };
     let with = Maintain {
         endpoint: ProviderEndpoint {
@@ -164,6 +173,8 @@ pub(crate) fn maintained_probed(
             socket: "/in/memory".into(),
             peer_uid: None,
             accepted_cloud_scope: None,
+            load_balancer_classes: None,
+            provider_id_prefixes: None,
         },
         connector: Arc::new(connector),
         leading: led,
@@ -172,6 +183,9 @@ pub(crate) fn maintained_probed(
         annotations: annotated,
         scope_key: SCOPE_KEY.to_owned(),
         record_scope: Arc::new(record),
+        claims_key: CLAIMS_KEY.to_owned(),
+        record_claims: Arc::new(record_claims),
+        accept_claims: Some("kubectl annotate lease -n kube-system ccm --overwrite claims".into()),
         accept_command:
             "kubectl annotate lease -n kube-system ccm --overwrite grpc-ccm.io/cloud-scope".into(),
         probe_period,
@@ -196,6 +210,17 @@ pub(crate) fn maintained_probed(
 }
 
 impl Running {
+    /// Accepts what is held of the provider's claims, as the command says that stands in the status.
+    pub(crate) async fn accept_claims(&self) {
+        let held = |status: &ProviderStatus| status.session.is_some() && !status.held.is_empty();
+        let status = self.until("something is held", held).await;
+        let (_, accepted) = status.held.split_once("claims='").unwrap();
+        let accepted = accepted.trim_end_matches('\'').to_owned();
+        self.annotations.send_modify(|all| {
+            all.insert(CLAIMS_KEY.to_owned(), accepted);
+        });
+    }
+
     /// Takes the lead.
     pub(crate) fn lead(&self) {
         self.leading.send_replace(Some(initialize_request()));

@@ -24,6 +24,12 @@ pub(super) struct Memory {
     pub(super) record: Arc<dyn Fn(String) + Send + Sync>,
     /// What the operator runs, with `=SCOPE` behind it, to accept a scope.
     pub(super) accept_command: String,
+    /// The annotation of this provider's claims (▲S21).
+    pub(super) claims_key: String,
+    /// Remembers claims.
+    pub(super) record_claims: Arc<dyn Fn(String) + Send + Sync>,
+    /// What the operator runs, with `='CLAIMS'` behind it, to accept claims.
+    pub(super) accept_claims: Option<String>,
 }
 
 impl Memory {
@@ -32,74 +38,83 @@ impl Memory {
         config: &LeaderElectionConfig,
         provider: &str,
     ) -> Self {
-        // A provider's name has at most 47 bytes, so this keeps within the 63 of an annotation's name.
+        // A provider's name has at most 47 bytes, so these keep within the 63 of an annotation's name.
         let key = format!("{}cloud-scope-{provider}", crate::DOMAIN);
-        let written = key.clone();
+        let claims_key = format!("{}claims-{provider}", crate::DOMAIN);
+        let (written, claimed) = (key.clone(), claims_key.clone());
         if let Some(elector) = elector.cloned() {
+            let command = format!(
+                "kubectl annotate lease -n {} {} --overwrite",
+                config.resource_namespace, config.resource_name
+            );
+            let claiming = elector.clone();
             return Self {
                 annotations: elector.annotations(),
                 record: Arc::new(move |scope| elector.set_annotation(&written, &scope)),
-                accept_command: format!(
-                    "kubectl annotate lease -n {} {} --overwrite {key}",
-                    config.resource_namespace, config.resource_name
-                ),
+                accept_command: format!("{command} {key}"),
                 key,
+                record_claims: Arc::new(move |claims| {
+                    claiming.set_annotation(&claimed, &claims);
+                }),
+                accept_claims: Some(format!("{command} {claims_key}")),
+                claims_key,
             };
         }
         let memory = watch::Sender::new(BTreeMap::new());
-        Self {
-            annotations: memory.subscribe(),
-            record: Arc::new(move |scope| {
+        let annotations = memory.subscribe();
+        let record = |key: String| -> Arc<dyn Fn(String) + Send + Sync> {
+            let memory = memory.clone();
+            Arc::new(move |text| {
                 memory.send_modify(|seen| {
-                    seen.insert(written.clone(), scope);
+                    seen.insert(key.clone(), text);
                 });
-            }),
+            })
+        };
+        Self {
+            annotations,
+            record: record(written),
             accept_command: "ccm --accept-cloud-scope".to_owned(),
             key,
+            record_claims: record(claimed),
+            accept_claims: None,
+            claims_key,
         }
     }
 }
 
-/// Tells that a provider's cloud scope is not the accepted one, which stops everything, and that it is again. Never returns.
+/// Tells that a provider's cloud scope is not the accepted one, which stops everything, and that it is again; and which of its claims are not served. Never returns.
 pub(super) async fn tell(
     mut status: watch::Receiver<ProviderStatus>,
     provider: &str,
     record: impl Fn(EventType, &'static str, String),
 ) {
-    // What was told last, and when; kept while the provider is away.
-    let mut told: Option<(String, Instant)> = None;
+    // Kept while the provider is away.
+    let (mut scopes, mut claims) = (Told::default(), Told::default());
     loop {
         let judged = {
             let status = status.borrow_and_update();
             let scope = status.cloud_scope.clone().unwrap_or_default();
-            status
-                .session
-                .is_some()
-                .then(|| (status.scope_accepted, scope, status.message.clone()))
+            let (why, held) = (status.message.clone(), status.held.clone());
+            let session = status.session.is_some();
+            session.then(|| (status.scope_accepted, scope, why, held))
         };
         let mut again = None;
-        if let Some((accepted, scope, why)) = judged {
-            if accepted {
-                if told.take().is_some() {
-                    let text = format!(
-                        "provider {provider}: the cloud scope {scope:?} is the accepted one: work goes on"
-                    );
-                    record(EventType::Normal, reason::CLOUD_SCOPE_ACCEPTED, text);
-                }
-            } else {
-                let text = format!("provider {provider}: {why}");
-                let known = told.as_ref().filter(|(words, _)| *words == text);
-                let due = known.map_or_else(Instant::now, |(_, at)| *at + TOLD_AGAIN);
-                if due <= Instant::now() {
-                    record(
-                        EventType::Warning,
-                        reason::CLOUD_SCOPE_CHANGED,
-                        text.clone(),
-                    );
-                    told = Some((text, Instant::now()));
-                }
-                again = told.as_ref().map(|(_, at)| *at + TOLD_AGAIN);
+        if let Some((accepted, scope, why, held)) = judged {
+            let warn = |reason, text: &str| {
+                let text = format!("provider {provider}: {text}");
+                record(EventType::Warning, reason, text);
+            };
+            let why = if accepted { "" } else { &why };
+            let was_refused = scopes.0.is_some();
+            again = scopes.warn(why, |text| warn(reason::CLOUD_SCOPE_CHANGED, text));
+            if accepted && was_refused {
+                let text = format!(
+                    "provider {provider}: the cloud scope {scope:?} is the accepted one: work goes on"
+                );
+                record(EventType::Normal, reason::CLOUD_SCOPE_ACCEPTED, text);
             }
+            let claims = claims.warn(&held, |text| warn(reason::PROVIDER_CLAIMS_HELD, text));
+            again = [again, claims].into_iter().flatten().min();
         }
         let again = async {
             match again {
@@ -115,6 +130,27 @@ pub(super) async fn tell(
             },
             () = again => {}
         }
+    }
+}
+
+/// What was told last, and when.
+#[derive(Default)]
+struct Told(Option<(String, Instant)>);
+
+impl Told {
+    /// Warns of what is not told yet, or was told long ago. Returns when it is to be told again; nothing is where there is nothing to tell.
+    fn warn(&mut self, text: &str, warn: impl Fn(&str)) -> Option<Instant> {
+        if text.is_empty() {
+            self.0 = None;
+            return None;
+        }
+        let known = self.0.as_ref().filter(|(words, _)| words == text);
+        let due = known.map_or_else(Instant::now, |(_, at)| *at + TOLD_AGAIN);
+        if due <= Instant::now() {
+            warn(text);
+            self.0 = Some((text.to_owned(), Instant::now()));
+        }
+        self.0.as_ref().map(|(_, at)| *at + TOLD_AGAIN)
     }
 }
 

@@ -76,6 +76,8 @@ reasons! {
     CLOUD_SCOPE_CHANGED "CloudScopeChanged" "Warning" "Lease"
         "The provider's credentials reach another account, project or region than before: nothing is made or deleted. The text has the command that accepts it.";
     CLOUD_SCOPE_ACCEPTED "CloudScopeAccepted" "Normal" "Lease" "The cloud scope is the accepted one again: work goes on.";
+    PROVIDER_CLAIMS_HELD "ProviderClaimsHeld" "Warning" "Lease"
+        "The provider claims load balancer classes or prefixes of provider IDs that it did not claim before, or that the flags do not allow: these are not served. The text has the command that accepts them.";
     NODES_OF_ANOTHER_CLOUD "NodesOfAnotherCloud" "Warning" "Lease"
         "Not one Node is of the provider's cloud, by their provider IDs: all are left alone. Is it the right provider? `ccm_provider_unclaimed_nodes` counts them.";
     LEADER_ELECTION "LeaderElection" "Normal" "Lease" "A process began or ceased to lead.";

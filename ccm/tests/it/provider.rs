@@ -211,9 +211,14 @@ async fn s20_another_cloud_scope_stops_everything_until_the_command_of_the_log_a
 
     let command = line
         .split_once("accept it: kubectl ")
-        .and_then(|(_, rest)| rest.split_once(", or "))
-        .unwrap_or_else(|| panic!("no command in {line}"))
-        .0;
+        .and_then(|(_, rest)| rest.split_once(", or "));
+    in_a_shell(&world, command.unwrap().0);
+    world.initialised("node-2").await;
+    world.shows_address("web").await;
+}
+
+/// As an operator pastes it.
+fn in_a_shell(world: &World, command: &str) {
     let mut shell = std::process::Command::new("sh");
     let kubectl = world.plane.kubectl();
     let envs = kubectl
@@ -226,7 +231,39 @@ async fn s20_another_cloud_scope_stops_everything_until_the_command_of_the_log_a
         .arg(format!("{program} kubectl {command}"));
     let ran = shell.output().unwrap();
     assert!(ran.status.success(), "{command}: {ran:?}");
+}
+
+#[tokio::test]
+async fn s21_a_class_and_a_prefix_that_are_new_wait_until_the_command_of_the_log_accepts_them() {
+    let (world, ccm) = World::with_ccm(Fixture::default()).await;
+    world.join("node-1").await;
+    world.initialised("node-1").await;
+    let web = balancer("web").class("example.com/others");
+    world.create_service(web).await;
+    world.mock.kill();
+    world
+        .cloud()
+        .change_settings(|settings| {
+            let classes = &mut settings.capabilities.load_balancers.classes;
+            classes.push("example.com/others".to_owned());
+        })
+        .unwrap();
+    world.cloud().reset_calls();
+    world.mock.restart().await.unwrap();
+    let line = said(&ccm, "which is not served until you accept it").await;
+    // What was served before is: a Node, and a Service without a class.
+    world.join("node-2").await;
     world.initialised("node-2").await;
+    world.balanced("other").await;
+    assert!(world.cloud().load_balancer("default", "web").is_none());
+    eventually("the Lease tells", SOON, async || {
+        let told = world.events("cloud-controller-manager").await;
+        let held = told.iter().any(|it| it.contains("ProviderClaimsHeld"));
+        held.then_some(()).ok_or(format!("{told:?}"))
+    })
+    .await;
+    let (_, command) = line.split_once("If this is meant: kubectl ").unwrap();
+    in_a_shell(&world, command);
     world.shows_address("web").await;
 }
 
@@ -254,6 +291,9 @@ async fn b_m2_a_controller_without_its_capability_is_skipped_and_told() {
         .change_settings(|settings| settings.capabilities.load_balancers.offered = true)
         .unwrap();
     world.mock.restart().await.unwrap();
+    let line = said(&ccm, "which is not served until you accept it").await;
+    let (_, command) = line.split_once("If this is meant: kubectl ").unwrap();
+    in_a_shell(&world, command);
     world.balanced("web").await;
 }
 

@@ -293,7 +293,8 @@ type GetProviderInfoResponse struct {
 	// What this provider's provider IDs begin with, for example `aws://`. At least one where instances are offered; at most 16 of at most 253 bytes. A Node belongs
 	// to the provider with the longest prefix that its provider ID begins with.
 	//
-	// PROV-8: Every provider ID that the provider hands out MUST begin with one of them.
+	// PROV-8: Every provider ID that the provider hands out MUST begin with one of them. A prefix MUST contain `://`; its characters are ASCII letters, digits and
+	// `._:/@+-`. The controller serves a prefix that is new since an earlier process only where its operator allows that.
 	ProviderIdPrefixes []string `protobuf:"bytes,6,rep,name=provider_id_prefixes,json=providerIdPrefixes,proto3" json:"provider_id_prefixes,omitempty"`
 	// The largest request in bytes that the provider accepts; the controller cuts its batches to it. 4 MiB where absent; at least 64 KiB.
 	MaxRequestBytes *uint64 `protobuf:"varint,7,opt,name=max_request_bytes,json=maxRequestBytes,proto3,oneof" json:"max_request_bytes,omitempty"`
@@ -612,7 +613,8 @@ func (*ZoneCapability) Descriptor() ([]byte, []int) {
 // What LoadBalancerService can do.
 type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The values of `spec.loadBalancerClass` that this provider serves. Each class is served by one provider of a cluster.
+	// The values of `spec.loadBalancerClass` that this provider serves. Each class is served by one provider of a cluster. The characters are those of PROV-8, and a new
+	// class is served as a new prefix is.
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Services without a class are served too.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`

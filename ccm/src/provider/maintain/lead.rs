@@ -1,6 +1,6 @@
 //! While we lead: Initialize, the scope, the hints.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -8,6 +8,7 @@ use cloud_provider_api::v1alpha1::watch_changes_response::Change;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::calls::{Lanes, timed};
+use super::super::claims::{Claims, Counted, judge};
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
@@ -58,10 +59,6 @@ impl Keeper {
         info: &Arc<api::GetProviderInfoResponse>,
     ) -> String {
         let mut leading = self.with.leading.clone();
-        let ownership = match Ownership::of(&[(&self.name, info)], None) {
-            Ok(ownership) => Arc::new(ownership),
-            Err(clash) => return clash.to_string(),
-        };
         let lanes = Arc::new(Lanes::of(&info.capabilities.clone().unwrap_or_default()));
         let mut failures = 0_u32;
         loop {
@@ -92,6 +89,11 @@ impl Keeper {
                     continue;
                 }
             };
+            let counted = self.counted(info, &initialized.cloud_scope);
+            let ownership = match Ownership::of(&[(&self.name, &counted.info)], None) {
+                Ok(ownership) => Arc::new(ownership),
+                Err(clash) => return clash.to_string(),
+            };
             // Who leads next must find it, also if we die with our first call.
             tokio::select! {
                 biased;
@@ -99,8 +101,8 @@ impl Keeper {
                 () = self.remember(&initialized.cloud_scope) => {}
             }
             let session = Arc::new(Session::new(Parts {
-                info: info.as_ref().clone(),
-                ownership: Arc::clone(&ownership),
+                info: counted.info.clone(),
+                ownership,
                 name: Arc::clone(&self.name),
                 cluster: request.cluster.clone().unwrap_or_default(),
                 link: link.clone(),
@@ -112,7 +114,7 @@ impl Keeper {
                 metrics: self.with.metrics.clone(),
             }));
             let started = Instant::now();
-            self.publish(&session, &initialized.cloud_scope);
+            self.publish(&session, &initialized.cloud_scope, &counted);
             let published = Published {
                 keeper: self,
                 session: Arc::clone(&session),
@@ -123,7 +125,13 @@ impl Keeper {
                 () = session.uninitialized.cancelled() => {
                     tracing::warn!(provider = %self.name, "the provider says that it was not initialised: again");
                 }
-                () = self.watch_scope(&initialized.cloud_scope) => {}
+                () = self.watch_scope(info, &initialized.cloud_scope) => {}
+                () = self.watch_claims(info, &counted) => {
+                    // A session with other claims takes its place: what is in flight goes on.
+                    session.uninitialized.cancel();
+                    drop(published);
+                    continue;
+                }
                 () = self.watch_changes(link, &session) => {}
             }
             let was_uninitialized = session.uninitialized.is_cancelled();
@@ -193,12 +201,17 @@ impl Keeper {
         });
     }
 
-    fn publish(&self, session: &Arc<Session>, scope: &str) {
+    fn publish(&self, session: &Arc<Session>, scope: &str, counted: &Counted) {
         let last = self.scope_seen();
         let (accepted, message) = self.judge(last.as_deref(), scope);
         tracing::info!(provider = %self.name, cloud_scope = scope, "initialised the provider");
         self.with.metrics.scope(&self.name, Some(accepted));
+        let held = counted.complaint(self.with.accept_claims.as_deref());
+        if !held.is_empty() {
+            tracing::warn!(provider = %self.name, "{held}");
+        }
         self.with.status.send_modify(|status| {
+            status.held = held;
             status.session = Some(Arc::clone(session));
             status.scope_accepted = accepted;
             status.cloud_scope = Some(scope.to_owned());
@@ -227,19 +240,66 @@ impl Keeper {
         }
     }
 
-    /// What the Lease remembers. What it remembered once and does not any more (it was deleted, or the annotation was) is remembered
-    /// anew: only an operator who names another scope accepts that.
     fn scope_seen(&self) -> Option<String> {
-        let annotations = self.with.annotations.borrow();
-        let now = annotations.get(&self.with.scope_key).cloned();
-        drop(annotations);
-        let mut remembered = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
+        self.seen(&self.with.scope_key, &self.scope, &*self.with.record_scope)
+    }
+
+    /// What the Lease remembers. What it remembered once and does not any more (it was deleted, or the annotation was) is remembered
+    /// anew: only an operator who names something else accepts that.
+    fn seen(
+        &self,
+        key: &str,
+        remembered: &Mutex<Option<String>>,
+        record: &dyn Fn(String),
+    ) -> Option<String> {
+        let now = self.with.annotations.borrow().get(key).cloned();
+        let mut remembered = remembered.lock().unwrap_or_else(PoisonError::into_inner);
         match (&now, &*remembered) {
-            (Some(scope), _) => *remembered = Some(scope.clone()),
-            (None, Some(scope)) => (self.with.record_scope)(scope.clone()),
+            (Some(text), _) => *remembered = Some(text.clone()),
+            (None, Some(text)) => record(text.clone()),
             (None, None) => {}
         }
         remembered.clone()
+    }
+
+    /// What of the provider's claims counts (▲S21). The first ones are remembered, and so are those that come with another scope that was accepted.
+    fn counted(&self, info: &api::GetProviderInfoResponse, scope: &str) -> Counted {
+        let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
+        let verdict = scope_verdict(self.scope_seen().as_deref(), scope, operator);
+        let known = self.claims_seen();
+        let known = known.filter(|_| verdict != Verdict::AcceptedAndNew);
+        let counted = judge(info, &self.with.endpoint, known.as_deref());
+        if let Some(text) = &counted.to_record {
+            self.record_claims(text.clone());
+        }
+        counted
+    }
+
+    /// Also before the Lease shows them: until then no other ones pass for the first.
+    fn record_claims(&self, text: String) {
+        let mut remembered = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        *remembered = Some(text.clone());
+        (self.with.record_claims)(text);
+    }
+
+    fn claims_seen(&self) -> Option<String> {
+        let (key, record) = (&self.with.claims_key, &*self.with.record_claims);
+        self.seen(key, &self.claims, record)
+    }
+
+    /// Returns when other claims count than those that the session was made with.
+    async fn watch_claims(&self, info: &api::GetProviderInfoResponse, counted: &Counted) {
+        let mut annotations = self.with.annotations.clone();
+        // Also what changed before this.
+        annotations.mark_changed();
+        loop {
+            changed(&mut annotations).await;
+            annotations.mark_unchanged();
+            let known = self.claims_seen();
+            if judge(info, &self.with.endpoint, known.as_deref()).info != counted.info {
+                return;
+            }
+        }
     }
 
     /// Whether the scope is the accepted one, and what is to be said about it.
@@ -265,7 +325,7 @@ impl Keeper {
     }
 
     /// Decides about the scope again whenever the Lease remembers another. Never returns.
-    async fn watch_scope(&self, scope: &str) {
+    async fn watch_scope(&self, info: &api::GetProviderInfoResponse, scope: &str) {
         let mut seen = self.with.annotations.clone();
         // Also what changed between `publish` and here.
         seen.mark_changed();
@@ -283,6 +343,7 @@ impl Keeper {
             let (accepted, message) = self.judge(last.as_deref(), scope);
             if accepted {
                 tracing::info!(provider = %self.name, cloud_scope = scope, "the cloud scope was accepted");
+                self.record_claims(Claims::of(info).text());
             }
             self.with.metrics.scope(&self.name, Some(accepted));
             self.with.status.send_modify(|status: &mut ProviderStatus| {

@@ -192,6 +192,35 @@ async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s21_a_new_prefix_is_held_until_it_is_accepted_without_a_restart() {
+    let fake = Fake::new("1");
+    let provider = InMemory::running(fake.service());
+    let running = maintained(provider.clone());
+    running.lead();
+    let session = running.session().await;
+    let first = session.info.provider_id_prefixes.clone();
+
+    let greedy = Fake::new("2");
+    greedy.set(|s| s.info.provider_id_prefixes.push("aws:///".into()));
+    provider.start(greedy.service());
+    let status = running
+        .until("something is held", |s| !s.held.is_empty())
+        .await;
+    let session = status.session.clone().unwrap();
+    assert_eq!(session.info.provider_id_prefixes, first);
+    assert_eq!(session.ownership.owner_of_id("aws:///i-1"), None);
+    assert!(status.may_delete_nodes(), "all else goes on");
+    assert!(status.complaint().contains("prefixes=aws:///"));
+
+    running.accept_claims().await;
+    let status = running
+        .until("accepted", |s| s.session.is_some() && s.held.is_empty())
+        .await;
+    let session = status.session.unwrap();
+    assert_eq!(session.ownership.owner_of_id("aws:///i-1"), Some("mock"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn s20_nothing_is_called_before_the_first_scope_is_remembered() {
     use std::sync::atomic::Ordering;
 

@@ -306,6 +306,7 @@ async fn s20_a_provider_that_comes_back_with_another_class_gets_the_services_tha
         .until("it is away", |status| status.working().is_none())
         .await;
     world.provider.start(world.cloud.service());
+    world.running.accept_claims().await;
     world
         .until("it is served without an edit", |w| {
             w.address("s1").is_some()

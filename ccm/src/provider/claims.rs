@@ -1,0 +1,253 @@
+//! What of a provider's claims counts: classes of load balancers, and prefixes of provider IDs (▲S21). Pure.
+//!
+//! The operator's flags bound them. Without a flag those count that the provider claimed at first; the Lease remembers them, and a new one is held until an operator accepts it.
+
+use std::collections::BTreeSet;
+
+use cloud_provider_api::v1alpha1 as api;
+
+use crate::args::ProviderEndpoint;
+
+/// How Services without a class are named among the classes.
+pub(crate) const NO_CLASS: &str = "default";
+
+/// Classes and prefixes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claims {
+    classes: BTreeSet<String>,
+    prefixes: BTreeSet<String>,
+}
+
+impl Claims {
+    /// All that the provider says.
+    pub(crate) fn of(info: &api::GetProviderInfoResponse) -> Self {
+        let offered = info.capabilities.as_ref();
+        let balancers = offered.and_then(|offered| offered.load_balancers.as_ref());
+        let mut classes: BTreeSet<String> = balancers
+            .map(|balancers| balancers.classes.iter().cloned().collect())
+            .unwrap_or_default();
+        if balancers.is_some_and(|balancers| balancers.default_class) {
+            classes.insert(NO_CLASS.to_owned());
+        }
+        Self {
+            classes,
+            prefixes: info.provider_id_prefixes.iter().cloned().collect(),
+        }
+    }
+
+    /// As the Lease remembers them. What cannot be read counts as nothing: then all is held.
+    fn parse(text: &str) -> Self {
+        let list = |name: &str| {
+            let lists = text.split_whitespace();
+            let found = lists.filter_map(|list| list.strip_prefix(name)?.strip_prefix('='));
+            found
+                .flat_map(|list| list.split(','))
+                .filter(|one| !one.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        Self {
+            classes: list("classes"),
+            prefixes: list("prefixes"),
+        }
+    }
+
+    /// As the Lease remembers them: `classes=A,B prefixes=C`.
+    pub(crate) fn text(&self) -> String {
+        let list = |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(",");
+        format!(
+            "classes={} prefixes={}",
+            list(&self.classes),
+            list(&self.prefixes)
+        )
+    }
+
+    fn is_empty(&self) -> bool {
+        self.classes.is_empty() && self.prefixes.is_empty()
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        Self {
+            classes: &self.classes | &other.classes,
+            prefixes: &self.prefixes | &other.prefixes,
+        }
+    }
+
+    fn without(&self, other: &Self) -> Self {
+        Self {
+            classes: &self.classes - &other.classes,
+            prefixes: &self.prefixes - &other.prefixes,
+        }
+    }
+}
+
+/// What counts of a provider's claims.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Counted {
+    /// What the provider says of itself, without what does not count.
+    pub(crate) info: api::GetProviderInfoResponse,
+    /// Outside of the operator's flags: only another flag lets them count.
+    refused: Claims,
+    /// New since the Lease remembers: they wait for an operator.
+    held: Claims,
+    /// What the Lease has to remember now, where it remembers nothing yet.
+    pub(crate) to_record: Option<String>,
+    /// What the Lease remembers once an operator has accepted what is held.
+    accepted: String,
+}
+
+/// Judges what a provider says of itself by the operator's flags, and by what the Lease remembers.
+pub(crate) fn judge(
+    info: &api::GetProviderInfoResponse,
+    endpoint: &ProviderEndpoint,
+    remembered: Option<&str>,
+) -> Counted {
+    let said = Claims::of(info);
+    let known = remembered.map_or_else(|| said.clone(), Claims::parse);
+    let in_bounds = |one: &str, bounds: Option<&Vec<String>>| {
+        bounds.is_none_or(|bounds| bounds.iter().any(|bound| bound == one))
+    };
+    let within = |one: &str, bounds: Option<&Vec<String>>| {
+        bounds.is_none_or(|bounds| bounds.iter().any(|bound| one.starts_with(bound)))
+    };
+    let (classes, prefixes) = (
+        endpoint.load_balancer_classes.as_ref(),
+        endpoint.provider_id_prefixes.as_ref(),
+    );
+    let mut refused = said.clone();
+    refused.classes.retain(|one| !in_bounds(one, classes));
+    refused.prefixes.retain(|one| !within(one, prefixes));
+    // Where the operator has said what may be, that counts at once.
+    let mut held = said.without(&refused).without(&known);
+    if classes.is_some() {
+        held.classes.clear();
+    }
+    if prefixes.is_some() {
+        held.prefixes.clear();
+    }
+    let out = refused.and(&held);
+    let mut info = info.clone();
+    info.provider_id_prefixes
+        .retain(|one| !out.prefixes.contains(one));
+    if let Some(offered) = &mut info.capabilities
+        && let Some(balancers) = &mut offered.load_balancers
+    {
+        balancers.classes.retain(|one| !out.classes.contains(one));
+        balancers.default_class &= !out.classes.contains(NO_CLASS);
+    }
+    Counted {
+        info,
+        refused,
+        to_record: remembered.is_none().then(|| said.text()),
+        accepted: known.and(&held).text(),
+        held,
+    }
+}
+
+impl Counted {
+    /// For the operator: what does not count, and what to do about it; empty where all counts. `command` accepts claims when `='…'` is put behind it; without a Lease there
+    /// is none.
+    pub(crate) fn complaint(&self, command: Option<&str>) -> String {
+        let mut parts = Vec::new();
+        if !self.refused.is_empty() {
+            parts.push(format!(
+                "the provider claims more than --load-balancer-classes and --provider-id-prefixes allow, which is not served: {}",
+                self.refused.text()
+            ));
+        }
+        if !self.held.is_empty() {
+            let accept = command.map_or_else(
+                || "restart the ccm".to_owned(),
+                |command| format!("{command}='{}'", self.accepted),
+            );
+            parts.push(format!(
+                "the provider claims more than it did before, which is not served until you accept it: {}. If this is meant: {accept}",
+                self.held.text()
+            ));
+        }
+        parts.join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(
+        classes: &[&str],
+        default_class: bool,
+        prefixes: &[&str],
+    ) -> api::GetProviderInfoResponse {
+        let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+        api::GetProviderInfoResponse {
+            provider_id_prefixes: owned(prefixes),
+            capabilities: Some(api::Capabilities {
+                load_balancers: Some(api::LoadBalancerCapability {
+                    classes: owned(classes),
+                    default_class,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    fn endpoint(classes: Option<&[&str]>, prefixes: Option<&[&str]>) -> ProviderEndpoint {
+        let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+        ProviderEndpoint {
+            name: "mock".to_owned(),
+            socket: "/s".into(),
+            peer_uid: None,
+            accepted_cloud_scope: None,
+            load_balancer_classes: classes.map(owned),
+            provider_id_prefixes: prefixes.map(owned),
+        }
+    }
+
+    #[test]
+    fn s21_what_is_claimed_first_counts_and_is_remembered() {
+        let said = info(&["a/b"], true, &["mock://"]);
+        let counted = judge(&said, &endpoint(None, None), None);
+        assert_eq!(counted.info, said);
+        assert_eq!(counted.complaint(Some("accept")), "");
+        let text = counted.to_record.unwrap();
+        assert_eq!(text, "classes=a/b,default prefixes=mock://");
+        let again = judge(&said, &endpoint(None, None), Some(&text));
+        assert_eq!((again.info, again.to_record), (said, None));
+    }
+
+    #[test]
+    fn s21_what_is_new_is_held_until_it_is_accepted() {
+        let before = "classes=a/b prefixes=mock://";
+        let said = info(&["a/b", "other/nlb"], true, &["mock://", "aws:///"]);
+        let counted = judge(&said, &endpoint(None, None), Some(before));
+        assert_eq!(counted.info, info(&["a/b"], false, &["mock://"]));
+        let words = counted.complaint(Some("kubectl annotate KEY"));
+        assert!(
+            words.contains("classes=default,other/nlb prefixes=aws:///"),
+            "{words}"
+        );
+        let (_, accepted) = words.split_once("kubectl annotate KEY='").unwrap();
+        let accepted = accepted.trim_end_matches('\'');
+        let counted = judge(&said, &endpoint(None, None), Some(accepted));
+        assert_eq!((counted.info, counted.to_record), (said, None));
+        // What was accepted once stays so, also while the provider claims less.
+        let counted = judge(&info(&[], false, &[]), &endpoint(None, None), Some(before));
+        assert_eq!(counted.to_record, None);
+    }
+
+    #[test]
+    fn s21_within_the_operators_bounds_it_counts_at_once_and_beyond_them_never() {
+        let bounds = endpoint(Some(&["a/b", NO_CLASS]), Some(&["mock://"]));
+        let said = info(&["a/b", "c/d"], true, &["mock://zone-1", "aws://"]);
+        for remembered in [None, Some("classes= prefixes="), Some("garbage")] {
+            let counted = judge(&said, &bounds, remembered);
+            assert_eq!(counted.info, info(&["a/b"], true, &["mock://zone-1"]));
+            let words = counted.complaint(Some("accept"));
+            assert!(words.contains("classes=c/d prefixes=aws://"), "{words}");
+            assert!(words.contains("--load-balancer-classes"), "{words}");
+            assert!(!words.contains("accept="), "{words}");
+        }
+    }
+}
