@@ -1,0 +1,88 @@
+//! Which suites CI runs for a change: `.ci/suites`, which `.ci/affected` reads.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    root.to_path_buf()
+}
+
+fn lines(directory: &Path, program: &str, arguments: &[&str]) -> Vec<String> {
+    let mut command = Command::new(program);
+    let output = command
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {output:?}"
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_tracked_path_concerns_a_suite_and_every_path_of_the_table_exists() {
+    let root = root();
+    let table = lines(&root, ".ci/affected", &["--paths"]);
+    let tracked = lines(&root, "git", &["ls-files"]);
+    assert!(tracked.len() > 500 && table.len() > 20, "{table:?}");
+    let is_below = |path: &str, folder: &str| {
+        path.strip_prefix(folder)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    for path in &tracked {
+        let found = table.iter().any(|folder| is_below(path, folder));
+        assert!(found, "{path} is in no line of .ci/suites");
+    }
+    for folder in &table {
+        let found = tracked.iter().any(|path| is_below(path, folder));
+        assert!(found, "{folder} of .ci/suites does not exist");
+    }
+}
+
+#[test]
+fn a_change_concerns_the_suites_of_its_line_and_without_a_base_all_run() {
+    let repository = tempfile::tempdir().unwrap();
+    let here = repository.path();
+    fs::create_dir_all(here.join(".ci")).unwrap();
+    for name in ["affected", "suites"] {
+        let file = Path::new(".ci").join(name);
+        fs::copy(root().join(&file), here.join(&file)).unwrap();
+    }
+    let git = |arguments: &[&str]| {
+        let who = ["-c", "user.name=t", "-c", "user.email=t@example.com"];
+        lines(here, "git", &[&who, arguments].concat())
+    };
+    let commits = |path: &str| {
+        let path = here.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "text").unwrap();
+        git(&["add", "-A"]);
+        git(&["commit", "-q", "-m", "change"]);
+        git(&["rev-parse", "HEAD"]).remove(0)
+    };
+    let code = |suite: &str, base: &str| {
+        let mut command = Command::new(here.join(".ci/affected"));
+        let command = command.arg(suite).env("CI_BASE", base);
+        command.status().unwrap().code()
+    };
+    git(&["init", "-q"]);
+    let first = commits("README.md");
+    let second = commits("docs/parity.md");
+    assert_eq!(code("compat", &first), Some(0));
+    assert_eq!(code("check", &first), Some(0));
+    assert_eq!(code("lease", &first), Some(1));
+    assert_eq!(code("compat", &second), Some(1));
+    assert_eq!(code("lease", ""), Some(0));
+    assert_eq!(code("lease", "nobody-knows-it"), Some(0));
+    commits("proto/a.proto");
+    for suite in ["test", "lease", "compat", "conformance", "e2e"] {
+        assert_eq!(code(suite, &second), Some(0), "{suite}");
+    }
+    assert_eq!(code("no-suite", &first), Some(2));
+}
