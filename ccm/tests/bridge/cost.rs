@@ -212,7 +212,7 @@ fn policy() -> BTreeSet<String> {
 }
 
 impl World {
-    fn aws(&self) -> &Aws {
+    pub fn aws(&self) -> &Aws {
         let Cloud::Aws(aws) = &self.cloud else {
             panic!("only AWS")
         };

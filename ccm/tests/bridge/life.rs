@@ -119,10 +119,10 @@ impl World {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// What `kubectl describe` says of the Service.
-    pub async fn events_of(&self, service: &str) -> Vec<String> {
+    /// What `kubectl describe` says of the Service or Node.
+    pub async fn events_of(&self, name: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
-        let of = ListParams::default().fields(&format!("involvedObject.name={service}"));
+        let of = ListParams::default().fields(&format!("involvedObject.name={name}"));
         let events = events.list(&of).await.unwrap();
         events.into_iter().filter_map(|it| it.message).collect()
     }
@@ -160,6 +160,12 @@ impl World {
 
     /// Nodes as kubelets register them, until each is initialised.
     pub async fn join(&self, instances: &[Instance]) {
+        self.register(instances).await;
+        self.joined(instances).await;
+    }
+
+    /// Nodes as kubelets register them.
+    pub async fn register(&self, instances: &[Instance]) {
         for (number, instance) in instances.iter().enumerate() {
             let node = NodeBuilder::new(&instance.node)
                 .uninitialized()
@@ -169,6 +175,10 @@ impl World {
                 .await
                 .unwrap();
         }
+    }
+
+    /// Until each is initialised.
+    pub async fn joined(&self, instances: &[Instance]) {
         for instance in instances {
             // Upstream writes the addresses after the taint has gone.
             let initialised = |node: &Node| {

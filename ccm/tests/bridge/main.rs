@@ -13,5 +13,6 @@ mod clouds;
 mod cost;
 mod exceptions;
 mod life;
+mod refused;
 mod suite;
 mod switch;
