@@ -3,6 +3,7 @@
 //! [`EventSink::record`] puts a draft into a bounded queue, where a later one of the same key only changes text and count. [`EventWriter::run`]
 //! writes one after the other, a repeat as a patch of the Event that there is and not more often than its series and all series together may, so that 5,000 `Synced` events do not stand in the way of the patches.
 
+mod limits;
 mod pending;
 mod series;
 mod writer;
@@ -24,7 +25,7 @@ use tokio::time::timeout;
 
 use crate::run::WallClock;
 use crate::text::plain;
-use pending::{Draft, EventKey, Pending};
+use pending::{Draft, EventKey, Object, Pending};
 pub(crate) use writer::EventWriter;
 
 /// Drafts that wait at most; further ones are dropped and counted. 5,000 Nodes are initialised at once in half of it.
@@ -143,10 +144,12 @@ impl EventSink {
             component: self.component,
             kind,
             reason: reason.to_owned(),
-            uid: object.uid.clone().unwrap_or_default(),
-            object_kind: object.kind.clone().unwrap_or_default(),
-            namespace: object.namespace.clone().unwrap_or_default(),
-            name: object.name.clone().unwrap_or_default(),
+            object: Arc::new(Object {
+                uid: object.uid.clone().unwrap_or_default(),
+                kind: object.kind.clone().unwrap_or_default(),
+                namespace: object.namespace.clone().unwrap_or_default(),
+                name: object.name.clone().unwrap_or_default(),
+            }),
         };
         let draft = Draft {
             object: object.clone(),
@@ -240,7 +243,7 @@ impl EventMetrics {
         );
         registry.register(
             "ccm_events_dropped",
-            "Events that were not written: the queue was full, the API server refused or did not answer, or the Lease was lost",
+            "Events that were not written: the queue was full, an object had too many (`limited`), the API server refused or did not answer, or the Lease was lost",
             metrics.dropped.clone(),
         );
         metrics

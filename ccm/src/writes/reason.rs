@@ -19,6 +19,11 @@ macro_rules! reasons {
             pub(crate) const $name: &str = $word;
         )*
 
+        /// Whether the reason is one of ours, and not a provider's.
+        pub(crate) fn is_ours(reason: &str) -> bool {
+            matches!(reason, $($word)|*)
+        }
+
         /// All of them.
         #[cfg(test)]
         pub(crate) const TABLE: &[Row] = &[$(

@@ -1,6 +1,6 @@
 //! Events that wait to be written: in order, one per key, bounded.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,17 +8,36 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::time::Instant;
 
 use super::EventType;
+use crate::writes::reason;
+
+/// What an event is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Object {
+    pub(super) uid: String,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
 
 /// What makes two events the same one, seen twice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EventKey {
-    pub(super) uid: String,
+    pub(super) object: Arc<Object>,
     pub(super) reason: String,
     pub(super) kind: EventType,
     pub(super) component: &'static str,
-    pub(super) object_kind: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
+}
+
+impl EventKey {
+    /// Whether it counts for all objects together. What went well, in our own words, does not: the number of objects bounds it.
+    pub(super) fn is_limited(&self) -> bool {
+        self.kind == EventType::Warning || self.is_foreign()
+    }
+
+    /// Whether its reason is a provider's.
+    fn is_foreign(&self) -> bool {
+        !reason::is_ours(&self.reason)
+    }
 }
 
 /// What is to be written.
@@ -32,11 +51,15 @@ pub(super) struct Draft {
 }
 
 pub(super) struct Pending {
-    order: VecDeque<Arc<EventKey>>,
+    /// Whether it is limited, and its turn.
+    order: BTreeMap<(bool, u64), Arc<EventKey>>,
+    turn: u64,
     /// Repeats, each not to be written before this.
     held: BTreeSet<(Instant, Arc<EventKey>)>,
     drafts: BTreeMap<Arc<EventKey>, Draft>,
     bound: usize,
+    /// So many of the drafts have a provider's reason.
+    foreign: usize,
     /// One that was popped is being written.
     writing: bool,
 }
@@ -44,10 +67,12 @@ pub(super) struct Pending {
 impl Pending {
     pub(super) fn new(bound: usize) -> Self {
         Self {
-            order: VecDeque::new(),
+            order: BTreeMap::new(),
+            turn: 0,
             held: BTreeSet::new(),
             drafts: BTreeMap::new(),
             bound,
+            foreign: 0,
             writing: false,
         }
     }
@@ -61,20 +86,45 @@ impl Pending {
             waiting.object = draft.object;
             return true;
         }
-        if self.drafts.len() >= self.bound {
+        // A provider that makes up reasons leaves place for ours.
+        let crowded = key.is_foreign() && self.foreign >= self.bound / 4;
+        if crowded || self.drafts.len() >= self.bound {
             return false;
         }
         let key = Arc::new(key);
-        self.order.push_back(Arc::clone(&key));
-        self.drafts.insert(key, draft);
+        self.turn += 1;
+        self.order
+            .insert((key.is_limited(), self.turn), Arc::clone(&key));
+        self.insert(key, draft);
         true
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Arc<EventKey>, Draft)> {
-        let key = self.order.pop_front()?;
+    fn insert(&mut self, key: Arc<EventKey>, draft: Draft) {
+        self.foreign += usize::from(key.is_foreign());
+        self.drafts.insert(key, draft);
+    }
+
+    fn remove(&mut self, key: Arc<EventKey>) -> Option<(Arc<EventKey>, Draft)> {
         let draft = self.drafts.remove(&key)?;
+        self.foreign -= usize::from(key.is_foreign());
         self.writing = true;
         Some((key, draft))
+    }
+
+    /// The next of those that are limited, or of the others.
+    pub(super) fn pop(&mut self, limited: bool) -> Option<(Arc<EventKey>, Draft)> {
+        let place = *self
+            .order
+            .range((limited, 0)..=(limited, u64::MAX))
+            .next()?
+            .0;
+        let key = self.order.remove(&place)?;
+        self.remove(key)
+    }
+
+    /// Whether one waits that is limited and was not written before.
+    pub(super) fn has_limited(&self) -> bool {
+        self.order.range((true, 0)..).next().is_some()
     }
 
     /// Puts back what was popped, until then; what was added meanwhile is its newer text.
@@ -85,7 +135,7 @@ impl Pending {
             newer.first = draft.first;
             return;
         }
-        self.drafts.insert(Arc::clone(&key), draft);
+        self.insert(Arc::clone(&key), draft);
         self.held.insert((until, key));
     }
 
@@ -97,9 +147,7 @@ impl Pending {
     /// The next of those that are held.
     pub(super) fn pop_held(&mut self) -> Option<(Arc<EventKey>, Draft)> {
         let (_, key) = self.held.pop_first()?;
-        let draft = self.drafts.remove(&key)?;
-        self.writing = true;
-        Some((key, draft))
+        self.remove(key)
     }
 
     /// The one that was popped is written, or given up. Whether none is left.
@@ -120,7 +168,8 @@ impl Pending {
     pub(super) fn shown(&self) -> Vec<String> {
         let show = |key: &Arc<EventKey>| {
             let draft = self.drafts.get(key)?;
-            let separator = if key.namespace.is_empty() { "" } else { "/" };
+            let object = &key.object;
+            let separator = if object.namespace.is_empty() { "" } else { "/" };
             let times = match draft.count {
                 1 => String::new(),
                 count => format!(" (x{count})"),
@@ -129,11 +178,13 @@ impl Pending {
                 "{} {} {}{separator}{}: {}{times}",
                 key.kind.as_str(),
                 key.reason,
-                key.namespace,
-                key.name,
+                object.namespace,
+                object.name,
                 draft.message
             ))
         };
-        self.order.iter().filter_map(show).collect()
+        let mut all: Vec<_> = self.order.iter().collect();
+        all.sort_by_key(|((_, turn), _)| *turn);
+        all.into_iter().filter_map(|(_, key)| show(key)).collect()
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
+use super::limits::Limits;
 use super::pending::{Draft, EventKey};
 use super::series::{Series, Written};
 use crate::writes::{FIELD_MANAGER, WriteError};
@@ -25,8 +26,6 @@ const DELAYS: [Duration; 3] = [
     Duration::from_secs(2),
     Duration::from_secs(8),
 ];
-/// Between two repeats, of whatever Events: those of 1,000 objects that are stuck are no load for the API server.
-const REPEATS: Duration = Duration::from_millis(100);
 /// Bytes of an Event's name before its suffix: with `.` and 16 hex digits it has at most 253.
 const NAME_BYTES: usize = 236;
 
@@ -36,8 +35,7 @@ pub(crate) struct EventWriter {
     client: Client,
     instance: String,
     series: Series,
-    /// No repeat is written before this.
-    repeat_at: Instant,
+    limits: Limits,
     /// Makes names unlike where the wall clock stands still.
     named: u64,
 }
@@ -49,7 +47,7 @@ impl EventWriter {
             client,
             instance,
             series: Series::default(),
-            repeat_at: Instant::now(),
+            limits: Limits::new(Instant::now()),
             named: 0,
         }
     }
@@ -85,23 +83,9 @@ impl EventWriter {
     async fn next(&mut self, stop: &CancellationToken) -> Option<(Arc<EventKey>, Draft)> {
         loop {
             let hurry = stop.is_cancelled() || self.shared.flushing.load(Ordering::Relaxed) > 0;
-            let wake = {
-                let mut pending = self.shared.pending();
-                while let Some((key, draft)) = pending.pop() {
-                    match self.series.not_before(&key, Instant::now()) {
-                        Some(until) if !hurry => pending.hold(key, draft, until),
-                        _ => return Some((key, draft)),
-                    }
-                }
-                let until = pending.held_until();
-                let until = until.map(|until| until.max(self.repeat_at));
-                if until.is_some_and(|until| hurry || until <= Instant::now()) {
-                    self.repeat_at = Instant::now() + REPEATS;
-                    if let Some(next) = pending.pop_held() {
-                        return Some(next);
-                    }
-                }
-                until
+            let wake = match self.take(hurry) {
+                Ok(next) => return Some(next),
+                Err(wake) => wake,
             };
             if stop.is_cancelled() {
                 return None;
@@ -119,6 +103,49 @@ impl EventWriter {
                 () = due => {}
             }
         }
+    }
+
+    /// What is to be written now, else when to look again: news first, then repeats. In a hurry nothing is held back.
+    fn take(&mut self, hurry: bool) -> Result<(Arc<EventKey>, Draft), Option<Instant>> {
+        let shared = Arc::clone(&self.shared);
+        let (mut pending, now) = (shared.pending(), Instant::now());
+        let free_at = self.limits.all_free_at(now);
+        let free = hurry || free_at <= now;
+        let queues: &[bool] = if free { &[false, true] } else { &[false] };
+        for limited in queues {
+            while let Some((key, draft)) = pending.pop(*limited) {
+                match self.series.not_before(&key, now) {
+                    _ if hurry => return Ok((key, draft)),
+                    Some(until) => pending.hold(key, draft, until),
+                    None if self.limits.object_free_at(&key, now) <= now => {
+                        self.limits.spend(&key, false, now);
+                        return Ok((key, draft));
+                    }
+                    None => {
+                        pending.written();
+                        shared.metrics.dropped("limited");
+                    }
+                }
+            }
+        }
+        while free
+            && pending
+                .held_until()
+                .is_some_and(|until| hurry || until <= now)
+        {
+            let Some((key, draft)) = pending.pop_held() else {
+                break;
+            };
+            let until = self.limits.object_free_at(&key, now);
+            if hurry || until <= now {
+                self.limits.spend(&key, true, now);
+                return Ok((key, draft));
+            }
+            pending.hold(key, draft, until);
+        }
+        let held = pending.held_until().map(|until| until.max(free_at));
+        let news = pending.has_limited().then_some(free_at);
+        Err([held, news].into_iter().flatten().min())
     }
 
     async fn write(&mut self, key: Arc<EventKey>, draft: Draft) {
@@ -150,7 +177,7 @@ impl EventWriter {
                     return;
                 }
                 tracing::warn!(
-                    object = %key.name, namespace = %key.namespace, reason = %key.reason, message = %draft.message, %error,
+                    object = %key.object.name, namespace = %key.object.namespace, reason = %key.reason, message = %draft.message, %error,
                     "event not written"
                 );
             }
@@ -163,7 +190,7 @@ impl EventWriter {
         key: &EventKey,
         draft: &Draft,
     ) -> Result<Written, WriteError> {
-        let namespace = match key.namespace.as_str() {
+        let namespace = match key.object.namespace.as_str() {
             "" => "default",
             namespace => namespace,
         };
@@ -187,7 +214,7 @@ impl EventWriter {
                 return Err(error);
             }
             // The name is somebody else's: once more, with another.
-            event.metadata.name = Some(self.name(&key.name));
+            event.metadata.name = Some(self.name(&key.object.name));
             create(&events, &event).await?;
         }
         Ok(Written {
@@ -200,7 +227,7 @@ impl EventWriter {
     fn event(&mut self, namespace: &str, key: &EventKey, draft: &Draft) -> Event {
         Event {
             metadata: ObjectMeta {
-                name: Some(self.name(&key.name)),
+                name: Some(self.name(&key.object.name)),
                 namespace: Some(namespace.to_owned()),
                 ..ObjectMeta::default()
             },
