@@ -126,7 +126,7 @@ impl Keeper {
                     tracing::warn!(provider = %self.name, "the provider says that it was not initialised: again");
                 }
                 () = self.watch_scope(info, &initialized.cloud_scope) => {}
-                () = self.watch_claims(info, &counted) => {
+                () = self.watch_claims(info, &initialized.cloud_scope, &counted) => {
                     // A session with other claims takes its place: what is in flight goes on.
                     session.uninitialized.cancel();
                     drop(published);
@@ -264,13 +264,22 @@ impl Keeper {
 
     /// What of the provider's claims counts (▲S21). The first ones are remembered, and so are those that come with another scope that was accepted.
     fn counted(&self, info: &api::GetProviderInfoResponse, scope: &str) -> Counted {
+        let counted = self.judged(info, scope);
+        if let Some(text) = &counted.to_record {
+            self.record_claims(text.clone());
+        }
+        counted
+    }
+
+    /// Nothing is made or deleted in another scope: there all that the provider claims counts, so that it is told whose the Nodes are, and nothing is remembered.
+    fn judged(&self, info: &api::GetProviderInfoResponse, scope: &str) -> Counted {
         let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
         let verdict = scope_verdict(self.scope_seen().as_deref(), scope, operator);
         let known = self.claims_seen();
-        let known = known.filter(|_| verdict != Verdict::AcceptedAndNew);
-        let counted = judge(info, &self.with.endpoint, known.as_deref());
-        if let Some(text) = &counted.to_record {
-            self.record_claims(text.clone());
+        let known = known.filter(|_| verdict == Verdict::Accepted);
+        let mut counted = judge(info, &self.with.endpoint, known.as_deref());
+        if matches!(verdict, Verdict::Refused { .. }) {
+            counted.to_record = None;
         }
         counted
     }
@@ -288,15 +297,19 @@ impl Keeper {
     }
 
     /// Returns when other claims count than those that the session was made with.
-    async fn watch_claims(&self, info: &api::GetProviderInfoResponse, counted: &Counted) {
+    async fn watch_claims(
+        &self,
+        info: &api::GetProviderInfoResponse,
+        scope: &str,
+        counted: &Counted,
+    ) {
         let mut annotations = self.with.annotations.clone();
         // Also what changed before this.
         annotations.mark_changed();
         loop {
             changed(&mut annotations).await;
             annotations.mark_unchanged();
-            let known = self.claims_seen();
-            if judge(info, &self.with.endpoint, known.as_deref()).info != counted.info {
+            if self.judged(info, scope).info != counted.info {
                 return;
             }
         }
