@@ -122,13 +122,14 @@ generate: ## the Go code of the contract anew, after a change of proto/
 	@.ci/generate-go
 
 .PHONY: check
-check: ## formatting, lints, documentation
+check: ## formatting, lints, documentation, commit subjects
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets $(addprefix --test ,$(SUITES)) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@.ci/generate-go --check
 	@unformatted=$$(gofmt -l testenv/control-plane testenv/helm providers/go providers/testapi providers/digitalocean providers/hetzner providers/aws) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }
 	@.ci/lint-workflows
+	@.ci/commit-subjects
 
 .PHONY: docs
 docs: ## write what is made of docs/ anew, from the tests, flags, metrics and events

@@ -287,7 +287,7 @@ impl Contender {
     }
 }
 
-fn beside_us(name: &str) -> Result<PathBuf> {
+pub(crate) fn beside_us(name: &str) -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     if path.exists() {
         Ok(path)

@@ -3,7 +3,9 @@
 //! Every scenario gets a fresh control plane for each contender and each run. The Go CCM is upstream's `app` package, unchanged, with a cloud in
 //! memory; ours is `ccm` with `provider-mock`. Each call of Go's cloud takes 50 ms, and each RPC of our provider, however many Nodes it is about: so the provider is one whose
 //! cloud answers for many at once. `nodes-1000-each` is what a provider costs that has to ask its cloud for each Node.
+//! The scenario `clouds` has no Go CCM: it counts the calls that the vendors' APIs see.
 
+mod clouds;
 mod contender;
 mod scenarios;
 
@@ -29,9 +31,10 @@ async fn main() -> ExitCode {
     let runs = if option("once") { 1 } else { RUNS };
     if let Some(unknown) = chosen
         .iter()
-        .find(|word| scenarios::ALL.iter().all(|it| it.name != **word))
+        .find(|word| *word != clouds::NAME && scenarios::ALL.iter().all(|it| it.name != **word))
     {
-        let names: Vec<_> = scenarios::ALL.iter().map(|it| it.name).collect();
+        let mut names: Vec<_> = scenarios::ALL.iter().map(|it| it.name).collect();
+        names.push(clouds::NAME);
         eprintln!(
             "{unknown:?} is no scenario; there are {} (and `ours`, `once`)",
             names.join(", ")
@@ -88,7 +91,15 @@ async fn main() -> ExitCode {
             table.add_row([(*what).to_owned(), shown(0), shown(1), shown(2), ratio]);
         }
     }
-    println!("{table}");
+    if table.row_iter().next().is_some() {
+        println!("{table}");
+    }
+    if (chosen.is_empty() || chosen.iter().any(|name| name == clouds::NAME))
+        && let Err(error) = clouds::run().await
+    {
+        eprintln!("{} failed: {error:#}", clouds::NAME);
+        return ExitCode::FAILURE;
+    }
     ExitCode::SUCCESS
 }
 

@@ -312,14 +312,14 @@ async fn make_nodes(
     Ok(())
 }
 
-fn is_uninitialised(node: &Node) -> bool {
+pub(crate) fn is_uninitialised(node: &Node) -> bool {
     node.spec
         .as_ref()
         .and_then(|spec| spec.taints.as_ref())
         .is_some_and(|taints| taints.iter().any(|taint| taint.key == UNINITIALIZED))
 }
 
-fn has_address(service: &Service) -> bool {
+pub(crate) fn has_address(service: &Service) -> bool {
     let ingress = || {
         service
             .status

@@ -171,6 +171,7 @@ async fn version_page() -> Response {
         "major": env!("CARGO_PKG_VERSION_MAJOR"),
         "minor": env!("CARGO_PKG_VERSION_MINOR"),
         "gitVersion": version::GIT_VERSION,
+        "gitCommit": version::commit(),
         "platform": version::platform(),
     });
     json(serde_json::to_string_pretty(&version))

@@ -330,6 +330,12 @@ impl LoadBalancers {
         if let Some(own) = self.find_own(asker)? {
             return Ok(Some(own));
         }
+        let others = |lb: &&LoadBalancer| lb.owner.is_some() && lb.name == name;
+        if let Some(lb) = self.by_handle.values().find(others)
+            && asker.twists.has(Twist::ForeignNameConflicts)
+        {
+            return Err(not_ours(lb, asker));
+        }
         match self.by_handle.values().find(|lb| of_service(lb)) {
             Some(lb) if adopt_unmarked => Ok(Some(lb)),
             Some(lb) if !asker.twists.has(Twist::UnmarkedDeleteDone) => Err(not_ours(lb, asker)),

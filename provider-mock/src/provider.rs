@@ -16,6 +16,7 @@ use crate::cloud::{Cloud, State};
 use crate::error::CloudError;
 use crate::instances::Found;
 use crate::lies::Twist;
+use crate::weather::is_trouble;
 
 /// A provider of this cloud.
 #[derive(Debug, Clone)]
@@ -38,7 +39,9 @@ impl MockProvider {
             tokio::time::sleep(weather.delay()).await;
         }
         if let Some(failure) = weather.failure() {
-            if self.cloud.twisted(Twist::StaysDegraded) {
+            if !is_trouble(&failure) {
+                call.cloud_answered();
+            } else if self.cloud.twisted(Twist::StaysDegraded) {
                 self.cloud.state().lasting_trouble = Some(failure.message().to_owned());
             }
             return Err(failure);
@@ -94,7 +97,9 @@ impl Provider for MockProvider {
         if let Some(trouble) = &state.lasting_trouble {
             return Health::degraded(trouble);
         }
-        match state.weather.failure() {
+        let counts =
+            |failure: &Failure| is_trouble(failure) || state.twists.has(Twist::RefusalIsTrouble);
+        match state.weather.failure().filter(counts) {
             Some(failure) if state.health == Health::ready() => Health::degraded(failure.message()),
             _ => state.health.clone(),
         }

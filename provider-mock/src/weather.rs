@@ -36,6 +36,11 @@ impl Weather {
     }
 }
 
+/// Whether a failure is one of the cloud; what it refuses it has answered (PROV-16).
+pub(crate) fn is_trouble(failure: &Failure) -> bool {
+    failure.code() != FailureCode::Precondition
+}
+
 mod code {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

@@ -503,6 +503,53 @@ async fn what_is_retained_is_named_with_its_handle() {
     assert_eq!(report.left.len(), 1, "{left}");
 }
 
+/// What was made for a former owner ID carries the latter's mark by now: Delete for the former is CONFLICT until that one has gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_owner_id_has_by_now_is_removed_for_that_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
+        unreachable!("it is started")
+    };
+    let provider = Provider::Command(format!("{line} --fault foreign-name-conflicts"));
+    let only = ["load-balancers/owner-previous"];
+    let report = report_of(provider, config(), &only).await;
+    assert_eq!(report.passed(), 1, "{:?}", report.entries);
+    assert_eq!(report.left, Vec::<String>::new());
+    assert!(report.took < Duration::from_secs(15), "{:?}", report.took);
+}
+
+/// Where no load balancer can be made no check of them begins: that is no finding of each.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ensure_that_always_fails_is_one_cause_with_its_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let failure = "{code: INTERNAL, reason: InvalidAnswer, message: the address is <nil>}";
+    let faults =
+        format!("faults: [{{rpc: EnsureLoadBalancer, kind: failure, failure: {failure}}}]");
+    let provider = mock(directory.path(), &format!("{CLOUD}{faults}\n"));
+    let only = ["load-balancers/ensure-twice", "load-balancers/field-*"];
+    let report = report_of(provider, config(), &only).await;
+    let mut count = 0;
+    for entry in &report.entries {
+        if let Outcome::Failed(failed) = &entry.outcome {
+            count += 1;
+            let cause = failed.cause.as_deref();
+            assert_eq!(
+                cause,
+                Some("EnsureLoadBalancer: INTERNAL: InvalidAnswer"),
+                "{}",
+                entry.id
+            );
+            assert_eq!(failed.rule, "LB-24", "{}", entry.id);
+            assert!(
+                failed.came.contains("the address is <nil>"),
+                "{}",
+                failed.came
+            );
+        }
+    }
+    assert!(count > 5, "{count}");
+}
+
 /// Some moments are this run's alone: who is to mend the provider has to know them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_that_cuts_calls_off_tells_when_it_did() {

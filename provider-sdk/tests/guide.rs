@@ -19,6 +19,7 @@ fn the_guides_suite_yaml_has_every_key_that_there_is() {
         shared_load_balancer,
         empty_target_sets,
         route_marks,
+        route_cidr,
         provider_id_pattern,
         secrets,
         hooks,
@@ -50,6 +51,7 @@ fn the_guides_suite_yaml_has_every_key_that_there_is() {
     assert_eq!(empty_target_sets, EmptyTargetSets::Taken);
     assert!(text.contains("route_marks: kept"));
     assert_eq!(route_marks, RouteMarks::Kept);
+    assert_eq!(route_cidr.to_string(), "172.16.0.0/12");
     assert!(provider_id_pattern.is_some());
     assert_eq!(hooks.keys().copied().collect::<Vec<_>>(), Hook::ALL);
 }

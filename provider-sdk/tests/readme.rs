@@ -50,9 +50,14 @@ fn the_guide_shows_the_python_provider_that_the_suite_is_run_against() {
 fn the_guide_shows_the_main_of_a_bridged_cloud_and_the_probe_that_are_built() {
     let main = include_str!("../../providers/go/bridge/template/main.go");
     let first = include_str!("../../providers/go/first/main.go");
-    let [template, probe] = blocks("go")[..] else {
-        panic!("docs/provider-guide.md has other blocks of Go than two");
+    let balancers = include_str!("../../providers/go/sdk/balancers_example_test.go");
+    let [template, shown, probe] = blocks("go")[..] else {
+        panic!("docs/provider-guide.md has other blocks of Go than three");
     };
+    assert!(
+        balancers.contains(shown),
+        "docs/provider-guide.md shows what does not stand in providers/go/sdk/balancers_example_test.go:\n{shown}"
+    );
     assert_eq!(
         template, main,
         "copy providers/go/bridge/template/main.go into docs/provider-guide.md"

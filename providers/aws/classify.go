@@ -15,6 +15,8 @@ import (
 var (
 	apiError    = regexp.MustCompile(`\bapi error ([\w.]+):`)
 	serverError = regexp.MustCompile(`\bStatusCode: 5\d\d\b`)
+	// What the cloud's own code says of a Service that it does not serve, before it asks AWS.
+	refused = regexp.MustCompile(`(?i)^(unsupported|invalid) (load balancer affinity|backend protocol|health check|ClusterServiceLoadBalancerHealthProbeMode)|cannot be specified for AWS ELB|the only value supported|not supported (for|by) LoadBalancer`)
 )
 
 // classify reads AWS's codes of errors, and what the SDK says where no answer came.
@@ -50,7 +52,7 @@ func classify(err error) contract.FailureCode {
 	// What is named and not there: InvalidInstanceID.NotFound.
 	case strings.HasSuffix(code, ".NotFound"):
 		return contract.FailureCode_FAILURE_CODE_PRECONDITION
-	case strings.HasPrefix(code, "InvalidParameter"):
+	case strings.HasPrefix(code, "InvalidParameter"), code == "" && refused.MatchString(text):
 		return contract.FailureCode_FAILURE_CODE_INVALID
 	case strings.Contains(text, "failed to refresh cached credentials"), strings.Contains(text, "failed to retrieve credentials"):
 		return contract.FailureCode_FAILURE_CODE_CREDENTIALS

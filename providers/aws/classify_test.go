@@ -37,6 +37,18 @@ func TestErrorsOfAWSMeanWhatTheContractSays(t *testing.T) {
 	}
 }
 
+func TestAServiceThatTheCodeDoesNotServeIsInvalid(t *testing.T) {
+	for _, text := range []string{
+		"unsupported load balancer affinity: ClientIP", "LoadBalancerIP cannot be specified for AWS ELB", "mixed protocol is not supported for LoadBalancer",
+		"Protocol SCTP not supported by LoadBalancer", "Invalid health check port 'http'",
+		`annotation "service.beta.kubernetes.io/aws-load-balancer-proxy-protocol"="tcp" detected, but the only value supported currently is '*'`,
+	} {
+		if got := classify(errors.New(text)); got != contract.FailureCode_FAILURE_CODE_INVALID {
+			t.Errorf("%q is %v; right would be INVALID", text, got)
+		}
+	}
+}
+
 func TestWhereNoAnswerCameItIsTheCredentialsOrTheNetwork(t *testing.T) {
 	for text, wanted := range map[string]contract.FailureCode{
 		"operation error EC2: DescribeInstances, get identity: get credentials: failed to refresh cached credentials, no EC2 IMDS role found":          contract.FailureCode_FAILURE_CODE_CREDENTIALS,

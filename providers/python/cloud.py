@@ -116,7 +116,10 @@ class Cloud:
                 raise CloudError(code, f"the cloud answers {code} to every operation until its weather changes")
             yield
         except CloudError as error:
-            self.trouble = str(error)
+            if error.code == "PRECONDITION":  # It refuses what is asked: that is an answer (PROV-16).
+                self.last_success, self.trouble = time.time(), None
+            else:
+                self.trouble = str(error)
             raise
         except Exception:  # It answered, whatever came of the request.
             self.last_success, self.trouble = time.time(), None

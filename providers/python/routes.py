@@ -116,4 +116,12 @@ class Routes(route_pb2_grpc.RouteServiceServicer):
             except Exception as error:  # One route's trouble is not the others' (ROUTE-2).
                 return pb.RouteResult(route_key=route.route_key, failed=failure_of("Routes", error))
 
-        return await asyncio.gather(*(one(route) for route in routes))
+        # Those to one destination one after the other: the second is judged by what the first made (ROUTE-13).
+        async def several(routes: list[pb.Route]) -> list[pb.RouteResult]:
+            return [await one(route) for route in routes]
+
+        by_destination: dict[str, list[pb.Route]] = {}
+        for route in routes:
+            by_destination.setdefault(route.destination_cidr, []).append(route)
+        answered = await asyncio.gather(*(several(routes) for routes in by_destination.values()))
+        return [result for results in answered for result in results]

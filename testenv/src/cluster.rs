@@ -27,7 +27,7 @@ use crate::{
 
 pub use leftovers::Leftovers;
 pub use machine::Machine;
-pub(crate) use site::Site;
+pub(crate) use site::{Site, command_in};
 
 /// What all machines see of [`Cluster::shared`].
 pub const SHARED: &str = "/run/shared";
@@ -147,6 +147,12 @@ impl Cluster {
     /// The API server's own address, as machines reach it: that of the Service `kubernetes` is another.
     pub fn api_server() -> SocketAddr {
         Site::api_server()
+    }
+
+    /// The network that connects the machines, as it can be entered.
+    pub(crate) fn network(&self) -> PathBuf {
+        let site = self.plane.components().site();
+        site.expect("a cluster has one").network()
     }
 
     /// A directory that every machine sees as [`SHARED`]: what is in it is the same everywhere, as a cloud is.

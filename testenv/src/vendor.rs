@@ -1,6 +1,7 @@
 //! A vendor's cloud on this machine: the test API of `providers/`, and the real provider in front of it.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::cluster::{Cluster, Site, command_in};
 use crate::error::{Error, While};
 use crate::process::Process;
 
@@ -112,6 +114,8 @@ pub struct TestCloud {
     directory: PathBuf,
     command: PathBuf,
     testapi: PathBuf,
+    /// Where the test API runs, if that is not our own network.
+    network: Option<PathBuf>,
     url: String,
     provider: Option<Process>,
     api: Arc<Process>,
@@ -120,11 +124,30 @@ pub struct TestCloud {
 impl TestCloud {
     /// The cloud without machines, its files in `directory`, and no provider yet.
     pub async fn start(vendor: Vendor, directory: &Path) -> Result<Self, Error> {
+        Self::start_at(vendor, directory, None).await
+    }
+
+    /// The same where the machines of a cluster, and so its Pods, reach the API.
+    pub async fn start_in(vendor: Vendor, cluster: &Cluster) -> Result<Self, Error> {
+        let site = Some((cluster.network(), Site::gateway()));
+        Self::start_at(vendor, cluster.directory(), site).await
+    }
+
+    async fn start_at(
+        vendor: Vendor,
+        directory: &Path,
+        site: Option<(PathBuf, Ipv4Addr)>,
+    ) -> Result<Self, Error> {
         let (command, testapi) = vendor.build()?;
         let directory = made(directory.join(vendor.name()))?;
         let address = directory.join("api-address");
-        let mut serve = Command::new(&testapi);
+        let (network, listen) = match site {
+            Some((network, address)) => (Some(network), address),
+            None => (None, Ipv4Addr::LOCALHOST),
+        };
+        let mut serve = testapi_in(network.as_deref(), &testapi);
         serve.arg("serve").arg("--address-file").arg(&address);
+        serve.arg(format!("--listen={listen}:0"));
         let api = Process::start_apart(serve, directory.join("api.log"))?;
         let end = Instant::now() + Duration::from_secs(20);
         let url = loop {
@@ -145,6 +168,7 @@ impl TestCloud {
             directory,
             command,
             testapi,
+            network,
             url,
             provider: None,
             api: Arc::new(api),
@@ -160,6 +184,7 @@ impl TestCloud {
             directory: made(directory.join(self.vendor.name()))?,
             command: self.command.clone(),
             testapi: self.testapi.clone(),
+            network: self.network.clone(),
             url: self.url.clone(),
             provider: None,
             api: Arc::clone(&self.api),
@@ -187,6 +212,11 @@ impl TestCloud {
         std::fs::write(&new, token)
             .and_then(|()| std::fs::rename(&new, self.token_file()))
             .while_doing(|| "cannot write the token".to_owned())
+    }
+
+    /// Where its API is.
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// What a provider needs of its environment to serve this cloud.
@@ -224,7 +254,7 @@ impl TestCloud {
 
     /// Asks the control endpoint of the test API; its README has the paths.
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, Error> {
-        let mut command = Command::new(&self.testapi);
+        let mut command = testapi_in(self.network.as_deref(), &self.testapi);
         command.args(["ask", &self.url, method, path, &body.to_string()]);
         let said = output_of(&mut command)?;
         let said = said.trim();
@@ -281,6 +311,13 @@ impl TestCloud {
         let writes = self.ask("GET", "writes", &Value::Null)?;
         Ok(writes.as_u64().unwrap_or_default())
     }
+}
+
+fn testapi_in(network: Option<&Path>, testapi: &Path) -> Command {
+    network.map_or_else(
+        || Command::new(testapi),
+        |network| command_in(network, testapi),
+    )
 }
 
 fn made(directory: PathBuf) -> Result<PathBuf, Error> {

@@ -388,11 +388,12 @@ fn b_m5_gates_are_checked() {
 }
 
 #[test]
-fn b_m5_the_version_is_told_as_kubernetes_components_do() {
+fn b_m5_the_version_names_this_component_and_its_commit() {
     let version = |flags: &[&str]| parse(flags).unwrap().version();
-    let line = concat!("Kubernetes v", env!("CARGO_PKG_VERSION"));
-    assert_eq!(version(&["--version"]).as_deref(), Some(line));
-    assert_eq!(version(&["--version=true"]).as_deref(), Some(line));
+    let line = version(&["--version"]).unwrap();
+    let begin = concat!("ccm v", env!("CARGO_PKG_VERSION"), ", commit ");
+    assert!(line.starts_with(begin), "{line}");
+    assert_eq!(version(&["--version=true"]), Some(line));
     assert_eq!(version(&["--version=false"]), None);
     assert_eq!(version(&[]), None);
     let raw = version(&["--version=raw"]).unwrap();

@@ -1,4 +1,4 @@
-//! The version, as Kubernetes' components tell it.
+//! The version, in the forms that Kubernetes' components have.
 
 /// How `--version` is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,12 @@ pub enum VersionFormat {
 
 /// `v1.2.3`.
 pub(crate) const GIT_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// The commit that this was built of, which the image says in its environment: in the binary it
+/// would have each commit built anew.
+pub(crate) fn commit() -> String {
+    std::env::var("CCM_COMMIT").unwrap_or_else(|_| "unknown".to_owned())
+}
 
 /// As Go names it: `linux/amd64`.
 pub(crate) fn platform() -> String {
@@ -43,11 +49,16 @@ pub(super) fn format(text: &str) -> Result<VersionFormat, String> {
 pub(super) fn text(format: VersionFormat) -> Option<String> {
     match format {
         VersionFormat::No => None,
-        VersionFormat::Line => Some(format!("Kubernetes {GIT_VERSION}")),
+        VersionFormat::Line => Some(format!(
+            "ccm {GIT_VERSION}, commit {}, {}",
+            commit(),
+            platform()
+        )),
         VersionFormat::Raw => Some(format!(
-            "version.Info{{Major:\"{}\", Minor:\"{}\", GitVersion:\"{GIT_VERSION}\", GitCommit:\"\", GitTreeState:\"\", BuildDate:\"\", GoVersion:\"\", Compiler:\"rustc\", Platform:\"{}\"}}",
+            "version.Info{{Major:\"{}\", Minor:\"{}\", GitVersion:\"{GIT_VERSION}\", GitCommit:\"{}\", GitTreeState:\"\", BuildDate:\"\", GoVersion:\"\", Compiler:\"rustc\", Platform:\"{}\"}}",
             env!("CARGO_PKG_VERSION_MAJOR"),
             env!("CARGO_PKG_VERSION_MINOR"),
+            commit(),
             platform()
         )),
     }

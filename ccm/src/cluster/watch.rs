@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::Store;
 use super::prune::Prune;
 use crate::kube_client::refusal_of_watch;
+use crate::text::millis;
 
 /// Objects per page of a list. The memory of a list is one page of whole objects, and the allocator keeps some of it: 5,000 Nodes of 12 kB
 /// were 47 MB (66 at the peak) with 200, 81 MB (92) with 500.
@@ -135,10 +136,10 @@ where
                         failures = failures.saturating_add(1);
                         let kind = K::kind(&());
                         let trouble = if let Some(refused) = refusal_of_watch(&error) {
-                            tracing::warn!(kind = %kind, failures, %refused, retry_in = ?delay, "the API server answers, but refuses the watch");
+                            tracing::warn!(kind = %kind, failures, %refused, retry_in_ms = millis(delay), "the API server answers, but refuses the watch");
                             format!("the API server answers, but refuses the watch: {refused}")
                         } else {
-                            tracing::warn!(kind = %kind, failures, %error, retry_in = ?delay, "watch failed");
+                            tracing::warn!(kind = %kind, failures, %error, retry_in_ms = millis(delay), "watch failed");
                             error.to_string()
                         };
                         let anew = needs_new_list(&error);

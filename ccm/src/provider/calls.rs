@@ -18,6 +18,7 @@ use super::connect::Link;
 use super::{Session, Trouble, TroubleCode};
 use crate::lease::Fence;
 use crate::planted::planted;
+use crate::text::millis;
 
 /// A service's calls: so many at once, and none before the time that its cloud asked to wait for.
 pub(super) struct Lane {
@@ -229,7 +230,7 @@ impl Session {
         tracing::debug!(
             provider = %self.name,
             rpc = rpc.name,
-            took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            took_ms = millis(took),
             outcome,
             error = told.map(|trouble| trouble.message.as_str()),
             "called the provider"

@@ -27,6 +27,7 @@ use super::status::probe_word;
 use super::{Metrics, ProviderStatus, Trouble, TroubleCode};
 use crate::args::ProviderEndpoint;
 use crate::run::Hint;
+use crate::text::millis;
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
@@ -318,7 +319,7 @@ impl Keeper {
                             "{missed} Probes in a row failed, the last with: {trouble}"
                         );
                     }
-                    tracing::warn!(provider = %self.name, error = %trouble, again_in = ?PROBE_AGAIN, "a Probe failed: another one, and the connection is given up");
+                    tracing::warn!(provider = %self.name, error = %trouble, retry_in_ms = millis(PROBE_AGAIN), "a Probe failed: another one, and the connection is given up");
                     sleep(PROBE_AGAIN).await;
                     continue;
                 }
@@ -394,7 +395,7 @@ impl Keeper {
         self.with
             .metrics
             .observe(&self.name, rpc, outcome, started.elapsed());
-        tracing::debug!(provider = %self.name, rpc, took_ms = started.elapsed().as_millis() as u64, outcome, "called the provider");
+        tracing::debug!(provider = %self.name, rpc, took_ms = millis(started.elapsed()), outcome, "called the provider");
         result
     }
 

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::WallClock;
+use crate::text::millis;
 use crate::writes::{WriteError, Writes};
 
 const TYPE: &str = "NetworkUnavailable";
@@ -101,7 +102,7 @@ pub(super) async fn write(
             );
             return false;
         }
-        tracing::debug!(node = name, %error, again_in = ?wait, "condition NetworkUnavailable not set yet");
+        tracing::debug!(node = name, %error, retry_in_ms = millis(wait), "condition NetworkUnavailable not set yet");
         if stop
             .run_until_cancelled(tokio::time::sleep(wait))
             .await

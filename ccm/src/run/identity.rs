@@ -9,6 +9,7 @@ use kube::{Api, Client};
 
 use crate::args::Config;
 use crate::kube_client::refusal;
+use crate::text::millis;
 
 /// Reads the UID of `kube-system`, unless the operator gave an owner ID, and the API server's version. Tries until it succeeds.
 pub(super) async fn initialize_request(client: &Client, config: &Config) -> api::InitializeRequest {
@@ -32,9 +33,9 @@ pub(super) async fn initialize_request(client: &Client, config: &Config) -> api:
             .retry(forever)
             .notify(|error: &kube::Error, wait| {
                 if let Some(refused) = refusal(error) {
-                    tracing::warn!(%refused, again_in = ?wait, "the API server answers, but refuses");
+                    tracing::warn!(%refused, retry_in_ms = millis(wait), "the API server answers, but refuses");
                 } else {
-                    tracing::warn!(%error, again_in = ?wait, "waiting for the API server");
+                    tracing::warn!(%error, retry_in_ms = millis(wait), "waiting for the API server");
                 }
             })
             .await;

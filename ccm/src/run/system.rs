@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{Deps, RunError, run};
-use crate::args::{Config, ProbeArgs};
+use crate::args::{Config, ProbeArgs, version};
 use crate::provider::UnixConnector;
 use crate::{kube_client, lease, provider, serve};
 
@@ -22,6 +22,14 @@ pub async fn probe(args: ProbeArgs) -> Result<String, String> {
 ///
 /// A second signal ends the process at once.
 pub async fn from_config(config: Config) -> Result<(), RunError> {
+    let in_effect = serde_json::to_string(&config).unwrap_or_else(|error| error.to_string());
+    tracing::info!(
+        version = version::GIT_VERSION,
+        commit = version::commit(),
+        platform = version::platform(),
+        configuration = in_effect,
+        "starting the ccm"
+    );
     let shutdown = CancellationToken::new();
     let (mut terminate, mut interrupt) = (
         signal(SignalKind::terminate()).map_err(RunError::Signals)?,

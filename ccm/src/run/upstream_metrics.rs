@@ -154,22 +154,6 @@ const UPSTREAM: &[(&str, &str, &[&str], &[&str])] = &[
     ("process_virtual_memory_bytes", "gauge", &[], &[]),
     ("process_open_fds", "gauge", &[], &[]),
     ("process_max_fds", "gauge", &[], &[]),
-    (
-        "kubernetes_build_info",
-        "gauge",
-        &[
-            "build_date",
-            "compiler",
-            "git_commit",
-            "git_tree_state",
-            "git_version",
-            "go_version",
-            "major",
-            "minor",
-            "platform",
-        ],
-        &[],
-    ),
 ];
 
 /// What a scraper knows of a family.

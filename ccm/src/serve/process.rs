@@ -1,4 +1,4 @@
-//! `process_*` as every Prometheus client library names them, and `kubernetes_build_info`: what operators watch of a component, whatever it is written in.
+//! `process_*` as every Prometheus client library names them, and `ccm_build_info`: what operators watch of a component, whatever it is written in.
 
 use std::fmt;
 
@@ -17,25 +17,17 @@ use crate::args::version;
 /// Registers both.
 pub(crate) fn register(registry: &mut Registry) {
     registry.register_collector(Box::new(ThisProcess));
-    let build = Family::<[(&str, String); 9], Gauge>::default();
-    let platform = version::platform();
+    // Not `kubernetes_build_info`: alerts compare its versions across the cluster's components.
+    let build = Family::<[(&str, String); 3], Gauge>::default();
     let labels = [
-        ("major", env!("CARGO_PKG_VERSION_MAJOR")),
-        ("minor", env!("CARGO_PKG_VERSION_MINOR")),
-        ("git_version", version::GIT_VERSION),
-        ("git_commit", ""),
-        ("git_tree_state", ""),
-        ("build_date", ""),
-        ("go_version", ""),
-        ("compiler", "rustc"),
-        ("platform", platform.as_str()),
+        ("version", version::GIT_VERSION.to_owned()),
+        ("commit", version::commit()),
+        ("platform", version::platform()),
     ];
-    build
-        .get_or_create(&labels.map(|(name, value)| (name, value.to_owned())))
-        .set(1);
+    build.get_or_create(&labels).set(1);
     registry.register(
-        "kubernetes_build_info",
-        "1, with the version of this component as labels",
+        "ccm_build_info",
+        "1, with the version of this ccm as labels",
         build,
     );
 }
@@ -149,12 +141,14 @@ mod tests {
         assert!(value("process_virtual_memory_bytes") >= resident);
         assert!(value("process_open_fds") >= 3.0);
         assert!(value("process_max_fds") >= value("process_open_fds"));
+        // The usual KubeVersionMismatch alert counts the versions under this name.
+        assert!(!text.contains("kubernetes_build_info"));
         let build = text
             .lines()
-            .find(|line| line.starts_with("kubernetes_build_info{"))
+            .find(|line| line.starts_with("ccm_build_info{"))
             .unwrap();
         assert!(
-            build.contains(r#"git_version="v"#) && build.ends_with(" 1"),
+            build.contains(r#"version="v"#) && build.ends_with(" 1"),
             "{build}"
         );
     }

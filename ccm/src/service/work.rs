@@ -220,7 +220,14 @@ impl Work {
                 self.rebuild();
                 if !first {
                     self.metrics.unsaid(&provider);
-                    for task in self.ledger.known() {
+                    // Also those that it could not serve as it was before: a class, a feature.
+                    let services = self.context.cluster.services.all();
+                    let wanted = services
+                        .iter()
+                        .map(|service| (key(service), service))
+                        .filter(|(key, service)| self.ledger.is_news(key, Some(service.as_ref())))
+                        .map(|(key, _)| Task::Service(key));
+                    for task in self.ledger.known().into_iter().chain(wanted) {
                         self.queue.add(task);
                     }
                 }

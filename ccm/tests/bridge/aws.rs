@@ -102,7 +102,7 @@ impl Aws {
         text.replace("$TESTAPI", &format!("exec {:?}", self.script(&[])))
     }
 
-    /// The calls that the API had of who has the access key `provider`: `ec2:DescribeInstances` and the like.
+    /// The calls that the API had of who has the provider's access key: `ec2:DescribeInstances` and the like.
     pub fn calls(&self) -> Vec<String> {
         serde_json::from_str(&self.run(&["console", "calls"])).unwrap()
     }
@@ -119,7 +119,7 @@ impl Aws {
     /// How AWS's SDK finds the stand-in.
     pub fn environment(&self) -> [(&'static str, String); 5] {
         [
-            ("AWS_ACCESS_KEY_ID", "provider".to_owned()),
+            ("AWS_ACCESS_KEY_ID", "AKIATESTPROVIDER".to_owned()),
             ("AWS_SECRET_ACCESS_KEY", "aws-test-secret".to_owned()),
             ("AWS_REGION", "eu-west-1".to_owned()),
             ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),

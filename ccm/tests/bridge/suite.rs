@@ -12,8 +12,8 @@ use provider_sdk::conformance::{
 use crate::aws::{self, Aws};
 use crate::clouds::{Cloud, Instance, go, text};
 use crate::exceptions::{
-    AWS, AWS_NO_HOOK, BY_ID, CARELESS, Exception, FAKE, INSTANCES_V1, LISTER, NOT_IN_GO,
-    ROUTES_BY_NAME, ROUTES_OF_NOBODY,
+    AWS, AWS_NO_HOOK, BY_ID, CARELESS, Exception, FAKE, INSTANCES_V1, LISTER, MARKED, NOT_IN_GO,
+    NOT_IN_GO_WITH_OWNERS, ROUTES_BY_NAME, ROUTES_OF_NOBODY,
 };
 
 /// `go vet` and `go test` of the bridge, and of the cloud that is AWS behind it.
@@ -181,7 +181,17 @@ fn file_config(cloud: &Cloud, directory: &Path) -> String {
     cloud.edit(&["instance-stop", &stopped.node]);
     let mut text = known(&[(&running, "RUNNING"), (&stopped, "STOPPED")]);
     text.push_str("hooks:\n");
-    for (hook, line) in [
+    let of_marks: &[(Hook, &str)] = match cloud.name() {
+        "marked" => &[
+            (Hook::LoadBalancerMarks, "load-balancer-marks \"$HANDLE\""),
+            (
+                Hook::LoadBalancerUnmarked,
+                "load-balancer-unmarked \"$NAME\"",
+            ),
+        ],
+        _ => &[],
+    };
+    let of_all = [
         (Hook::InstanceAdd, "instance-add \"$NAME\""),
         (Hook::InstanceRemove, "instance-remove \"$NAME\""),
         (Hook::InstanceStop, "instance-stop \"$NAME\""),
@@ -190,7 +200,8 @@ fn file_config(cloud: &Cloud, directory: &Path) -> String {
         (Hook::CloudFail, "cloud-fail \"$CODE\""),
         (Hook::CloudSlow, "cloud-slow \"$MS\""),
         (Hook::LoadBalancerRemove, "load-balancer-remove \"$HANDLE\""),
-    ] {
+    ];
+    for (hook, line) in of_all.iter().chain(of_marks) {
         let line = format!(
             "exec '{}' file '{}' {} {line}",
             crate::clouds::binary().display(),
@@ -294,6 +305,13 @@ async fn a_cloud_that_wants_a_lister_of_nodes_conforms() {
     shape_conforms("lister", &lacks, &exceptions).await;
 }
 
+/// With `OwnerChecker` the rules about owners and marks hold, which Go's interface has no place for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cloud_whose_vendor_checks_owners_conforms() {
+    let lacks = ["routes", "zones"];
+    shape_conforms("marked", &lacks, &[NOT_IN_GO_WITH_OWNERS, MARKED]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cloud_that_takes_much_for_granted_conforms() {
     shape_conforms("careless", &["routes", "zones"], &[NOT_IN_GO, CARELESS]).await;
@@ -308,7 +326,7 @@ async fn whole_cloud_provider_aws_conforms_as_far_as_it_can() {
     let instances: Vec<_> = instances.iter().map(|one| (one, "RUNNING")).collect();
     let config = known(&instances) + &aws.suite();
     let expected = Expected {
-        not_offered: &[&NOT_OFFERED[..], &["zones"]].concat(),
+        not_offered: &[&NOT_OFFERED[..], &["routes.tracks_node_addresses", "zones"]].concat(),
         exceptions: &[NOT_IN_GO, AWS, ROUTES_BY_NAME],
         no_hook: Some(AWS_NO_HOOK),
     };

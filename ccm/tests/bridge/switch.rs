@@ -12,8 +12,10 @@ use crate::clouds::{Cloud, Instance};
 use crate::life::{PLANES, SOON, World, ingress, instances, tainted};
 
 const LEASE: &str = "cloud-controller-manager";
-/// Both sides have the same, as an operator would give them. Upstream does not release the Lease.
-const FLAGS: [&str; 4] = [
+/// Both sides have the same, as an operator would give them. Upstream does not release the Lease,
+/// and ends where a cloud has routes and no cluster CIDR is given.
+const FLAGS: [&str; 5] = [
+    "--configure-cloud-routes=false",
     "--leader-elect-lease-duration=6s",
     "--leader-elect-renew-deadline=4s",
     "--leader-elect-retry-period=1s",

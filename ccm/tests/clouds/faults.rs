@@ -1,5 +1,6 @@
 //! What `kubectl describe` says where the cloud refuses, that it goes on by itself when the cloud does, and that nothing of others is touched.
 
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use testenv::objects::NodeBuilder;
 use testenv::{Vendor, eventually};
@@ -29,12 +30,12 @@ enum Mend {
 const NONE: fn(Vendor) -> &'static [(&'static str, &'static str)] = |_| &[];
 
 /// The first creation is answered so.
-fn refuse(world: &World, status: u16, header: Value, code: &str, message: &str) {
+fn refuse(world: &World, status: u16, header: &Value, code: &str, message: &str) {
     let body = match world.cloud.vendor {
         Vendor::DigitalOcean => json!({"id": code, "message": message, "request_id": "r-1"}),
         Vendor::Hetzner => json!({"error": {"code": code, "message": message, "details": null}}),
     };
-    world.plan(json!({
+    world.plan(&json!({
         "match": "^POST /v./load_balancers$", "status": status, "header": header, "body": body.to_string()
     }));
 }
@@ -65,7 +66,7 @@ const FAULTS: &[Fault] = &[
                 Vendor::DigitalOcean => "unprocessable_entity",
                 Vendor::Hetzner => "unsupported_error",
             };
-            refuse(world, 422, json!({}), code, "the moon is not full");
+            refuse(world, 422, &json!({}), code, "the moon is not full");
         },
         annotations: NONE,
         says: |_| {
@@ -91,7 +92,7 @@ const FAULTS: &[Fault] = &[
                 Vendor::DigitalOcean => "service_unavailable",
                 Vendor::Hetzner => "server_error",
             };
-            refuse(world, 503, json!({}), code, "on fire");
+            refuse(world, 503, &json!({}), code, "on fire");
         },
         annotations: NONE,
         says: |_| &["SyncLoadBalancerFailed", "UNAVAILABLE", "on fire"],
@@ -186,7 +187,7 @@ fn throttle(world: &World, told: bool) {
     } else {
         json!({})
     };
-    refuse(world, 429, header, code, "too many calls");
+    refuse(world, 429, &header, code, "too many calls");
 }
 
 #[tokio::test]
@@ -234,6 +235,60 @@ async fn told_and_mended(vendor: Vendor) {
     }
 }
 
+/// The cloud never ends its work: it is told as pending, nothing is made twice, and it goes on where that ends.
+#[tokio::test]
+async fn a_load_balancer_whose_action_never_ends_is_pending_and_made_once() {
+    const DAY_MS: u64 = 86_400_000;
+    for vendor in Vendor::ALL {
+        let world = World::running(vendor, 1).await;
+        world.join(0).await;
+        let slow = match vendor {
+            Vendor::DigitalOcean => "provision_ms",
+            Vendor::Hetzner => "action_ms",
+        };
+        world.cloud.set(&json!({slow: DAY_MS})).unwrap();
+        world.expose("web", &[]).await;
+        let pending = ["LoadBalancerPending", "not ready yet"];
+        world.tells("service", "web", &pending).await;
+        world.renewals(3).await;
+        assert_eq!(world.made(), 1);
+        world.cloud.set(&json!({})).unwrap();
+        if vendor == Vendor::Hetzner {
+            world.cloud.ask("DELETE", "actions", &Value::Null).unwrap();
+        }
+        world.served("web").await;
+        world.unexpose("web").await;
+        assert_eq!(world.made(), 1);
+        assert_eq!(world.cloud.balancers().unwrap(), []);
+    }
+}
+
+/// What a list lacks because its second page failed is no machine that is gone.
+#[tokio::test]
+async fn a_page_that_fails_in_the_middle_is_told_and_no_node_is_lost() {
+    const NODES: usize = 12;
+    for vendor in Vendor::ALL {
+        let (page, list) = match vendor {
+            Vendor::DigitalOcean => (200, "droplets"),
+            Vendor::Hetzner => (50, "servers"),
+        };
+        let mut world = World::new(vendor, page + 1).await;
+        for number in 0..NODES {
+            world.register(number).await;
+        }
+        let second = format!("/{list}[?].*\\bpage=2\\b");
+        world.plan(&json!({"match": second, "status": 500, "times": -1}));
+        world.cloud.start_provider(&[]).unwrap();
+        world.start_ccm(&[]);
+        let told = ["NodeNotInitialized", "UNAVAILABLE"];
+        world.tells("node", "node-0", &told).await;
+        world.cloud.ask("DELETE", "plans", &Value::Null).unwrap();
+        for number in 0..NODES {
+            world.initialised(&format!("node-{number}")).await;
+        }
+    }
+}
+
 /// The provider starts with what is wrong; nothing of the cluster is touched, and the Node says why.
 #[tokio::test]
 async fn wrong_settings_and_a_wrong_token_at_the_start_are_told_where_operators_look() {
@@ -246,7 +301,7 @@ async fn wrong_settings_and_a_wrong_token_at_the_start_are_told_where_operators_
         let node = NodeBuilder::new("node-0").uninitialized().build();
         world
             .nodes()
-            .create(&Default::default(), &node)
+            .create(&PostParams::default(), &node)
             .await
             .unwrap();
         world.cloud.put_token("nobody-knows-it").unwrap();

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::Value;
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED};
 use testenv::{Balancer, ControlPlane, Pool, Pooled, Process, TestCloud, User, Vendor, eventually};
 
@@ -107,13 +107,18 @@ impl World {
 
     /// A Node as a kubelet registers it, until it is initialised.
     pub async fn join(&self, number: usize) -> Node {
+        self.register(number).await;
+        self.initialised(&format!("node-{number}")).await
+    }
+
+    /// A Node as a kubelet registers it.
+    pub async fn register(&self, number: usize) {
         let name = format!("node-{number}");
         let node = NodeBuilder::new(&name)
             .uninitialized()
             .pod_cidrs(&[&format!("10.244.{number}.0/24")]);
         let how = PostParams::default();
         self.nodes().create(&how, &node.build()).await.unwrap();
-        self.initialised(&name).await
     }
 
     pub async fn initialised(&self, name: &str) -> Node {
@@ -272,14 +277,8 @@ impl World {
     }
 
     /// From now on calls that match fail so often, in this way.
-    pub fn plan(&self, plan: Value) {
-        self.cloud.ask("POST", "plans", &plan).unwrap();
-    }
-
-    /// All calls are carried out again.
-    pub fn no_plans(&self) {
-        let path = "plans";
-        self.cloud.ask("DELETE", path, &json!(null)).unwrap();
+    pub fn plan(&self, plan: &Value) {
+        self.cloud.ask("POST", "plans", plan).unwrap();
     }
 }
 

@@ -13,16 +13,18 @@ pub enum Image {
     Ccm,
     Mock,
     Python,
+    DigitalOcean,
 }
 
 impl Image {
-    const ALL: [Self; 3] = [Self::Ccm, Self::Mock, Self::Python];
+    const ALL: [Self; 4] = [Self::Ccm, Self::Mock, Self::Python, Self::DigitalOcean];
 
     fn name(self) -> &'static str {
         match self {
             Self::Ccm => "ccm",
             Self::Mock => "provider-mock",
             Self::Python => "provider-python",
+            Self::DigitalOcean => "provider-digitalocean",
         }
     }
 

@@ -13,6 +13,7 @@ mod before;
 mod cloud;
 mod cluster;
 mod control_plane;
+mod digitalocean;
 mod images;
 mod inside;
 mod leaders;

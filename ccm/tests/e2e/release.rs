@@ -82,13 +82,23 @@ fn ccm() -> Value {
 
 /// `helm install` or `helm upgrade`.
 pub fn helm(world: &World, verb: &str, values: &Value) {
+    helm_with(world, verb, &[], values);
+}
+
+/// The same, with these files of `deploy/examples` first.
+pub fn helm_with(world: &World, verb: &str, examples: &[&str], values: &Value) {
     let file = world.cluster.directory().join("values.yaml");
     std::fs::write(&file, values.to_string()).unwrap();
     let mut helm = testenv::manifests::helm().unwrap();
     helm.env("KUBECONFIG", world.cluster.kubeconfig(User::Admin))
         .args([verb, "ccm"])
         .arg(format!("{ROOT}/deploy/chart"))
-        .args(["--namespace", NAMESPACE, "--values"])
-        .arg(&file);
+        .args(["--namespace", NAMESPACE]);
+    for example in examples {
+        helm.arg(format!(
+            "--values={ROOT}/deploy/examples/{example}-values.yaml"
+        ));
+    }
+    helm.arg("--values").arg(&file);
     output(helm).unwrap();
 }

@@ -394,10 +394,11 @@ fn help_is_grouped_and_names_every_default_and_version_is_one_line() {
         short.contains("--provider-timeout") && !short.contains("--cloud-config"),
         "{short}"
     );
-    let version = run(&["--version"]);
-    assert_eq!(
-        text(&version.stdout),
-        concat!("Kubernetes v", env!("CARGO_PKG_VERSION"), "\n")
+    let version = text(&run(&["--version"]).stdout);
+    let begin = concat!("ccm v", env!("CARGO_PKG_VERSION"), ", commit ");
+    assert!(
+        version.starts_with(begin) && version.lines().count() == 1,
+        "{version}"
     );
 }
 

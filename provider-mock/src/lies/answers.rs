@@ -121,6 +121,21 @@ fn failed(
         };
         return Ok(vec![answer.encode_to_vec()]);
     }
+    if twists.has(Twist::NamelessServiceDeleted) && code == "INVALID" && rpc == "DeleteLoadBalancer"
+    {
+        use pb::delete_load_balancer_response::Outcome;
+        let request = pb::DeleteLoadBalancerRequest::decode(request).unwrap_or_default();
+        if request
+            .service
+            .is_some_and(|service| service.name.is_empty())
+        {
+            let answer = pb::DeleteLoadBalancerResponse {
+                outcome: Some(Outcome::Done(pb::Done {})),
+                ..Default::default()
+            };
+            return Ok(vec![answer.encode_to_vec()]);
+        }
+    }
     if twists.has(Twist::OkListOnFailure) && rpc.starts_with("List") {
         return Ok(rewrite::rewrite(
             rpc,

@@ -171,6 +171,9 @@ impl LoadBalancers for MockProvider {
             return Ok(if lies { absent.in_sync(true) } else { absent }.into());
         };
         let ownership = asker.ownership(found);
+        if ownership == Ownership::Foreign && state.twists.has(Twist::ForeignGetConflicts) {
+            all.find_own(&asker)?;
+        }
         let shown = if found.remnant || found.gone_at_ms.is_some() {
             LoadBalancer::remnants(ownership, found.told_name())
         } else {

@@ -141,6 +141,32 @@ impl<T: Answer> Exchange<T> {
     }
 }
 
+impl<T: Answer> Exchange<T> {
+    /// That this failure came where a check begins: it says nothing of what the check is about.
+    pub(crate) fn refused(
+        &self,
+        failure: &pb::Failure,
+        rule: &str,
+        expected: impl Display,
+    ) -> Stop {
+        let mut stop = self.broke(rule, expected);
+        if let Stop::Failed(failed) = &mut stop {
+            let code = short_code(failure.code());
+            failed.came = cut(&format_args!(
+                "{} failed with {code} ({}): {}",
+                self.rpc, failure.reason, failure.message
+            ));
+            // A message may name the object, a reason does not.
+            let what = match &*failure.reason {
+                "" => &failure.message,
+                reason => reason,
+            };
+            failed.cause = Some(cut(&format_args!("{}: {code}: {what}", self.rpc)));
+        }
+        stop
+    }
+}
+
 /// `THROTTLED`.
 pub(crate) fn short_code(code: FailureCode) -> &'static str {
     code.as_str_name().trim_start_matches("FAILURE_CODE_")

@@ -108,6 +108,8 @@ pub struct Failed {
     pub came: String,
     /// The RPC that was not answered at all by its deadline, where that is what came.
     pub unanswered: Option<&'static str>,
+    /// The failure that ended the check before it could show anything, without what names the object: checks with the same one are told together.
+    pub cause: Option<String>,
 }
 
 /// Why a check was skipped.
@@ -144,6 +146,7 @@ impl Stop {
             expected: cut(&expected),
             came: cut(&came),
             unanswered: None,
+            cause: None,
         }))
     }
 

@@ -18,6 +18,8 @@ use super::session::Session;
 
 /// How long one call of the clean-up may take.
 const CALL: Duration = Duration::from_secs(30);
+/// How long it may take however little time is left: a slow cloud removes nothing in less.
+const LEAST_CALL: Duration = Duration::from_secs(5);
 /// How long the clean-up after a check may take; what does not go by then is left for the end.
 const AFTER_A_CHECK: Duration = Duration::from_secs(15);
 /// How long the clean-up at the end may take.
@@ -82,7 +84,7 @@ async fn remove(
             "the provider cannot be started to clean up: {error}"
         ));
     }
-    let mut by_owner: BTreeMap<String, Vec<(Key, Thing)>> = BTreeMap::new();
+    let mut by_owner = Owned::new();
     for owner_id in owners {
         by_owner.entry(owner_id).or_default();
     }
@@ -102,23 +104,67 @@ async fn remove(
             },
         }
     }
-    for (owner_id, things) in by_owner {
-        let looked = if Instant::now() > until {
-            Err("the clean-up had no more time".to_owned())
-        } else {
-            of_owner(shared, &owner_id, &things, until, &mut why).await
-        };
-        if let Err(error) = looked {
-            why.besides.push(cut(&format_args!(
-                "what may still be there for the owner ID {owner_id}, as nobody could look: {error}"
-            )));
-            shared.ledger.could_not_look(&owner_id);
-            for (key, _) in things {
-                why.of.entry(key).or_insert_with(|| error.clone());
+    rounds(shared, by_owner, until, &mut why).await;
+    why
+}
+
+/// By owner ID; the process is initialised for one at a time.
+type Owned = BTreeMap<String, Vec<(Key, Thing)>>;
+
+/// Tries each of them once in a round: what does not go takes no time from the others, and what is another owner's by now goes when that one is tried.
+async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mut Why) {
+    let mut tried = BTreeSet::new();
+    while !owned.is_empty() {
+        let mut tries: u32 = owned.values().map(|things| things.len() as u32 + 1).sum();
+        let mut wait: Option<Duration> = None;
+        let mut some_went = false;
+        for (owner_id, things) in std::mem::take(&mut owned) {
+            let share =
+                (until.saturating_duration_since(Instant::now()) / tries).clamp(LEAST_CALL, CALL);
+            tries -= things.len() as u32 + 1;
+            let looked = if Instant::now() <= until {
+                of_owner(shared, &owner_id, &things, share, why).await
+            } else if tried.contains(&owner_id) {
+                // Why they stay is known.
+                owned.insert(owner_id, things);
+                continue;
+            } else {
+                Err("the clean-up had no more time".to_owned())
+            };
+            tried.insert(owner_id.clone());
+            match looked {
+                Ok(Left { things: left, .. }) if left.is_empty() => some_went = true,
+                Ok(left) => {
+                    some_went |= left.things.len() < things.len();
+                    wait = wait.into_iter().chain(left.wait).min();
+                    owned.insert(owner_id, left.things);
+                }
+                Err(error) => {
+                    why.besides.push(cut(&format_args!(
+                        "what may still be there for the owner ID {owner_id}, as nobody could look: {error}"
+                    )));
+                    shared.ledger.could_not_look(&owner_id);
+                    for (key, _) in things {
+                        why.of.entry(key).or_insert_with(|| error.clone());
+                    }
+                }
             }
         }
+        let wait = match wait {
+            // What stays for good may go once another's has gone.
+            None if some_went => Duration::ZERO,
+            Some(wait) => wait,
+            None => break,
+        };
+        if Instant::now() + wait > until {
+            break;
+        }
+        tokio::time::sleep(wait).await;
     }
-    why
+    // What these owners have besides is looked for at the end.
+    for owner_id in owned.keys() {
+        shared.ledger.could_not_look(owner_id);
+    }
 }
 
 fn said(stop: &Stop) -> String {
@@ -220,36 +266,64 @@ async fn session_of(shared: &Arc<Shared>, owner_id: &str) -> Result<Session, Str
     }
 }
 
+/// What of an owner has not gone, and when to ask again, where that may help.
+#[derive(Default)]
+struct Left {
+    things: Vec<(Key, Thing)>,
+    wait: Option<Duration>,
+}
+
+/// What came of trying once to remove something that is still there.
+#[derive(Debug, PartialEq)]
+enum Stays {
+    /// It may go when it is asked again after so long.
+    Asks(String, Duration),
+    /// Asking again changes nothing.
+    ForGood(String),
+}
+
+/// Tries each thing once; where nothing is left, looks whether anything is listed all the same.
 async fn of_owner(
     shared: &Arc<Shared>,
     owner_id: &str,
     things: &[(Key, Thing)],
-    until: Instant,
+    share: Duration,
     why: &mut Why,
-) -> Result<(), String> {
+) -> Result<Left, String> {
     let session = session_of(shared, owner_id).await?;
+    let mut left = Left::default();
     for (key, thing) in things {
         let gone = match thing {
             Thing::LoadBalancer {
                 service, handle, ..
-            } => load_balancer(&session, service, handle.as_deref(), until).await,
-            Thing::Route { cidr, .. } => route(&session, cidr, until).await,
+            } => load_balancer(&session, service, handle.as_deref(), share).await,
+            Thing::Route { cidr, .. } => route(&session, cidr, share).await,
             _ => Ok(()),
         };
-        match gone {
-            Ok(()) => shared.ledger.gone(key),
-            Err(error) => {
-                why.of.insert(key.clone(), error);
+        let error = match gone {
+            Ok(()) => {
+                shared.ledger.gone(key);
+                why.of.remove(key);
+                continue;
             }
+            Err(Stays::Asks(error, wait)) => {
+                left.wait = Some(left.wait.map_or(wait, |least| least.min(wait)));
+                error
+            }
+            Err(Stays::ForGood(error)) => error,
+        };
+        why.of.insert(key.clone(), error);
+        left.things.push((key.clone(), thing.clone()));
+    }
+    if left.things.is_empty() {
+        for thing in still_listed(shared, &session).await? {
+            why.of.entry(thing.key()).or_insert_with(|| {
+                "it is listed still, though nothing speaks against its going".into()
+            });
+            shared.ledger.note(thing);
         }
     }
-    for thing in still_listed(shared, &session).await? {
-        why.of.entry(thing.key()).or_insert_with(|| {
-            "it is listed still, though nothing speaks against its going".into()
-        });
-        shared.ledger.note(thing);
-    }
-    Ok(())
+    Ok(left)
 }
 
 /// What a listing, where one is offered, still shows of this owner.
@@ -312,8 +386,8 @@ async fn load_balancer(
     session: &Session,
     service: &pb::ServiceView,
     made: Option<&str>,
-    until: Instant,
-) -> Result<(), String> {
+    share: Duration,
+) -> Result<(), Stays> {
     let mut handle = made.map(str::to_owned);
     loop {
         let request = pb::DeleteLoadBalancerRequest {
@@ -322,79 +396,74 @@ async fn load_balancer(
             handle: handle.clone(),
             adopt_unmarked: false,
         };
-        let asked = session.call_within(request, CALL).await;
+        let asked = session.call_within(request, share).await;
+        let error = cut(&format_args!("DeleteLoadBalancer: {:?}", asked.came));
         let wait = match asked.came.as_ref().map(|answer| &answer.outcome) {
-            Ok(Some(outcome)) if let Some(ended) = deletion(outcome, made) => return ended,
+            Ok(Some(outcome)) if let Some(ended) = deletion(outcome, made) => {
+                return ended.map_err(Stays::ForGood);
+            }
             Ok(Some(Outcome::Pending(pending))) => pending.retry_after,
             // Nothing can have been made.
             Err(status) if status.code() == Code::Unimplemented => return Ok(()),
-            // Another's handle that a check made up, most likely.
-            Ok(Some(Outcome::Failed(failed)))
-                if failed.code() == pb::FailureCode::Conflict && handle.is_some() =>
-            {
-                handle = None;
-                continue;
+            Ok(Some(Outcome::Failed(failed))) if failed.code() == pb::FailureCode::Conflict => {
+                if handle.take().is_some() {
+                    // Another's handle that a check made up, most likely.
+                    continue;
+                }
+                return Err(Stays::ForGood(error));
             }
             _ => None,
         };
-        if Instant::now() > until {
-            return Err(cut(&format_args!("DeleteLoadBalancer: {:?}", asked.came)));
-        }
         let wait = wait
             .and_then(|wait| Duration::try_from(wait).ok())
             .unwrap_or(Duration::from_secs(1));
-        tokio::time::sleep(wait.clamp(Duration::from_millis(50), Duration::from_secs(10))).await;
+        let wait = wait.clamp(Duration::from_millis(50), Duration::from_secs(10));
+        return Err(Stays::Asks(error, wait));
     }
 }
 
-async fn route(session: &Session, cidr: &str, until: Instant) -> Result<(), String> {
-    loop {
-        let listed = session
-            .list_within(pb::ListRoutesRequest::default(), CALL)
-            .await;
-        let unserved = match &listed.came {
-            Ok(listed) => matches!(listed.status, Some((Code::Unimplemented, _))),
-            Err(status) => status.code() == Code::Unimplemented,
-        };
-        if unserved {
-            return Ok(());
-        }
-        let mut error = format!("ListRoutes: {:?}", listed.came);
-        if let Ok(routes) = listed.items() {
-            let ours: Vec<_> = routes
-                .into_iter()
-                .filter(|route| {
-                    route.destination_cidr == cidr && route.ownership() == pb::Ownership::Ours
-                })
-                .enumerate()
-                .map(|(number, route)| pb::Route {
-                    route_key: number.to_string(),
-                    ..route
-                })
-                .collect();
-            if ours.is_empty() {
-                return Ok(());
-            }
-            let request = pb::DeleteRoutesRequest {
-                cluster: None,
-                routes: ours,
-            };
-            let asked = session.call_within(request, CALL).await;
-            if let Ok(answer) = &asked.came
-                && answer.failed().is_none()
-                && answer.results.iter().all(|result| {
-                    matches!(result.outcome, Some(pb::route_result::Outcome::Done(_)))
-                })
-            {
-                return Ok(());
-            }
-            error = format!("DeleteRoutes: {:?}", asked.came);
-        }
-        if Instant::now() > until {
-            return Err(error);
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+async fn route(session: &Session, cidr: &str, share: Duration) -> Result<(), Stays> {
+    let listed = session
+        .list_within(pb::ListRoutesRequest::default(), share)
+        .await;
+    let unserved = match &listed.came {
+        Ok(listed) => matches!(listed.status, Some((Code::Unimplemented, _))),
+        Err(status) => status.code() == Code::Unimplemented,
+    };
+    if unserved {
+        return Ok(());
     }
+    let asks = |error: String| Err(Stays::Asks(error, Duration::from_millis(500)));
+    let Ok(routes) = listed.items() else {
+        return asks(format!("ListRoutes: {:?}", listed.came));
+    };
+    let ours: Vec<_> = routes
+        .into_iter()
+        .filter(|route| route.destination_cidr == cidr && route.ownership() == pb::Ownership::Ours)
+        .enumerate()
+        .map(|(number, route)| pb::Route {
+            route_key: number.to_string(),
+            ..route
+        })
+        .collect();
+    if ours.is_empty() {
+        return Ok(());
+    }
+    let request = pb::DeleteRoutesRequest {
+        cluster: None,
+        routes: ours,
+    };
+    let asked = session.call_within(request, share).await;
+    if let Ok(answer) = &asked.came
+        && answer.failed().is_none()
+        && answer
+            .results
+            .iter()
+            .all(|result| matches!(result.outcome, Some(pb::route_result::Outcome::Done(_))))
+    {
+        return Ok(());
+    }
+    asks(format!("DeleteRoutes: {:?}", asked.came))
 }
 
 #[cfg(test)]

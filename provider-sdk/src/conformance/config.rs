@@ -25,6 +25,8 @@ pub struct Config {
     pub empty_target_sets: EmptyTargetSets,
     /// Whether this cloud can keep the owner's mark with a route.
     pub route_marks: RouteMarks,
+    /// Where the destinations of routes lie that the suite makes.
+    pub route_cidr: RouteCidr,
     /// A well-formed provider ID of this cloud, for IDs that name no instance: each `#` becomes a
     /// digit.
     pub provider_id_pattern: Option<String>,
@@ -54,6 +56,57 @@ pub enum RouteMarks {
     Kept,
     /// Every route is UNMARKED.
     None,
+}
+
+/// An IPv4 network that nobody uses, with room for the routes of a run: each leads to a /24 of it.
+#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct RouteCidr {
+    first: u32,
+    length: u8,
+}
+
+impl Default for RouteCidr {
+    /// The shared address space of RFC 6598, which clusters seldom use.
+    fn default() -> Self {
+        Self {
+            first: u32::from_be_bytes([100, 64, 0, 0]),
+            length: 10,
+        }
+    }
+}
+
+impl TryFrom<String> for RouteCidr {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parsed = text.split_once('/').and_then(|(address, length)| {
+            let first: u32 = address.parse::<std::net::Ipv4Addr>().ok()?.into();
+            let length: u8 = length.parse().ok()?;
+            let whole =
+                (1..=12).contains(&length) && first.trailing_zeros() >= 32 - u32::from(length);
+            whole.then_some(Self { first, length })
+        });
+        parsed.ok_or(format!(
+            "route_cidr: {text:?} is no IPv4 network of /12 or larger; right would be one that nobody uses, such as 172.16.0.0/12"
+        ))
+    }
+}
+
+impl std::fmt::Display for RouteCidr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let first = std::net::Ipv4Addr::from(self.first);
+        write!(f, "{first}/{}", self.length)
+    }
+}
+
+impl RouteCidr {
+    /// One of its /24; they begin anew behind the last.
+    pub(crate) fn part(self, number: u64) -> String {
+        let parts = 1_u64 << (24 - self.length);
+        let within = u32::try_from(number % parts).unwrap_or_default() << 8;
+        format!("{}/24", std::net::Ipv4Addr::from(self.first | within))
+    }
 }
 
 /// The fewest `#` of a pattern: with fewer an invented ID could be that of a real instance.
@@ -231,6 +284,14 @@ mod tests {
                 &["suite.yaml:1:", "tags", "kept", "none"][..],
             ),
             (
+                "route_cidr: 10.0.0.0/16\n",
+                &["route_cidr", "10.0.0.0/16", "/12 or larger"][..],
+            ),
+            (
+                "route_cidr: 172.17.0.0/12\n",
+                &["172.17.0.0/12", "172.16.0.0/12"][..],
+            ),
+            (
                 "provider_id_pattern: x://#####\n",
                 &["provider_id_pattern", "x://#####", "5 `#`", "at least 6"][..],
             ),
@@ -251,6 +312,25 @@ mod tests {
         let error = config.fits(&["y://".into()]).unwrap_err();
         assert!(error.contains("x://i-######") && error.contains("y://"));
         assert_eq!(Config::default().fits(&[]), Ok(()));
+    }
+
+    #[test]
+    fn routes_lead_to_parts_of_the_network_that_suite_yaml_names() {
+        let config = Config::parse("route_cidr: 172.16.0.0/12\n", "suite.yaml").unwrap();
+        assert_eq!(config.route_cidr.to_string(), "172.16.0.0/12");
+        let parts = [0, 1, 4095, 4096].map(|number| config.route_cidr.part(number));
+        assert_eq!(
+            parts,
+            [
+                "172.16.0.0/24",
+                "172.16.1.0/24",
+                "172.31.255.0/24",
+                "172.16.0.0/24"
+            ]
+        );
+        let usual = Config::default().route_cidr;
+        assert_eq!(usual.part(16_383), "100.127.255.0/24");
+        assert_eq!(usual.to_string(), "100.64.0.0/10");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum Hook {
     InstanceStart,
     /// Prints how many writes ever reached the cloud.
     CloudWrites,
-    /// Each cloud operation fails from here on as CODE says: THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION; NONE heals.
+    /// Each cloud operation fails from here on as CODE says: THROTTLED, CREDENTIALS, UNAVAILABLE, or PRECONDITION, where the cloud works and refuses what is asked, as a quota does; NONE heals.
     CloudFail,
     /// Each cloud operation takes MS milliseconds from here on; 0 heals.
     CloudSlow,

@@ -415,9 +415,14 @@ impl State {
                         Some(Thing::LoadBalancer { handle, .. }) => handle.clone(),
                         _ => None,
                     };
+                    let mut service = Box::new(service.clone());
+                    // Without a name nobody may be asked to delete it (CORE-20); the UID says which it is.
+                    if service.name.is_empty() {
+                        service.name = "nameless".into();
+                    }
                     let thing = Thing::LoadBalancer {
                         cluster: cluster.clone(),
-                        service: Box::new(service.clone()),
+                        service,
                         handle,
                     };
                     self.things.insert(key, thing);

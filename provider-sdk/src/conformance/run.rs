@@ -161,7 +161,7 @@ impl Run {
         let request = pb::InitializeRequest {
             cluster: None,
             previous_owner_ids: previous.iter().map(ToString::to_string).collect(),
-            cluster_cidrs: vec!["100.64.0.0/10".into()],
+            cluster_cidrs: vec![self.config().route_cidr.to_string()],
             kubernetes_version: "v1.36.3".into(),
             read_only: false,
         };

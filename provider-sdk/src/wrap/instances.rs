@@ -147,8 +147,9 @@ pub(super) fn by_node<T>(
     matched.into_iter()
 }
 
+/// None that is known asks for EXISTENCE.
 fn facets_from(facets: &[i32]) -> Vec<InstanceFacet> {
-    facets
+    let known: Vec<_> = facets
         .iter()
         .filter_map(|facet| match pb::InstanceFacet::try_from(*facet).ok()? {
             pb::InstanceFacet::Unspecified => None,
@@ -156,7 +157,11 @@ fn facets_from(facets: &[i32]) -> Vec<InstanceFacet> {
             pb::InstanceFacet::Power => Some(InstanceFacet::Power),
             pb::InstanceFacet::Metadata => Some(InstanceFacet::Metadata),
         })
-        .collect()
+        .collect();
+    if known.is_empty() {
+        return vec![InstanceFacet::Existence];
+    }
+    known
 }
 
 /// What is a label value; else it is left out and said in the log (INST-15).
@@ -218,4 +223,17 @@ fn instance_to(
         labels: instance.labels,
         retry_after: instance.retry_after.map(convert::duration),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_facet_asks_for_existence() {
+        assert_eq!(facets_from(&[]), [InstanceFacet::Existence]);
+        assert_eq!(facets_from(&[99]), [InstanceFacet::Existence]);
+        let power = pb::InstanceFacet::Power as i32;
+        assert_eq!(facets_from(&[power]), [InstanceFacet::Power]);
+    }
 }

@@ -7,7 +7,7 @@
 - Every API call can fail as AWS's calls do (GET /console/fail?code=CODE, the codes of suite.yaml's hook
   cloud-fail), can be slow (GET /console/slow?ms=MS), and the calls that change something are counted
   (GET /console/writes). moto has none of the three.
-- Who comes with the access key `provider` may do what ../policy.json allows, and nothing else. GET
+- Who comes with the access key `AKIATESTPROVIDER` may do what ../policy.json allows, and nothing else. GET
   /console/deny?action=ACTION takes one of these rights away, /console/allow?action=ACTION gives it back. Its calls are kept: GET /console/calls.
 """
 
@@ -25,6 +25,9 @@ from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.elb import models
 from moto.elbv2.models import FakeLoadBalancer
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+
+# The access key of who is held to the policy; the suite takes its value for a secret.
+PROVIDER = "AKIATESTPROVIDER"
 
 made = models.LoadBalancer.__init__
 
@@ -101,13 +104,13 @@ class Console:
         action = self.action(environ)
         key, service = scope(environ)
         named = f"{service}:{action}"
-        if key == "provider":
+        if key == PROVIDER:
             self.calls.append(named)
         time.sleep(self.delay)
         failure = FAILURES[self.code] if self.code else None
         if not failure and action == "DescribeInstanceTopology":
             failure = NO_TOPOLOGY
-        if key == "provider" and named not in self.allowed:
+        if key == PROVIDER and named not in self.allowed:
             failure = REFUSED
         if failure:
             status, *codes = failure

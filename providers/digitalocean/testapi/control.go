@@ -22,6 +22,8 @@ type NewDroplet struct {
 	// IPv6 gives it a public address of that family; Private takes the public ones away.
 	IPv6    bool `json:"ipv6"`
 	Private bool `json:"private"`
+	// Address is the one in the VPC, the next free one where empty.
+	Address string `json:"address"`
 }
 
 // AddDroplet makes a droplet and gives its ID.
@@ -40,7 +42,7 @@ func (c *Cloud) AddDroplet(asked NewDroplet) int {
 	d.Size = map[string]any{
 		"slug": "s-2vcpu-4gb", "memory": 4096, "vcpus": 2, "disk": 80, "transfer": 4.0, "price_monthly": 24.0, "price_hourly": 0.036, "regions": []string{"nyc1", "fra1"}, "available": true, "description": "Basic",
 	}
-	d.Networks.V4 = []network{{fmt.Sprintf("10.10.%d.%d", at/250, at%250+2), "255.255.0.0", "10.10.0.1", "private"}}
+	d.Networks.V4 = []network{{or(asked.Address, fmt.Sprintf("10.10.%d.%d", at/250, at%250+2)), "255.255.0.0", "10.10.0.1", "private"}}
 	d.Networks.V6 = []network{}
 	if !asked.Private {
 		d.Networks.V4 = append(d.Networks.V4, network{fmt.Sprintf("198.51.%d.%d", 100+at/250, at%250+2), "255.255.255.0", "198.51.100.1", "public"})

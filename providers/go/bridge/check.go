@@ -1,10 +1,13 @@
 package bridge
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -12,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/pflag"
 )
 
 const (
@@ -20,6 +25,8 @@ const (
 	suiteVariable = "PROVIDER_CONFORMANCE"
 	// How many checks are named of one rule: the suite has named them all.
 	mostShown = 8
+	// How many lines of the provider's log are shown where it did not come so far as to be checked.
+	lastLines = 20
 	// What goes for a command line that is wrong, here and in the suite.
 	wrongUsage = 2
 )
@@ -68,17 +75,20 @@ var remedies = map[string]string{
 
 // report is what is read of the suite's.
 type report struct {
-	Provider        string  `json:"provider"`
-	SkippedNotSetUp int     `json:"skipped_not_set_up"`
-	SkippedNotTried int     `json:"skipped_not_tried"`
-	Interrupted     bool    `json:"interrupted"`
-	Checks          []check `json:"checks"`
+	Provider        string   `json:"provider"`
+	SkippedNotSetUp int      `json:"skipped_not_set_up"`
+	SkippedNotTried int      `json:"skipped_not_tried"`
+	Interrupted     bool     `json:"interrupted"`
+	LeftBehind      []string `json:"left_behind"`
+	Checks          []check  `json:"checks"`
 }
 
 // check is what came of one check.
 type check struct {
 	ID      string `json:"id"`
 	Outcome string `json:"outcome"`
+	// Reason is why it was skipped.
+	Reason  string `json:"reason"`
 	Failure *struct {
 		Rule     string `json:"rule"`
 		RuleText string `json:"rule_text"`
@@ -86,7 +96,8 @@ type check struct {
 }
 
 // runCheck lets the conformance suite start this same program, with these flags, as often as it
-// wants, and says at the end which rules were broken. It gives the suite's exit code.
+// wants, and says at the end which rules were broken. It gives the suite's exit code, and 0 where
+// nothing failed but what no cloud behind Go's interface passes.
 func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	failed := func(text string, arguments ...any) int {
 		fmt.Fprintf(errorOutput, "check: "+text+"\n", arguments...)
@@ -125,6 +136,9 @@ func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	if errors.Is(err, os.ErrNotExist) {
 		// It did not come so far, and has said why; or it was asked for something else, such as
 		// --list.
+		if code != 0 {
+			showEnd(log, errorOutput)
+		}
 		return code
 	}
 	var came report
@@ -134,11 +148,42 @@ func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	if err != nil {
 		return failed("the suite's report cannot be read: %v", err)
 	}
+	if !slices.ContainsFunc(came.Checks, func(one check) bool { return one.Outcome == "passed" }) {
+		showEnd(log, errorOutput)
+	}
 	came.write(output)
+	if code == 1 && came.excused(slices.Contains(forSuite, "--allow-skipped")) {
+		fmt.Fprintln(output, "\nNothing need be done: the exit code is 0.")
+		code = 0
+	}
 	if code == 0 {
 		_ = os.RemoveAll(work)
 	}
 	return code
+}
+
+// showEnd shows what the provider logged last.
+func showEnd(log string, output io.Writer) {
+	text, err := os.ReadFile(log)
+	if err != nil || len(bytes.TrimSpace(text)) == 0 {
+		return
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if more := len(lines) - lastLines; more > 0 {
+		lines = lines[more:]
+	}
+	fmt.Fprintf(output, "check: what the provider logged last:\n  %s\n", strings.Join(lines, "\n  "))
+}
+
+// suitesOwn says of a flag that is none of the program's where it belongs.
+func suitesOwn(flags *pflag.FlagSet, arguments []string) error {
+	for _, argument := range arguments {
+		name, long := strings.CutPrefix(argument, "--")
+		if name, _, _ = strings.Cut(name, "="); long && flags.Lookup(name) == nil && name != "help" {
+			return fmt.Errorf("--%s is no flag of the provider; what is %s's stands behind `--`: check … -- --%s …", name, suiteProgram, name)
+		}
+	}
+	return nil
 }
 
 func findSuite() (string, error) {
@@ -207,14 +252,34 @@ func runSuite(suite string, arguments []string, output, errorOutput io.Writer) (
 	}
 }
 
-// write says which rules are broken, and by which checks.
-func (r *report) write(output io.Writer) {
-	beyond, rest := map[string]string{}, []check(nil)
+// excusedChecks has the reason of each check of beyondGo.
+func excusedChecks() map[string]string {
+	beyond := map[string]string{}
 	for reason, ids := range beyondGo {
 		for _, id := range ids {
 			beyond[id] = reason
 		}
 	}
+	return beyond
+}
+
+// excused says that all that failed is what no cloud behind Go's interface passes.
+func (r *report) excused(allowSkipped bool) bool {
+	beyond, failed := excusedChecks(), false
+	for _, one := range r.Checks {
+		if one.Outcome == "failed" {
+			if beyond[one.ID] == "" {
+				return false
+			}
+			failed = true
+		}
+	}
+	return failed && !r.Interrupted && r.SkippedNotTried == 0 && len(r.LeftBehind) == 0 && (allowSkipped || r.SkippedNotSetUp == 0)
+}
+
+// write says which rules are broken, and by which checks.
+func (r *report) write(output io.Writer) {
+	beyond, rest := excusedChecks(), []check(nil)
 	var accounted []check
 	for _, one := range r.Checks {
 		switch {
@@ -228,14 +293,35 @@ func (r *report) write(output io.Writer) {
 	said := byRule(output, "Rules that the cloud breaks (each with the checks that show it):", rest, "failed", func(id string) string { return remedies[id] })
 	byRule(output, "Rules that it should keep, and does not:", rest, "warned", func(string) string { return "" })
 	byRule(output, "Rules that no cloud keeps behind Go's interface as it is:", accounted, "failed", func(id string) string { return beyond[id] })
+	r.writeLacks(output)
 	switch {
 	case said:
 	case r.Interrupted, r.SkippedNotTried > 0:
 		fmt.Fprintln(output, "\nNo check that ran shows that the cloud breaks a rule; others did not run.")
 	case r.SkippedNotSetUp > 0:
-		fmt.Fprintf(output, "\nNo check shows that the cloud breaks a rule; %d could not be made without a suite.yaml: check … -- --config suite.yaml\n", r.SkippedNotSetUp)
+		fmt.Fprintln(output, "\nNo check that was made shows that the cloud breaks a rule.")
 	default:
 		fmt.Fprintln(output, "\nThe cloud breaks no rule that the suite can see.")
+	}
+}
+
+// writeLacks says what kept checks from being made, most of them first.
+func (r *report) writeLacks(output io.Writer) {
+	lacks := map[string]int{}
+	for _, one := range r.Checks {
+		if one.Outcome == "skipped_not_set_up" {
+			lacks[one.Reason]++
+		}
+	}
+	if len(lacks) == 0 {
+		return
+	}
+	fmt.Fprintf(output, "\n%d checks were not made, for want of (check … -- --config suite.yaml):\n", r.SkippedNotSetUp)
+	byCount := func(one, other string) int {
+		return cmp.Or(lacks[other]-lacks[one], strings.Compare(one, other))
+	}
+	for _, reason := range slices.SortedFunc(maps.Keys(lacks), byCount) {
+		fmt.Fprintf(output, "  %3d  %s\n", lacks[reason], reason)
 	}
 }
 

@@ -83,8 +83,8 @@ func TestACheckSaysWhichRulesAreBrokenAndByWhichChecks(t *testing.T) {
 func TestACheckThatShowsNothingSaysThat(t *testing.T) {
 	for report, text := range map[string]string{
 		`{"checks": [{"id": "core/one", "outcome": "passed"}]}`: "The cloud breaks no rule that the suite can see.",
-		`{"skipped_not_set_up": 3}`:                             "3 could not be made without a suite.yaml",
-		`{"interrupted": true}`:                                 "others did not run",
+		`{"skipped_not_set_up": 3, "checks": [{"id": "a", "outcome": "skipped_not_set_up", "reason": "no hook b"}, {"id": "c", "outcome": "skipped_not_set_up", "reason": "no hook d"}, {"id": "e", "outcome": "skipped_not_set_up", "reason": "no hook d"}]}`: "3 checks were not made, for want of (check … -- --config suite.yaml):\n    2  no hook d\n    1  no hook b\n\nNo check that was made shows",
+		`{"interrupted": true}`: "others did not run",
 	} {
 		fakedSuite(t, report)
 		var output, errorOutput bytes.Buffer
@@ -98,6 +98,50 @@ func TestACheckThatShowsNothingSaysThat(t *testing.T) {
 	var output, errorOutput bytes.Buffer
 	if code := runCheck(nil, []string{"--report=" + filepath.Join(t.TempDir(), "mine")}, &output, &errorOutput); code != 1 || output.String() != "pass  core/one (1 ms)\n" {
 		t.Errorf("%d: %s%s", code, output.String(), errorOutput.String())
+	}
+}
+
+func TestWhatNoGoCloudPassesFailsNoCheck(t *testing.T) {
+	const excused = `{"id": "load-balancers/owner-previous", "outcome": "failed", "failure": {"rule": "LB-1"}}`
+	for _, row := range []struct {
+		report string
+		suite  []string
+		code   int
+	}{
+		{`{"checks": [` + excused + `]}`, nil, 0},
+		{`{"skipped_not_set_up": 1, "checks": [` + excused + `]}`, nil, 1},
+		{`{"skipped_not_set_up": 1, "checks": [` + excused + `]}`, []string{"--allow-skipped"}, 0},
+		{`{"left_behind": ["a load balancer"], "checks": [` + excused + `]}`, nil, 1},
+		{`{"skipped_not_tried": 1, "checks": [` + excused + `]}`, nil, 1},
+		{`{"checks": [` + excused + `, {"id": "load-balancers/get-made", "outcome": "failed", "failure": {"rule": "LB-9"}}]}`, nil, 1},
+		{`{"checks": []}`, nil, 1},
+	} {
+		fakedSuite(t, row.report)
+		var output, errorOutput bytes.Buffer
+		if code := runCheck(nil, row.suite, &output, &errorOutput); code != row.code {
+			t.Errorf("%s: the code is %d", row.report, code)
+		}
+	}
+}
+
+func TestAFlagOfTheSuiteIsSentBehindTheDashes(t *testing.T) {
+	flags := pflag.NewFlagSet("program", pflag.ContinueOnError)
+	flags.String("cloud-config", "", "")
+	if err := suitesOwn(flags, []string{"--cloud-config", "x", "--cloud-config=x"}); err != nil {
+		t.Error(err)
+	}
+	if err := suitesOwn(flags, []string{"--config=suite.yaml"}); err == nil || !strings.Contains(err.Error(), "check … -- --config …") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWhatTheProviderLoggedLastIsShown(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	must(t, os.WriteFile(log, []byte("0\n"+strings.Repeat("line\n", lastLines-1)+"no credentials\n"), 0o600))
+	var output bytes.Buffer
+	showEnd(log, &output)
+	if text := output.String(); !strings.Contains(text, "  no credentials\n") || strings.Contains(text, "  0\n") {
+		t.Errorf("%s", text)
 	}
 }
 
@@ -122,6 +166,7 @@ func TestMainChecksWithTheFlagsBeforeTheDashesAndTheSuitesBehind(t *testing.T) {
 	}{
 		{[]string{"--endpoint", "unix:///x/y"}, wrongUsage},
 		{[]string{"stray"}, wrongUsage},
+		{[]string{"--config", "suite.yaml"}, wrongUsage},
 		{[]string{"--drain=3s", "--", "--only", "core/*"}, 1},
 	} {
 		pflag.CommandLine = pflag.NewFlagSet("program", pflag.ContinueOnError)

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	listersv1 "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -187,6 +190,19 @@ func TestAScopeWithOtherCharactersIsRefused(t *testing.T) {
 	options := Options{Name: "scripted", ProviderIDPrefixes: []string{"scripted://"}, CloudScope: "acct $(x)"}
 	if err := options.complete("scripted"); err == nil {
 		t.Error("it is taken")
+	}
+}
+
+// A cloud reads 404 as deleted, and what no call has named is not.
+func TestAnObjectThatNoCallHasNamedIsNoDeletedOne(t *testing.T) {
+	client, err := kubernetes.NewForConfig(newStandIn().cloudConfig())
+	must(t, err)
+	_, ofNode := client.CoreV1().Nodes().Get(t.Context(), "one", metav1.GetOptions{})
+	_, ofService := client.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
+	for _, err := range []error{ofNode, ofService} {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "no call has named it") {
+			t.Error(err)
+		}
 	}
 }
 

@@ -77,6 +77,13 @@ func Main(cloudName string, options Options) int {
 	options.AddFlags(flags)
 	flags.StringVar(&cloudName, "cloud-provider", cloudName, "The cloud, by the name under which it is registered.")
 	addGoFlags(flags)
+	if verb == "check" {
+		// Before the parser, which shows all flags first.
+		if err := suitesOwn(flags, arguments); err != nil {
+			fmt.Fprintln(os.Stderr, "check:", err)
+			return wrongUsage
+		}
+	}
 	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return 0

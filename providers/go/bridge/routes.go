@@ -259,6 +259,16 @@ func (b *Bridge) DeleteRoutes(ctx context.Context, request *contract.DeleteRoute
 	return &contract.DeleteRoutesResponse{Failed: failed, Results: results}, nil
 }
 
+// leadsElsewhere tells whether one of these routes, which this call holds, leads the same destination to another Node (ROUTE-13).
+func leadsElsewhere(routes []*contract.Route, held []func(), view *contract.Route) bool {
+	for index, route := range routes {
+		if held[index] != nil && route.GetDestinationCidr() == view.GetDestinationCidr() {
+			return route.GetNodeName() != view.GetNodeName()
+		}
+	}
+	return false
+}
+
 // onRoute does one thing about one route, knowing those that are there.
 type onRoute func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error
 
@@ -295,6 +305,8 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: invalid("the destination_cidr %q of the route %q is no CIDR; write one such as 10.0.1.0/24", view.GetDestinationCidr(), view.GetRouteKey())}
 		} else if release, free := b.holds.Take("route " + view.GetDestinationCidr()); free {
 			held[index] = release
+		} else if method == "CreateRoute" && leadsElsewhere(routes[:index], held, view) {
+			results[index].Outcome = &contract.RouteResult_Failed{Failed: fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "DestinationTwice", "another route of the request leads %s to another Node", view.GetDestinationCidr())}
 		} else {
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: busy("the route to " + view.GetDestinationCidr())}
 		}

@@ -140,7 +140,8 @@ func (s *standIn) answerGet(kind, key string) (*http.Response, error) {
 	if found := s.objects[kind+"/"+key]; found != nil {
 		return answered(http.StatusOK, found.value)
 	}
-	return refused(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found: no call has named it", kind, key))
+	// Not 404, which a cloud reads as deleted.
+	return refused(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s %q is unknown, as no call has named it: %s", kind, key, noAccess))
 }
 
 func (s *standIn) answerList(ctx context.Context, kind, namespace string, query url.Values) (*http.Response, error) {

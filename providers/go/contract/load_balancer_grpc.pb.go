@@ -123,7 +123,8 @@ const (
 // that is made of the UID, or nothing) cannot tell clusters apart: its provider answers UNMARKED for
 // whatever it finds, and the operator grants `adopt_unmarked` for good. What holds one of the two
 // alone carries no mark; where that is another cluster's owner ID it is better called FOREIGN, which
-// no grant adopts.
+// no grant adopts. The one exception is an adapter of code that finds a Service's load balancer by
+// itself and tells no marks, such as Go's cloud interface: what that code finds is OURS.
 //
 // LB-30: Where the owner ID or the Service's UID does not fit into the place that the cloud has for
 // a mark, by its length or its characters, the place MUST hold instead the first 63 lower-case
@@ -372,7 +373,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // that is made of the UID, or nothing) cannot tell clusters apart: its provider answers UNMARKED for
 // whatever it finds, and the operator grants `adopt_unmarked` for good. What holds one of the two
 // alone carries no mark; where that is another cluster's owner ID it is better called FOREIGN, which
-// no grant adopts.
+// no grant adopts. The one exception is an adapter of code that finds a Service's load balancer by
+// itself and tells no marks, such as Go's cloud interface: what that code finds is OURS.
 //
 // LB-30: Where the owner ID or the Service's UID does not fit into the place that the cloud has for
 // a mark, by its length or its characters, the place MUST hold instead the first 63 lower-case

@@ -78,7 +78,9 @@ const (
 // those that it made. OURS and FOREIGN are said by a mark alone.
 //
 // A mark is what the cloud keeps with the route and what holds the owner ID: a tag, a label, a
-// description or a name that is made of it, with the digits of LB-30 where it does not fit.
+// description or a name that is made of it, with the digits of LB-30 where it does not fit. The one
+// exception is an adapter of code that decides by itself which routes are the cluster's and tells no
+// marks, such as Go's cloud interface: it lists as OURS what that code lists.
 type RouteServiceClient interface {
 	// All routes of the network that this cluster uses, also those of others.
 	//
@@ -227,7 +229,9 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 // those that it made. OURS and FOREIGN are said by a mark alone.
 //
 // A mark is what the cloud keeps with the route and what holds the owner ID: a tag, a label, a
-// description or a name that is made of it, with the digits of LB-30 where it does not fit.
+// description or a name that is made of it, with the digits of LB-30 where it does not fit. The one
+// exception is an adapter of code that decides by itself which routes are the cluster's and tells no
+// marks, such as Go's cloud interface: it lists as OURS what that code lists.
 type RouteServiceServer interface {
 	// All routes of the network that this cluster uses, also those of others.
 	//

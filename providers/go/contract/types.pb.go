@@ -82,7 +82,8 @@
 // arrived. At the deadline the controller ends the call itself, by cancelling it; the
 // `grpc-timeout` that it sends may end later (the ccm's: by a second), so that a provider's own
 // timer rings only where nobody cancels. A call without `grpc-timeout` has no deadline; the
-// defaults in the RPCs' comments are the controller's, not the provider's to add.
+// defaults in the RPCs' comments are the controller's, not the provider's to add. A provider MAY
+// end a call without a deadline after 5 min or more, so that it does not keep its place for ever.
 //
 // CORE-10: Every request except GetProviderInfo and Probe carries `cluster`. A provider MUST answer
 // NOT_INITIALIZED to a request that reaches it before `Initialize` succeeded in this process, or

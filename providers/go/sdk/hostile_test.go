@@ -157,7 +157,7 @@ func TestATextThatIsNoUTF8IsItsItemsTrouble(t *testing.T) {
 		"works":   {State: InstanceRunning, ProviderID: "s://works"},
 		"id":      {State: InstanceRunning, ProviderID: "s://" + noUTF8},
 		"address": {State: InstanceRunning, ProviderID: "s://x", Addresses: []NodeAddress{{Hostname, noUTF8}}},
-		"facts":   {State: InstanceRunning, ProviderID: "s://x", Type: noUTF8, Labels: map[string]string{"good": "kept", "bad": noUTF8, noUTF8: "bad"}},
+		"facts":   {State: InstanceRunning, ProviderID: "s://x", Addresses: []NodeAddress{{AddressType(99), "n"}, {Hostname, "x"}}, Type: noUTF8, Labels: map[string]string{"good": "kept", "bad": noUTF8, noUTF8: "bad"}},
 	}
 	s := serveScripted(t, garbledCloud{scriptedCloud{lookup: func(_ context.Context, node Node) (Instance, error) { return instances[node.Name], nil }}})
 	said, err := contract.NewInstanceServiceClient(s.connection).LookupInstances(t.Context(),
@@ -171,7 +171,7 @@ func TestATextThatIsNoUTF8IsItsItemsTrouble(t *testing.T) {
 		}
 	}
 	// INST-15: what has no form is left out, and the rest is said.
-	if facts := said.Results[3].GetFound(); facts.InstanceType != nil || len(facts.Labels) != 1 || facts.Labels["good"] != "kept" {
+	if facts := said.Results[3].GetFound(); facts.InstanceType != nil || len(facts.Labels) != 1 || facts.Labels["good"] != "kept" || len(facts.Addresses) != 1 {
 		t.Error(facts)
 	}
 }

@@ -304,7 +304,8 @@ type ListedLoadBalancer struct {
 
 // ServiceRef names a Service.
 type ServiceRef struct {
-	// Namespace, Name and UID are of metadata.
+	// Namespace, Name and UID are of metadata. Name may change its meaning, as a Service can be
+	// deleted and made again under it; UID never does, so marks hold the UID (LB-1).
 	Namespace, Name, UID string
 }
 

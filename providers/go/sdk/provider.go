@@ -22,6 +22,11 @@ type Provider interface {
 }
 
 // HealthReporter is implemented by a provider that knows how it is. Without it a provider is READY.
+//
+// DEGRADED begins when the cloud fails or refuses calls of its own accord, some in a row (5 are
+// good): no answer in the provider's own time, UNAVAILABLE, CREDENTIALS, THROTTLED. It ends with
+// the first call that the cloud answers, and a refusal of one object (INVALID, NOT_FOUND, CONFLICT,
+// PRECONDITION) is an answer. A call that the controller cut off counts for neither (PROV-16).
 type HealthReporter interface {
 	// Health answers from memory: asked every 10 s, must not block (PROV-4).
 	Health() Health
@@ -81,7 +86,9 @@ type InstanceOptions struct {
 
 // LoadBalancerOptions is what the controller is told about load balancers.
 type LoadBalancerOptions struct {
-	// Classes are the values of spec.loadBalancerClass that are served.
+	// Classes are the values of spec.loadBalancerClass that are served. The controller sends no other
+	// Service, but for one whose class changed: to Get and Delete it is a Service like any other
+	// (LB-29). The SDK compares neither classes nor ports with what is offered.
 	Classes []string
 	// OnlyClasses says that Services without a class are not served.
 	OnlyClasses bool

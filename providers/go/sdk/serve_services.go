@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -157,7 +158,14 @@ func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instan
 		}
 		return err != nil
 	})
-	addresses, err := addressesTo(instance.Addresses)
+	of := slices.DeleteFunc(slices.Clone(instance.Addresses), func(address NodeAddress) bool {
+		known := address.Type >= Hostname && address.Type <= ExternalDNS
+		if !known {
+			s.log.Warn("an address of an instance has no known type and is left out", "instance", instance.ProviderID, "address", address.Address)
+		}
+		return !known
+	})
+	addresses, err := addressesTo(of)
 	return &contract.Instance{
 		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: formed("type", instance.Type), Addresses: addresses,
 		Zone: formed("zone", instance.Zone), Region: formed("region", instance.Region), Labels: labels, RetryAfter: durationTo(instance.RetryAfter),

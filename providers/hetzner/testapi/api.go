@@ -34,8 +34,6 @@ type Settings struct {
 	LoadBalancerLimit int `json:"load_balancer_limit"`
 	// DeleteActions says that a load balancer's removal is answered with an action, as the SDK reads it, and not with 204, as an older description says.
 	DeleteActions bool `json:"delete_actions"`
-	// AnyDestination takes destinations of routes that Hetzner does not: the conformance suite has its own.
-	AnyDestination bool `json:"any_destination"`
 }
 
 // Cloud is the state.

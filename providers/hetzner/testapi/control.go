@@ -125,6 +125,7 @@ func (c *Cloud) control() {
 		Quota: shared.Plan{Status: http.StatusForbidden, Body: `{"error":{"code":"resource_limit_exceeded","message":"limit exceeded","details":{}}}`}, Reset: "RateLimit-Reset",
 	}.Serve(c.API)
 	c.Control("GET /_test/load_balancers", func(*http.Request) (any, error) { return c.LoadBalancers(), nil })
+	c.Control("DELETE /_test/actions", func(*http.Request) (any, error) { c.EndActions("", ""); return nil, nil })
 	c.Control("GET /_test/routes", func(*http.Request) (any, error) { return c.Routes(), nil })
 	c.Control("POST /_test/routes", func(r *http.Request) (any, error) {
 		var asked struct {

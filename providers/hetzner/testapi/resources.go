@@ -141,7 +141,7 @@ func (c *Cloud) checkRoute(network *schema.Network, asked schema.NetworkActionAd
 		return invalid("destination", "not an IPv4 network")
 	case wrong != nil || !whole.Contains(gateway) || gateway == whole.Addr().Next():
 		return invalid("gateway", "not an address of the network")
-	case !c.settings.AnyDestination && !destination.Addr().IsPrivate():
+	case !destination.Addr().IsPrivate():
 		return invalid("destination", "not a private range")
 	case there:
 		return invalid("destination", "overlaps with a route")

@@ -51,10 +51,10 @@ async def test_a_converged_ensure_writes_nothing_and_a_cleared_field_is_removed(
 async def test_a_service_that_cannot_be_served_is_invalid_and_the_field_is_named(ours):
     ports = [pb.ServicePort(protocol="TCP", port=80), pb.ServicePort(protocol="ICMP", port=80), pb.ServicePort(protocol="TCP", port=0)]
     wrong = {
-        "ports": pb.ServiceView(uid="u"),
-        "protocol": pb.ServiceView(uid="u", ports=[ports[1]]),
-        "port 0": pb.ServiceView(uid="u", ports=[ports[2]]),
-        "twice": pb.ServiceView(uid="u", ports=[ports[0], ports[0]]),
+        "ports": pb.ServiceView(name="s", uid="u"),
+        "protocol": pb.ServiceView(name="s", uid="u", ports=[ports[1]]),
+        "port 0": pb.ServiceView(name="s", uid="u", ports=[ports[2]]),
+        "twice": pb.ServiceView(name="s", uid="u", ports=[ports[0], ports[0]]),
         "SourceRanges": service(load_balancer_source_ranges=["10.0.0.0"]),
         "ipFamilies": service(ip_families=["IPv5"]),
         "Class": service(load_balancer_class="other"),

@@ -41,6 +41,7 @@ class Asker {
 }
 
 function askerOf(owner: Owner, { service, handle }: { service: ServiceView__Output | null; handle?: string }): Asker {
+  if (service && !service.name) throw new Fail('INVALID', `the service with the uid "${service.uid}" has no name`);
   if (!service?.uid) throw new Fail('INVALID', `service ${service ? nameOf(service) : ''} has no uid; it is what the load balancer is known by`);
   return new Asker(owner, service, handle ?? '');
 }

@@ -76,19 +76,26 @@ export function routeService(provider: Provider): RouteServiceHandlers {
   async function each(rpc: string, routes: Route__Output[], { owner, signal }: Context, plan: typeof planCreate): Promise<{ results: RouteResult[] }> {
     withinBatch('route keys', routes.map((route) => route.routeKey));
     const results: RouteResult[] = [];
-    const left = routes.entries();
-    const worker = async () => {
-      for (const [at, route] of left) {
-        try {
-          await provider.holding(owner, `the route to ${route.destinationCidr}`, () =>
-            provider.cloud.write(signal, (state) => [undefined, plan(state, route, owner)]),
-          );
-          results[at] = { routeKey: route.routeKey, done: {} };
-        } catch (error) {
-          signal.throwIfAborted();
-          results[at] = { routeKey: route.routeKey, failed: failureOf(rpc, error) }; // One route's trouble is not the others' (ROUTE-2).
-        }
+    const one = async (at: number, route: Route__Output) => {
+      try {
+        await provider.holding(owner, `the route to ${route.destinationCidr}`, () =>
+          provider.cloud.write(signal, (state) => [undefined, plan(state, route, owner)]),
+        );
+        results[at] = { routeKey: route.routeKey, done: {} };
+      } catch (error) {
+        signal.throwIfAborted();
+        results[at] = { routeKey: route.routeKey, failed: failureOf(rpc, error) }; // One route's trouble is not the others' (ROUTE-2).
       }
+    };
+    // Those to one destination one after the other: the second is judged by what the first made (ROUTE-13).
+    const byDestination = new Map<string, [number, Route__Output][]>();
+    for (const [at, route] of routes.entries()) {
+      const same = byDestination.get(route.destinationCidr) ?? [];
+      byDestination.set(route.destinationCidr, [...same, [at, route]]);
+    }
+    const left = byDestination.values();
+    const worker = async () => {
+      for (const same of left) for (const [at, route] of same) await one(at, route);
     };
     await Promise.all(Array.from({ length: AT_ONCE }, worker));
     return { results };

@@ -12,6 +12,7 @@ use super::RPC;
 use crate::provider::{Retry, Trouble, TroubleCode};
 use crate::queue::Outcome;
 use crate::stuck::Answered;
+use crate::text::millis;
 use crate::writes::{EventType, WriteError, reason};
 
 /// That the cloud refuses the provider's credentials is told no more often.
@@ -80,7 +81,7 @@ impl Worker {
                     waiting.gone(&key);
                     before + 1
                 };
-                let took_ms = took.and_then(|took| u64::try_from(took.as_millis()).ok());
+                let took_ms = took.map(millis);
                 tracing::info!(node = key, %provider, rpc = RPC, took_ms, attempt, "Node initialised");
                 (Outcome::Forget, None)
             }
@@ -179,17 +180,17 @@ impl Worker {
         };
         let told = self.told(node, answered, attempt, report.when_changed);
         let (provider, error) = (&self.context.provider, answered.words.as_str());
-        let next_ms = self
+        let retry_in_ms = self
             .queue
             .due(&key)
             .map(|at| at.saturating_duration_since(now))
-            .and_then(|wait| u64::try_from(wait.as_millis()).ok());
+            .map(millis);
         let (code, rpc) = (answered.code, answered.rpc);
         // One warning for the first failure; a call that failed as a whole was logged already.
         if logged || report.quiet || attempt > 1 {
-            tracing::debug!(node = key, %provider, rpc, code, error, attempt, next_ms, "Node not synced");
+            tracing::debug!(node = key, %provider, rpc, code, error, attempt, retry_in_ms, "Node not synced");
         } else {
-            tracing::warn!(node = key, %provider, rpc, code, error, attempt, next_ms, "Node not synced");
+            tracing::warn!(node = key, %provider, rpc, code, error, attempt, retry_in_ms, "Node not synced");
         }
         if tell {
             self.event(node, answered.kind, answered.reason, told);

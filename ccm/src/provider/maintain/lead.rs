@@ -18,6 +18,7 @@ use super::super::{ProviderStatus, Retry, Session, Trouble};
 use super::{Keeper, changed, client};
 use crate::providers::Ownership;
 use crate::run::Hint;
+use crate::text::millis;
 
 const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.
@@ -82,7 +83,7 @@ impl Keeper {
                     failures = failures.saturating_add(1);
                     self.tell(&format!("Initialize failed: {trouble}"));
                     let pause = pause(&trouble, failures);
-                    tracing::warn!(provider = %self.name, error = %trouble, attempt = failures, again_in = ?pause, "Initialize failed: nothing is called before it succeeds");
+                    tracing::warn!(provider = %self.name, error = %trouble, attempt = failures, retry_in_ms = millis(pause), "Initialize failed: nothing is called before it succeeds");
                     tokio::select! {
                         biased;
                         () = changed(&mut leading) => {}
@@ -309,9 +310,9 @@ impl Keeper {
             if let Err(trouble) = &received {
                 // Without hints all goes on, only later: once for each row of failures.
                 if failures == HINTS_MISSED {
-                    tracing::warn!(provider = %self.name, error = %trouble, failures, again_in = ?pause, "WatchChanges fails: changes in the cloud are seen when they are looked for, not at once");
+                    tracing::warn!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges fails: changes in the cloud are seen when they are looked for, not at once");
                 } else {
-                    tracing::debug!(provider = %self.name, error = %trouble, failures, again_in = ?pause, "WatchChanges ended");
+                    tracing::debug!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges ended");
                 }
             }
             sleep(pause).await;

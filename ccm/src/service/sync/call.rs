@@ -19,6 +19,7 @@ use crate::service::notes::{self, Op};
 use crate::service::plan::{Seen, handle_to_send, status_patch};
 use crate::service::support::{conditions, unsupported};
 use crate::service::targets::TargetSet;
+use crate::text::millis;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 
 /// A write that was refused is asked for again no sooner, whatever the provider says.
@@ -346,7 +347,7 @@ impl Run<'_> {
             self.tell(note);
         }
         let (rpc, attempt) = (op.rpc(), self.attempt);
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let took_ms = millis(took);
         let service = display_name(&self.base);
         let provider = &self.tools.provider;
         match verdict {

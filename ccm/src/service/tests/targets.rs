@@ -282,3 +282,33 @@ async fn s17_a_set_in_doubt_keeps_no_other_service_waiting() {
     );
     assert_eq!(world.targets(), ["n0"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn s20_a_provider_that_comes_back_with_another_class_gets_the_services_that_wait_for_it() {
+    let world = World::new(1).await;
+    let mut waits = named(1);
+    waits.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into());
+    world.server.put(&waits);
+    world.server.put(&named(0));
+    world
+        .until("the other one is made", |w| w.address("s0").is_some())
+        .await;
+    world.rest().await;
+    assert_eq!(world.address("s1"), None);
+    world.cloud.state().says = Some(|info| {
+        let offered = info.capabilities.as_mut().unwrap();
+        let offered = offered.load_balancers.as_mut().unwrap();
+        offered.classes.push("example.com/other".to_owned());
+    });
+    world.provider.kill();
+    world
+        .running
+        .until("it is away", |status| status.working().is_none())
+        .await;
+    world.provider.start(world.cloud.service());
+    world
+        .until("it is served without an edit", |w| {
+            w.address("s1").is_some()
+        })
+        .await;
+}

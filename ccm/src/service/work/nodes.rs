@@ -16,6 +16,7 @@ use crate::providers::NodeOwner;
 use crate::service::notes;
 use crate::service::recheck::still_empty;
 use crate::service::targets::{Candidate, NodeSelector, TargetSet, eligible};
+use crate::text::millis;
 use crate::writes::{EventType, node_reference, reason, service_reference};
 
 /// After so long the API server is asked again whether a set is empty.
@@ -204,7 +205,7 @@ impl Work {
             }
             Ok((asked, Err(error))) => {
                 self.ask_again(&asked);
-                warn!(%provider, %error, selectors = asked.len(), again_in = ?RECHECK_AGAIN, "cannot read the Nodes: an empty target set is not believed, load balancers keep the targets that they have");
+                warn!(%provider, %error, selectors = asked.len(), retry_in_ms = millis(RECHECK_AGAIN), "cannot read the Nodes: an empty target set is not believed, load balancers keep the targets that they have");
             }
             Err(error) => {
                 let asked = self.sets.to_ask(Instant::now());

@@ -18,6 +18,7 @@ use crate::service::notes;
 use crate::service::orphans::Orphan;
 use crate::service::plan::{asks, uid};
 use crate::service::standing::{Known, Odd, Stands};
+use crate::text::millis;
 use crate::writes::{Writes, service_reference};
 
 /// So many are told of by name at once.
@@ -69,7 +70,7 @@ impl Work {
                     }
                     Err(trouble) => {
                         let again_in = self.search_due.saturating_duration_since(Instant::now());
-                        warn!(%provider, rpc = "ListLoadBalancers", error = %trouble, ?again_in, "cannot list the load balancers: what has no Service is not known");
+                        warn!(%provider, rpc = "ListLoadBalancers", error = %trouble, retry_in_ms = millis(again_in), "cannot list the load balancers: what has no Service is not known");
                     }
                 }
             }

@@ -14,6 +14,7 @@ use crate::service::notes::PENDING;
 use crate::service::plan::{asks, has_finalizer};
 use crate::service::sync::Report;
 use crate::stuck::{self, Answered, Away, Next, Obstacle};
+use crate::text::millis;
 use crate::writes::{EventType, service_reference};
 
 /// How often it is looked at who waits for too long.
@@ -47,16 +48,14 @@ impl Work {
             let next = self.next(task, told.when_changed);
             let (name, provider) = (Key::of(service), &self.context.provider);
             let service_name = format!("{}/{}", name.namespace, name.name);
-            let took_ms = report
-                .took
-                .map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+            let took_ms = report.took.map(millis);
             let (rpc, code, error) = (answered.rpc, answered.code, answered.words.as_str());
-            let shown = next.map(|next| next.to_string());
-            let shown = shown.as_deref().unwrap_or("none");
+            let due = self.queue.due(task).filter(|_| self.open);
+            let retry_in_ms = due.map(|due| millis(due.saturating_duration_since(now)));
             if answered.kind == EventType::Normal {
-                debug!(service = %service_name, %provider, rpc, code, took_ms, error, attempt, next = shown, "load balancer is pending");
+                debug!(service = %service_name, %provider, rpc, code, took_ms, error, attempt, retry_in_ms, "load balancer is pending");
             } else {
-                warn!(service = %service_name, %provider, rpc, code, took_ms, error, attempt, next = shown, "load balancer not synced");
+                warn!(service = %service_name, %provider, rpc, code, took_ms, error, attempt, retry_in_ms, "load balancer not synced");
             }
             if tell {
                 let message = stuck::told(&answered, provider, None, attempt, next);

@@ -102,6 +102,7 @@ lies! {
     probe_never_ready: "probe-never-ready", Calls("Probe", 2), Plain, Lied, Told(&["provider mock cannot be asked"]);
     bookmark_missing: "bookmark-missing", Calls("Probe", 2), Plain, Never, Untold("a stream without a bookmark looks like one without news");
     broken_requests_taken: "broken-requests-taken", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sends no request that breaks the contract");
+    nameless_service_deleted: "nameless-service-deleted", Calls("LookupInstances", 8), Plain, Never, Untold("every Service has a name");
     cancelled_is_trouble: "cancelled-is-trouble", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm cancels no call here; a DEGRADED of its own is a state like any other, and no Node is deleted meanwhile");
     codes_of_elsewhere: "codes-of-elsewhere", Calls("LookupInstances", 8), Plain, Never, Untold("nothing asks for a volume's labels here");
     failed_initialize_forgets: "failed-initialize-forgets", Calls("LookupInstances", 8), Plain, Never, Untold("an Initialize that fails is repeated until it succeeds, and no controller calls before");
@@ -111,6 +112,7 @@ lies! {
     read_only_unsaid: "read-only-unsaid", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm never initialises with read_only");
     ready_only_after_initialize: "ready-only-after-initialize", Calls("LookupInstances", 8), Plain, ByWhatIsTold, Untold("the leader initialises a provider that is STARTING, and a standby waits until it leads");
     stays_degraded: "stays-degraded", Calls("LookupInstances", 8), Plain, Never, Untold("the cloud fails no call here; DEGRADED is a state like any other, and no Node is deleted meanwhile");
+    refusals_are_trouble: "refusals-are-trouble", Calls("LookupInstances", 8), Plain, Never, Untold("the cloud refuses nothing here; DEGRADED is a state like any other, and no Node is deleted meanwhile");
     unknown_name_unmanaged: "unknown-name-unmanaged", Calls("LookupInstances", 8), Plain, Never, Untold("an UNMANAGED Node is left alone, as the contract says; that the cloud does not know it nobody hears");
     probe_always_ready: "probe-always-ready", Throttled("LookupInstances", 6), Plain, Lied, Alike(&["outcome=\"throttled\""], "the contract allows it: each call says for itself what the cloud does");
     slow_drip: "slow-drip", Calls("Probe", 3), Plain, ByWhatIsTold, Told(&["rpc=\"Probe\",outcome=\"deadline\""]);
@@ -162,6 +164,8 @@ lies! {
     unmarked_delete_is_done: "unmarked-delete-is-done", Calls("LookupInstances", 8), Plain, Never, Untold("`done` is the answer that is asked for");
     adopts_by_address: "adopts-by-address", Calls("LookupInstances", 8), Plain, Never, Untold("see adopts-unmarked: the same, found in another way");
     tells_handles_of_others: "tells-handles-of-others", Calls("LookupInstances", 8), Plain, Never, Untold("a handle is stored as it is told; what it names the provider checks at the next call");
+    foreign_get_conflicts: "foreign-get-conflicts", Calls("LookupInstances", 8), Plain, Never, Untold("the contract allows it");
+    foreign_name_conflicts: "foreign-name-conflicts", Calls("LookupInstances", 8), Plain, Never, Untold("no other owner has a load balancer here");
     other_class_is_absent: "other-class-is-absent", Calls("LookupInstances", 8), Plain, Never, Untold("no Service here has a class");
     absent_in_sync: "absent-in-sync", Calls("LookupInstances", 8), Plain, Never, Untold("in_sync counts where the load balancer is PRESENT and OURS alone");
     needs_the_handle_to_update: "needs-the-handle-to-update", Calls("LookupInstances", 8), Plain, Never, Untold("the handles that the ccm has name something; see needs-the-handle");
@@ -176,6 +180,7 @@ lies! {
     route_of_absent_fails: "route-of-absent-fails", Calls("DeleteRoutes", 1), RouteGoes, Answered("DeleteRoutes", "10.244.98.0/24", "ok, 1 failed"), Untold("the next list shows that it is gone");
     route_exists_fails: "route-exists-fails", Calls("CreateRoutes", 2), ListLags, ByWhatIsTold, Told(&["FailedToCreateRoute", "the route exists already"]);
     routes_turned: "routes-turned", Calls("LookupInstances", 8), Plain, Never, Untold("what leads elsewhere is removed before anything is made there");
+    the_later_route_wins: "the-later-route-wins", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm asks for one route to a destination at a time");
     unmarked_routes_taken: "unmarked-routes-taken", Calls("LookupInstances", 8), Plain, Never, Untold("where an unmarked route leads to its Node none is made");
     unmarked_routes_turned: "unmarked-routes-turned", Calls("LookupInstances", 8), Plain, Never, Untold("what leads elsewhere is removed before anything is made there");
     unmarked_routes_ours: "unmarked-routes-ours", Calls("LookupInstances", 8), Plain, Never, Untold("in the range of the cluster what nobody marked is the cluster's own");

@@ -227,11 +227,25 @@ pub(super) const LIES: &[Lie] = &[
         Twist::AdoptsUnmarked,
     ),
     twist(
+        "foreign-get-conflicts",
+        "Get of a handle that names somebody else's load balancer is CONFLICT",
+        &[],
+        "",
+        Twist::ForeignGetConflicts,
+    ),
+    twist(
         "tells-handles-of-others",
         "Get tells the handle of what is another owner's",
         &["LB-32"],
         "load-balancers/owner-other-cluster-get",
         Twist::TellsHandles,
+    ),
+    twist(
+        "foreign-name-conflicts",
+        "Delete is CONFLICT where only another owner's load balancer has the native name",
+        &["LB-24"],
+        "load-balancers/owner-other-cluster-delete",
+        Twist::ForeignNameConflicts,
     ),
     twist(
         "other-class-is-absent",

@@ -54,6 +54,13 @@ pub(super) const LIES: &[Lie] = &[
         Twist::RoutesTurned,
     ),
     twist(
+        "the-later-route-wins",
+        "of two routes of one request to one destination both are done, and the later one is there",
+        &["ROUTE-13"],
+        "routes/same-destination-to-two",
+        Twist::RoutesTurned,
+    ),
+    twist(
         "unmarked-routes-taken",
         "CreateRoutes adopts the unmarked route that is there",
         &["ROUTE-9"],

@@ -106,6 +106,13 @@ pub(super) const LIES: &[Lie] = &[
         Twist::ReadyOnlyInitialized,
     ),
     twist(
+        "refusals-are-trouble",
+        "what the cloud refuses of one object counts as a failure of the cloud",
+        &["PROV-16"],
+        "provider/probe-is-ready-again-after-a-refusal",
+        Twist::RefusalIsTrouble,
+    ),
+    twist(
         "stays-degraded",
         "Probe says DEGRADED for ever once the cloud has failed a call",
         &["PROV-16"],
@@ -160,6 +167,13 @@ pub(super) const LIES: &[Lie] = &[
         &["CORE-20"],
         "core/requests-that-break-the-contract-are-invalid",
         Twist::BrokenRequestsTaken,
+    ),
+    twist(
+        "nameless-service-deleted",
+        "Delete of a Service without a name is done",
+        &["CORE-20"],
+        "load-balancers/request-without-name",
+        Twist::NamelessServiceDeleted,
     ),
     script(
         "codes-of-elsewhere",

@@ -35,6 +35,8 @@ pub(super) struct Balancer {
     pub(super) pendings: usize,
     /// `pending` answers before which no handle had come.
     pub(super) without_handle: usize,
+    /// An Ensure was answered by something else than `failed`.
+    begun: bool,
 }
 
 impl Balancer {
@@ -45,6 +47,7 @@ impl Balancer {
             handle: None,
             pendings: 0,
             without_handle: 0,
+            begun: false,
         }
     }
 
@@ -202,7 +205,9 @@ impl Balancer {
         adopt_unmarked: bool,
     ) -> Verdict<Exchange<pb::EnsureLoadBalancerResponse>> {
         let request = self.ensure_request(set.clone(), adopt_unmarked);
-        self.asked(request, set.as_ref()).await
+        let asked = self.asked(request, set.as_ref()).await?;
+        self.begun |= asked.answer()?.failed().is_none();
+        Ok(asked)
     }
 
     /// One UpdateLoadBalancer.
@@ -268,7 +273,15 @@ impl Balancer {
                 )?;
                 return Ok((status, answer.target_errors.clone()));
             }
-            wait(&asked, until, "CORE-6", "`ready`, after `pending` at most").await?;
+            let expected = "`ready`, after `pending` at most";
+            // Not what the check is about, and most likely the same in all of them.
+            if !self.begun
+                && let Some(failure) = answer.failed()
+                && failure.code() != FailureCode::Busy
+            {
+                return Err(asked.refused(failure, "LB-24", expected));
+            }
+            wait(&asked, until, "CORE-6", expected).await?;
         }
     }
 

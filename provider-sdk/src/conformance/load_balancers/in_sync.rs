@@ -1,8 +1,9 @@
 //! `in_sync`: what makes a restart of the controller free, and must therefore never be true by mistake.
 
-use cloud_provider_api::v1alpha1 as pb;
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use pb::ensure_load_balancer_response::Outcome as Ensured;
 
+use crate::conformance::call::{Answer, Exchange};
 use crate::conformance::check::{Check, Need, Stop, Verdict, check, must};
 use crate::conformance::hooks::Hook;
 use crate::conformance::run::{Run, targets};
@@ -103,8 +104,12 @@ async fn without_targets(run: &Run) -> Verdict {
 async fn not_true(balancer: &Balancer, stage: &Stage<'_>, why: &str) -> Verdict {
     let mut balancer = balancer.clone();
     let asked = balancer.get(Some(stage.targets())).await?;
+    said_not_true(&asked, why)
+}
+
+fn said_not_true(asked: &Exchange<pb::GetLoadBalancerResponse>, why: &str) -> Verdict {
     asked.must(
-        found(&asked)?.in_sync != Some(true),
+        found(asked)?.in_sync != Some(true),
         "LB-28",
         format_args!("no in_sync: {why}"),
     )
@@ -123,7 +128,13 @@ async fn not_of_others(run: &Run) -> Verdict {
             uid,
             ..victim.service.clone()
         };
-        not_true(&thief, &stage, "it is marked for another UID").await?;
+        let asked = thief.get(Some(stage.targets())).await?;
+        // CONFLICT is as good as FOREIGN (LB-24, row 6).
+        if asked.answer()?.failed().is_some() {
+            asked.failure("LB-24", &[FailureCode::Conflict])?;
+        } else {
+            said_not_true(&asked, "it is marked for another UID")?;
+        }
     } else {
         run.unseen(Stop::not_offered("the provider gives no handles"));
     }

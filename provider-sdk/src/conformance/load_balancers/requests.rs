@@ -28,6 +28,13 @@ pub(super) fn checks() -> Vec<Check> {
             without_uid
         ),
         check!(
+            "load-balancers/request-without-name",
+            ["CORE-20", "CORE-15"],
+            "A Service without a name is INVALID, whatever its UID",
+            [Need::LoadBalancers],
+            without_name
+        ),
+        check!(
             "load-balancers/request-without-cluster",
             ["CORE-10", "CORE-4"],
             "A request without a cluster, or with an empty owner ID, is INVALID or NOT_INITIALIZED, in the body",
@@ -82,19 +89,34 @@ fn invalid<T: Answer>(asked: &Exchange<T>, rule: &str) -> Verdict {
 }
 
 async fn without_uid(run: &Run) -> Verdict {
+    let without = |service: &mut pb::ServiceView| service.uid.clear();
+    lacking(run, "LB-1", "a UID", without).await
+}
+
+async fn without_name(run: &Run) -> Verdict {
+    let without = |service: &mut pb::ServiceView| service.name.clear();
+    lacking(run, "CORE-20", "a name", without).await
+}
+
+async fn lacking(
+    run: &Run,
+    rule: &str,
+    what: &str,
+    without: impl FnOnce(&mut pb::ServiceView),
+) -> Verdict {
     let stage = Stage::new(run).await?;
     let session = &stage.session;
     let before = stage.writes().await?;
-    let mut balancer = stage.balancer("no-uid");
-    balancer.service.uid.clear();
+    let mut balancer = stage.balancer("lacking");
+    without(&mut balancer.service);
     let ensure = balancer.ensure_request(Some(stage.targets()), false);
-    invalid(&session.call(ensure).await, "LB-1")?;
+    invalid(&session.call(ensure).await, rule)?;
     let update = balancer.update_request(stage.targets());
-    invalid(&session.call(update).await, "LB-1")?;
-    invalid(&session.call(balancer.get_request(None)).await, "LB-1")?;
-    invalid(&session.call(balancer.delete_request()).await, "LB-1")?;
-    let sent = "Get, Ensure, Update and Delete of a Service without a UID";
-    stage.wrote_by(before, Writes::None, "LB-1", sent).await
+    invalid(&session.call(update).await, rule)?;
+    invalid(&session.call(balancer.get_request(None)).await, rule)?;
+    invalid(&session.call(balancer.delete_request()).await, rule)?;
+    let sent = format!("Get, Ensure, Update and Delete of a Service without {what}");
+    stage.wrote_by(before, Writes::None, rule, sent).await
 }
 
 async fn without_cluster(run: &Run) -> Verdict {

@@ -49,6 +49,13 @@ pub(super) fn checks() -> Vec<Check> {
             ready_again
         ),
         check!(
+            "provider/probe-is-ready-again-after-a-refusal",
+            ["PROV-16"],
+            "what the cloud refuses of one object (a limit, a 422) is an answer: the state is READY again",
+            [Need::Instances, Need::Hook(Hook::CloudFail)],
+            ready_after_refusal
+        ),
+        check!(
             "provider/probe-does-not-count-cancelled-calls",
             ["PROV-16"],
             "calls that their caller gives up are no trouble of the cloud: the state stays READY",
@@ -178,6 +185,21 @@ async fn ready_again(run: &Run) -> Verdict {
     run.cloud_fail("NONE").await?;
     session.call(question(run)).await.success("PROV-16")?;
     must_become_ready(run, &session, "PROV-16", "the cloud answered the last call").await
+}
+
+async fn ready_after_refusal(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    failing_lookups(run, &session).await?;
+    let before = session.call(pb::ProbeRequest::default()).await;
+    if before.answer()?.state() == pb::ProbeState::Ready {
+        return Err(Stop::not_offered(
+            "the state is READY after five calls that the cloud failed: nothing ends",
+        ));
+    }
+    run.cloud_fail("PRECONDITION").await?;
+    session.call(question(run)).await.answer()?;
+    let when = "the cloud refused the last call, and works (hook cloud-fail with PRECONDITION)";
+    must_become_ready(run, &session, "PROV-16", when).await
 }
 
 async fn cancelled_calls(run: &Run) -> Verdict {

@@ -42,6 +42,8 @@ struct Failure<'a> {
     sent: &'a str,
     expected: &'a str,
     came: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'a str>,
 }
 
 pub(super) fn write(report: &Report) -> Result<String, String> {
@@ -61,6 +63,7 @@ pub(super) fn write(report: &Report) -> Result<String, String> {
                     sent: &failed.sent,
                     expected: &failed.expected,
                     came: &failed.came,
+                    cause: failed.cause.as_deref(),
                 }),
             ),
             Outcome::Skipped(skipped) => (

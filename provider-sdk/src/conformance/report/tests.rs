@@ -20,6 +20,7 @@ pub(crate) fn example() -> Report {
                     expected: "an <answer>".into(),
                     came: "gRPC status Internal\nat all".into(),
                     unanswered: None,
+                    cause: None,
                 }),
             ),
             entry(
@@ -44,6 +45,7 @@ pub(crate) fn example() -> Report {
                     expected: "a handle".into(),
                     came: "none".into(),
                     unanswered: None,
+                    cause: None,
                 }),
             ),
         ],
@@ -128,4 +130,26 @@ fn junit_is_well_formed_and_escapes() {
     assert!(xml.contains("tests=\"6\" failures=\"2\""), "{xml}");
     assert!(xml.contains("warning (LB-3)"), "{xml}");
     assert_eq!(xml.matches("<testsuite ").count(), 3, "{xml}");
+}
+
+#[test]
+fn what_failed_for_one_cause_is_told_in_one_line() {
+    let mut report = example();
+    for id in ["load-balancers/a", "load-balancers/b", "routes/alone"] {
+        let mut entry = report.entries[1].clone();
+        entry.id = id;
+        if let Outcome::Failed(failed) = &mut entry.outcome {
+            let (rpc, _) = id.split_once('/').unwrap();
+            failed.cause = Some(format!("{rpc}: INTERNAL: InvalidAnswer"));
+        }
+        report.entries.push(entry);
+    }
+    let summary = report.write(Format::Text, false).unwrap();
+    let line = "failed for one cause, 2: gRPC status Internal\nat all: load-balancers/a, load-balancers/b\n";
+    assert!(summary.contains(line), "{summary}");
+    assert!(!summary.contains("failed: load-balancers/"), "{summary}");
+    assert!(
+        summary.contains("failed: routes/alone (CORE-4"),
+        "{summary}"
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::check::Lack;
+use super::super::check::{Failed, Lack};
 use super::super::rules;
 use super::{Entry, Outcome, Report};
 
@@ -83,8 +83,14 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
         report.not_set_up(),
         report.took.as_secs_f64(),
     );
+    let causes = causes(report);
+    for (first, ids) in &causes {
+        let (count, ids) = (ids.len(), ids.join(", "));
+        let _ = writeln!(text, "failed for one cause, {count}: {}: {ids}", first.came);
+    }
     for entry in &report.entries {
         match &entry.outcome {
+            Outcome::Failed(failed) if is_one_of(&causes, failed) => {}
             Outcome::Failed(failed) => {
                 let _ = writeln!(text, "failed: {}{}", entry.id, broken(&failed.rule));
             }
@@ -101,6 +107,27 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
         let _ = writeln!(text, "left behind, to be removed by hand: {left}");
     }
     text
+}
+
+/// Checks that failed for one cause, where it is that of more than one, behind the first of these failures; in order.
+fn causes(report: &Report) -> Vec<(&Failed, Vec<&str>)> {
+    let mut causes: Vec<(&Failed, Vec<&str>)> = Vec::new();
+    for entry in &report.entries {
+        let Outcome::Failed(failed) = &entry.outcome else {
+            continue;
+        };
+        match causes.iter_mut().find(|(of, _)| of.cause == failed.cause) {
+            Some((_, ids)) => ids.push(entry.id),
+            None if failed.cause.is_some() => causes.push((failed, vec![entry.id])),
+            None => {}
+        }
+    }
+    causes.retain(|(_, ids)| ids.len() > 1);
+    causes
+}
+
+fn is_one_of(causes: &[(&Failed, Vec<&str>)], failed: &Failed) -> bool {
+    causes.iter().any(|(of, _)| of.cause == failed.cause)
 }
 
 /// The rule, and what it says.

@@ -8,7 +8,7 @@ use super::super::run::Run;
 use super::super::session::Session;
 use super::ask::{
     Written, as_listed, by_key, create, delete, leads_to, list, list_to, made, max_batch, none,
-    only, removed, target, wanted,
+    only, removed, target, two, wanted, wanted_to,
 };
 
 pub(super) fn checks() -> Vec<Check> {
@@ -61,6 +61,13 @@ pub(super) fn checks() -> Vec<Check> {
             "a destination that is sent twice is made once",
             [Need::Routes],
             same_destination
+        ),
+        check!(
+            "routes/same-destination-to-two",
+            ["ROUTE-13", "ROUTE-9"],
+            "a destination that is sent twice with differing targets leads to one of them, and the other is CONFLICT",
+            [Need::Routes],
+            same_destination_to_two
         ),
         check!(
             "routes/one-bad-route-fails-alone",
@@ -300,6 +307,36 @@ async fn same_destination(run: &Run) -> Verdict {
         written.done(1, "ROUTE-2")?;
     }
     let route = only(&session, &route.destination_cidr, "ROUTE-2").await?;
+    removed(&session, &route).await
+}
+
+async fn same_destination_to_two(run: &Run) -> Verdict {
+    let session = run.session().await?;
+    let known = two(run, &session).await?;
+    if max_batch(run) < 2 {
+        return Err(Stop::not_offered("max_batch is 1"));
+    }
+    let cidr = run.cidr();
+    let routes: Vec<_> = ["one", "two"]
+        .into_iter()
+        .zip(&known)
+        .map(|(key, known)| keyed(key, wanted_to(&cidr, known)))
+        .collect();
+    let written = create(&session, routes).await?;
+    let (made, refused) = match written.done(0, "ROUTE-13") {
+        Ok(()) => (0, 1),
+        Err(_) => (1, 0),
+    };
+    written.done(made, "ROUTE-13")?;
+    written.failed(refused, "ROUTE-13", &[FailureCode::Conflict])?;
+    let route = only(&session, &cidr, "ROUTE-13").await?;
+    must(
+        leads_to(&route, &known[made]),
+        "ROUTE-13",
+        "ListRoutes after a CreateRoutes of two routes to one destination",
+        format_args!("the route that was `done`, to {}", known[made].name),
+        format_args!("{route:?}"),
+    )?;
     removed(&session, &route).await
 }
 

@@ -33,11 +33,9 @@ impl Run {
     /// A destination for a route, used by nobody else in this run. Only such routes may be written.
     pub(crate) fn cidr(&self) -> String {
         loop {
-            let number = self.fresh();
-            // Begins somewhere else in each run, within 100.64.0.0/10.
+            // Begins somewhere else in each run.
             let start = u64::from(crc(self.shared.ledger.run_id()));
-            let block = (start + number) % (1 << 14);
-            let cidr = format!("100.{}.{}.0/24", 64 + (block >> 8), block & 255);
+            let cidr = self.config().route_cidr.part(start + self.fresh());
             if self.shared.ledger.issue_cidr(&cidr) {
                 return cidr;
             }

@@ -138,11 +138,13 @@ pub(super) fn targets_from(targets: Option<pb::TargetSet>) -> Result<Option<Vec<
 
 pub(super) fn service_from(service: Option<pb::ServiceView>) -> Result<Service, Failure> {
     let service = service.ok_or_else(|| Failure::invalid("the request has no service"))?;
-    if service.uid.is_empty() {
-        return Err(Failure::invalid(format!(
-            "the request's service {}/{} has no UID",
-            service.namespace, service.name
-        )));
+    for (what, value) in [("name", &service.name), ("UID", &service.uid)] {
+        if value.is_empty() {
+            return Err(Failure::invalid(format!(
+                "the request's service {}/{} (UID {:?}) has no {what}",
+                service.namespace, service.name, service.uid
+            )));
+        }
     }
     Ok(Service {
         namespace: service.namespace,

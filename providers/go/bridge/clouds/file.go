@@ -11,7 +11,7 @@ import (
 )
 
 const fileUsage = "usage: clouds file STATE SCHEME instance-add|instance-remove|instance-stop|instance-start NAME | cloud-writes | cloud-fail CODE | cloud-slow MS | cloud-late MS | pending-for TIMES | " +
-	"load-balancer-remove HANDLE"
+	"load-balancer-remove HANDLE | load-balancer-marks HANDLE | load-balancer-unmarked NAME"
 
 // file changes the cloud of the shapes from outside; its commands are the hooks of provider-conformance.
 func file(arguments []string) int {
@@ -56,6 +56,26 @@ func edit(arguments []string) error {
 		return cloud.Edit(func(state *store.State) (bool, error) {
 			state.Fail = strings.ToLower(value)
 			return true, nil
+		})
+	case "load-balancer-unmarked":
+		return cloud.Edit(func(state *store.State) (bool, error) {
+			state.Next++
+			id := fmt.Sprintf("lb-%d", state.Next)
+			state.LoadBalancers[id] = &store.LoadBalancer{ID: id, Name: value, IP: fmt.Sprintf("198.51.100.%d", state.Next%250+1)}
+			return true, json.NewEncoder(os.Stdout).Encode(map[string]string{"name": value})
+		})
+	case "load-balancer-marks":
+		var handle struct{ Name string }
+		if err := json.Unmarshal([]byte(value), &handle); err != nil {
+			return fmt.Errorf("the handle %q: %w", value, err)
+		}
+		return cloud.Edit(func(state *store.State) (bool, error) {
+			for _, one := range state.LoadBalancers {
+				if one.Name == handle.Name {
+					fmt.Printf("%s\n%s\n", one.Owner, one.Service)
+				}
+			}
+			return false, nil
 		})
 	case "load-balancer-remove":
 		// The bridge's handle names it.

@@ -22,6 +22,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/careless"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/instancesv1"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/lister"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/marked"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
@@ -56,7 +57,7 @@ func optionsOf(cloud string) bridge.Options {
 	case "fake":
 		options.VolumeSources = []string{"csi/" + fakeDriver}
 		options.Classify = classifyShapes
-	case instancesv1.Name, annotated.Name, byid.Name, careless.Name:
+	case instancesv1.Name, annotated.Name, byid.Name, careless.Name, marked.Name:
 		options.Features = []contract.ServiceFeature{contract.ServiceFeature_SERVICE_FEATURE_SOURCE_RANGES}
 		options.ConcurrentServices = 8
 		options.Classify = classifyShapes

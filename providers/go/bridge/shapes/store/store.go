@@ -54,6 +54,9 @@ type LoadBalancer struct {
 	// Rules are what it does, as text.
 	Rules   []string `json:"rules"`
 	Targets []string `json:"targets"`
+	// Owner and Service are the marks of a cloud that has them.
+	Owner   string `json:"owner,omitempty"`
+	Service string `json:"service,omitempty"`
 	// PendingFor is how many more times it is not ready.
 	PendingFor int `json:"pendingFor,omitempty"`
 }

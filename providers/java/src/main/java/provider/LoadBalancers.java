@@ -65,6 +65,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
   /** Who asks, and for which Service. */
   private record Asker(Owner owner, ServiceView service, String handle) {
     static Asker of(Owner owner, ServiceView service, String handle) throws Fail {
+      if (service.getName().isEmpty()) throw new Fail("INVALID", "the service with the uid \"" + service.getUid() + "\" has no name");
       if (service.getUid().isEmpty()) throw new Fail("INVALID", "service " + nameOf(service) + " has no uid; it is what the load balancer is known by");
       return new Asker(owner, service, handle);
     }

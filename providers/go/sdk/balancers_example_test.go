@@ -1,0 +1,213 @@
+package sdk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+)
+
+// made is a load balancer as your cloud's API tells it.
+type made struct {
+	ID             string
+	Mark           sdk.Mark
+	Ports, Targets []string
+	IP             netip.Addr
+}
+
+// api stands for your cloud's client. Its errors are made by sdk.Throttled, sdk.Unavailable and so
+// on where the client knows what happened.
+type api interface {
+	balancers(ctx context.Context) ([]made, error)
+	create(ctx context.Context, mark sdk.Mark) (made, error)
+	set(ctx context.Context, wanted made) error
+	delete(ctx context.Context, id string) error
+}
+
+// balancers is a provider with load balancers.
+type balancers struct {
+	cloud
+	api api
+}
+
+// wanted is what a load balancer should be for this Service. No targets stated leaves them alone
+// (LB-10).
+func wanted(found made, call *sdk.Call, service sdk.Service, targets *sdk.Targets) made {
+	found.Mark, found.Ports = call.Mark(service.UID, sdk.LabelValue), nil
+	for _, port := range service.Ports {
+		found.Ports = append(found.Ports, fmt.Sprintf("%d/%s", port.Port, port.Protocol))
+	}
+	if targets != nil {
+		found.Targets = nil
+		for _, node := range targets.Nodes {
+			found.Targets = append(found.Targets, node.Name)
+		}
+	}
+	return found
+}
+
+// find goes by the handle, else by the mark. A user can edit the handle: whose it is stands at the
+// load balancer itself (LB-4).
+func (b balancers) find(ctx context.Context, call *sdk.Call, service sdk.Service, handle string, grant bool) (*made, sdk.Ownership, error) {
+	all, err := b.api.balancers(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	whose := func(one *made) sdk.Ownership { return call.Ownership(one.Mark, service.UID, sdk.LabelValue) }
+	return sdk.FindOwn(all, handle, grant, func(one *made) string { return one.ID }, whose)
+}
+
+func (b balancers) GetLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.GetLoadBalancer) (sdk.LoadBalancer, error) {
+	found, whose, err := b.find(ctx, call, request.Service, request.Handle, true)
+	if err != nil || found == nil {
+		return sdk.LoadBalancer{Presence: sdk.LoadBalancerAbsent}, err
+	}
+	if whose == sdk.Ours {
+		request.Notes.Handle(found.ID)
+	}
+	return sdk.LoadBalancer{Presence: sdk.LoadBalancerPresent, Ownership: whose, Name: found.ID, Status: statusOf(found)}, nil
+}
+
+func statusOf(found *made) (status sdk.LoadBalancerStatus) {
+	if found.IP.IsValid() {
+		status.Ingress = []sdk.Ingress{{IP: found.IP}}
+	}
+	return status
+}
+
+func (b balancers) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.EnsureLoadBalancer) (sdk.LoadBalancerStatus, error) {
+	found, _, err := b.find(ctx, call, request.Service, request.Handle, request.AdoptUnmarked)
+	if err != nil {
+		return sdk.LoadBalancerStatus{}, err
+	}
+	if found == nil {
+		one, err := b.api.create(ctx, call.Mark(request.Service.UID, sdk.LabelValue))
+		if err != nil {
+			return sdk.LoadBalancerStatus{}, err
+		}
+		found = &one
+	}
+	// From here on the cloud's ID is known: it goes along also with a failure (LB-3).
+	request.Notes.Handle(found.ID)
+	// Only what differs is written: nothing, where it is as asked (LB-8).
+	if wanted := wanted(*found, call, request.Service, request.Targets); !sdk.Same(*found, wanted) {
+		if err := b.api.set(ctx, wanted); err != nil {
+			return sdk.LoadBalancerStatus{}, err
+		}
+	}
+	if !found.IP.IsValid() {
+		return sdk.LoadBalancerStatus{}, sdk.Pending(10*time.Second, "the cloud gives it an address")
+	}
+	return statusOf(found), nil
+}
+
+func (b balancers) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.UpdateLoadBalancer) error {
+	found, _, err := b.find(ctx, call, request.Service, request.Handle, false)
+	switch {
+	case err != nil:
+		return err
+	case found == nil:
+		return sdk.NotFound("there is no load balancer to update") // LB-11
+	}
+	// The targets, and nothing else (LB-16).
+	changed := *found
+	changed.Targets = wanted(*found, call, request.Service, &request.Targets).Targets
+	if sdk.Same(*found, changed) {
+		return nil
+	}
+	return b.api.set(ctx, changed)
+}
+
+func (b balancers) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.DeleteLoadBalancer) error {
+	found, _, err := b.find(ctx, call, request.Service, request.Handle, false)
+	if err != nil || found == nil {
+		return err // nil: it was looked for, and is not there (LB-12)
+	}
+	return b.api.delete(ctx, found.ID)
+}
+
+// memory is a cloud of load balancers.
+type memory struct {
+	all    map[string]made
+	writes int
+}
+
+func (m *memory) balancers(context.Context) (all []made, err error) {
+	for _, one := range m.all {
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func (m *memory) create(_ context.Context, mark sdk.Mark) (made, error) {
+	m.writes++
+	one := made{ID: fmt.Sprintf("lb-%d", m.writes), Mark: mark}
+	m.all[one.ID] = one
+	return one, nil
+}
+
+func (m *memory) set(_ context.Context, wanted made) error {
+	m.writes++
+	wanted.IP = netip.MustParseAddr("192.0.2.1")
+	m.all[wanted.ID] = wanted
+	return nil
+}
+
+func (m *memory) delete(_ context.Context, id string) error {
+	m.writes++
+	delete(m.all, id)
+	return nil
+}
+
+// The guide shows this provider: it makes, finds, changes and removes one, writes nothing where
+// nothing differs, and touches nothing of others.
+func TestTheLoadBalancersOfTheGuide(t *testing.T) {
+	clouds := &memory{all: map[string]made{"other": {ID: "other", Mark: sdk.Mark{Owner: "them", Service: "uid"}}}}
+	provider, call := balancers{api: clouds}, &sdk.Call{Cluster: sdk.Cluster{OwnerID: "us"}}
+	service := sdk.Service{UID: "uid", Ports: []sdk.ServicePort{{Port: 80, Protocol: "TCP"}}}
+	targets := sdk.Targets{Nodes: []sdk.Node{{Name: "a"}, {Name: "b"}}}
+	ensure := func(handle string) error {
+		_, err := provider.EnsureLoadBalancer(t.Context(), call, sdk.EnsureLoadBalancer{Service: service, Handle: handle, Targets: &targets})
+		return err
+	}
+	code := func(err error) sdk.Code {
+		var failure *sdk.Failure
+		if errors.As(err, &failure) {
+			return failure.Code
+		}
+		return sdk.Code(0)
+	}
+	if err := provider.UpdateLoadBalancer(t.Context(), call, sdk.UpdateLoadBalancer{Service: service}); code(err) != sdk.CodeNotFound {
+		t.Error(err)
+	}
+	if err := ensure(""); err == nil {
+		t.Error("it is ready without an address")
+	}
+	if err := ensure(""); err != nil {
+		t.Error(err)
+	}
+	writes := clouds.writes
+	if err := ensure("lb-1"); err != nil || clouds.writes != writes {
+		t.Errorf("%v, %d writes", err, clouds.writes-writes)
+	}
+	if err := ensure("other"); code(err) != sdk.CodeConflict {
+		t.Error(err)
+	}
+	targets.Nodes = targets.Nodes[:1]
+	if err := provider.UpdateLoadBalancer(t.Context(), call, sdk.UpdateLoadBalancer{Service: service, Targets: targets}); err != nil || len(clouds.all["lb-1"].Targets) != 1 {
+		t.Errorf("%v %v", err, clouds.all)
+	}
+	found, err := provider.GetLoadBalancer(t.Context(), call, sdk.GetLoadBalancer{Service: service, Notes: &sdk.Notes{}})
+	if err != nil || found.Ownership != sdk.Ours || len(found.Status.Ingress) != 1 {
+		t.Errorf("%v %v", found, err)
+	}
+	for range 2 {
+		if err := provider.DeleteLoadBalancer(t.Context(), call, sdk.DeleteLoadBalancer{Service: service}); err != nil || len(clouds.all) != 1 {
+			t.Errorf("%v %v", err, clouds.all)
+		}
+	}
+}
