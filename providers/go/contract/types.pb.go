@@ -100,14 +100,14 @@
 //
 // CORE-11: Names are at most 253 bytes, provider IDs and handles at most 1,024 bytes, messages and
 // reasons at most 1,024 bytes. A reply past a limit is a fault of that item. A provider MUST accept
-// requests up to the `max_request_bytes` that it states (4 MiB unless stated); the controller
-// reads no answer past the limits below: it is a fault. Texts for people (`message`, `reason`) the provider MUST cut
-// itself, at the end and between two characters; the controller cuts what comes longer all the
-// same. What identifies something (a name, a provider ID, a handle, a resume token, a cloud scope)
-// MUST NOT be cut, by neither side: cut it names something else. An item with an identifier past
-// its limit is `failed` with INTERNAL; in a listing, which has no place for that, the listing
-// fails. A request with an identifier past its limit the controller does not send, and a provider
-// need not look for one. Bytes are those of UTF-8.
+// requests up to the `max_request_bytes` that it states (4 MiB unless stated); the controller reads
+// no answer past the limits below: it is a fault. Texts for people (`message`, `reason`) the
+// provider MUST cut itself, at the end and between two characters; the controller cuts what comes
+// longer all the same. What identifies something (a name, a provider ID, a handle, a resume token,
+// a cloud scope) MUST NOT be cut, by neither side: cut it names something else. An item with an
+// identifier past its limit is `failed` with INTERNAL; in a listing, which has no place for that,
+// the listing fails. A request with an identifier past its limit the controller does not send, and
+// a provider need not look for one. Bytes are those of UTF-8.
 //
 //   What the provider answers, at most                                   | bytes
 //   ---------------------------------------------------------------------+--------
