@@ -9,6 +9,7 @@ mod faults;
 mod parity;
 mod situations;
 mod sources;
+mod workflows;
 mod written;
 
 use std::{path::Path, sync::LazyLock};
