@@ -158,8 +158,12 @@ simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many, SEED=7 sho
 	$(TARGET)/simulation/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(PLANTED),--planted)
 
 .PHONY: deny
-deny: ## licences, duplicates and sources of the dependencies
+deny: ## licences, duplicates and sources of the dependencies; and that an advisory would be found
 	@.ci/deny
+
+.PHONY: advisories
+advisories: ## known faults of the dependencies, by the public database of RustSec (needs github.com)
+	@.ci/deny advisories
 
 .PHONY: bench
 bench: ## side by side with an upstream Go CCM, in one run, at release settings
@@ -182,5 +186,5 @@ dist: ## all that a release consists of: images, what is in them (SBOM), binarie
 	@.ci/dist
 
 .PHONY: publish-crates
-publish-crates: ## what vendors link, to crates.io (CARGO_REGISTRY_TOKEN; DRY_RUN=1 packs and builds only)
-	$(CARGO) publish --workspace --locked $(if $(DRY_RUN),--dry-run --allow-dirty)
+publish-crates: ## what vendors link, to crates.io (CARGO_REGISTRY_TOKEN; builds nothing; DRY_RUN=1 packs and builds only)
+	$(CARGO) publish --workspace --locked $(if $(DRY_RUN),--dry-run --allow-dirty,--no-verify)

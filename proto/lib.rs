@@ -20,4 +20,22 @@ pub mod v1alpha1 {
     /// The encoded `google.protobuf.FileDescriptorSet` of this package, with comments, for gRPC server reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+    /// The most bytes that the messages of one answer of this RPC (`"LookupInstances"`) may have
+    /// together (CORE-11): those of a whole listing, and of WatchChanges each message.
+    pub fn most_answer_bytes(rpc: &str) -> usize {
+        const KIB: usize = 1024;
+        match rpc {
+            "GetProviderInfo" | "Initialize" | "Probe" | "WatchChanges" => 64 * KIB,
+            "GetLoadBalancer" | "EnsureLoadBalancer" | "UpdateLoadBalancer"
+            | "DeleteLoadBalancer" | "GetVolumeLabels" => 1024 * KIB,
+            "ListInstances" | "ListLoadBalancers" | "ListRoutes" | "ListClusters" => {
+                32 * 1024 * KIB
+            }
+            _ => MOST_MESSAGE_BYTES,
+        }
+    }
+
+    /// The most bytes of any one message (CORE-11).
+    pub const MOST_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 }

@@ -18,6 +18,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod view;
+mod weigh;
 
 pub(crate) use connect::{Connector, UnixConnector};
 #[cfg(feature = "simulation")]

@@ -32,8 +32,6 @@ use crate::wrap::{Core, Wrap};
 pub type GrpcService =
     BoxCloneSyncService<http::Request<Body>, http::Response<Body>, tonic::codegen::StdError>;
 
-/// Requests and answers of up to 16 MiB are accepted and sent unless set.
-const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// How long calls in flight may take after a signal unless set.
 const DRAIN: Duration = Duration::from_secs(20);
 /// How long connections may take to close once their calls have been ended.
@@ -85,7 +83,7 @@ impl Server {
             socket_group: None,
             drain: DRAIN,
             connections: Connections::new(),
-            max_message_bytes: MAX_MESSAGE_BYTES,
+            max_message_bytes: pb::MOST_MESSAGE_BYTES,
             extra: Routes::default(),
             extra_names: Vec::new(),
             descriptors: Vec::new(),

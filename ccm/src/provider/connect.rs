@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response, Uri};
-use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,9 +19,12 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::body::Body;
 
+use super::weigh::Weight;
 use watched::Watched;
+use weighed::Weighed;
 
 mod watched;
+mod weighed;
 
 /// A connected pipe to a provider.
 pub(crate) trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -284,7 +286,7 @@ impl Link {
 }
 
 impl tower::Service<Request<Body>> for Link {
-    type Response = Response<Incoming>;
+    type Response = Response<Weighed>;
     type Error = hyper::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
@@ -296,6 +298,8 @@ impl tower::Service<Request<Body>> for Link {
         const AGENT: HeaderValue =
             HeaderValue::from_static(concat!("grpc-ccm/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, AGENT);
-        Box::pin(self.send.send_request(request))
+        let weight = Weight::of(request.uri().path());
+        let answer = self.send.send_request(request);
+        Box::pin(async move { Ok(answer.await?.map(|body| Weighed::new(body, weight))) })
     }
 }

@@ -7,6 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::time::Instant;
 
 use super::limits;
+use super::weigh::Refused;
 use crate::queue::{Outcome, PROBE};
 
 /// Why a call, or an item of one, did not succeed. Says nothing about the existence of anything.
@@ -254,8 +255,11 @@ impl From<api::Failure> for Trouble {
 }
 
 impl From<tonic::Status> for Trouble {
-    /// A status is never an answer: whatever its code, nothing is known.
+    /// A status is never an answer: whatever its code, nothing is known. An answer that we refuse to read breaks the contract.
     fn from(status: tonic::Status) -> Self {
+        if let Some(refused) = caused_by::<Refused>(&status) {
+            return Self::fault(refused.to_string());
+        }
         let code = if lost_connection(&status) {
             TroubleCode::Disconnected
         } else if status.code() == tonic::Code::DeadlineExceeded {
@@ -278,19 +282,22 @@ impl From<crate::lease::Fenced> for Trouble {
 
 /// A status that tonic made of an error of the connection, not one that the provider sent.
 fn lost_connection(status: &tonic::Status) -> bool {
+    caused_by::<std::io::Error>(status).is_some()
+        || caused_by::<hyper::Error>(status).is_some_and(|error| {
+            error.is_closed() || error.is_canceled() || error.is_incomplete_message()
+        })
+}
+
+/// The error of this kind that the status was made of.
+fn caused_by<E: std::error::Error + 'static>(status: &tonic::Status) -> Option<&E> {
     let mut source = status.source();
     while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<hyper::Error>()
-            && (error.is_closed() || error.is_canceled() || error.is_incomplete_message())
-        {
-            return true;
-        }
-        if error.is::<std::io::Error>() {
-            return true;
+        if let Some(error) = error.downcast_ref() {
+            return Some(error);
         }
         source = error.source();
     }
-    false
+    None
 }
 
 #[cfg(test)]

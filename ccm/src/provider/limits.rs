@@ -14,8 +14,6 @@ use crate::text::plain;
 pub(crate) const NAME_LIMIT: usize = 253;
 /// The most bytes of a provider ID, a handle, a message or a reason (CORE-11).
 pub(crate) const TEXT_LIMIT: usize = 1024;
-/// The largest answer that is read.
-pub(crate) const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 /// What a provider accepts unless it says otherwise.
 pub(crate) const DEFAULT_REQUEST_BYTES: u64 = 4 * 1024 * 1024;
 /// What a provider must accept at least.

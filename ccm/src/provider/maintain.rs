@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::calls::timed;
 use super::connect::{Connection, Connector, Link};
 use super::handshake::{CONTROLLER_VERSION, check_info};
-use super::limits::{self, MAX_ANSWER_BYTES};
+use super::limits;
 use super::status::probe_word;
 use super::{Metrics, ProviderStatus, Trouble, TroubleCode};
 use crate::args::ProviderEndpoint;
@@ -446,7 +446,7 @@ fn delay(failures: u32, random: &mut StdRng) -> Duration {
 
 pub(super) fn client(link: &Link) -> ProviderServiceClient<Link> {
     ProviderServiceClient::with_origin(link.clone(), Link::origin())
-        .max_decoding_message_size(MAX_ANSWER_BYTES)
+        .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
 }
 
 /// Waits for a change; for ever where nobody can make one any more.

@@ -1,6 +1,7 @@
 //! Providers that hang, lie, die, restart or speak another version.
 
 mod answers;
+mod heavy;
 mod killed;
 mod probe;
 mod refused;

@@ -77,6 +77,13 @@ const OUTCOMES: &[&str] = &[
     "GetVolumeLabels",
 ];
 const ANY: &[&str] = &RPCS;
+/// The answers of which an empty item is known.
+const EMPTIABLE: &[&str] = &[
+    "LookupInstances",
+    "ListInstances",
+    "EnsureLoadBalancer",
+    "ListLoadBalancers",
+];
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $when:ident, $rpcs:expr, $value:literal;)*) => {
@@ -214,6 +221,8 @@ kinds! {
     Garbage = "garbage", Answer, ANY, "";
     /// The answer is 20 MiB large.
     Oversized = "oversized", Answer, ANY, "";
+    /// The answer is `value` KiB of empty items, without it 14 MiB: gigabytes when they are decoded.
+    EmptyItems = "empty-items", Answer, EMPTIABLE, "a number";
     /// The message and the reason of every failure in the answer are 2,000 bytes long; without one `failed` is answered.
     LongText = "long-text", Answer, OUTCOMES, "";
 }

@@ -1,5 +1,6 @@
 //! What faults do to an answer, below the SDK's native types: those cannot say anything wrong.
 
+mod empty;
 mod outcomes;
 
 use cloud_provider_api::v1alpha1 as pb;
@@ -21,6 +22,7 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
         FaultKind::NoAnswer => return Vec::new(),
         // Field 1 with a length that is not there.
         FaultKind::Garbage => return vec![vec![0x0a, 0xff, 0xff, 0x03, 0x00]],
+        FaultKind::EmptyItems => return empty::items(rpc, fault.value.as_deref()),
         FaultKind::Oversized => {
             if messages.is_empty() {
                 messages.push(Vec::new());
@@ -216,7 +218,9 @@ pub(super) fn check_value(fault: &Fault) -> Result<(), String> {
         FaultKind::Presence => value.parse::<i32>().is_ok() || presence(value).is_some(),
         FaultKind::Ownership => value.parse::<i32>().is_ok() || ownership(value).is_some(),
         FaultKind::ProbeState => value.parse::<i32>().is_ok() || probe_state(value).is_some(),
-        FaultKind::ContractMinor | FaultKind::MinControllerMinor => value.parse::<u32>().is_ok(),
+        FaultKind::ContractMinor | FaultKind::MinControllerMinor | FaultKind::EmptyItems => {
+            value.parse::<u32>().is_ok()
+        }
         FaultKind::InSync => value == "true" || value == "false",
         FaultKind::InstanceLabel => value.contains('='),
         _ => true,

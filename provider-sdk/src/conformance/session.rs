@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use cloud_provider_api::v1alpha1 as pb;
+use prost::Message as _;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -23,8 +24,6 @@ use super::ledger::{Ledger, Made};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The controller accepts answers of up to 16 MiB (CORE-11).
-const ANSWER_BYTES: usize = 16 * 1024 * 1024;
 /// The contract's default deadline of a listing.
 const LIST: Duration = Duration::from_mins(5);
 
@@ -130,7 +129,7 @@ impl Session {
 
     async fn unary<R: Rpc>(&self, request: R, deadline: Duration) -> Result<R::Response, Status> {
         let _open = self.ledger.opens();
-        let mut grpc = self.grpc().await?;
+        let mut grpc = self.grpc(R::NAME).await?;
         let codec = ProstCodec::<R, R::Response>::default();
         let call = grpc.unary(timed(request, deadline), path(R::PATH), codec);
         bounded(deadline, call).await.map(Response::into_inner)
@@ -180,7 +179,7 @@ impl Session {
     ) -> Exchange<Listed<R::Response>> {
         let began = Instant::now();
         let read = async {
-            let mut grpc = self.grpc().await?;
+            let mut grpc = self.grpc(R::NAME).await?;
             let codec = ProstCodec::<R, R::Response>::default();
             let call =
                 grpc.server_streaming(timed(request.clone(), deadline), path(R::PATH), codec);
@@ -189,12 +188,22 @@ impl Session {
                 parts: Vec::new(),
                 status: None,
             };
+            let most = pb::most_answer_bytes(R::NAME);
+            let mut bytes = 0;
             loop {
                 if !pause.is_zero() {
                     tokio::time::sleep(pause).await;
                 }
                 match stream.message().await {
-                    Ok(Some(part)) => listed.parts.push(part),
+                    Ok(Some(part)) => {
+                        bytes += part.encoded_len();
+                        listed.parts.push(part);
+                        if bytes > most {
+                            let why = format!("the listing has more than {most} bytes (CORE-11)");
+                            listed.status = Some((Code::OutOfRange, why));
+                            return Ok(listed);
+                        }
+                    }
                     Ok(None) => return Ok(listed),
                     Err(status) => {
                         listed.status = Some((status.code(), status.message().to_owned()));
@@ -219,7 +228,7 @@ impl Session {
         &self,
         request: pb::WatchChangesRequest,
     ) -> Result<Streaming<pb::WatchChangesResponse>, Status> {
-        let mut grpc = self.grpc().await?;
+        let mut grpc = self.grpc("WatchChanges").await?;
         let codec = ProstCodec::<pb::WatchChangesRequest, pb::WatchChangesResponse>::default();
         let path = path("/cloudprovider.v1alpha1.ProviderService/WatchChanges");
         let call = grpc.server_streaming(Request::new(request), path, codec);
@@ -253,23 +262,25 @@ impl Session {
             let value = MetadataValue::from_static(value);
             request.metadata_mut().insert(*key, value);
         }
-        let mut grpc = self.grpc().await?;
+        let mut grpc = self.grpc(rpc_path).await?;
         bounded(deadline, grpc.unary(request, path, RawCodec)).await
     }
 
     /// A call whose request never ends; it is cancelled with what is answered.
     pub(crate) async fn half_open(&self, rpc_path: &str) -> Result<HalfOpen, Status> {
         let path = path_of(rpc_path)?;
-        let mut grpc = self.grpc().await?;
+        let mut grpc = self.grpc(rpc_path).await?;
         Ok(HalfOpen(tokio::spawn(async move {
             let request = Request::new(futures::stream::pending::<Bytes>());
             let _ = grpc.client_streaming(request, path, RawCodec).await;
         })))
     }
 
-    async fn grpc(&self) -> Result<Grpc<Channel>, Status> {
+    /// For the RPC of this path, or name. No message of its answer may be larger than the controller reads (CORE-11).
+    async fn grpc(&self, rpc: &str) -> Result<Grpc<Channel>, Status> {
+        let name = rpc.rsplit('/').next().unwrap_or_default();
         let mut grpc = Grpc::new(self.channel.clone())
-            .max_decoding_message_size(ANSWER_BYTES)
+            .max_decoding_message_size(pb::most_answer_bytes(name).min(pb::MOST_MESSAGE_BYTES))
             .max_encoding_message_size(usize::MAX);
         grpc.ready()
             .await

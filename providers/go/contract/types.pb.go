@@ -100,14 +100,27 @@
 //
 // CORE-11: Names are at most 253 bytes, provider IDs and handles at most 1,024 bytes, messages and
 // reasons at most 1,024 bytes. A reply past a limit is a fault of that item. A provider MUST accept
-// requests up to the `max_request_bytes` that it states (4 MiB unless stated); the controller
-// accepts answers of up to 16 MiB. Texts for people (`message`, `reason`) the provider MUST cut
-// itself, at the end and between two characters; the controller cuts what comes longer all the
-// same. What identifies something (a name, a provider ID, a handle, a resume token, a cloud scope)
-// MUST NOT be cut, by neither side: cut it names something else. An item with an identifier past
-// its limit is `failed` with INTERNAL; in a listing, which has no place for that, the listing
-// fails. A request with an identifier past its limit the controller does not send, and a provider
-// need not look for one. Bytes are those of UTF-8.
+// requests up to the `max_request_bytes` that it states (4 MiB unless stated); the controller reads
+// no answer past the limits below: it is a fault. Texts for people (`message`, `reason`) the
+// provider MUST cut itself, at the end and between two characters; the controller cuts what comes
+// longer all the same. What identifies something (a name, a provider ID, a handle, a resume token,
+// a cloud scope) MUST NOT be cut, by neither side: cut it names something else. An item with an
+// identifier past its limit is `failed` with INTERNAL; in a listing, which has no place for that,
+// the listing fails. A request with an identifier past its limit the controller does not send, and
+// a provider need not look for one. Bytes are those of UTF-8.
+//
+//   What the provider answers, at most                                   | bytes
+//   ---------------------------------------------------------------------+--------
+//   GetProviderInfo, Initialize, Probe, each message of WatchChanges     | 64 KiB
+//   GetLoadBalancer, EnsureLoadBalancer, UpdateLoadBalancer,             | 1 MiB
+//     DeleteLoadBalancer, GetVolumeLabels                                |
+//   a whole listing: ListInstances, ListLoadBalancers, ListRoutes,       | 32 MiB
+//     ListClusters; each of its messages has at most 16 MiB              |
+//   every other RPC                                                      | 16 MiB
+//
+// The bytes are those of the encoded messages. The controller also counts, before it decodes, what
+// an answer would take in memory: many empty items are few bytes and much memory. It reads none
+// that would take more than 96 MiB.
 //
 // CORE-12: Secrets MUST NOT cross the contract, in either direction.
 //

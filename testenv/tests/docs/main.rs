@@ -10,6 +10,7 @@ mod parity;
 mod situations;
 mod sources;
 mod threats;
+mod workflows;
 mod written;
 
 use std::{path::Path, sync::LazyLock};

@@ -2,8 +2,12 @@
 
 use crate::sources::Test;
 
-/// What no test of the workspace shows, but a suite of its own.
-const SUITES: [&str; 2] = ["`make deny` in CI", "`make images` in CI"];
+/// What a suite of its own shows, or a test of this folder, which is not among those that are read.
+const SUITES: [&str; 3] = [
+    "`make deny` in CI",
+    "`make images` in CI",
+    "`nothing_is_built_where_a_token_is`",
+];
 const OPEN: &str = "**open**";
 
 /// Rows without a test, and tests that do not exist.

@@ -5,7 +5,7 @@ use cloud_provider_api::v1alpha1 as api;
 
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
-use super::super::limits::{self, MAX_ANSWER_BYTES};
+use super::super::limits;
 use super::super::{Session, Trouble};
 use super::listing::{Part, collect};
 use super::{Answered, Rpc, timed};
@@ -13,7 +13,7 @@ use crate::lease::Fence;
 
 fn client(link: Link) -> LoadBalancerServiceClient<Link> {
     LoadBalancerServiceClient::with_origin(link, Link::origin())
-        .max_decoding_message_size(MAX_ANSWER_BYTES)
+        .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
 }
 
 /// What the answers have in common.

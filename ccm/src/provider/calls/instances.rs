@@ -12,7 +12,7 @@ use prost::Message;
 
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
-use super::super::limits::{self, MAX_ANSWER_BYTES, Named};
+use super::super::limits::{self, Named};
 use super::super::view::node_view;
 use super::super::{Session, Trouble, TroubleCode};
 use super::listing::{Part, collect};
@@ -20,7 +20,7 @@ use super::{Answered, Rpc, timed};
 
 fn client(link: Link) -> InstanceServiceClient<Link> {
     InstanceServiceClient::with_origin(link, Link::origin())
-        .max_decoding_message_size(MAX_ANSWER_BYTES)
+        .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
 }
 
 impl Session {
@@ -105,7 +105,7 @@ impl Session {
             Box::pin(self.call(rpc, None, |link, deadline| async move {
                 use api::lookup_zone_result::Outcome;
                 let answer = ZoneServiceClient::with_origin(link, Link::origin())
-                    .max_decoding_message_size(MAX_ANSWER_BYTES)
+                    .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
                     .lookup_zones(timed(request, deadline))
                     .await?
                     .into_inner();

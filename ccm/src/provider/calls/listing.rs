@@ -6,11 +6,6 @@ use prost::Message;
 use super::super::Trouble;
 use super::super::failures::{self, Place};
 
-/// The most items of a listing.
-const MOST_ITEMS: usize = 1_000_000;
-/// The most bytes of a listing.
-const MOST_BYTES: usize = 512 * 1024 * 1024;
-
 /// A part of a listing.
 pub(super) enum Part<T> {
     Failed(api::Failure),
@@ -26,10 +21,8 @@ pub(super) async fn collect<M: Message + Default, T>(
     part: impl Fn(M) -> Part<T>,
 ) -> Result<Vec<T>, Trouble> {
     let mut items = Vec::new();
-    let mut bytes = 0_usize;
     let mut end: Option<api::ListEnd> = None;
     while let Some(message) = stream.message().await? {
-        bytes = bytes.saturating_add(message.encoded_len());
         if end.is_some() {
             return Err(Trouble::fault("something follows the end of the listing"));
         }
@@ -37,6 +30,8 @@ pub(super) async fn collect<M: Message + Default, T>(
             Part::Failed(failure) => {
                 return Err(failures::trouble(rpc, Place::Whole, failure));
             }
+            // The first is the list: most come in one message.
+            Part::Items(more) if items.is_empty() => items = more,
             Part::Items(more) => items.extend(more),
             Part::End(given) => end = Some(given),
             Part::Unset => {
@@ -44,11 +39,6 @@ pub(super) async fn collect<M: Message + Default, T>(
                     "a part of the listing is not set, or of a kind that this contract minor does not know",
                 ));
             }
-        }
-        if items.len() > MOST_ITEMS || bytes > MOST_BYTES {
-            return Err(Trouble::fault(format!(
-                "the listing is larger than {MOST_ITEMS} items or {MOST_BYTES} bytes"
-            )));
         }
     }
     match end {

@@ -9,7 +9,7 @@ use prost::Message;
 
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
-use super::super::limits::{self, MAX_ANSWER_BYTES};
+use super::super::limits;
 use super::super::{Session, Trouble, TroubleCode};
 use super::listing::{Part, collect};
 use super::{Answered, Rpc, timed};
@@ -17,7 +17,7 @@ use crate::lease::Fence;
 
 fn client(link: Link) -> RouteServiceClient<Link> {
     RouteServiceClient::with_origin(link, Link::origin())
-        .max_decoding_message_size(MAX_ANSWER_BYTES)
+        .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
 }
 
 /// What CreateRoutes and DeleteRoutes answer.

@@ -7,7 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
-use super::super::limits::{self, MAX_ANSWER_BYTES};
+use super::super::limits;
 use super::super::{Session, Trouble};
 use super::{Answered, Rpc, timed};
 
@@ -31,7 +31,7 @@ impl Session {
         self.call(rpc, None, |link, deadline| async move {
             use api::get_volume_labels_response::Outcome;
             let answer = VolumeServiceClient::with_origin(link, Link::origin())
-                .max_decoding_message_size(MAX_ANSWER_BYTES)
+                .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
                 .get_volume_labels(timed(request, deadline))
                 .await?;
             match answer.into_inner().outcome {

@@ -380,7 +380,7 @@ fn item_fails(
 }
 
 #[tokio::test]
-async fn an_answer_of_20_mib_is_trouble_and_no_more() {
+async fn an_answer_of_20_mib_is_a_fault_and_no_more() {
     let fake = Fake::new("1");
     fake.set(|s| {
         s.lookup = |request| {
@@ -392,7 +392,7 @@ async fn an_answer_of_20_mib_is_trouble_and_no_more() {
     let (_running, session) = with(&fake).await;
     let nodes = nodes(1);
     let trouble = lookup(&session, &nodes).await.unwrap_err();
-    assert_eq!(trouble.code, TroubleCode::Unknown);
+    assert_eq!(trouble.code, TroubleCode::Fault);
     // 10 MiB pass.
     fake.set(|s| {
         s.lookup = |request| {
