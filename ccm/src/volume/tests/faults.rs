@@ -156,7 +156,7 @@ async fn fault_volume_the_watch_is_cut() {
     assert_eq!(bench.events.recorded(), Vec::<String>::new());
 }
 
-/// Fault: the answer has no outcome, no content, cannot be decoded, is larger than 16 MiB, or is a gRPC status | nothing is concluded, and it is asked again
+/// Fault: the answer has no outcome, no content, cannot be decoded, is larger than 1 MiB, or is a gRPC status | nothing is concluded, and it is asked again
 #[tokio::test(start_paused = true)]
 async fn fault_volume_an_answer_that_is_none_changes_nothing() {
     for kind in [

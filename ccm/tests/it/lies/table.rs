@@ -60,8 +60,8 @@ lies! {
     wrong_uid: "wrong-uid", Calls("LookupInstances", 8), Plain, Lied, Told(&["is for UID", "void_passes"]);
     empty_outcome: "empty-outcome", Calls("LookupInstances", 8), Plain, Lied, Told(&["has no outcome", "void_passes"]);
     empty_answer: "empty-answer", Calls("LookupInstances", 8), Plain, Lied, Told(&["has no result", "void_passes"]);
-    garbage_answer: "garbage-answer", Calls("LookupInstances", 8), Plain, Lied, Told(&["rpc=\"LookupInstances\",outcome=\"unknown\"", "void_passes"]);
-    oversized_answer: "oversized-answer", Calls("LookupInstances", 8), Plain, Lied, Told(&["rpc=\"LookupInstances\",outcome=\"unknown\"", "void_passes"]);
+    garbage_answer: "garbage-answer", Calls("LookupInstances", 8), Plain, Lied, Told(&["rpc=\"LookupInstances\",outcome=\"fault\"", "void_passes"]);
+    oversized_answer: "oversized-answer", Calls("LookupInstances", 8), Plain, Lied, Told(&["rpc=\"LookupInstances\",outcome=\"fault\"", "void_passes"]);
     absent_for_everything: "absent-for-everything", Calls("LookupInstances", 8), Plain, Lied, Told(&["void_passes"]);
     absent_on_throttle: "absent-on-throttle", Throttled("LookupInstances", 6), Plain, Lied, Alike(&["void_passes"], "a pass that brings no answers is as void as one that calls every Ready Node gone; the log says why");
     absent_when_ready: "absent-when-ready", Calls("LookupInstances", 8), Plain, Lied, Told(&["void_passes"]);
