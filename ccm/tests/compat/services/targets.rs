@@ -70,6 +70,14 @@ pub fn steps() -> Vec<Scenario> {
                 balances_to(&side, name, &[one, two, three, "target-4"]).await;
                 nothing()
             },
+        )
+        // A Node joins in several writes: whether Go's controller looks between them is a matter of time.
+        .not_less(
+            "▲S12",
+            "ours coalesces what changes of Nodes",
+            Who::Go,
+            UPDATED,
+            1,
         ),
         step(
             "set-excluded",
