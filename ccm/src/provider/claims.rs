@@ -1,6 +1,7 @@
 //! What of a provider's claims counts: classes of load balancers, and prefixes of provider IDs (▲S21). Pure.
 //!
-//! The operator's flags bound them. Without a flag those count that the provider claimed at first; the Lease remembers them, and a new one is held until an operator accepts it.
+//! The operator's flags bound them. Without a flag those count that the provider claimed at first in its cloud scope; the Lease remembers them, and a new one is held until an operator
+//! accepts it.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +10,20 @@ use cloud_provider_api::v1alpha1 as api;
 use crate::args::ProviderEndpoint;
 
 /// How Services without a class are named among the classes.
-pub(crate) const NO_CLASS: &str = "default";
+const NO_CLASS: &str = "default";
+/// Stands before the cloud scope, which may have spaces, and so is the last.
+const OF_SCOPE: &str = " scope=";
 
 /// Classes and prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Claims {
+struct Claims {
     classes: BTreeSet<String>,
     prefixes: BTreeSet<String>,
 }
 
 impl Claims {
     /// All that the provider says.
-    pub(crate) fn of(info: &api::GetProviderInfoResponse) -> Self {
+    fn of(info: &api::GetProviderInfoResponse) -> Self {
         let offered = info.capabilities.as_ref();
         let balancers = offered.and_then(|offered| offered.load_balancers.as_ref());
         let mut classes: BTreeSet<String> = balancers
@@ -35,7 +38,15 @@ impl Claims {
         }
     }
 
-    /// As the Lease remembers them. What cannot be read counts as nothing: then all is held.
+    /// As the Lease remembers them; `None` where that was for another cloud scope. What cannot be read counts as nothing: then all is held.
+    fn remembered(text: &str, scope: &str) -> Option<Self> {
+        match text.split_once(OF_SCOPE) {
+            Some((_, other)) if other != scope => None,
+            Some((lists, _)) => Some(Self::parse(lists)),
+            None => Some(Self::parse(text)),
+        }
+    }
+
     fn parse(text: &str) -> Self {
         let list = |name: &str| {
             let lists = text.split_whitespace();
@@ -52,8 +63,12 @@ impl Claims {
         }
     }
 
-    /// As the Lease remembers them: `classes=A,B prefixes=C`.
-    pub(crate) fn text(&self) -> String {
+    /// As the Lease remembers them: `classes=A,B prefixes=C scope=S`.
+    fn text_for(&self, scope: &str) -> String {
+        format!("{}{OF_SCOPE}{scope}", self.text())
+    }
+
+    fn text(&self) -> String {
         let list = |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(",");
         format!(
             "classes={} prefixes={}",
@@ -101,9 +116,11 @@ pub(crate) fn judge(
     info: &api::GetProviderInfoResponse,
     endpoint: &ProviderEndpoint,
     remembered: Option<&str>,
+    scope: &str,
 ) -> Counted {
     let said = Claims::of(info);
-    let known = remembered.map_or_else(|| said.clone(), Claims::parse);
+    let remembered = remembered.and_then(|text| Claims::remembered(text, scope));
+    let known = remembered.clone().unwrap_or_else(|| said.clone());
     let in_bounds = |one: &str, bounds: Option<&Vec<String>>| {
         bounds.is_none_or(|bounds| bounds.iter().any(|bound| bound == one))
     };
@@ -138,8 +155,8 @@ pub(crate) fn judge(
     Counted {
         info,
         refused,
-        to_record: remembered.is_none().then(|| said.text()),
-        accepted: known.and(&held).text(),
+        to_record: remembered.is_none().then(|| said.text_for(scope)),
+        accepted: known.and(&held).text_for(scope),
         held,
     }
 }
@@ -208,20 +225,26 @@ mod tests {
     #[test]
     fn s21_what_is_claimed_first_counts_and_is_remembered() {
         let said = info(&["a/b"], true, &["mock://"]);
-        let counted = judge(&said, &endpoint(None, None), None);
+        let counted = judge(&said, &endpoint(None, None), None, "account 1");
         assert_eq!(counted.info, said);
         assert_eq!(counted.complaint(Some("accept")), "");
         let text = counted.to_record.unwrap();
-        assert_eq!(text, "classes=a/b,default prefixes=mock://");
-        let again = judge(&said, &endpoint(None, None), Some(&text));
+        assert_eq!(text, "classes=a/b,default prefixes=mock:// scope=account 1");
+        let again = judge(&said, &endpoint(None, None), Some(&text), "account 1");
         assert_eq!((again.info, again.to_record), (said, None));
+        // In another scope they are the first ones.
+        let other = info(&["c/d"], false, &["aws:///"]);
+        let counted = judge(&other, &endpoint(None, None), Some(&text), "account 2");
+        assert_eq!(counted.info, other);
+        let text = counted.to_record.unwrap();
+        assert_eq!(text, "classes=c/d prefixes=aws:/// scope=account 2");
     }
 
     #[test]
     fn s21_what_is_new_is_held_until_it_is_accepted() {
         let before = "classes=a/b prefixes=mock://";
         let said = info(&["a/b", "other/nlb"], true, &["mock://", "aws:///"]);
-        let counted = judge(&said, &endpoint(None, None), Some(before));
+        let counted = judge(&said, &endpoint(None, None), Some(before), "account 1");
         assert_eq!(counted.info, info(&["a/b"], false, &["mock://"]));
         let words = counted.complaint(Some("kubectl annotate KEY"));
         assert!(
@@ -230,10 +253,15 @@ mod tests {
         );
         let (_, accepted) = words.split_once("kubectl annotate KEY='").unwrap();
         let accepted = accepted.trim_end_matches('\'');
-        let counted = judge(&said, &endpoint(None, None), Some(accepted));
+        let counted = judge(&said, &endpoint(None, None), Some(accepted), "account 1");
         assert_eq!((counted.info, counted.to_record), (said, None));
         // What was accepted once stays so, also while the provider claims less.
-        let counted = judge(&info(&[], false, &[]), &endpoint(None, None), Some(before));
+        let counted = judge(
+            &info(&[], false, &[]),
+            &endpoint(None, None),
+            Some(before),
+            "account 1",
+        );
         assert_eq!(counted.to_record, None);
     }
 
@@ -242,7 +270,7 @@ mod tests {
         let bounds = endpoint(Some(&["a/b", NO_CLASS]), Some(&["mock://"]));
         let said = info(&["a/b", "c/d"], true, &["mock://zone-1", "aws://"]);
         for remembered in [None, Some("classes= prefixes="), Some("garbage")] {
-            let counted = judge(&said, &bounds, remembered);
+            let counted = judge(&said, &bounds, remembered, "account 1");
             assert_eq!(counted.info, info(&["a/b"], true, &["mock://zone-1"]));
             let words = counted.complaint(Some("accept"));
             assert!(words.contains("classes=c/d prefixes=aws://"), "{words}");

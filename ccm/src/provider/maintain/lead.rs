@@ -8,7 +8,7 @@ use cloud_provider_api::v1alpha1::watch_changes_response::Change;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::calls::{Lanes, timed};
-use super::super::claims::{Claims, Counted, judge};
+use super::super::claims::{Counted, judge};
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
@@ -125,7 +125,7 @@ impl Keeper {
                 () = session.uninitialized.cancelled() => {
                     tracing::warn!(provider = %self.name, "the provider says that it was not initialised: again");
                 }
-                () = self.watch_scope(info, &initialized.cloud_scope) => {}
+                () = self.watch_scope(&initialized.cloud_scope) => {}
                 () = self.watch_claims(info, &initialized.cloud_scope, &counted) => {
                     // A session with other claims takes its place: what is in flight goes on.
                     session.uninitialized.cancel();
@@ -262,24 +262,17 @@ impl Keeper {
         remembered.clone()
     }
 
-    /// What of the provider's claims counts (▲S21). The first ones are remembered, and so are those that come with another scope that was accepted.
+    /// What of the provider's claims counts (▲S21). The first ones in a scope are remembered, but for a scope that is not accepted: nothing is made or deleted there.
     fn counted(&self, info: &api::GetProviderInfoResponse, scope: &str) -> Counted {
-        let counted = self.judged(info, scope);
-        if let Some(text) = &counted.to_record {
-            self.record_claims(text.clone());
-        }
-        counted
-    }
-
-    /// Nothing is made or deleted in another scope: there all that the provider claims counts, so that it is told whose the Nodes are, and nothing is remembered.
-    fn judged(&self, info: &api::GetProviderInfoResponse, scope: &str) -> Counted {
         let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
         let verdict = scope_verdict(self.scope_seen().as_deref(), scope, operator);
         let known = self.claims_seen();
-        let known = known.filter(|_| verdict == Verdict::Accepted);
-        let mut counted = judge(info, &self.with.endpoint, known.as_deref());
-        if matches!(verdict, Verdict::Refused { .. }) {
-            counted.to_record = None;
+        let counted = judge(info, &self.with.endpoint, known.as_deref(), scope);
+        if let (Some(text), false) = (
+            &counted.to_record,
+            matches!(verdict, Verdict::Refused { .. }),
+        ) {
+            self.record_claims(text.clone());
         }
         counted
     }
@@ -309,7 +302,7 @@ impl Keeper {
         loop {
             changed(&mut annotations).await;
             annotations.mark_unchanged();
-            if self.judged(info, scope).info != counted.info {
+            if self.counted(info, scope).info != counted.info {
                 return;
             }
         }
@@ -338,7 +331,7 @@ impl Keeper {
     }
 
     /// Decides about the scope again whenever the Lease remembers another. Never returns.
-    async fn watch_scope(&self, info: &api::GetProviderInfoResponse, scope: &str) {
+    async fn watch_scope(&self, scope: &str) {
         let mut seen = self.with.annotations.clone();
         // Also what changed between `publish` and here.
         seen.mark_changed();
@@ -356,7 +349,6 @@ impl Keeper {
             let (accepted, message) = self.judge(last.as_deref(), scope);
             if accepted {
                 tracing::info!(provider = %self.name, cloud_scope = scope, "the cloud scope was accepted");
-                self.record_claims(Claims::of(info).text());
             }
             self.with.metrics.scope(&self.name, Some(accepted));
             self.with.status.send_modify(|status: &mut ProviderStatus| {
