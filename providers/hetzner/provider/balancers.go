@@ -401,7 +401,10 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		}
 	}
 	unmarked := plan.Unmarked(r.all, call, r.service)
-	if unmarked == nil || named != nil && unmarked.LB.ID == named.LB.ID {
+	switch {
+	case unmarked == nil && len(doomed) == 0:
+		return sdk.ListedLate(r.service, r.handle, time.Now())
+	case unmarked == nil || named != nil && unmarked.LB.ID == named.LB.ID:
 		return nil
 	}
 	if err := sdk.MayTake(sdk.Unmarked, asked.AdoptUnmarked, "load balancer "+plan.Handle(unmarked.LB)); err != nil {

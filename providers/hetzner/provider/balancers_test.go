@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
@@ -271,6 +272,27 @@ func TestALateListMakesNoSecondOne(t *testing.T) {
 	}
 	b.ensured()
 	h.only()
+}
+
+func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB-12
+	h := initialized(t)
+	h.cloud.Set(testapi.Settings{ListLagMS: 500})
+	b := h.service(uid)
+	h.plan(api.Plan{Match: "POST /v1/load_balancers$", Lose: true})
+	b.ensure()
+	b.handle = nil
+	b.service.DeletionTime = timestamppb.Now()
+	if answer := b.remove(); answer.GetPending() == nil {
+		t.Fatalf("%v; the list is late, and the load balancer would be left", answer)
+	}
+	h.until("the load balancer is gone", func() (bool, any) {
+		answer := b.remove()
+		return len(h.cloud.LoadBalancers()) == 0, answer
+	})
+	b.service.DeletionTime = timestamppb.New(time.Now().Add(-time.Minute))
+	if answer := b.remove(); answer.GetDone() == nil {
+		t.Errorf("%v", answer)
+	}
 }
 
 // 20 Nodes join one after the other, and 20 load balancers get each.
