@@ -186,13 +186,8 @@ func (r *request) beingMade(ctx context.Context, lb *hcloud.LoadBalancer) (bool,
 	if time.Since(lb.Created) > young {
 		return false, nil
 	}
-	actions, _, err := r.p.api.LoadBalancer.Action.List(ctx, hcloud.ActionListOpts{Status: []hcloud.ActionStatus{hcloud.ActionStatusRunning}})
-	if err := r.p.api.done(ctx, r.call, "asking for running actions", err); err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(actions, func(action *hcloud.Action) bool {
-		return slices.ContainsFunc(action.Resources, func(resource *hcloud.ActionResource) bool { return resource.ID == lb.ID })
-	}), nil
+	actions, _, err := r.p.api.LoadBalancer.Action.ListFor(ctx, lb, hcloud.ActionListOpts{Status: []hcloud.ActionStatus{hcloud.ActionStatusRunning}})
+	return len(actions) > 0, r.p.api.done(ctx, r.call, "asking for running actions", err)
 }
 
 // EnsureLoadBalancer makes the load balancer, or makes it as the Service asks.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
 	"time"
 
@@ -211,6 +212,32 @@ func TestAnActionThatDoesNotEndIsPendingWithTheHandle(t *testing.T) {
 	h.cloud.EndActions("", "")
 	b.ensured()
 	h.only()
+}
+
+// The API gives 25 actions in a page: those of other load balancers must not hide this one's.
+func TestWhatIsBeingMadeIsSeenAmongManyOthers(t *testing.T) {
+	h := initialized(t)
+	h.cloud.Set(testapi.Settings{ActionMS: 3_600_000})
+	all := sync.WaitGroup{}
+	made := make([]*balancer, 30)
+	for i := range made {
+		made[i] = h.service(fmt.Sprintf("0d4fcd77-3818-4000-8299-%012d", i))
+		all.Go(func() { made[i].ensure() })
+	}
+	all.Wait()
+	before := h.cloud.Writes()
+	for _, b := range made {
+		if b.get().GetFound().GetInSync() {
+			t.Fatal("it is in sync while it is being made (LB-14)")
+		}
+		b.service.Ports[0].Port = 8080
+		if answer := b.ensure(); answer.GetPending() == nil {
+			t.Fatalf("%v", answer)
+		}
+	}
+	if writes := h.cloud.Writes() - before; writes != 0 {
+		t.Errorf("%d writes to load balancers that are being made", writes)
+	}
 }
 
 func TestAnActionThatFailsIsSaidAndTriedAgain(t *testing.T) {
