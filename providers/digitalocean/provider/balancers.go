@@ -356,6 +356,9 @@ func (r *request) change(ctx context.Context, there *godo.LoadBalancer, wanted *
 		return nil, sdk.Pending(againWhileBusy, "DigitalOcean works on load balancer %s", there.ID)
 	case isNotFound(err):
 		return nil, sdk.Pending(time.Second, "load balancer %s was deleted behind the provider's back", there.ID)
+	case isNameTaken(err):
+		r.tellIfOurs(there)
+		return nil, sdk.Conflict("load balancer %s cannot get the name %s: another one of this Service has it; delete that one in DigitalOcean's control panel, or ask for another name", there.ID, wanted.Request.Name).Because("NameTaken")
 	}
 	return changed, err
 }

@@ -186,6 +186,23 @@ func TestNamesThatAreTaken(t *testing.T) {
 	h.only()
 }
 
+func TestANameThatASecondLoadBalancerOfTheServiceHasIsAConflict(t *testing.T) {
+	h := initialized(t)
+	mark := plan.MarkOf(&sdk.Service{Namespace: "default", Name: "web", UID: uid}, us.OwnerId).String()
+	ids := []string{}
+	for _, name := range []string{"first." + mark, "second." + mark} {
+		id, err := h.cloud.AddLoadBalancer(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	b := h.service(uid, "type", "REGIONAL", "name", "second")
+	b.handle = &ids[0]
+	h.must(b.ensure().GetFailed(), sdk.CodeConflict, "NameTaken", ids[0], "second."+mark)
+	b.removed()
+}
+
 func TestAQuotaIsAPrecondition(t *testing.T) {
 	h := initialized(t)
 	h.cloud.Set(testapi.Settings{LoadBalancerLimit: 1})
