@@ -73,7 +73,7 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 }
 
 func (r *request) setDroplets(ctx context.Context, lb *godo.LoadBalancer, eligible *plan.Eligible, ids []int, set func(context.Context, string, ...int) (*godo.Response, error)) error {
-	_, err := r.write(ctx, "setting the targets of load balancer "+lb.ID, &godo.LoadBalancerRequest{DropletIDs: ids}, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
+	_, err := r.write(ctx, "setting the targets of load balancer "+lb.ID, &godo.LoadBalancerRequest{DropletIDs: ids, VPCUUID: lb.VPCUUID}, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
 		if len(request.DropletIDs) == 0 {
 			return lb, nil, nil
 		}
