@@ -25,6 +25,7 @@ mod validate;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -188,11 +189,11 @@ impl ApiServer {
         }
     }
 
-    fn note(&self, identity: &str, asked: &Asked, what: &str) {
+    fn note(&self, identity: &str, asked: &Asked, what: impl Display) {
         let Asked {
             namespace, name, ..
         } = asked;
-        self.inner.trace.note(format!(
+        self.inner.trace.note(format_args!(
             "{identity} {} {namespace}/{name}{what}",
             asked.site()
         ));
@@ -207,7 +208,7 @@ impl ApiServer {
         }
         let asked = Asked::of(&parts.method, path, parts.uri.query().unwrap_or_default());
         let Some(asked) = asked else {
-            self.inner.trace.violation(format!(
+            self.inner.trace.violation(format_args!(
                 "{identity} asks for {} {}, which is not served",
                 parts.method, parts.uri
             ));
@@ -232,7 +233,7 @@ impl ApiServer {
         match fault {
             None | Some(ApiFault::Lost) => {}
             Some(ApiFault::Code(code)) => {
-                self.note(identity, &asked, &format!(" -> {code} (fault)"));
+                self.note(identity, &asked, format_args!(" -> {code} (fault)"));
                 return Ok(answer::refused(&on_purpose(code)));
             }
             Some(ApiFault::Late(wait)) => sleep(wait).await,
@@ -258,9 +259,9 @@ impl ApiServer {
             let done = self.write(identity, sent, &asked, header(header::CONTENT_TYPE), &body);
             let code = done.as_ref().map_or_else(|refused| refused.code, |_| 200);
             if asked.kind.plural != "leases" {
-                self.note(identity, &asked, &format!(" -> {code} {body}"));
+                self.note(identity, &asked, format_args!(" -> {code} {body}"));
             } else if code != 200 {
-                self.note(identity, &asked, &format!(" -> {code}"));
+                self.note(identity, &asked, format_args!(" -> {code}"));
             }
             done
         });
