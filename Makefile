@@ -10,7 +10,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TEST := $(CARGO) test --workspace
 BUILD := $(TEST) --no-run --quiet
 # Tests that `cargo test` leaves out.
-SUITES := bridge calls clouds compat e2e lease swap
+SUITES := bridge calls clouds compat e2e it lease swap
 export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
 
 .PHONY: help
@@ -26,19 +26,29 @@ demo: ## the main job before your eyes, on a real API server (CLOUD=digitalocean
 build: ## what all suites run: the binaries, the tests, the test control plane
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
+	@$(BUILD) $(addprefix --test ,$(SUITES))
 
 .PHONY: demo-clouds
 demo-clouds: ## the demo with each cloud that has a test API
 	@$(MAKE) demo CLOUD=digitalocean
 	@$(MAKE) demo CLOUD=hetzner
 
-# Tests wait more than they compute: four at once, also on two cores.
 .PHONY: test
-test: ## all tests
+test: units it ## all tests
+
+# Tests wait more than they compute: four at once, also on two cores.
+.PHONY: units
+units: ## a part of `make test`: all tests but those of `make it`
 	@.ci/prerequisites cargo go npm cc
 	@$(MAKE) --no-print-directory lint-proto control-plane
 	.ci/test-go
 	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST)
+
+.PHONY: it
+it: ## the other part: the ccm process and the mock provider on a real API server (FILTER=b_s8 for some tests only)
+	@.ci/prerequisites cargo go cc
+	@$(MAKE) --no-print-directory control-plane
+	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST) --test it -- $(FILTER)
 
 .PHONY: lease
 lease: ## contention for the Lease with an upstream Go CCM: three minutes, nearly all of them waiting
@@ -68,17 +78,37 @@ compat-bridge: ## the same scenarios with our controller twice: with the cloud a
 calls: ## what each Go cloud sees of an upstream Go CCM, and of the ccm with the bridge: no more calls, or as many more as is said (CALLS_CLOUDS="byid,fake" for some; UPDATE_DOCS=1 writes docs/go-clouds.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
-	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(CARGO) test -p ccm --test calls -- --nocapture
+	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(TEST) --test calls -- --nocapture
 
 .PHONY: conformance
-conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first go-first digitalocean hetzner")
+conformance: providers swap bridge clouds ## providers in other languages, of vendors, and Go clouds behind the bridge: their own tests, the conformance suite, and the ccm in front of them
+
+.PHONY: providers
+providers: ## a part of `make conformance`: the providers' own tests, and the conformance suite against each (LANGUAGES="java typescript python go python-first rust-first go-first digitalocean hetzner"; JOBS=3 suites at once)
 	@.ci/prerequisites cargo go npm cc python3 $(if $(filter-out python% go% rust% typescript digitalocean hetzner,$(or $(LANGUAGES),java)),mvn)
 	@$(MAKE) --no-print-directory control-plane
-	providers/test.sh $(LANGUAGES)
+	CONFORMANCE_BIN=$(abspath $(TARGET))/debug providers/test.sh $(LANGUAGES)
 	CONFORMANCE_BIN=$(abspath $(TARGET))/debug providers/interrupted.sh
-	CONFORMANCE_BIN=$(abspath $(TARGET))/debug providers/conformance.sh $(LANGUAGES)
+	CONFORMANCE_BIN=$(abspath $(TARGET))/debug JOBS="$(JOBS)" providers/conformance.sh $(LANGUAGES)
 	$(if $(LANGUAGES),,providers/guide.sh)
-	$(TEST) --test swap --test bridge --test clouds -- --nocapture --test-threads=2 $(if $(LANGUAGES),--skip whole_)
+
+.PHONY: swap
+swap: ## a part of `make conformance`: providers in other languages take each other's place under the ccm
+	@.ci/prerequisites cargo go cc python3
+	@$(MAKE) --no-print-directory control-plane
+	$(TEST) --test swap -- --nocapture
+
+.PHONY: bridge
+bridge: ## a part of `make conformance`: Go clouds behind the bridge, the conformance suite against each, and the ccm in front of them (with LANGUAGES not all of AWS, which takes half an hour)
+	@.ci/prerequisites cargo go cc python3
+	@$(MAKE) --no-print-directory control-plane
+	$(TEST) --test bridge -- --nocapture --test-threads=$(or $(RUST_TEST_THREADS),3) $(if $(LANGUAGES),--skip whole_)
+
+.PHONY: clouds
+clouds: ## a part of `make conformance`: the providers of DigitalOcean and Hetzner Cloud under the ccm
+	@.ci/prerequisites cargo go cc
+	@$(MAKE) --no-print-directory control-plane
+	$(TEST) --test clouds -- --nocapture --test-threads=$(or $(RUST_TEST_THREADS),3)
 
 .PHONY: smoke
 smoke: ## a provider on a real account: one of each made, checked and removed, once you have read what it costs (CLOUD=digitalocean or hetzner; YES=1 does not ask)
@@ -133,14 +163,14 @@ check: ## formatting, lints, documentation, commit subjects
 
 .PHONY: docs
 docs: ## write what is made of docs/ anew, from the tests, flags, metrics and events
-	UPDATE_DOCS=1 $(CARGO) test --quiet -p testenv --test docs
-	UPDATE_DOCS=1 $(CARGO) test --quiet -p ccm --lib docs_
-	UPDATE_DOCS=1 $(CARGO) test --quiet -p ccm --test it -- is_documented
+	UPDATE_DOCS=1 $(TEST) --quiet --test docs
+	UPDATE_DOCS=1 $(TEST) --quiet --lib docs_
+	UPDATE_DOCS=1 $(TEST) --quiet --test it -- is_documented
 
 .PHONY: manifests
 manifests: ## write what is made of the Helm chart anew: deploy/kustomize, and the snapshots of its tests
 	@$(MAKE) --no-print-directory control-plane
-	UPDATE_MANIFESTS=1 $(CARGO) test --quiet -p testenv --test manifests -- kustomize_has_what each_set_of_values
+	UPDATE_MANIFESTS=1 $(TEST) --quiet --test manifests -- kustomize_has_what each_set_of_values
 
 .PHONY: lint-proto
 lint-proto: ## buf lint STANDARD over the contract, buf breaking against the committed image of it
