@@ -187,6 +187,11 @@ simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many, SEED=7 sho
 	$(CARGO) build --quiet --profile simulation -p simulation
 	$(TARGET)/simulation/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(PLANTED),--planted)
 
+.PHONY: mutants
+mutants: ## changes of the rooms that decide, which the unit tests must find: hours (ROOMS="queue route" for some; SHARD=1/4 for a part)
+	@.ci/prerequisites cargo cc
+	@SHARD="$(SHARD)" ROOMS="$(ROOMS)" .ci/mutants
+
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies; and that an advisory would be found
 	@.ci/deny
