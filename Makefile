@@ -9,8 +9,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # One selection of crates and features for all suites. With another one cargo would put other binaries at the same paths, also while a suite beside it runs them.
 TEST := $(CARGO) test --workspace
 BUILD := $(TEST) --no-run --quiet
+# What plays seeds: optimised, and with random numbers of tokio's that a seed decides.
+SIMULATE := RUSTFLAGS="$${RUSTFLAGS:-} --cfg tokio_unstable" $(CARGO)
 # Tests that `cargo test` leaves out.
-SUITES := bridge calls clouds compat e2e it lease swap
+SUITES := bridge calls clouds compat e2e it lease seeds swap
 export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
 
 .PHONY: help
@@ -26,7 +28,7 @@ demo: ## the main job before your eyes, on a real API server (CLOUD=digitalocean
 build: ## what all suites run: the binaries, the tests, the test control plane
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
-	@$(BUILD) $(addprefix --test ,$(SUITES))
+	@$(BUILD) $(addprefix --test ,$(filter-out seeds,$(SUITES)))
 
 .PHONY: demo-clouds
 demo-clouds: ## the demo with each cloud that has a test API
@@ -34,18 +36,24 @@ demo-clouds: ## the demo with each cloud that has a test API
 	@$(MAKE) demo CLOUD=hetzner
 
 .PHONY: test
-test: units it ## all tests
+test: units it seeds ## all tests
 
 # Tests wait more than they compute: four at once, also on two cores.
 .PHONY: units
-units: ## a part of `make test`: all tests but those of `make it`
+units: ## a part of `make test`: all tests but those of `make it` and `make seeds`
 	@.ci/prerequisites cargo go npm cc
 	@$(MAKE) --no-print-directory lint-proto control-plane
 	.ci/test-go
 	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST)
 
+.PHONY: seeds
+seeds: ## a part of `make test`: 2,000 seeds of the simulation, and its own tests, optimised
+	@.ci/prerequisites cargo cc
+	$(SIMULATE) test --profile simulation -p simulation --test seeds
+	@$(MAKE) --no-print-directory simulate SEEDS=2000
+
 .PHONY: it
-it: ## the other part: the ccm process and the mock provider on a real API server (FILTER=b_s8 for some tests only)
+it: ## a part of `make test`: the ccm process and the mock provider on a real API server (FILTER=b_s8 for some tests only)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST) --test it -- $(FILTER)
@@ -182,10 +190,10 @@ control-plane: ## build the test control plane (minutes the first time, seconds 
 	@$(TARGET)/debug/control-plane
 
 .PHONY: simulate
-simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many, SEED=7 shows one and the shortest plan that fails, PLANTED=1 shows which seed finds each planted bug)
+simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many from FROM=1, SEED=7 shows one and the shortest plan that fails, with LOGS=ccm=debug, PLANTED=1 shows which seed finds each planted bug)
 	@.ci/prerequisites cargo cc
-	$(CARGO) build --quiet --profile simulation -p simulation
-	$(TARGET)/simulation/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(PLANTED),--planted)
+	$(SIMULATE) build --quiet --profile simulation -p simulation
+	$(TARGET)/simulation/simulate $(if $(SEED),--seed $(SEED) $(if $(LOGS),--logs $(LOGS)),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(PLANTED),--planted)
 
 .PHONY: mutants
 mutants: ## changes of the rooms that decide, which the unit tests must find: hours (ROOMS="queue route" for some; SHARD=1/4 for a part)

@@ -63,13 +63,14 @@ impl Id {
 }
 
 /// The kinds that are served: plural, apiVersion, kind.
-pub const KINDS: [(&str, &str, &str); 7] = [
+pub const KINDS: [(&str, &str, &str); 8] = [
     ("nodes", "v1", "Node"),
     ("services", "v1", "Service"),
     ("events", "v1", "Event"),
     ("namespaces", "v1", "Namespace"),
     ("persistentvolumes", "v1", "PersistentVolume"),
     ("leases", "coordination.k8s.io/v1", "Lease"),
+    ("servicecidrs", "networking.k8s.io/v1", "ServiceCIDR"),
     ("endpointslices", "discovery.k8s.io/v1", "EndpointSlice"),
 ];
 
