@@ -1,3 +1,5 @@
+mod bounds;
+
 use api::delete_load_balancer_response::Outcome as Deleted;
 use api::ensure_load_balancer_response::Outcome as Ensured;
 use api::get_load_balancer_response::Outcome as Got;
