@@ -6,6 +6,7 @@
 
 pub mod args;
 mod cluster;
+pub mod core;
 mod kube_client;
 mod lease;
 mod node;
@@ -22,9 +23,5 @@ pub mod run;
 mod serve;
 mod service;
 mod stuck;
-pub mod text;
 mod volume;
 mod writes;
-
-/// The domain that every label and annotation of our own begins with.
-pub(crate) const DOMAIN: &str = "grpc-ccm.io/";

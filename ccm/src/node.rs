@@ -29,7 +29,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::cluster::{Change, Key};
+use crate::cluster::Change;
+use crate::core::{Key, wall_time};
 use crate::provider::{Capability, Projection, Session};
 use crate::providers::Ownership;
 use crate::queue::{Backoff, Outcome, Queue};
@@ -338,7 +339,7 @@ impl Worker {
     }
 
     fn wall_time(&self, at: Instant) -> jiff::Timestamp {
-        stuck::wall_time(at, Instant::now(), (self.context.wall)())
+        wall_time(at, Instant::now(), (self.context.wall)())
     }
 
     /// Takes batches while there is room for them.

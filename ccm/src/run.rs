@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
@@ -29,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Config, Controller, LeaderElectionConfig};
 use crate::cluster::Cluster;
-use crate::lease::{Elector, Fence};
+use crate::core::{Fence, WallClock};
+use crate::lease::Elector;
 use crate::provider::{Connector, ProviderStatus};
 use crate::writes::{EventSink, EventType, Writes, reason};
 use crate::{kube_client, provider, serve};
@@ -43,9 +43,6 @@ const EVENT_FLUSH: Duration = Duration::from_millis(300);
 
 /// At the end, answers of the HTTPS port and, without a Lease, events are finished for so long at most.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-
-/// Wall time, only for what Kubernetes stores.
-pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// What the outside gives a run: a simulation hands in its own.
 pub(crate) struct Deps {

@@ -325,17 +325,5 @@ impl<K: Clone + Ord> Waiting<K> {
     }
 }
 
-/// When this instant is, or was, by the wall clock; for people, in whole seconds.
-pub(crate) fn wall_time(at: Instant, now: Instant, wall: Timestamp) -> Timestamp {
-    let shown = if at < now {
-        wall.checked_sub(now - at)
-    } else {
-        // Rounded up: who looks then finds it done.
-        wall.checked_add(at - now + Duration::from_millis(999))
-    };
-    let shown = shown.unwrap_or(wall);
-    Timestamp::from_second(shown.as_second()).unwrap_or(shown)
-}
-
 #[cfg(test)]
 mod tests;

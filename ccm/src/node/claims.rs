@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::lookup::Lookup;
 use super::{name, plan};
-use crate::cluster::{Store, is_ready, ready_condition};
+use crate::cluster::Store;
+use crate::core::{is_ready, ready_condition};
 use crate::provider::Trouble;
 
 /// A Node that has not been Ready for so long is no obstacle to another one with its instance: the machine came back under another name.

@@ -8,7 +8,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use super::{Worker, name, plan};
-use crate::cluster::Key;
+use crate::core::Key;
 use crate::run::Hint;
 
 /// Hints make at most one look at a Node in this time.

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
+use crate::core::{is_reserved_key, is_valid_key, is_valid_value};
+
 type Labels = BTreeMap<String, String>;
 
 /// A fact of the cloud and the two labels that show it, the current one first (B-N3).
@@ -52,7 +54,7 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
         let Some(value) = stated(pair, instance) else {
             continue;
         };
-        if !valid_value(value) {
+        if !is_valid_value(value) {
             changes.dropped.push(describe(pair.current, value));
             continue;
         }
@@ -61,7 +63,7 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
         }
     }
     for (key, value) in &instance.labels {
-        if reserved(key) {
+        if is_reserved_key(key) {
             // Who repeats what is so, or says of the zone what the zone's own field says, loses nothing.
             let holds = |labels: &Labels| labels.get(key) == Some(value);
             if !holds(existing) && !holds(&changes.set) {
@@ -72,7 +74,7 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
         if existing.contains_key(key) {
             continue;
         }
-        if valid_key(key) && valid_value(value) {
+        if is_valid_key(key) && is_valid_value(value) {
             changes.set.insert(key.clone(), value.clone());
         } else {
             changes.dropped.push(describe(key, value));
@@ -100,7 +102,7 @@ pub(super) fn refreshed(
     for pair in &PAIRS {
         let fact = instance
             .and_then(|instance| stated(pair, instance))
-            .filter(|value| valid_value(value));
+            .filter(|value| is_valid_value(value));
         let (beta, current) = (existing.get(pair.beta), existing.get(pair.current));
         let value = match (beta, current, fact) {
             (Some(holder), _, Some(fact)) if holder != fact && ours(pair.beta) => fact,
@@ -118,7 +120,7 @@ pub(super) fn refreshed(
         }
     }
     for (key, value) in instance.iter().flat_map(|instance| &instance.labels) {
-        if reserved(key) || !valid_key(key) || !valid_value(value) {
+        if is_reserved_key(key) || !is_valid_key(key) || !is_valid_value(value) {
             continue;
         }
         let holder = existing.get(key);
@@ -157,56 +159,6 @@ fn describe(key: &str, value: &str) -> String {
     let short: String = value.chars().take(80).collect();
     let key: String = key.chars().take(80).collect();
     format!("{key:?} = {short:?}")
-}
-
-/// Keys that are not the provider's to give: Kubernetes' own (B-N4) and ours, one of which says whose a Node is.
-pub(crate) fn reserved(key: &str) -> bool {
-    let Some((domain, _)) = key.split_once('/') else {
-        return false;
-    };
-    [
-        "kubernetes.io",
-        "k8s.io",
-        crate::DOMAIN.trim_end_matches('/'),
-    ]
-    .iter()
-    .any(|root| {
-        domain
-            .strip_suffix(root)
-            .is_some_and(|head| head.is_empty() || head.ends_with('.'))
-    })
-}
-
-/// A label value of Kubernetes: at most 63 of letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit.
-pub(crate) fn valid_value(value: &str) -> bool {
-    value.is_empty() || valid_name(value)
-}
-
-fn valid_name(name: &str) -> bool {
-    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    name.len() <= 63
-        && ends(name.chars().next())
-        && ends(name.chars().next_back())
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-}
-
-/// A label key of Kubernetes: a name, and before it perhaps a DNS subdomain and a slash.
-pub(crate) fn valid_key(key: &str) -> bool {
-    match key.split_once('/') {
-        None => valid_name(key),
-        Some((domain, name)) => {
-            valid_name(name) && domain.len() <= 253 && domain.split('.').all(dns_label)
-        }
-    }
-}
-
-fn dns_label(label: &str) -> bool {
-    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let ends = |c: Option<&u8>| c.is_some_and(|c| inner(*c));
-    let bytes = label.as_bytes();
-    ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|c| inner(*c) || *c == b'-')
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Store};
-use crate::lease::Fence;
+use crate::core::Fence;
 use crate::provider::ProviderStatus;
 use crate::run::LoopContext;
 use crate::writes::{EventSink, Writes};

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::ask::Answer;
 use super::brake::{Brake, Due};
-use crate::cluster::{is_ready, ready_condition};
+use crate::core::{is_ready, ready_condition};
 use crate::planted::planted;
 use crate::provider::TroubleCode;
 

@@ -274,8 +274,8 @@ impl From<tonic::Status> for Trouble {
     }
 }
 
-impl From<crate::lease::Fenced> for Trouble {
-    fn from(fenced: crate::lease::Fenced) -> Self {
+impl From<crate::core::Fenced> for Trouble {
+    fn from(fenced: crate::core::Fenced) -> Self {
         Self::new(TroubleCode::Fenced, fenced.to_string())
     }
 }

@@ -26,8 +26,8 @@ use super::limits;
 use super::status::probe_word;
 use super::{Metrics, ProviderStatus, Trouble, TroubleCode};
 use crate::args::ProviderEndpoint;
+use crate::core::millis;
 use crate::run::Hint;
-use crate::text::millis;
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);

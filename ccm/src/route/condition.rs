@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio_util::sync::CancellationToken;
 
-use crate::run::WallClock;
-use crate::text::millis;
+use crate::core::{WallClock, millis};
 use crate::writes::{WriteError, Writes};
 
 const TYPE: &str = "NetworkUnavailable";

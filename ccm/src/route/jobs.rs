@@ -13,10 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::facts::NodeFacts;
 use super::ledger::NodeName;
 use super::{condition, fresh, plan};
-use crate::lease::Fence;
+use crate::core::{Fence, WallClock};
 use crate::provider::batch;
 use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode};
-use crate::run::WallClock;
 use crate::writes::Writes;
 
 /// What the API server may take to list all Nodes.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::jobs::{Item, Kind};
 use super::ledger::{Failed, NodeName};
 use super::work::Work;
-use crate::cluster::Key;
+use crate::core::{Key, wall_time};
 use crate::provider::Trouble;
 use crate::stuck::{self, Answered, Next, Obstacle, PATIENCE};
 use crate::writes::{EventType, node_reference, reason};
@@ -105,7 +105,7 @@ impl Work {
         let now = Instant::now();
         let due = self.ledger.due(destination).map(|due| {
             let due = due.max(self.not_before().unwrap_or(due));
-            Next::At(stuck::wall_time(due, now, (self.context.wall)()))
+            Next::At(wall_time(due, now, (self.context.wall)()))
         });
         stuck::told(answered, &self.context.provider, None, attempt, due)
     }

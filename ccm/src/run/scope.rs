@@ -39,8 +39,8 @@ impl Memory {
         provider: &str,
     ) -> Self {
         // A provider's name has at most 47 bytes, so these keep within the 63 of an annotation's name.
-        let key = format!("{}cloud-scope-{provider}", crate::DOMAIN);
-        let claims_key = format!("{}claims-{provider}", crate::DOMAIN);
+        let key = format!("{}cloud-scope-{provider}", crate::core::DOMAIN);
+        let claims_key = format!("{}claims-{provider}", crate::core::DOMAIN);
         let (written, claimed) = (key.clone(), claims_key.clone());
         if let Some(elector) = elector.cloned() {
             let command = format!(

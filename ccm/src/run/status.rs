@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::lease::{Elector, Fence};
+use crate::core::Fence;
+use crate::lease::Elector;
 use crate::provider::{ProviderStatus, probe_word};
 
 /// What the page is made of.

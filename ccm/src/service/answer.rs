@@ -396,7 +396,7 @@ fn flag_for(refused: &[String], prefixes: &[String]) -> Option<String> {
 }
 
 fn may_write(key: &str, prefixes: &[String]) -> bool {
-    !key.starts_with(crate::DOMAIN)
+    !key.starts_with(crate::core::DOMAIN)
         && prefixes
             .iter()
             .any(|prefix| key.starts_with(prefix.as_str()))

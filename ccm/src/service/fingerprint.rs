@@ -9,9 +9,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort};
 use serde::Serialize;
 
 use super::handle::ANNOTATION;
-
-/// What `kubectl apply` leaves behind: a copy of the rest, no input.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+use crate::core::LAST_APPLIED;
 
 /// 128 bits that differ where what they were taken of differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

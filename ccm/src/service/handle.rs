@@ -9,7 +9,7 @@
 use k8s_openapi::api::core::v1::Service;
 use serde::{Deserialize, Serialize};
 
-/// The key of the annotation: [`crate::DOMAIN`] and `load-balancer`.
+/// The key of the annotation: [`crate::core::DOMAIN`] and `load-balancer`.
 pub(super) const ANNOTATION: &str = "grpc-ccm.io/load-balancer";
 
 /// The longest handle, in bytes (CORE-11).
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn s19_the_annotation_is_read_as_it_was_written() {
-        assert_eq!(ANNOTATION, format!("{}load-balancer", crate::DOMAIN));
+        assert_eq!(ANNOTATION, format!("{}load-balancer", crate::core::DOMAIN));
         assert_eq!(Stored::of(&service()), Stored::Nothing);
         for handle in [None, Some("lb-1"), Some("a\"b;c=d\n€")] {
             for class in [None, Some(""), Some("mock.io/fast")] {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::plan::{Applied, is_news, uid, version, wants_targets};
 use super::targets::{NodeSelector, Sets};
-use crate::cluster::Key;
+use crate::core::Key;
 
 /// So many load balancers without a Service are remembered at once.
 const MOST_DEPARTED: usize = 10_000;

@@ -65,7 +65,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::cluster::Key;
+    use crate::core::Key;
     use crate::service::fixtures::service;
 
     #[test]

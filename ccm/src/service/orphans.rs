@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::handle;
-use crate::cluster::Key;
+use crate::core::Key;
 use crate::provider::is_dns_name;
 
 /// So many are deleted after one list, or a tenth of what it shows, where that is more.

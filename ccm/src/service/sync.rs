@@ -19,10 +19,9 @@ use super::plan::{Applied, Facts, Seen, Step, asks, next_step, uid};
 use super::targets::{NodeSelector, TargetSet};
 use super::{Memory, Metrics};
 use crate::args::Config;
-use crate::lease::Fence;
+use crate::core::{Fence, WallClock};
 use crate::provider::{ProviderStatus, Session};
 use crate::queue::Outcome;
-use crate::run::WallClock;
 use crate::writes::{EventSink, ServicePatch, WriteError, Writes, service_reference};
 
 /// More steps than any way through the plan has.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub(super) use selector::NodeSelector;
 pub(super) use settle::Settle;
 
-use crate::cluster::is_ready;
+use crate::core::is_ready;
 
 use super::fingerprint::{Digest, Fingerprint, rank};
 

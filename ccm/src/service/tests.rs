@@ -25,7 +25,7 @@ use super::fixtures::{node, service};
 use super::plan::has_finalizer;
 use super::{Memory, Metrics, run};
 use crate::args::Args;
-use crate::lease::Fence;
+use crate::core::Fence;
 use crate::provider::testing::{InMemory, Running, maintained};
 use crate::run::{Hint, LoopContext};
 use crate::writes::{EventSink, Writes};

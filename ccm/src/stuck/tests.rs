@@ -1,4 +1,5 @@
 use super::*;
+use crate::core::wall_time;
 
 fn answered(words: &str) -> Answered {
     Answered {

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
     NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, VolumeNodeAffinity,
 };
 
-use crate::node::labels::{reserved, valid_key, valid_value};
+use crate::core::{is_reserved_key, is_valid_key, is_valid_value};
 use crate::provider::{is_asked_about, volume_view};
 use crate::writes::VolumePatch;
 
@@ -108,7 +108,8 @@ pub(super) fn answered(
     let mut usable = Labels::new();
     let mut dropped = Vec::new();
     for (key, value) in labels {
-        if is_topology(key) || (!reserved(key) && valid_key(key) && valid_value(value)) {
+        if is_topology(key) || (!is_reserved_key(key) && is_valid_key(key) && is_valid_value(value))
+        {
             usable.insert(key.clone(), value.clone());
         } else {
             dropped.push(shown(key, value));
@@ -219,8 +220,8 @@ fn requirement(key: &str, value: &str) -> Result<NodeSelectorRequirement, String
     } else {
         [value].into()
     };
-    let good = |value: &&str| !value.is_empty() && valid_value(value);
-    if !valid_value(value) || !values.iter().all(good) {
+    let good = |value: &&str| !value.is_empty() && is_valid_value(value);
+    if !is_valid_value(value) || !values.iter().all(good) {
         return Err(format!(
             "the provider's label {} is no zone or region: zones are label values joined by {ZONES}",
             shown(key, value)

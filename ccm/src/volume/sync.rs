@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::plan::{self, Labelling, Task};
 use super::{Asking, Worker, source_types};
-use crate::cluster::Key;
+use crate::core::Key;
 use crate::provider::{Trouble, TroubleCode};
 use crate::queue::Outcome;
 use crate::writes::{EventType, VolumePatch, WriteError, reason, volume_reference};

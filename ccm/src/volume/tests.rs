@@ -19,7 +19,7 @@ use super::Worker;
 use super::plan::MARK;
 use crate::args::Args;
 use crate::cluster::Cluster;
-use crate::lease::Fence;
+use crate::core::Fence;
 use crate::provider::testing::{InMemory, Running, maintained};
 use crate::run::LoopContext;
 use crate::writes::{EventSink, Writes};

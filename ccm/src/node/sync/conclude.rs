@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use super::super::plan::{NodePlan, Then};
 use super::super::{Worker, name};
 use super::RPC;
+use crate::core::millis;
 use crate::provider::{Retry, Trouble, TroubleCode};
 use crate::queue::Outcome;
 use crate::stuck::Answered;
-use crate::text::millis;
 use crate::writes::{EventType, WriteError, reason};
 
 /// That the cloud refuses the provider's credentials is told no more often.

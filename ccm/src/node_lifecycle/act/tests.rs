@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use super::super::{Metrics, ready};
 use super::*;
-use crate::cluster::Key;
+use crate::core::Key;
 use crate::node::testing::FakeApi;
 use crate::provider::ProviderStatus;
 use crate::providers::Ownership;

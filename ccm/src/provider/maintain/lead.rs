@@ -17,9 +17,9 @@ use super::super::session::Parts;
 use super::super::status::{Verdict, scope_verdict};
 use super::super::{ProviderStatus, Retry, Session, Trouble};
 use super::{Keeper, changed, client};
+use crate::core::millis;
 use crate::providers::Ownership;
 use crate::run::Hint;
-use crate::text::millis;
 
 const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::super::testing::{InMemory, SCOPE_KEY, maintained};
 use super::super::{Session, TroubleCode};
 use super::fake::{Fake, failure};
-use crate::lease::Fence;
+use crate::core::Fence;
 use crate::run::Hint;
 
 #[tokio::test(start_paused = true)]

@@ -391,7 +391,7 @@ fn s19_annotations_only_where_they_are_granted() {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
     );
-    let prefixes = ["mock.io/".to_owned(), crate::DOMAIN.to_owned()];
+    let prefixes = ["mock.io/".to_owned(), crate::core::DOMAIN.to_owned()];
     let keys = [
         "mock.io/new",
         "mock.io/same",
@@ -427,7 +427,7 @@ fn s19_annotations_only_where_they_are_granted() {
     // The whole flag, so that the second prefix is not missed; what no flag could grant is not in it.
     let flag = format!(
         "; to allow it set --provider-annotation-prefixes=mock.io/,{},user/",
-        crate::DOMAIN
+        crate::core::DOMAIN
     );
     let message = &answer.notes[0].message;
     assert!(message.ends_with(&flag), "{message}");

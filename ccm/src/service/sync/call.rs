@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{Report, Run, Stop, display_name};
+use crate::core::millis;
 use crate::provider::{Trouble, TroubleCode, service_view};
 use crate::queue::Outcome;
 use crate::service::answer::{self, Answer, Sent, Verdict};
@@ -19,7 +20,6 @@ use crate::service::notes::{self, Op};
 use crate::service::plan::{Seen, handle_to_send, status_patch};
 use crate::service::support::{conditions, unsupported};
 use crate::service::targets::TargetSet;
-use crate::text::millis;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 
 /// A write that was refused is asked for again no sooner, whatever the provider says.

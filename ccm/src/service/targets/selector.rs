@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::core::{Expression, SelectorExt};
 
-/// The key of the annotation: [`crate::DOMAIN`] and `node-selector`.
+/// The key of the annotation: [`crate::core::DOMAIN`] and `node-selector`.
 const ANNOTATION: &str = "grpc-ccm.io/node-selector";
 
 /// Which Nodes may be targets; empty: all. Equal selectors are one, however they were written.

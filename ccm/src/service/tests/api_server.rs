@@ -11,7 +11,8 @@ use kube::client::Body;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Key};
+use crate::cluster::Cluster;
+use crate::core::Key;
 
 /// What goes wrong with a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

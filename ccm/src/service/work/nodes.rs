@@ -11,12 +11,12 @@ use tracing::{error, warn};
 
 use super::{Rechecked, Work, load_balancers};
 use crate::cluster::Change;
+use crate::core::millis;
 use crate::provider::{Session, node_view};
 use crate::providers::NodeOwner;
 use crate::service::notes;
 use crate::service::recheck::still_empty;
 use crate::service::targets::{Candidate, NodeSelector, TargetSet, eligible};
-use crate::text::millis;
 use crate::writes::{EventType, node_reference, reason, service_reference};
 
 /// After so long the API server is asked again whether a set is empty.

@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 
 use super::{Work, key, load_balancers};
 use crate::args::OrphanPolicy;
+use crate::core::millis;
 use crate::provider::{Session, Trouble};
 use crate::service::handle::Stored;
 use crate::service::ledger::Task;
@@ -18,7 +19,6 @@ use crate::service::notes;
 use crate::service::orphans::Orphan;
 use crate::service::plan::{asks, uid};
 use crate::service::standing::{Known, Odd, Stands};
-use crate::text::millis;
 use crate::writes::{Writes, service_reference};
 
 /// So many are told of by name at once.

@@ -8,13 +8,12 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::Work;
-use crate::cluster::Key;
+use crate::core::{Key, millis, wall_time};
 use crate::service::ledger::Task;
 use crate::service::notes::PENDING;
 use crate::service::plan::{asks, has_finalizer};
 use crate::service::sync::Report;
 use crate::stuck::{self, Answered, Away, Next, Obstacle};
-use crate::text::millis;
 use crate::writes::{EventType, service_reference};
 
 /// How often it is looked at who waits for too long.
@@ -183,7 +182,7 @@ impl Work {
     }
 
     fn wall_time(&self, at: Instant) -> jiff::Timestamp {
-        stuck::wall_time(at, Instant::now(), (self.context.wall)())
+        wall_time(at, Instant::now(), (self.context.wall)())
     }
 
     /// The Service as it is known.

@@ -49,7 +49,7 @@ fn edit_node(world: &World, name: &str, edit: impl FnOnce(&mut Node)) {
         .server
         .cluster
         .nodes
-        .get(&crate::cluster::Key::node(name));
+        .get(&crate::core::Key::node(name));
     let mut node = (*shown.unwrap()).clone();
     edit(&mut node);
     world.server.put_node(node);

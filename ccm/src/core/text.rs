@@ -5,14 +5,8 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
-
-/// A time as log fields ending in `_ms` have it.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// The text with a space in the place of each character that is obeyed and not shown.
 #[must_use]

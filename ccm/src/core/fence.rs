@@ -92,7 +92,7 @@ impl Fence {
     }
 
     /// How long ago a call that changes the cloud was last given up without an answer.
-    pub(super) fn given_up(&self) -> Option<Duration> {
+    pub(crate) fn given_up(&self) -> Option<Duration> {
         let nanos = self.given_up.load(Ordering::SeqCst);
         let at = self.base + Duration::from_nanos(nanos);
         (nanos > 0).then(|| Instant::now().saturating_duration_since(at))
