@@ -11,12 +11,12 @@ mod kube_client;
 mod lease;
 mod node;
 mod node_lifecycle;
+mod ownership;
 #[cfg(feature = "simulation")]
 pub mod planted;
 #[cfg(not(feature = "simulation"))]
 mod planted;
 mod provider;
-mod providers;
 mod queue;
 mod route;
 pub mod run;

@@ -6,6 +6,7 @@
 //! ```
 
 mod addresses;
+mod claimants;
 mod claims;
 mod hints;
 pub(crate) mod labels;
@@ -31,8 +32,8 @@ use tokio::time::Instant;
 
 use crate::cluster::Change;
 use crate::core::{Key, wall_time};
+use crate::ownership::Ownership;
 use crate::provider::{Capability, Projection, Session};
-use crate::providers::Ownership;
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
 use crate::stuck::{self, Answered, Away, Next, Waiting};

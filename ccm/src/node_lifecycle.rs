@@ -25,8 +25,8 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use crate::args::BrakeConfig;
+use crate::ownership::{NodeOwner, Ownership};
 use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode};
-use crate::providers::{NodeOwner, Ownership};
 use crate::queue::PROBE;
 use crate::run::{Hint, LoopContext};
 use crate::stuck::TOLD_AGAIN;

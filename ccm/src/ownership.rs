@@ -1,11 +1,9 @@
-//! Who owns which Node and Service: pure.
+//! Who owns which Node and Service. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, Service};
-
-use crate::provider::Trouble;
 
 /// The Node label that names the provider of a Node without a provider ID.
 pub(crate) const PROVIDER_LABEL: &str = "grpc-ccm.io/provider";
@@ -220,44 +218,6 @@ pub(crate) struct Clouds {
     pub(crate) others: usize,
     /// The first of those by name, and its provider ID; empty where its label says it.
     pub(crate) another: Option<(String, String)>,
-}
-
-/// Whose a Node without a provider ID is, by what the providers answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Claim<'a> {
-    /// This one's.
-    One(&'a str),
-    /// Several claim it: an event, and the taint stays.
-    Several(Vec<&'a str>),
-    /// All answered, nobody claims it.
-    Nobody,
-    /// Somebody did not answer: nothing is decided yet.
-    Undecided,
-}
-
-/// Who claims a Node: PRESENT, RUNNING, STOPPED and PENDING do. Any failure decides nothing.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "for clusters with several providers")
-)]
-pub(crate) fn claim<'a>(answers: &[(&'a str, &Result<api::Instance, Trouble>)]) -> Claim<'a> {
-    use api::InstanceState as S;
-    let mut claims = Vec::new();
-    for (name, answer) in answers {
-        let Ok(instance) = answer else {
-            return Claim::Undecided;
-        };
-        match S::try_from(instance.state) {
-            Ok(S::Present | S::Running | S::Stopped | S::Pending) => claims.push(*name),
-            Ok(S::Absent | S::Unmanaged) => {}
-            Ok(S::Unspecified) | Err(_) => return Claim::Undecided,
-        }
-    }
-    match claims.as_slice() {
-        [] => Claim::Nobody,
-        [one] => Claim::One(one),
-        _ => Claim::Several(claims),
-    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
 
 use super::{addresses, labels};
+use crate::ownership::PROVIDER_LABEL;
 use crate::provider::{Projection, Trouble, TroubleCode, node_view};
-use crate::providers::PROVIDER_LABEL;
 use crate::writes::reason::{
     INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, NODE_NOT_INITIALIZED, SYNCED,
 };

@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{HandedOut, Worker, name, plan, report};
+use crate::ownership::NodeOwner;
 use crate::provider::{Capability, Session};
-use crate::providers::NodeOwner;
 
 /// Batches of a round come no slower than this: else a Node that joined after its turn would wait for two rounds.
 const LONGEST_PACE: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 
 use super::{act, owned, plan};
-use crate::providers::Ownership;
+use crate::ownership::Ownership;
 use crate::run::LoopContext;
 
 /// Every period, until `context.stop`.

@@ -1,7 +1,6 @@
 use serde_json::json;
 
 use super::*;
-use crate::provider::TroubleCode;
 
 fn info(
     prefixes: &[&str],
@@ -104,37 +103,6 @@ fn what_two_providers_claim_is_fatal() {
         assert!(clash.contains(text), "{clash}");
         assert!(clash.contains("one and two"), "{clash}");
     }
-}
-
-#[test]
-fn exactly_one_claim_wins_and_a_failure_decides_nothing() {
-    use api::InstanceState as S;
-    let answer = |state: S| {
-        Ok(api::Instance {
-            state: state.into(),
-            ..Default::default()
-        })
-    };
-    let failed = Err(Trouble::new(TroubleCode::Unavailable, "m"));
-    let rows = [
-        (answer(S::Present), answer(S::Absent), Claim::One("one")),
-        (answer(S::Unmanaged), answer(S::Running), Claim::One("two")),
-        (answer(S::Stopped), answer(S::Absent), Claim::One("one")),
-        (answer(S::Pending), answer(S::Absent), Claim::One("one")),
-        (
-            answer(S::Pending),
-            answer(S::Present),
-            Claim::Several(vec!["one", "two"]),
-        ),
-        (answer(S::Absent), answer(S::Unmanaged), Claim::Nobody),
-        (answer(S::Present), failed.clone(), Claim::Undecided),
-        (failed, answer(S::Absent), Claim::Undecided),
-        (answer(S::Unspecified), answer(S::Present), Claim::Undecided),
-    ];
-    for (one, two, expected) in rows {
-        assert_eq!(claim(&[("one", &one), ("two", &two)]), expected);
-    }
-    assert_eq!(claim(&[]), Claim::Nobody);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
+use crate::ownership::{NodeOwner, Ownership};
 use crate::provider::node_address;
-use crate::providers::{NodeOwner, Ownership};
 
 /// A Node, as far as routes go.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::facts::NodeFacts;
-use crate::providers::Ownership;
+use crate::ownership::Ownership;
 
 /// Nodes per page.
 const PAGE: u32 = 500;

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::cluster::Store;
+use crate::ownership::Clouds;
 use crate::provider::{Metrics, ProviderStatus, Session};
-use crate::providers::Clouds;
 use crate::stuck::TOLD_AGAIN;
 use crate::writes::{EventType, reason};
 

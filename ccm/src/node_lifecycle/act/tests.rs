@@ -7,8 +7,8 @@ use super::super::{Metrics, ready};
 use super::*;
 use crate::core::Key;
 use crate::node::testing::FakeApi;
+use crate::ownership::Ownership;
 use crate::provider::ProviderStatus;
-use crate::providers::Ownership;
 
 fn node(ready: &str) -> Node {
     let mut node = Node::default();

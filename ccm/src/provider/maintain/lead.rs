@@ -18,7 +18,7 @@ use super::super::status::{Verdict, scope_verdict};
 use super::super::{ProviderStatus, Retry, Session, Trouble};
 use super::{Keeper, changed, client};
 use crate::core::millis;
-use crate::providers::Ownership;
+use crate::ownership::Ownership;
 use crate::run::Hint;
 
 const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
