@@ -6,6 +6,7 @@
 
 pub mod args;
 mod cluster;
+mod controller;
 pub mod core;
 mod kube_client;
 mod lease;

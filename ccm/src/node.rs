@@ -31,11 +31,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cluster::Change;
+use crate::controller::LoopContext;
 use crate::core::{Key, wall_time};
 use crate::ownership::Ownership;
 use crate::provider::{Capability, Projection, Session};
 use crate::queue::{Backoff, Outcome, Queue};
-use crate::run::LoopContext;
 use crate::stuck::{self, Answered, Away, Next, Waiting};
 use crate::writes::{EventType, node_reference, reason};
 

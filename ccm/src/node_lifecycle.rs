@@ -15,7 +15,7 @@ mod plan;
 mod ready;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -25,10 +25,10 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use crate::args::BrakeConfig;
+use crate::controller::LoopContext;
 use crate::ownership::{NodeOwner, Ownership};
-use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode};
+use crate::provider::{Capability, Hint, ProviderStatus, Session, Trouble, TroubleCode};
 use crate::queue::PROBE;
-use crate::run::{Hint, LoopContext};
 use crate::stuck::TOLD_AGAIN;
 
 #[cfg(test)]
@@ -66,21 +66,26 @@ impl Memory {
     }
 }
 
+fn lock(brake: &Mutex<Brake>) -> MutexGuard<'_, Brake> {
+    brake.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
-pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
+pub(crate) async fn run(mut context: LoopContext, memory: Arc<Memory>, metrics: Metrics) {
     context.writes = context
         .writes
         .with_component("cloud-node-lifecycle-controller");
-    tokio::join!(passes(context.clone(), metrics), ready::watch(&context));
+    let lifecycle = Lifecycle::new(context.clone(), &memory, metrics);
+    tokio::join!(passes(lifecycle), ready::watch(&context));
 }
 
 /// Pass after pass.
-async fn passes(context: LoopContext, metrics: Metrics) {
+async fn passes(mut lifecycle: Lifecycle) {
+    let context = &lifecycle.context;
     let mut hints = context.hints.subscribe();
     let mut status = context.status.clone();
     let stop = context.stop.clone();
     let period = context.config.node_lifecycle.monitor_period;
-    let mut lifecycle = Lifecycle::new(context, metrics);
     let mut tick = Instant::now();
     loop {
         let start = Instant::now();
@@ -160,6 +165,8 @@ struct Lifecycle {
     context: LoopContext,
     metrics: Metrics,
     ledger: Ledger,
+    /// Outlives the ledger.
+    brake: Arc<Mutex<Brake>>,
     /// The session that the ledger's answers are of.
     session: Weak<Session>,
     asker: Asker,
@@ -190,19 +197,13 @@ struct Lifecycle {
 }
 
 impl Lifecycle {
-    fn new(context: LoopContext, metrics: Metrics) -> Self {
+    fn new(context: LoopContext, memory: &Memory, metrics: Metrics) -> Self {
         let config = &context.config.node_lifecycle;
-        let brake = context
-            .node_lifecycle_memory
-            .brake(&context.provider, config.brake);
+        let brake = memory.brake(&context.provider, config.brake);
         let longest_step = Duration::from_mins(1).max(config.monitor_period * 2);
         Self {
-            ledger: Ledger::new(
-                brake,
-                config.brake.min_age,
-                config.monitor_period,
-                longest_step,
-            ),
+            ledger: Ledger::new(config.brake.min_age, config.monitor_period, longest_step),
+            brake,
             session: Weak::new(),
             asker: Asker::new(),
             claims: Vec::new(),
@@ -287,7 +288,7 @@ impl Lifecycle {
             .as_ref()
             .and_then(|offered| offered.instances);
         let now = Instant::now();
-        let pass = self.ledger.pass(&Findings {
+        let findings = Findings {
             answers: &answers,
             nodes: &nodes,
             may_delete: may_delete && self.may_delete(&session),
@@ -295,7 +296,8 @@ impl Lifecycle {
             start,
             now,
             wall: (self.context.wall)(),
-        });
+        };
+        let pass = self.ledger.pass(&mut lock(&self.brake), &findings);
         drop(nodes);
         // What it is asked while it knows nothing counts for nothing later.
         if pass.void.is_some() {
@@ -332,7 +334,9 @@ impl Lifecycle {
         let (asker, claims) = (&self.asker, &self.claims);
         let is_claimed = |uid: &str| claims.iter().any(|claim| plan::uid(&claim.node) == uid);
         let busy = |uid: &str| asker.is_asked(uid) || is_claimed(uid);
-        let questions = self.ledger.questions(&nodes, busy, start);
+        let questions = self
+            .ledger
+            .questions(&mut lock(&self.brake), &nodes, busy, start);
         if questions.idle {
             return None;
         }
@@ -501,7 +505,7 @@ impl Lifecycle {
         if pass.void.is_none() {
             self.tell_of_shared(&pass.shared);
         }
-        if !self.ledger.brake_holds() {
+        if !lock(&self.brake).holds() {
             self.told = None;
         }
         let again = self.told.is_some_and(|told| told.elapsed() >= TOLD_AGAIN);

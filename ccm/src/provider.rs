@@ -7,6 +7,7 @@ mod connect;
 mod error;
 mod failures;
 mod handshake;
+mod hint;
 mod limits;
 mod maintain;
 mod metrics;
@@ -24,6 +25,7 @@ pub(crate) use connect::{Connector, UnixConnector};
 #[cfg(feature = "simulation")]
 pub(crate) use connect::{DialError, Pipe};
 pub(crate) use error::{Retry, Trouble, TroubleCode};
+pub(crate) use hint::Hint;
 pub(crate) use limits::is_dns_name;
 pub(crate) use limits::pending_after;
 pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};

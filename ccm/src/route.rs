@@ -25,7 +25,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::sync::broadcast;
 
-use crate::run::{Hint, LoopContext};
+use crate::controller::LoopContext;
+use crate::provider::Hint;
 #[cfg(test)]
 pub(crate) use work::RESYNC;
 use work::Work;

@@ -36,12 +36,15 @@ use prometheus_client::registry::Registry;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep_until};
 
-use crate::run::{Hint, LoopContext};
+use std::sync::Arc;
+
+use crate::controller::LoopContext;
+use crate::provider::Hint;
 pub(crate) use memory::Memory;
 use work::{HOUSEKEEPING, Work};
 
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
-pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
+pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metrics) {
     let stop = context.stop.clone();
     let synced = async {
         context.cluster.nodes.synced().await;
@@ -59,7 +62,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     let mut ticks = tokio::time::interval(HOUSEKEEPING);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut status = context.status.clone();
-    let mut work = Work::new(context, metrics);
+    let mut work = Work::new(context, memory, metrics);
     work.provider_changed();
     loop {
         let settled = work.settled_at();

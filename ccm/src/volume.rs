@@ -24,9 +24,9 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::cluster::{Change, Store};
+use crate::controller::LoopContext;
 use crate::provider::{Capability, Session};
 use crate::queue::{Backoff, Outcome, Queue};
-use crate::run::LoopContext;
 pub(crate) use webhook::Webhook;
 
 /// Its name, as events show it.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Worker, name, plan};
 use crate::core::Key;
-use crate::run::Hint;
+use crate::provider::Hint;
 
 /// Hints make at most one look at a Node in this time.
 const LOOK_GAP: Duration = Duration::from_secs(5);

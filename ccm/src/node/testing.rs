@@ -16,9 +16,9 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Store};
+use crate::controller::LoopContext;
 use crate::core::Fence;
 use crate::provider::ProviderStatus;
-use crate::run::LoopContext;
 use crate::writes::{EventSink, Writes};
 
 pub(crate) use cloud::{Cloud, Instead, Zones};
@@ -234,8 +234,6 @@ impl FakeApi {
                 &mut prometheus_client::registry::Registry::default(),
             ),
             hints: tokio::sync::broadcast::Sender::new(16),
-            node_lifecycle_memory: std::sync::Arc::default(),
-            service_memory: std::sync::Arc::default(),
         }
     }
 

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use tokio::time::Instant;
 
 use super::listing::Heard;
-use super::{Lifecycle, plan};
+use super::{Lifecycle, lock, plan};
+use crate::controller::LoopContext;
 use crate::provider::Session;
-use crate::run::LoopContext;
 use crate::stuck::TOLD_AGAIN;
 use crate::writes::{EventType, NodePatch, WriteError, node_reference, reason};
 
@@ -76,7 +76,8 @@ impl Lifecycle {
                 Some(Heard::Nothing(error)) if one_of_two => {
                     for node in nodes {
                         self.tell_of_no_list(&node, &error);
-                        self.ledger.postpone(&node, counted_at);
+                        self.ledger
+                            .postpone(&mut lock(&self.brake), &node, counted_at);
                     }
                     return;
                 }
@@ -88,7 +89,8 @@ impl Lifecycle {
                 }
                 Some(Heard::NotYet) | None => {
                     for node in nodes {
-                        self.ledger.postpone(&node, counted_at);
+                        self.ledger
+                            .postpone(&mut lock(&self.brake), &node, counted_at);
                         self.ledger.hurry(&node, counted_at);
                     }
                     return;
@@ -119,12 +121,17 @@ impl Lifecycle {
                 Fate::Deleted => self.metrics.deleted(&self.context.provider),
                 Fate::Listed => {
                     self.tell_of_listed(&node);
-                    self.ledger.spare(&node, Some(counted_at));
+                    self.spare(&node, Some(counted_at));
                 }
-                Fate::Spared => self.ledger.spare(&node, Some(counted_at)),
-                Fate::Unknown => self.ledger.spare(&node, None),
+                Fate::Spared => self.spare(&node, Some(counted_at)),
+                Fate::Unknown => self.spare(&node, None),
             }
         }
+    }
+
+    /// As [`Ledger::spare`](plan::Ledger::spare).
+    fn spare(&mut self, node: &Node, counted_at: Option<Instant>) {
+        self.ledger.spare(&mut lock(&self.brake), node, counted_at);
     }
 
     /// `may_delete` is asked at the last moment.

@@ -10,7 +10,7 @@
 //! A Node about which nothing changes is asked about less and less often: it waits for a tenth of the time that it has been so.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::InstanceState::{Absent, Present, Running, Stopped, Unspecified};
@@ -45,8 +45,6 @@ const PART: u32 = 10;
 /// What the passes so far have shown. Holds only Nodes that exist, by UID.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// Outlives the ledger.
-    brake: Arc<Mutex<Brake>>,
     min_age: Duration,
     period: Duration,
     /// Two passes that are further apart count as so far apart only: nobody knows what was between.
@@ -145,14 +143,8 @@ pub(super) struct Pass {
 
 impl Ledger {
     /// An empty ledger; a Node that is younger than `min_age` is never due; `longest_step` is the longest time that two passes in a row may be apart.
-    pub(super) fn new(
-        brake: Arc<Mutex<Brake>>,
-        min_age: Duration,
-        period: Duration,
-        longest_step: Duration,
-    ) -> Self {
+    pub(super) fn new(min_age: Duration, period: Duration, longest_step: Duration) -> Self {
         Self {
-            brake,
             min_age,
             period,
             longest_step,
@@ -168,15 +160,6 @@ impl Ledger {
         self.known.clear();
     }
 
-    /// Whether the brake holds.
-    pub(super) fn brake_holds(&self) -> bool {
-        self.brake().holds()
-    }
-
-    fn brake(&self) -> MutexGuard<'_, Brake> {
-        self.brake.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The provider hinted at this Node.
     pub(super) fn hinted(&mut self, node: &Node, now: Instant) {
         if let Some(known) = self.known.get_mut(uid(node)) {
@@ -189,6 +172,7 @@ impl Ledger {
     /// nothing is asked, and what was held against anybody is forgotten.
     pub(super) fn questions(
         &mut self,
+        brake: &mut Brake,
         nodes: &[Arc<Node>],
         busy: impl Fn(&str) -> bool,
         now: Instant,
@@ -204,7 +188,7 @@ impl Ledger {
         self.keep_only(nodes, &uids);
         if suspects.is_empty() {
             if self.absences.is_empty() {
-                self.brake().release();
+                brake.release();
             }
             return Questions {
                 idle: true,
@@ -262,7 +246,7 @@ impl Ledger {
     }
 
     /// What follows from the answers.
-    pub(super) fn pass(&mut self, found: &Findings<'_>) -> Pass {
+    pub(super) fn pass(&mut self, brake: &mut Brake, found: &Findings<'_>) -> Pass {
         let now_there: BTreeMap<&str, &Arc<Node>> =
             found.nodes.iter().map(|node| (uid(node), node)).collect();
         let suspects: Vec<&Arc<Node>> =
@@ -319,11 +303,11 @@ impl Ledger {
                 .iter()
                 .all(|node| state(node).is_some_and(|state| state != Unspecified))
             {
-                self.brake().release();
+                brake.release();
             }
             return pass;
         }
-        self.judge(&suspects, &told, found, &mut pass);
+        self.judge(brake, &suspects, &told, found, &mut pass);
         pass
     }
 
@@ -334,6 +318,7 @@ impl Ledger {
 
     fn judge(
         &mut self,
+        brake: &mut Brake,
         suspects: &[&Arc<Node>],
         told: &BTreeSet<&str>,
         found: &Findings<'_>,
@@ -383,7 +368,7 @@ impl Ledger {
             .filter(|absence| absence.sent)
             .count();
         let there = found.nodes.iter().filter(|node| !is_going(node)).count();
-        let verdict = self.brake().judge(
+        let verdict = brake.judge(
             &Due {
                 held: &held,
                 waiting: waiting.len(),
@@ -397,10 +382,10 @@ impl Ledger {
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
         // Answers that are no farther apart than the longest step count as one absence without a gap. A hold is some fifteen of them.
         let step = self.longest_step.saturating_sub(self.period);
-        let next = found.start + step.min(self.brake().hold() / 15);
+        let next = found.start + step.min(brake.hold() / 15);
         for (place, node) in due.into_iter().enumerate() {
             if allowed.contains(&place) {
-                self.brake().count(found.now);
+                brake.count(found.now);
                 if let Some(absence) = self.absences.get_mut(uid(node)) {
                     absence.sent = true;
                 }
@@ -415,26 +400,26 @@ impl Ledger {
                 pass.held.push(Arc::clone(node));
             }
         }
-        if self.brake_holds() {
+        if brake.holds() {
             pass.held.extend(waiting.into_iter().cloned());
         }
     }
 
     /// A Node of `Pass::delete` was not deleted: it needs two new answers. `counted_at`: the `now` of that pass, where it is
     /// certain that nothing was deleted.
-    pub(super) fn spare(&mut self, node: &Node, counted_at: Option<Instant>) {
+    pub(super) fn spare(&mut self, brake: &mut Brake, node: &Node, counted_at: Option<Instant>) {
         self.absences.remove(uid(node));
         if let Some(at) = counted_at {
-            self.brake().uncount(at);
+            brake.uncount(at);
         }
     }
 
     /// A Node of `Pass::delete` has to wait for something else than answers about it: what they said stands. `counted_at`: as of `spare`.
-    pub(super) fn postpone(&mut self, node: &Node, counted_at: Instant) {
+    pub(super) fn postpone(&mut self, brake: &mut Brake, node: &Node, counted_at: Instant) {
         if let Some(absence) = self.absences.get_mut(uid(node)) {
             absence.sent = false;
         }
-        self.brake().uncount(counted_at);
+        brake.uncount(counted_at);
     }
 
     /// Where a Node waits for something that comes soon: it is asked about in the next pass.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 
 use super::{act, owned, plan};
+use crate::controller::LoopContext;
 use crate::ownership::Ownership;
-use crate::run::LoopContext;
 
 /// Every period, until `context.stop`.
 pub(super) async fn watch(context: &LoopContext) {

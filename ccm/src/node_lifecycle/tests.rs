@@ -2,6 +2,7 @@
 
 mod faults;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -11,10 +12,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Metrics, run};
+use super::{Memory, Metrics, run};
+use crate::controller::LoopContext;
 use crate::node::testing::{Cloud, FakeApi};
+use crate::provider::Hint;
 use crate::provider::testing::{InMemory, Running, maintained};
-use crate::run::{Hint, LoopContext};
 
 fn node(i: usize, ready: &str) -> Node {
     let mut node = Node::default();
@@ -36,6 +38,7 @@ struct Looping {
     process: InMemory,
     provider: Running,
     context: LoopContext,
+    memory: Arc<Memory>,
     metrics: Metrics,
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -68,13 +71,15 @@ impl Looping {
         let stop = context.stop.clone();
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(run(context.clone(), metrics.clone()));
+        let memory = Arc::<Memory>::default();
+        tasks.spawn(run(context.clone(), Arc::clone(&memory), metrics.clone()));
         let this = Self {
             api,
             cloud: cloud.clone(),
             process,
             provider,
             context,
+            memory,
             metrics,
             stop,
             tasks,
@@ -88,8 +93,13 @@ impl Looping {
         self.tasks.join_next().await.unwrap().unwrap();
         self.context.stop = CancellationToken::new();
         self.stop = self.context.stop.clone();
+        self.run();
+    }
+
+    fn run(&mut self) {
+        let memory = Arc::clone(&self.memory);
         self.tasks
-            .spawn(run(self.context.clone(), self.metrics.clone()));
+            .spawn(run(self.context.clone(), memory, self.metrics.clone()));
     }
 
     fn down(&self, nodes: impl IntoIterator<Item = usize>, state: api::InstanceState) {

@@ -14,8 +14,7 @@ use super::facts::NodeFacts;
 use super::ledger::NodeName;
 use super::{condition, fresh, plan};
 use crate::core::{Fence, WallClock};
-use crate::provider::batch;
-use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode};
+use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode, batch};
 use crate::writes::Writes;
 
 /// What the API server may take to list all Nodes.

@@ -17,11 +17,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::{Metrics, run};
+use crate::controller::LoopContext;
 use crate::node::testing::FakeApi;
-use crate::provider::PROBE_PERIOD;
-use crate::provider::ProviderStatus;
 use crate::provider::testing::{InMemory, Running, maintained_probed};
-use crate::run::{Hint, LoopContext};
+use crate::provider::{Hint, PROBE_PERIOD, ProviderStatus};
 
 /// What the ccm is started with.
 const FLAGS: [&str; 2] = [

@@ -19,9 +19,9 @@ use super::ledger::Ledger;
 use super::plan::{self, Look, Pass};
 use super::{Found, Metrics};
 use crate::cluster::Change;
+use crate::controller::LoopContext;
 use crate::provider::{Capability, Session, Trouble, TroubleCode};
 use crate::queue::{Backoff, Outcome, PROBE, Queue};
-use crate::run::LoopContext;
 use crate::stuck::Waiting;
 
 /// The one key of the queue: a look is at everything.

@@ -25,9 +25,10 @@ use super::fixtures::{node, service};
 use super::plan::has_finalizer;
 use super::{Memory, Metrics, run};
 use crate::args::Args;
+use crate::controller::LoopContext;
 use crate::core::Fence;
+use crate::provider::Hint;
 use crate::provider::testing::{InMemory, Running, maintained};
-use crate::run::{Hint, LoopContext};
 use crate::writes::{EventSink, Writes};
 use api_server::ApiServer;
 use cloud::Cloud;
@@ -125,11 +126,10 @@ impl World {
             stop: self.stop.clone(),
             queue_metrics: crate::queue::Metrics::register(&mut registry),
             hints: self.running.hints.clone(),
-            node_lifecycle_memory: std::sync::Arc::default(),
-            service_memory: Arc::clone(&self.memory),
         };
         self.metrics = Metrics::register(&mut registry);
-        self.tasks.spawn(run(context, self.metrics.clone()));
+        let memory = Arc::clone(&self.memory);
+        self.tasks.spawn(run(context, memory, self.metrics.clone()));
     }
 
     async fn restart(&mut self) {

@@ -17,19 +17,19 @@ mod told;
 
 pub(super) use told::HOUSEKEEPING;
 
-use super::Metrics;
 use super::ledger::{Ledger, Task};
 use super::orphans::Orphans;
 use super::plan::{Applied, asks};
 use super::standing::Standing;
 use super::sync::{Finished, Job, Tools, UnderWay, sync};
 use super::targets::{Candidates, NodeSelector, Sets, Settle, TargetSet};
+use super::{Memory, Metrics};
 use crate::cluster::Change;
+use crate::controller::LoopContext;
 use crate::core::Key;
 use crate::planted::planted;
-use crate::provider::Session;
+use crate::provider::{Hint, Session};
 use crate::queue::{Backoff, Outcome, Queue};
-use crate::run::{Hint, LoopContext};
 use crate::stuck::{Away, Waiting};
 use crate::writes::Writes;
 
@@ -94,7 +94,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(context: LoopContext, metrics: Metrics) -> Self {
+    pub(super) fn new(context: LoopContext, memory: Arc<Memory>, metrics: Metrics) -> Self {
         let queue = Queue::new("service", BACKOFF, context.seed, &context.queue_metrics);
         queue.pause();
         let tools = Arc::new(Tools {
@@ -108,11 +108,11 @@ impl Work {
             status: context.status.clone(),
             stop: context.stop.clone(),
             metrics: metrics.clone(),
-            memory: Arc::clone(&context.service_memory),
+            memory,
             wall: Arc::clone(&context.wall),
         });
         let mut ledger = Ledger::default();
-        for (task, applied) in context.service_memory.take() {
+        for (task, applied) in tools.memory.take() {
             let shown = match &task {
                 Task::Service(key) => context.cluster.services.get(key),
                 Task::Departed(..) => None,
@@ -467,9 +467,7 @@ impl Drop for Work {
             let applied = broken_off(under_way, kept)?;
             Some((task, applied))
         });
-        self.context
-            .service_memory
-            .keep(broken.chain(self.ledger.leave()));
+        self.tools.memory.keep(broken.chain(self.ledger.leave()));
     }
 }
 

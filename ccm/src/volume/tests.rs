@@ -19,9 +19,9 @@ use super::Worker;
 use super::plan::MARK;
 use crate::args::Args;
 use crate::cluster::Cluster;
+use crate::controller::LoopContext;
 use crate::core::Fence;
 use crate::provider::testing::{InMemory, Running, maintained};
-use crate::run::LoopContext;
 use crate::writes::{EventSink, Writes};
 use api_server::ApiServer;
 
@@ -143,8 +143,6 @@ fn start(
         stop: stop.clone(),
         queue_metrics: crate::queue::Metrics::register(&mut registry),
         hints: running.hints.clone(),
-        node_lifecycle_memory: Arc::default(),
-        service_memory: Arc::default(),
     };
     let worker = Arc::new(Worker::new(context, api.store.clone()));
     tokio::spawn(async move { worker.work().await })

@@ -14,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::super::testing::{Cloud, FakeApi, Zones};
 use super::super::{Metrics, plan, run};
 use super::fresh;
+use crate::controller::LoopContext;
+use crate::provider::Hint;
 use crate::provider::testing::{InMemory, Running, maintained};
-use crate::run::{Hint, LoopContext};
 
 struct Looping {
     api: FakeApi,

@@ -3,7 +3,7 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::sync::watch;
 
-use super::super::{Metrics, ready};
+use super::super::{Memory, Metrics, ready};
 use super::*;
 use crate::core::Key;
 use crate::node::testing::FakeApi;
@@ -30,7 +30,7 @@ fn bench() -> (FakeApi, Lifecycle, Arc<Node>) {
     api.put(&node("Unknown"));
     let (_, status) = watch::channel(ProviderStatus::default());
     let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
-    let lifecycle = Lifecycle::new(api.context(status), metrics);
+    let lifecycle = Lifecycle::new(api.context(status), &Memory::default(), metrics);
     let seen = lifecycle
         .context
         .cluster

@@ -59,6 +59,7 @@ fn trouble() -> Trouble {
 /// Drives a ledger through passes.
 struct Driver {
     ledger: Ledger,
+    brake: Brake,
     now: Instant,
     may_delete: bool,
     power_state: bool,
@@ -71,11 +72,11 @@ impl Driver {
     fn new() -> Self {
         Self {
             ledger: Ledger::new(
-                Arc::new(Mutex::new(Brake::new(BrakeConfig::default()))),
                 BrakeConfig::default().min_age,
                 PERIOD,
                 Duration::from_mins(1),
             ),
+            brake: Brake::new(BrakeConfig::default()),
             now: Instant::now(),
             may_delete: true,
             power_state: true,
@@ -97,7 +98,9 @@ impl Driver {
             self.ledger.hurry(node, self.now);
         }
         let busy = |uid: &str| self.pending.contains(uid);
-        let questions = self.ledger.questions(nodes, busy, self.now);
+        let questions = self
+            .ledger
+            .questions(&mut self.brake, nodes, busy, self.now);
         let mut asked = [questions.suspects, questions.absent].concat();
         let busy = |other: &str| busy(other) || asked.iter().any(|node| uid(node) == other);
         let witnesses = self.ledger.witnesses(nodes, WITNESSES, busy);
@@ -119,7 +122,7 @@ impl Driver {
                 })
             })
             .collect();
-        self.ledger.pass(&Findings {
+        let findings = Findings {
             answers: &answers,
             nodes: after,
             may_delete: self.may_delete,
@@ -127,7 +130,8 @@ impl Driver {
             start: self.now,
             now: self.now,
             wall: wall(),
-        })
+        };
+        self.ledger.pass(&mut self.brake, &findings)
     }
 
     /// A pass in which Ready Nodes are RUNNING and the others in this state.
@@ -152,10 +156,14 @@ fn b_l1_only_nodes_that_are_not_ready_are_asked_about() {
         node("d", Some("True")),
     ];
     let now = driver.now;
-    let questions = driver.ledger.questions(&nodes, |_| false, now);
+    let questions = driver
+        .ledger
+        .questions(&mut driver.brake, &nodes, |_| false, now);
     assert_eq!(names(&questions.suspects), ["a", "b", "c"]);
     assert!(questions.absent.is_empty() && !questions.idle);
-    let questions = driver.ledger.questions(&cluster(3, 0), |_| false, now);
+    let questions = driver
+        .ledger
+        .questions(&mut driver.brake, &cluster(3, 0), |_| false, now);
     assert!(questions.suspects.is_empty() && questions.absent.is_empty() && questions.idle);
 }
 
@@ -183,11 +191,13 @@ fn b_l2_l6_two_absent_answers_in_valid_passes_in_a_row() {
     let second = driver.pass(&nodes, Absent);
     assert_eq!(names(&second.delete), ["down-000"]);
     // Its deletion is on its way: it is not asked about again.
-    let questions = driver.ledger.questions(&nodes, |_| false, driver.now);
+    let questions = driver
+        .ledger
+        .questions(&mut driver.brake, &nodes, |_| false, driver.now);
     assert!(questions.idle);
     // It was spared: two new answers.
     let (gone, at) = (second.delete[0].clone(), driver.now);
-    driver.ledger.spare(&gone, Some(at));
+    driver.ledger.spare(&mut driver.brake, &gone, Some(at));
     assert!(driver.pass(&nodes, Absent).delete.is_empty());
     assert_eq!(driver.pass(&nodes, Absent).delete.len(), 1);
 }

@@ -440,9 +440,8 @@ impl Looping {
                 .await;
             self.tasks.abort_all();
             while self.tasks.join_next().await.is_some() {}
-            self.context.node_lifecycle_memory = std::sync::Arc::default();
-            self.tasks
-                .spawn(run(self.context.clone(), self.metrics.clone()));
+            self.memory = Arc::default();
+            self.run();
         }
         let took = self.until("done", wanted).await;
         assert!(took <= 4 * PERIOD, "{took:?}");

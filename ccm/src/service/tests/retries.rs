@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::cloud::Fault;
 use super::{World, named};
-use crate::run::Hint;
+use crate::provider::Hint;
 use crate::service::fixtures::{node, service};
 
 fn failure(code: api::FailureCode, message: &str) -> api::Failure {

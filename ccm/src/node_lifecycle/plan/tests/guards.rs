@@ -9,7 +9,7 @@ fn l6_the_brake_holds_a_mass_absence_for_a_quarter_of_an_hour() {
     driver.pass(&nodes, Absent);
     let second = driver.pass(&nodes, Absent);
     assert!(second.engaged && second.delete.is_empty() && second.held.len() == 20);
-    assert!(driver.ledger.brake_holds());
+    assert!(driver.brake.holds());
     let mut passes = 2;
     let gone = loop {
         let pass = driver.pass(&nodes, Absent);
@@ -22,7 +22,7 @@ fn l6_the_brake_holds_a_mass_absence_for_a_quarter_of_an_hour() {
     // Void passes do not count towards it, and all that recover let the brake go.
     let nodes = &nodes[10..];
     driver.pass(nodes, Running);
-    assert!(!driver.ledger.brake_holds());
+    assert!(!driver.brake.holds());
 }
 
 #[test]
