@@ -10,7 +10,6 @@ mod claimants;
 mod claims;
 mod hints;
 pub(crate) mod labels;
-pub(crate) mod lookup;
 mod managed;
 mod metrics;
 mod plan;
@@ -34,9 +33,10 @@ use crate::cluster::Change;
 use crate::controller::LoopContext;
 use crate::core::{Key, wall_time};
 use crate::ownership::Ownership;
+use crate::provider::lookup::Loners;
 use crate::provider::{Capability, Projection, Session};
 use crate::queue::{Backoff, Outcome, Queue};
-use crate::stuck::{self, Answered, Away, Next, Waiting};
+use crate::report::{self, Answered, Away, Next, Waiting};
 use crate::writes::{EventType, node_reference, reason};
 
 pub(crate) use metrics::Metrics;
@@ -77,7 +77,7 @@ struct Worker {
     claims: claims::Claims,
     /// The Nodes that a lookup is under way for, since when.
     asked: Mutex<BTreeMap<String, Instant>>,
-    loners: lookup::Loners,
+    loners: Loners,
     managed: managed::Managed,
     writers: Semaphore,
     load: watch::Sender<Load>,
@@ -124,7 +124,7 @@ impl Worker {
             waiting: Mutex::default(),
             claims: claims::Claims::default(),
             asked: Mutex::default(),
-            loners: lookup::Loners::default(),
+            loners: Loners::default(),
             managed: managed::Managed::default(),
             writers: Semaphore::new(WRITERS),
             load: watch::Sender::new(Load::default()),
@@ -309,10 +309,10 @@ impl Worker {
     }
 
     /// Why nothing is tried for this Node now.
-    fn obstacle(&self, name: &str) -> Option<stuck::Obstacle> {
+    fn obstacle(&self, name: &str) -> Option<report::Obstacle> {
         let provider = &self.context.provider;
         let status = self.context.status.borrow();
-        if let Some(obstacle) = stuck::Obstacle::of_provider(provider, &status) {
+        if let Some(obstacle) = report::Obstacle::of_provider(provider, &status) {
             return Some(obstacle);
         }
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -320,7 +320,7 @@ impl Worker {
         let deadline = status.usable(Capability::Instances);
         let deadline = deadline.map(|session| session.lookup_deadline());
         let (rpc, since) = ("LookupInstances", self.wall_time(since));
-        Some(stuck::Obstacle::unanswered(provider, rpc, since, deadline))
+        Some(report::Obstacle::unanswered(provider, rpc, since, deadline))
     }
 
     /// What is told of the last attempt. `changes`: it is tried again as soon as the Node changes.
@@ -336,7 +336,7 @@ impl Worker {
             }
         });
         let about = plan::asked_for(node);
-        stuck::told(answered, provider, Some(&about), attempt, next)
+        report::told(answered, provider, Some(&about), attempt, next)
     }
 
     fn wall_time(&self, at: Instant) -> jiff::Timestamp {

@@ -29,7 +29,7 @@ use crate::controller::LoopContext;
 use crate::ownership::{NodeOwner, Ownership};
 use crate::provider::{Capability, Hint, ProviderStatus, Session, Trouble, TroubleCode};
 use crate::queue::PROBE;
-use crate::stuck::TOLD_AGAIN;
+use crate::report::TOLD_AGAIN;
 
 #[cfg(test)]
 pub(crate) use plan::MOST_PERIODS;

@@ -9,6 +9,7 @@ mod failures;
 mod handshake;
 mod hint;
 mod limits;
+pub(crate) mod lookup;
 mod maintain;
 mod metrics;
 mod probe;

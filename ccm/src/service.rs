@@ -25,6 +25,7 @@ mod targets;
 mod tests;
 mod work;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -35,8 +36,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep_until};
-
-use std::sync::Arc;
 
 use crate::controller::LoopContext;
 use crate::provider::Hint;

@@ -8,11 +8,11 @@ use cloud_provider_api::v1alpha1 as api;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
-use super::lookup::Lookup;
 use super::{name, plan};
 use crate::cluster::Store;
 use crate::core::{is_ready, ready_condition};
 use crate::provider::Trouble;
+use crate::provider::lookup::Lookup;
 
 /// A Node that has not been Ready for so long is no obstacle to another one with its instance: the machine came back under another name.
 const STALE: Duration = Duration::from_mins(5);

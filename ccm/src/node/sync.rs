@@ -13,9 +13,9 @@ use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
-use super::lookup::{self, Called, Lookup};
 use super::plan;
 use super::{Asking, WRITERS, Worker, claims, name};
+use crate::provider::lookup::{self, Called, Lookup};
 use crate::provider::{Session, TroubleCode};
 pub(super) use under_way::HandedOut;
 use under_way::Writing;

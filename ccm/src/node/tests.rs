@@ -6,9 +6,9 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use tokio::sync::watch;
 
-use super::lookup::Lookup;
 use super::testing::FakeApi;
 use super::*;
+use crate::provider::lookup::Lookup;
 use crate::provider::{ProviderStatus, Trouble, TroubleCode};
 
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";

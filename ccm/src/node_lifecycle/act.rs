@@ -11,7 +11,7 @@ use super::listing::Heard;
 use super::{Lifecycle, lock, plan};
 use crate::controller::LoopContext;
 use crate::provider::Session;
-use crate::stuck::TOLD_AGAIN;
+use crate::report::TOLD_AGAIN;
 use crate::writes::{EventType, NodePatch, WriteError, node_reference, reason};
 
 /// Writes to the API server that run at once.

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::plan;
-use crate::node::lookup::{self, Called, Loners};
+use crate::provider::lookup::{self, Called, Loners};
 use crate::provider::{Session, Trouble, TroubleCode};
 
 /// Where the provider takes one call at a time, a Node that is asked about alone has this long.

@@ -12,7 +12,7 @@ use super::ledger::{Failed, NodeName};
 use super::work::Work;
 use crate::core::{Key, wall_time};
 use crate::provider::Trouble;
-use crate::stuck::{self, Answered, Next, Obstacle, PATIENCE};
+use crate::report::{self, Answered, Next, Obstacle, PATIENCE};
 use crate::writes::{EventType, node_reference, reason};
 
 /// How often it is looked at which routes are missing for too long.
@@ -107,7 +107,7 @@ impl Work {
             let due = due.max(self.not_before().unwrap_or(due));
             Next::At(wall_time(due, now, (self.context.wall)()))
         });
-        stuck::told(answered, &self.context.provider, None, attempt, due)
+        report::told(answered, &self.context.provider, None, attempt, due)
     }
 
     /// Another Node has the same Pod CIDR.

@@ -22,7 +22,7 @@ use crate::cluster::Change;
 use crate::controller::LoopContext;
 use crate::provider::{Capability, Session, Trouble, TroubleCode};
 use crate::queue::{Backoff, Outcome, PROBE, Queue};
-use crate::stuck::Waiting;
+use crate::report::Waiting;
 
 /// The one key of the queue: a look is at everything.
 const ROUTES: &str = "routes";

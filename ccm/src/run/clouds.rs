@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::cluster::Store;
 use crate::ownership::Clouds;
 use crate::provider::{Metrics, ProviderStatus, Session};
-use crate::stuck::TOLD_AGAIN;
+use crate::report::TOLD_AGAIN;
 use crate::writes::{EventType, reason};
 
 /// How often the Nodes are looked at.

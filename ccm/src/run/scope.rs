@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::args::LeaderElectionConfig;
 use crate::lease::Elector;
 use crate::provider::ProviderStatus;
-use crate::stuck::TOLD_AGAIN;
+use crate::report::TOLD_AGAIN;
 use crate::writes::{EventType, reason};
 
 /// What was last seen, and how to remember another.

@@ -30,7 +30,7 @@ use crate::core::Key;
 use crate::planted::planted;
 use crate::provider::{Hint, Session};
 use crate::queue::{Backoff, Outcome, Queue};
-use crate::stuck::{Away, Waiting};
+use crate::report::{Away, Waiting};
 use crate::writes::Writes;
 
 const BACKOFF: Backoff = Backoff {

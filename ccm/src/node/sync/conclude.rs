@@ -12,7 +12,7 @@ use super::RPC;
 use crate::core::millis;
 use crate::provider::{Retry, Trouble, TroubleCode};
 use crate::queue::Outcome;
-use crate::stuck::Answered;
+use crate::report::Answered;
 use crate::writes::{EventType, WriteError, reason};
 
 /// That the cloud refuses the provider's credentials is told no more often.

@@ -9,11 +9,11 @@ use tracing::{debug, warn};
 
 use super::Work;
 use crate::core::{Key, millis, wall_time};
+use crate::report::{self, Answered, Away, Next, Obstacle};
 use crate::service::ledger::Task;
 use crate::service::notes::PENDING;
 use crate::service::plan::{asks, has_finalizer};
 use crate::service::sync::Report;
-use crate::stuck::{self, Answered, Away, Next, Obstacle};
 use crate::writes::{EventType, service_reference};
 
 /// How often it is looked at who waits for too long.
@@ -57,7 +57,7 @@ impl Work {
                 warn!(service = %service_name, %provider, rpc, code, took_ms, error, attempt, retry_in_ms, "load balancer not synced");
             }
             if tell {
-                let message = stuck::told(&answered, provider, None, attempt, next);
+                let message = report::told(&answered, provider, None, attempt, next);
                 self.event(service, answered.kind, answered.reason, message);
             }
         }
@@ -108,7 +108,7 @@ impl Work {
                 (None, Some(answered)) => {
                     let next = self.next(&task, false);
                     let provider = &self.context.provider;
-                    let message = stuck::told(&answered, provider, None, attempts, next);
+                    let message = report::told(&answered, provider, None, attempts, next);
                     self.event(&service, answered.kind, answered.reason, message);
                 }
                 // It is just being worked on.

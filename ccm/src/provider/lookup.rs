@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::stream::{FuturesUnordered, Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 
-use crate::provider::batch::{self, PARTS_OF_LATE, because_of_itself};
-use crate::provider::{Trouble, TroubleCode};
+use super::batch::{self, PARTS_OF_LATE, because_of_itself};
+use super::{Trouble, TroubleCode};
 
 /// What was found for one Node.
 #[derive(Debug)]
