@@ -1,4 +1,4 @@
-//! What to do about a call that did not succeed: pure.
+//! What to do about a call that did not succeed. Pure.
 
 use std::error::Error as _;
 use std::time::Duration;
