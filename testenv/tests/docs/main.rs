@@ -7,6 +7,7 @@ mod behaviour;
 mod claims;
 mod faults;
 mod layers;
+mod measure;
 mod parity;
 mod situations;
 mod sources;
