@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
@@ -212,6 +214,32 @@ func TestAnActionThatDoesNotEndIsPendingWithTheHandle(t *testing.T) {
 	h.only()
 }
 
+// The API gives 25 actions in a page: those of other load balancers must not hide this one's.
+func TestWhatIsBeingMadeIsSeenAmongManyOthers(t *testing.T) {
+	h := initialized(t)
+	h.cloud.Set(testapi.Settings{ActionMS: 3_600_000})
+	all := sync.WaitGroup{}
+	made := make([]*balancer, 30)
+	for i := range made {
+		made[i] = h.service(fmt.Sprintf("0d4fcd77-3818-4000-8299-%012d", i))
+		all.Go(func() { made[i].ensure() })
+	}
+	all.Wait()
+	before := h.cloud.Writes()
+	for _, b := range made {
+		if b.get().GetFound().GetInSync() {
+			t.Fatal("it is in sync while it is being made (LB-14)")
+		}
+		b.service.Ports[0].Port = 8080
+		if answer := b.ensure(); answer.GetPending() == nil {
+			t.Fatalf("%v", answer)
+		}
+	}
+	if writes := h.cloud.Writes() - before; writes != 0 {
+		t.Errorf("%d writes to load balancers that are being made", writes)
+	}
+}
+
 func TestAnActionThatFailsIsSaidAndTriedAgain(t *testing.T) {
 	h := initialized(t)
 	h.cloud.Set(testapi.Settings{ActionMS: 3_600_000})
@@ -271,6 +299,27 @@ func TestALateListMakesNoSecondOne(t *testing.T) {
 	}
 	b.ensured()
 	h.only()
+}
+
+func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB-12
+	h := initialized(t)
+	h.cloud.Set(testapi.Settings{ListLagMS: 500})
+	b := h.service(uid)
+	h.plan(api.Plan{Match: "POST /v1/load_balancers$", Lose: true})
+	b.ensure()
+	b.handle = nil
+	b.service.DeletionTime = timestamppb.Now()
+	if answer := b.remove(); answer.GetPending() == nil {
+		t.Fatalf("%v; the list is late, and the load balancer would be left", answer)
+	}
+	h.until("the load balancer is gone", func() (bool, any) {
+		answer := b.remove()
+		return len(h.cloud.LoadBalancers()) == 0, answer
+	})
+	b.service.DeletionTime = timestamppb.New(time.Now().Add(-time.Minute))
+	if answer := b.remove(); answer.GetDone() == nil {
+		t.Errorf("%v", answer)
+	}
 }
 
 // 20 Nodes join one after the other, and 20 load balancers get each.
