@@ -7,11 +7,10 @@
 pub mod args;
 mod cluster;
 mod controller;
+mod controllers;
 pub mod core;
 mod kube_client;
 mod lease;
-mod node;
-mod node_lifecycle;
 mod ownership;
 #[cfg(feature = "simulation")]
 pub mod planted;
@@ -20,9 +19,6 @@ mod planted;
 mod provider;
 mod queue;
 mod report;
-mod route;
 pub mod run;
 mod serve;
-mod service;
-mod volume;
 mod writes;

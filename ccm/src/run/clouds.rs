@@ -89,7 +89,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::node::testing::Cloud;
+    use crate::controllers::node::testing::Cloud;
     use crate::provider::testing::{InMemory, maintained};
 
     fn node(name: &str, id: &str) -> Node {

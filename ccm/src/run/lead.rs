@@ -15,9 +15,9 @@ use super::{LoopMetrics, announce};
 use crate::args::{Controller, RouteConfig, Side};
 use crate::cluster::Store;
 use crate::controller::LoopContext;
+use crate::controllers::{node, node_lifecycle, route, service, volume};
 use crate::lease::{Elector, Lost, Term};
 use crate::provider::ProviderStatus;
-use crate::{node, node_lifecycle, route, service, volume};
 
 /// How long loops may finish what they are at before their calls are cancelled.
 const DRAIN: Duration = Duration::from_secs(20);

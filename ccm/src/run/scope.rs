@@ -193,7 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn s20_another_scope_is_told_once_again_after_a_while_and_when_it_is_accepted() {
-        let provider = crate::node::testing::Cloud::new();
+        let provider = crate::controllers::node::testing::Cloud::new();
         let process = crate::provider::testing::InMemory::running(provider.service());
         let running = crate::provider::testing::maintained(process);
         running.lead();

@@ -355,7 +355,6 @@ impl Reader<'_> {
                 scope.imports.insert(name.rename.to_string(), path.clone());
                 self.named(path, name.ident.span().start().line);
             }
-            _ => {}
         }
     }
 
