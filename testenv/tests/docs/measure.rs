@@ -320,7 +320,8 @@ fn files_on_the_way(map: &str, object: &str) -> usize {
         .split("\n## ")
         .find(|section| head.ends_with(section.lines().next().unwrap_or_default()));
     let words = section.unwrap_or_default().split('`').skip(1).step_by(2);
-    let files: BTreeSet<&str> = words.filter(|word| word.ends_with(".rs")).collect();
+    let is_code = |word: &&str| Path::new(word).extension().is_some_and(|it| it == "rs");
+    let files: BTreeSet<&str> = words.filter(is_code).collect();
     files.len()
 }
 
