@@ -9,8 +9,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # One selection of crates and features for all suites. With another one cargo would put other binaries at the same paths, also while a suite beside it runs them.
 TEST := $(CARGO) test --workspace
 BUILD := $(TEST) --no-run --quiet
+# What plays seeds: optimised, and with random numbers of tokio's that a seed decides.
+SIMULATE := RUSTFLAGS="$${RUSTFLAGS:-} --cfg tokio_unstable" $(CARGO)
 # Tests that `cargo test` leaves out.
-SUITES := bridge calls clouds compat e2e lease swap
+SUITES := bridge calls clouds compat e2e lease seeds swap
 export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
 
 .PHONY: help
@@ -39,6 +41,8 @@ test: ## all tests
 	@$(MAKE) --no-print-directory lint-proto control-plane
 	.ci/test-go
 	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST)
+	$(SIMULATE) test --profile simulation -p simulation --test seeds
+	@$(MAKE) --no-print-directory simulate SEEDS=2000
 
 .PHONY: lease
 lease: ## contention for the Lease with an upstream Go CCM: three minutes, nearly all of them waiting
@@ -152,10 +156,10 @@ control-plane: ## build the test control plane (minutes the first time, seconds 
 	@$(TARGET)/debug/control-plane
 
 .PHONY: simulate
-simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many, SEED=7 shows one and the shortest plan that fails, PLANTED=1 shows which seed finds each planted bug)
+simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many from FROM=1, SEED=7 shows one and the shortest plan that fails, with LOGS=ccm=debug, PLANTED=1 shows which seed finds each planted bug)
 	@.ci/prerequisites cargo cc
-	$(CARGO) build --quiet --profile simulation -p simulation
-	$(TARGET)/simulation/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(PLANTED),--planted)
+	$(SIMULATE) build --quiet --profile simulation -p simulation
+	$(TARGET)/simulation/simulate $(if $(SEED),--seed $(SEED) $(if $(LOGS),--logs $(LOGS)),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(PLANTED),--planted)
 
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies; and that an advisory would be found

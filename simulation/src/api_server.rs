@@ -244,7 +244,7 @@ impl ApiServer {
         match fault {
             None | Some(ApiFault::Lost) => {}
             Some(ApiFault::Code(code)) => {
-                self.inner.trace.note(format!(
+                self.inner.trace.note(format_args!(
                     "{identity} {} {}/{} -> {code} (fault)",
                     asked.site(),
                     asked.namespace,
@@ -261,7 +261,7 @@ impl ApiServer {
             }
             Some(ApiFault::Late(wait)) => sleep(wait).await,
             Some(ApiFault::Broken) => {
-                self.inner.trace.note(format!(
+                self.inner.trace.note(format_args!(
                     "{identity} {} {}/{} breaks (fault)",
                     asked.site(),
                     asked.namespace,
@@ -306,14 +306,16 @@ impl ApiServer {
         self.tell();
         let code = done.as_ref().map_or_else(|refused| refused.0, |_| 200);
         if asked.verb != "GET" && asked.verb != "LIST" {
-            let detail = if asked.kind == "leases" {
-                String::new()
-            } else {
-                format!(" {body}")
-            };
-            if asked.kind != "leases" || code != 200 {
-                self.inner.trace.note(format!(
-                    "{identity} {} {}/{} -> {code}{detail}",
+            if asked.kind != "leases" {
+                self.inner.trace.note(format_args!(
+                    "{identity} {} {}/{} -> {code} {body}",
+                    asked.site(),
+                    asked.namespace,
+                    asked.name
+                ));
+            } else if code != 200 {
+                self.inner.trace.note(format_args!(
+                    "{identity} {} {}/{} -> {code}",
                     asked.site(),
                     asked.namespace,
                     asked.name
@@ -326,7 +328,7 @@ impl ApiServer {
             }
         }
         if fault == Some(ApiFault::Lost) {
-            self.inner.trace.note(format!(
+            self.inner.trace.note(format_args!(
                 "{identity} {} {}/{}: the answer is lost (fault)",
                 asked.site(),
                 asked.namespace,

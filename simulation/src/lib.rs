@@ -4,6 +4,7 @@
 pub mod api_server;
 pub mod checker;
 pub mod faults;
+mod panics;
 pub mod plan;
 pub mod provider;
 pub mod run;

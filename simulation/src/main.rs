@@ -1,16 +1,22 @@
 //! `simulate`: plays seeds, and makes the plan of one that fails shorter.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use ccm::planted::{Bug, plant};
 use clap::Parser;
 use simulation::plan::Plan;
-use simulation::run::run;
+use simulation::run::{Report, judge, play, run};
+use simulation::trace::Trace;
+use tracing_subscriber::EnvFilter;
+
+/// How often the progress is printed.
+const PROGRESS: Duration = Duration::from_secs(10);
 
 /// Plays the whole ccm in virtual time.
 #[derive(Parser)]
@@ -24,58 +30,100 @@ struct Options {
     /// The first of them.
     #[arg(long, default_value_t = 1)]
     from: u64,
+    /// Prints the digest of each seed's trace instead of judging it.
+    #[arg(long)]
+    digest: bool,
     /// Plants each known bug in turn, and says which of the seeds finds it.
     #[arg(long)]
     planted: bool,
-    /// Prints logs of this filter with the trace, for example `ccm=debug`.
-    #[arg(long)]
-    logs: Option<String>,
+    /// Which logs are part of the trace of `--seed`.
+    #[arg(long, default_value = "ccm=info")]
+    logs: String,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
-    if let Some(filter) = &options.logs {
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .without_time()
-            .init();
+    let seeds = match options.seed {
+        Some(seed) => seed..seed + 1,
+        None => options.from..options.from + options.seeds,
+    };
+    if options.digest {
+        for seed in seeds {
+            println!("{seed} {:016x}", run(&Plan::of(seed))?.digest);
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     if let Some(seed) = options.seed {
-        return one(seed);
+        return one(seed, &options.logs);
     }
-    let seeds = options.from..options.from + options.seeds;
     if options.planted {
         return planted(seeds);
     }
-    let began = Instant::now();
-    let played = AtomicU64::new(0);
-    let done = || {
-        let played = played.fetch_add(1, Ordering::Relaxed) + 1;
-        if played.is_multiple_of(500) {
-            let rate = played as f64 / began.elapsed().as_secs_f64();
-            println!("{played} of {} seeds, {rate:.0} a second", options.seeds);
-        }
-    };
-    let (failed, covered) = many(seeds, None, done)?;
-    for (seed, first) in &failed {
-        println!("seed {seed}: {first}");
-    }
+    let progress = Progress::new(options.seeds);
+    let (failed, covered) = many(seeds, None, &progress)?;
     for ((site, kind), count) in covered {
         println!("covered {count:>6} {site}: {kind}");
     }
-    let took = began.elapsed().as_secs_f64();
-    println!(
-        "{} seeds in {took:.1} s ({:.1} a second), {} failed",
-        options.seeds,
-        options.seeds as f64 / took,
-        failed.len()
-    );
-    Ok(if failed.is_empty() {
+    for (seed, first) in &failed {
+        println!("seed {seed}: {first}");
+    }
+    println!("{}", progress.line());
+    Ok(verdict(failed.is_empty()))
+}
+
+fn verdict(holds: bool) -> ExitCode {
+    if holds {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    })
+    }
+}
+
+/// How far the runs are.
+struct Progress {
+    of: u64,
+    began: Instant,
+    played: AtomicU64,
+    failed: AtomicU64,
+    said: Mutex<Instant>,
+}
+
+impl Progress {
+    fn new(of: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            of,
+            began: now,
+            played: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            said: Mutex::new(now),
+        }
+    }
+
+    fn played(&self, holds: bool) {
+        self.played.fetch_add(1, Ordering::Relaxed);
+        self.failed.fetch_add(u64::from(!holds), Ordering::Relaxed);
+        let mut said = locked(&self.said);
+        if said.elapsed() >= PROGRESS {
+            *said = Instant::now();
+            eprintln!("{}", self.line());
+        }
+    }
+
+    fn line(&self) -> String {
+        let played = self.played.load(Ordering::Relaxed);
+        let took = self.began.elapsed().as_secs_f64();
+        format!(
+            "{played} of {} seeds in {took:.0} s ({:.1} a second), {} failed",
+            self.of,
+            played as f64 / took,
+            self.failed.load(Ordering::Relaxed)
+        )
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Covered = BTreeMap<(String, String), u64>;
@@ -84,7 +132,7 @@ type Covered = BTreeMap<(String, String), u64>;
 fn many(
     seeds: Range<u64>,
     bug: Option<Bug>,
-    done: impl Fn() + Sync,
+    progress: &Progress,
 ) -> anyhow::Result<(BTreeMap<u64, String>, Covered)> {
     let next = AtomicU64::new(seeds.start);
     let found = Mutex::new((BTreeMap::new(), Covered::new()));
@@ -92,20 +140,17 @@ fn many(
         plant(bug);
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
+            if seed >= seeds.end || (bug.is_some() && !locked(&found).0.is_empty()) {
                 return Ok(());
             }
-            let report = run(&Plan::of(seed))?;
-            done();
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            let report = judge(&Plan::of(seed))?;
+            progress.played(report.violations.is_empty());
+            let mut found = locked(&found);
             for (key, count) in report.hit {
                 *found.1.entry(key).or_default() += count;
             }
             if let Some(first) = report.violations.into_iter().next() {
                 found.0.insert(seed, first);
-            }
-            if bug.is_some() && !found.0.is_empty() {
-                return Ok(());
             }
         }
     };
@@ -126,7 +171,8 @@ fn planted(seeds: Range<u64>) -> anyhow::Result<ExitCode> {
     let mut missed = 0;
     println!("| bug | found by seed | what is seen |\n|---|---|---|");
     for bug in Bug::ALL {
-        let (failed, _) = many(seeds.clone(), Some(bug), || ())?;
+        let progress = Progress::new(seeds.end - seeds.start);
+        let (failed, _) = many(seeds.clone(), Some(bug), &progress)?;
         if let Some((seed, what)) = failed.into_iter().next() {
             println!("| {bug:?} | {seed} | {what} |");
         } else {
@@ -134,41 +180,79 @@ fn planted(seeds: Range<u64>) -> anyhow::Result<ExitCode> {
             println!("| {bug:?} | none of {} | |", seeds.end - seeds.start);
         }
     }
-    Ok(if missed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(verdict(missed == 0))
 }
 
-fn one(seed: u64) -> anyhow::Result<ExitCode> {
-    let mut plan = Plan::of(seed);
-    let mut report = run(&plan)?;
-    if report.violations.is_empty() {
-        report.lines.iter().for_each(|line| println!("{line}"));
+/// Plays one seed; where it fails, the shortest plan that still fails.
+fn one(seed: u64, logs: &str) -> anyhow::Result<ExitCode> {
+    let filter: EnvFilter = logs.parse()?;
+    let plan = Plan::of(seed);
+    if judge(&plan)?.violations.is_empty() {
+        let report = logged(&plan, filter)?;
         println!(
             "seed {seed}: all invariants hold, digest {:016x}",
             report.digest
         );
         return Ok(ExitCode::SUCCESS);
     }
-    // Shorter as long as something fails.
-    let mut index = 0;
-    while index < plan.len() {
-        let less = plan.without(index);
-        let again = run(&less)?;
-        if again.violations.is_empty() {
-            index += 1;
-        } else {
-            (plan, report) = (less, again);
-        }
-    }
-    report.lines.iter().for_each(|line| println!("{line}"));
+    let plan = shortest(plan)?;
+    let report = logged(&plan, filter)?;
     println!("the shortest plan that fails:");
     plan.lines().iter().for_each(|line| println!("  {line}"));
-    report
-        .violations
-        .iter()
-        .for_each(|line| println!("VIOLATION {line}"));
+    for violation in report.violations {
+        println!("VIOLATION {violation}");
+    }
     Ok(ExitCode::FAILURE)
+}
+
+/// Leaves out, one by one, what is not needed to fail: faults first, then steps.
+fn shortest(mut plan: Plan) -> anyhow::Result<Plan> {
+    loop {
+        let before = plan.len();
+        let mut index = 0;
+        while index < plan.len() {
+            let less = plan.without(index);
+            if judge(&less)?.violations.is_empty() {
+                index += 1;
+            } else {
+                plan = less;
+            }
+        }
+        if plan.len() == before {
+            return Ok(plan);
+        }
+    }
+}
+
+/// Plays a plan, and prints its trace with the logs in it.
+fn logged(plan: &Plan, filter: EnvFilter) -> anyhow::Result<Report> {
+    let mut guard = None;
+    let report = play(plan, || {
+        let trace = Trace::new();
+        let into = trace.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(false)
+            .without_time()
+            .with_writer(move || Logs(into.clone()))
+            .finish();
+        guard = Some(tracing::subscriber::set_default(subscriber));
+        trace
+    })?;
+    report.lines.iter().for_each(|line| println!("{line}"));
+    Ok(report)
+}
+
+/// Logs become lines of the trace.
+struct Logs(Trace);
+
+impl io::Write for Logs {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.log(&String::from_utf8_lossy(text));
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -157,16 +157,26 @@ impl Provider {
                 .next()
                 .unwrap_or_default()
                 .to_owned();
-            if MUTATING_RPCS.contains(&rpc.as_str()) {
+            let mutates = MUTATING_RPCS.contains(&rpc.as_str());
+            if mutates {
                 checker.sent(&identity, &rpc);
             }
             if rpc != "Probe" {
-                trace.note(format!("{identity} calls {rpc}"));
+                trace.note(format_args!("{identity} calls {rpc}"));
             }
             let answer = service.clone().oneshot(request.map(tonic::body::Body::new));
-            async move { answer.await.map_err(std::io::Error::other) }
+            let checker = mutates.then(|| checker.clone());
+            async move {
+                let answer = answer.await;
+                if let Some(checker) = checker {
+                    checker.always();
+                }
+                answer.map_err(std::io::Error::other)
+            }
         });
+        // A date would be that of the machine.
         let connection = hyper::server::conn::http2::Builder::new(tasks.clone())
+            .auto_date_header(false)
             .serve_connection(TokioIo::new(theirs), handler);
         tasks.execute(async move {
             let mut connection = std::pin::pin!(connection);

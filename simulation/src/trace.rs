@@ -1,5 +1,6 @@
 //! What happened, one line per event, and a digest of it.
 
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +10,8 @@ use tokio::time::Instant;
 #[derive(Clone)]
 pub struct Trace {
     began: Instant,
+    /// Most runs hold, and nobody reads their traces: those are not even formatted.
+    keeps: bool,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -30,7 +33,17 @@ impl Trace {
         };
         Self {
             began: Instant::now(),
+            keeps: true,
             inner: Arc::new(Mutex::new(inner)),
+        }
+    }
+
+    /// One that keeps violations alone.
+    #[must_use]
+    pub fn of_violations() -> Self {
+        Self {
+            keeps: false,
+            ..Self::new()
         }
     }
 
@@ -44,19 +57,26 @@ impl Trace {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Notes an event.
-    pub fn note(&self, event: impl AsRef<str>) {
-        let line = format!("{:>10.3} {}", self.now_ms() as f64 / 1000.0, event.as_ref());
+    /// Notes an event. `format_args!` costs nothing where the trace is not kept.
+    pub fn note(&self, event: impl Display) {
+        if !self.keeps {
+            return;
+        }
+        let line = format!("{:>10.3} {event}", self.now_ms() as f64 / 1000.0);
         let mut inner = self.inner();
         line.hash(&mut inner.hasher);
         inner.lines.push(line);
     }
 
+    /// Notes lines that somebody logged. They do not count for the digest.
+    pub fn log(&self, lines: &str) {
+        self.inner().lines.extend(lines.lines().map(str::to_owned));
+    }
+
     /// Notes that an invariant does not hold.
-    pub fn violation(&self, what: impl AsRef<str>) {
-        let line = format!("VIOLATION {}", what.as_ref());
-        self.note(&line);
-        self.inner().violations.push(what.as_ref().to_owned());
+    pub fn violation(&self, what: impl Display) {
+        self.note(format_args!("VIOLATION {what}"));
+        self.inner().violations.push(what.to_string());
     }
 
     /// The invariants that did not hold, in their order.

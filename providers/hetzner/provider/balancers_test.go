@@ -71,7 +71,8 @@ func TestAnnotationsThatCannotBeHonouredAreRefusedByName(t *testing.T) {
 	for name, value := range map[string]string{
 		"certificate-type": "managed", "http-managed-certificate-domains": "example.com", "http-managed-certificate-name": "x", "http-managed-certificate-acme-staging": "true", "no-such": "1",
 		"protocol": "udp", "algorithm-type": "random", "uses-proxyprotocol": "maybe", "health-check-interval": "1h", "health-check-port": "0", "http-cookie-name": "x", "node-selector": "a in",
-		"private-ipv4": "fd00::1", "type": "lb99", "http-certificates": "none", "health-check-http-path": "/x", "private-subnet-ip-range": "10.0.0.0",
+		"private-ipv4": "fd00::1", "type": "lb99", "http-certificates": "none", "health-check-http-path": "/x", "private-subnet-ip-range": "10.0.0.0", "disable-public-network": "true",
+		"ipv4": "192.0.2.4", "ipv6": "2001:db8::4",
 	} {
 		answer := h.service(uid, name, value).ensure()
 		h.must(answer.GetFailed(), sdk.CodeInvalid, "AnnotationInvalid", plan.Prefix+name)

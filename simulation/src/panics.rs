@@ -1,0 +1,27 @@
+//! Panics of any task of a run: the ccm catches those of its jobs and goes on, so that nobody else would see them.
+
+use std::cell::RefCell;
+use std::sync::Once;
+
+thread_local! {
+    static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+static HOOKED: Once = Once::new();
+
+/// From now on panics of this thread are noted.
+pub(crate) fn forget() {
+    HOOKED.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            SEEN.with_borrow_mut(|seen| seen.push(panic.to_string()));
+            before(panic);
+        }));
+    });
+    SEEN.take();
+}
+
+/// What panicked on this thread since then.
+pub(crate) fn seen() -> Vec<String> {
+    SEEN.take()
+}
