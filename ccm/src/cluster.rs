@@ -2,8 +2,6 @@
 
 mod apply;
 mod change;
-mod condition;
-mod prune;
 mod ranges;
 mod watch;
 
@@ -17,48 +15,10 @@ use kube::{Client, Resource};
 use tokio::task::JoinSet;
 
 use crate::args::{Config, Controller};
+use crate::core::{Key, Prune};
 
 use apply::{First, State};
 pub(crate) use change::{Change, Changes};
-pub(crate) use condition::{is_ready, ready_condition};
-pub(crate) use prune::Prune;
-
-/// Names an object: namespace (empty for cluster-scoped objects) and name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key {
-    /// The namespace; empty for Nodes.
-    pub(crate) namespace: String,
-    /// The name.
-    pub(crate) name: String,
-}
-
-impl Key {
-    /// The key of this object.
-    pub(crate) fn of(object: &impl Resource) -> Self {
-        let meta = object.meta();
-        Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-        }
-    }
-
-    /// The key of the Node of this name.
-    pub(crate) fn node(name: impl Into<String>) -> Self {
-        Self {
-            namespace: String::new(),
-            name: name.into(),
-        }
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if !self.namespace.is_empty() {
-            write!(f, "{}/", self.namespace)?;
-        }
-        f.write_str(&self.name)
-    }
-}
 
 /// The stores of one process.
 #[derive(Clone, Default)]

@@ -20,7 +20,7 @@ use kube::Client;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
-use crate::lease::{Fence, Fenced};
+use crate::core::{Fence, Fenced};
 use accounts::Account;
 use bucket::Bucket;
 use gate::{Gate, Role};

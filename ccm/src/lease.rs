@@ -5,7 +5,6 @@
 //! clock, counted from when its spec was last seen to change; our own ends at the *start* of the last good renewal plus
 //! the renew deadline, which is shorter than the duration that others wait; and the fence opens only until then.
 
-mod fence;
 mod record;
 mod term;
 #[cfg(test)]
@@ -31,13 +30,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::LeaderElectionConfig;
+use crate::core::{Fence, WallClock, wall_time};
 use crate::kube_client::refusal;
-use crate::run::WallClock;
-use crate::stuck::wall_time;
 use record::{Claim, Observed, Wanted};
 use wake::Wake;
 
-pub(crate) use fence::{Fence, Fenced};
 pub(crate) use term::{Lost, Term};
 
 /// After a conflict or a refused renewal we look again this soon.

@@ -6,25 +6,19 @@
 
 pub mod args;
 mod cluster;
+mod controller;
+mod controllers;
+pub mod core;
 mod kube_client;
 mod lease;
-mod node;
-mod node_lifecycle;
+mod ownership;
 #[cfg(feature = "simulation")]
 pub mod planted;
 #[cfg(not(feature = "simulation"))]
 mod planted;
 mod provider;
-mod providers;
 mod queue;
-mod route;
+mod report;
 pub mod run;
 mod serve;
-mod service;
-mod stuck;
-pub mod text;
-mod volume;
 mod writes;
-
-/// The domain that every label and annotation of our own begins with.
-pub(crate) const DOMAIN: &str = "grpc-ccm.io/";

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ccm::args::{Args, ArgsError, LogFormat, ProbeArgs};
-use ccm::text::Lines;
+use ccm::core::text::Lines;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {

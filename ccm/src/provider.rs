@@ -7,7 +7,9 @@ mod connect;
 mod error;
 mod failures;
 mod handshake;
+mod hint;
 mod limits;
+pub(crate) mod lookup;
 mod maintain;
 mod metrics;
 mod probe;
@@ -24,6 +26,7 @@ pub(crate) use connect::{Connector, UnixConnector};
 #[cfg(feature = "simulation")]
 pub(crate) use connect::{DialError, Pipe};
 pub(crate) use error::{Retry, Trouble, TroubleCode};
+pub(crate) use hint::Hint;
 pub(crate) use limits::is_dns_name;
 pub(crate) use limits::pending_after;
 pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
@@ -29,7 +28,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Config, Controller, LeaderElectionConfig};
 use crate::cluster::Cluster;
-use crate::lease::{Elector, Fence};
+use crate::controller::LoopContext;
+use crate::core::{Fence, WallClock};
+use crate::lease::Elector;
 use crate::provider::{Connector, ProviderStatus};
 use crate::writes::{EventSink, EventType, Writes, reason};
 use crate::{kube_client, provider, serve};
@@ -43,9 +44,6 @@ const EVENT_FLUSH: Duration = Duration::from_millis(300);
 
 /// At the end, answers of the HTTPS port and, without a Lease, events are finished for so long at most.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-
-/// Wall time, only for what Kubernetes stores.
-pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// What the outside gives a run: a simulation hands in its own.
 pub(crate) struct Deps {
@@ -268,8 +266,6 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         stop: CancellationToken::new(),
         queue_metrics,
         hints,
-        node_lifecycle_memory: Arc::default(),
-        service_memory: Arc::default(),
     };
     // Each controller's client, where they have identities of their own.
     let own = |fence: &Fence| -> lead::Own {
@@ -376,6 +372,7 @@ async fn work(with: Work<'_>) -> Result<(), RunError> {
             }
         }
     };
+    let memories = lead::Memories::default();
     let terms = async {
         loop {
             let mut term = match with.elector {
@@ -393,6 +390,7 @@ async fn work(with: Work<'_>) -> Result<(), RunError> {
                 context: with.context,
                 own: &with.own,
                 migration: with.migration,
+                memories: &memories,
                 metrics: with.metrics,
                 term: term.as_mut(),
                 shutdown,
@@ -449,60 +447,4 @@ fn announce(context: &LoopContext, elector: &Elector, what: &str) {
         reason::LEADER_ELECTION,
         format!("{} {what}", elector.identity()),
     );
-}
-
-/// What one loop of one (controller, provider) is given.
-#[derive(Clone)]
-pub(crate) struct LoopContext {
-    /// The provider's name, as configured.
-    pub(crate) provider: Arc<str>,
-    /// The configuration.
-    pub(crate) config: Arc<Config>,
-    /// The stores.
-    pub(crate) cluster: Cluster,
-    /// For a watch that only one loop needs.
-    pub(crate) watch_client: kube::Client,
-    /// Writes to Kubernetes.
-    pub(crate) writes: Writes,
-    /// The provider, as it is.
-    pub(crate) status: watch::Receiver<ProviderStatus>,
-    /// Whether we still lead.
-    pub(crate) fence: Fence,
-    /// Wall time.
-    pub(crate) wall: WallClock,
-    /// Seed of all randomness of this loop.
-    pub(crate) seed: u64,
-    /// Cancelled when the loop must take no new work; it returns when what is in flight is over.
-    pub(crate) stop: CancellationToken,
-    /// `workqueue_*`.
-    pub(crate) queue_metrics: crate::queue::Metrics,
-    /// Hints of the provider (WatchChanges), for loops that want them.
-    pub(crate) hints: broadcast::Sender<Hint>,
-    /// What the lifecycle loop must not forget when it is started again in this process.
-    pub(crate) node_lifecycle_memory: Arc<crate::node_lifecycle::Memory>,
-    /// What the Service loop must not forget when it is started again in this process.
-    pub(crate) service_memory: Arc<crate::service::Memory>,
-}
-
-/// A hint of the provider that something may have changed; may be lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Hint {
-    /// Anything.
-    Resync,
-    /// An instance, by provider ID or Node name (either may be empty).
-    Instance {
-        /// The provider ID, or empty.
-        provider_id: String,
-        /// The Node's name, or empty.
-        node_name: String,
-    },
-    /// A load balancer.
-    LoadBalancer {
-        /// The Service's namespace.
-        namespace: String,
-        /// The Service's name.
-        name: String,
-    },
-    /// Routes.
-    Routes,
 }

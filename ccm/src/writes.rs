@@ -18,7 +18,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource};
 use serde_json::{Map, Value, json};
 
-use crate::cluster::Prune;
+use crate::core::Prune;
 use crate::planted::planted;
 
 pub(crate) use error::WriteError;

@@ -80,13 +80,13 @@ impl Args {
             wrong.push(InvalidFlag::new("--kube-api-burst", 0, "at least 1"));
         }
         for prefix in &self.provider_annotation_prefixes {
-            if prefix.is_empty() || prefix.starts_with(crate::DOMAIN) {
+            if prefix.is_empty() || prefix.starts_with(crate::core::DOMAIN) {
                 wrong.push(InvalidFlag::new(
                     "--provider-annotation-prefixes",
                     prefix,
                     format!(
                         "a prefix of annotation keys that is not empty and does not begin with {}",
-                        crate::DOMAIN
+                        crate::core::DOMAIN
                     ),
                 ));
             }

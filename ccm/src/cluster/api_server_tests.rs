@@ -11,8 +11,9 @@ use testenv::{ControlPlane, eventually};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{Cluster, Key};
+use super::Cluster;
 use crate::args::Args;
+use crate::core::Key;
 
 const DEADLINE: Duration = Duration::from_secs(90);
 

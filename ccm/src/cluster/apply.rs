@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use kube::Resource;
 use kube::runtime::watcher::Event;
 
+use super::Store;
 use super::change::Inbox;
-use super::prune::Prune;
-use super::{Key, Store};
+use crate::core::{Key, Prune};
 
 /// What became of the first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::{Key, Store};
+use super::Store;
+use crate::core::Key;
 
 /// An object as it was when the reader last looked, and as it is now. Both may be of different UIDs
 /// (deleted and made again under the same name). Never both `None`.

@@ -15,9 +15,8 @@ use tokio::time::Instant;
 
 use super::Store;
 use super::apply::First;
-use super::prune::Prune;
+use crate::core::{Prune, millis};
 use crate::kube_client::refusal_of_watch;
-use crate::text::millis;
 
 /// Objects per page of a list. The memory of a list is one page of whole objects, and the allocator keeps some of it: 5,000 Nodes of 12 kB
 /// were 47 MB (66 at the peak) with 200, 81 MB (92) with 500.

@@ -307,8 +307,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn b_m5_a_token_that_is_refused_is_replaced_once() {
+        use crate::core::Fence;
         use crate::kube_client::{Base, Metrics, clients};
-        use crate::lease::Fence;
         use k8s_openapi::api::core::v1::Node;
         use kube::api::{Patch, PatchParams};
 

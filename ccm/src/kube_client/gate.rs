@@ -16,7 +16,7 @@ use super::accounts::Account;
 use super::bucket::Bucket;
 use super::metrics::{Attempt, Metrics};
 use super::retry::{Outcome, again};
-use crate::lease::Fence;
+use crate::core::Fence;
 use crate::planted::planted;
 
 /// A list may be long.
@@ -105,7 +105,7 @@ impl Gate {
                 // What is in flight or waits when the fence closes is dropped.
                 tokio::select! {
                     biased;
-                    () = fence.wait_closed() => Err(refused(crate::lease::Fenced)),
+                    () = fence.wait_closed() => Err(refused(crate::core::Fenced)),
                     answer = self.attempts(parts, body) => answer,
                 }
             }

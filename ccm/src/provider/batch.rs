@@ -1,4 +1,4 @@
-//! What becomes of a batch whose call failed as a whole: pure.
+//! What becomes of a batch whose call failed as a whole. Pure.
 //!
 //! A call may fail because of one of its items. So the others are asked for in smaller calls, until it is known which one it is. A failure
 //! comes quickly, and halves need the fewest calls. A deadline is long, and nobody in the call gets an answer before it: tenths need the fewest rounds, two for

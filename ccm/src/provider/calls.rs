@@ -16,9 +16,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::connect::Link;
 use super::{Session, Trouble, TroubleCode};
-use crate::lease::Fence;
+use crate::core::{Fence, millis};
 use crate::planted::planted;
-use crate::text::millis;
 
 /// A service's calls: so many at once, and none before the time that its cloud asked to wait for.
 pub(super) struct Lane {

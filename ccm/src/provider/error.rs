@@ -1,4 +1,4 @@
-//! What to do about a call that did not succeed: pure.
+//! What to do about a call that did not succeed. Pure.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -274,8 +274,8 @@ impl From<tonic::Status> for Trouble {
     }
 }
 
-impl From<crate::lease::Fenced> for Trouble {
-    fn from(fenced: crate::lease::Fenced) -> Self {
+impl From<crate::core::Fenced> for Trouble {
+    fn from(fenced: crate::core::Fenced) -> Self {
         Self::new(TroubleCode::Fenced, fenced.to_string())
     }
 }

@@ -8,7 +8,7 @@ use cloud_provider_api::v1alpha1 as api;
 use prost::Message;
 
 use super::{Trouble, view};
-use crate::text::plain;
+use crate::core::text::plain;
 
 /// The most bytes of a name (CORE-11).
 pub(crate) const NAME_LIMIT: usize = 253;

@@ -24,10 +24,9 @@ use super::connect::{Connection, Connector, Link};
 use super::handshake::{CONTROLLER_VERSION, check_info};
 use super::limits;
 use super::status::probe_word;
-use super::{Metrics, ProviderStatus, Trouble, TroubleCode};
+use super::{Hint, Metrics, ProviderStatus, Trouble, TroubleCode};
 use crate::args::ProviderEndpoint;
-use crate::run::Hint;
-use crate::text::millis;
+use crate::core::millis;
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);

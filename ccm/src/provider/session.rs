@@ -13,7 +13,7 @@ use super::connect::Link;
 use super::handshake::Deadlines;
 use super::limits::DEFAULT_REQUEST_BYTES;
 use super::{Metrics, Projection};
-use crate::providers::Ownership;
+use crate::ownership::Ownership;
 
 /// `InstanceCapability.max_batch` where the provider states none.
 pub(crate) const DEFAULT_MAX_BATCH: usize = 100;

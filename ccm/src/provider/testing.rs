@@ -17,9 +17,8 @@ use tower::ServiceExt as _;
 
 use super::connect::Tasks;
 use super::connect::{DialError, Pipe};
-use super::{Connector, Maintain, Metrics, ProviderStatus, Session, maintain};
+use super::{Connector, Hint, Maintain, Metrics, ProviderStatus, Session, maintain};
 use crate::args::ProviderEndpoint;
-use crate::run::Hint;
 
 /// Where the Lease remembers the cloud scope in tests.
 pub(crate) const SCOPE_KEY: &str = "grpc-ccm.io/cloud-scope";

@@ -14,13 +14,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::Trouble;
 use super::limits::{self, NAME_LIMIT};
-use crate::cluster::is_ready;
+use crate::core::{LAST_APPLIED, is_ready};
 
 pub(crate) use ingress::load_balancer_status;
 pub(crate) use volumes::{is_asked_about, volume_view};
-
-/// kubectl's copy of the object: never sent (it is large, and may hold what was since removed for a reason).
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What `spec.loadBalancerSourceRanges` was before it was a field.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";

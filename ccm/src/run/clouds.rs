@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::cluster::Store;
+use crate::ownership::Clouds;
 use crate::provider::{Metrics, ProviderStatus, Session};
-use crate::providers::Clouds;
-use crate::stuck::TOLD_AGAIN;
+use crate::report::TOLD_AGAIN;
 use crate::writes::{EventType, reason};
 
 /// How often the Nodes are looked at.
@@ -89,7 +89,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::node::testing::Cloud;
+    use crate::controllers::node::testing::Cloud;
     use crate::provider::testing::{InMemory, maintained};
 
     fn node(name: &str, id: &str) -> Node {

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
 use crate::args::Config;
+use crate::core::millis;
 use crate::kube_client::refusal;
-use crate::text::millis;
 
 /// Reads the UID of `kube-system`, unless the operator gave an owner ID, and the API server's version. Tries until it succeeds.
 pub(super) async fn initialize_request(client: &Client, config: &Config) -> api::InitializeRequest {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::Capabilities;
@@ -10,12 +11,13 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{LoopContext, LoopMetrics, announce};
+use super::{LoopMetrics, announce};
 use crate::args::{Controller, RouteConfig, Side};
 use crate::cluster::Store;
+use crate::controller::LoopContext;
+use crate::controllers::{node, node_lifecycle, route, service, volume};
 use crate::lease::{Elector, Lost, Term};
 use crate::provider::ProviderStatus;
-use crate::{node, node_lifecycle, route, service, volume};
 
 /// How long loops may finish what they are at before their calls are cancelled.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -49,11 +51,19 @@ pub(super) struct Migration {
     pub(super) context: LoopContext,
 }
 
+/// What controllers must not forget when their loops are started again in this process.
+#[derive(Clone, Default)]
+pub(super) struct Memories {
+    node_lifecycle: Arc<node_lifecycle::Memory>,
+    service: Arc<service::Memory>,
+}
+
 /// What a term needs.
 pub(super) struct Leading<'a> {
     pub(super) context: &'a LoopContext,
     pub(super) own: &'a Own,
     pub(super) migration: Option<&'a Migration>,
+    pub(super) memories: &'a Memories,
     pub(super) metrics: &'a LoopMetrics,
     /// `None` with `--leader-elect=false`.
     pub(super) term: Option<&'a mut Term>,
@@ -79,6 +89,7 @@ async fn lead_with(leading: Leading<'_>, second: &mut Option<Term>) -> End {
         context,
         own,
         migration,
+        memories,
         metrics,
         term,
         shutdown,
@@ -91,7 +102,10 @@ async fn lead_with(leading: Leading<'_>, second: &mut Option<Term>) -> End {
     // One future each for the whole term: a renewal in flight is never cut short by something else that happens.
     let mut lost = pin!(hold(term));
     let mut migration_lost = pin!(stand_and_hold(migration, &stop_standing, &standing, second));
-    let mut loops = Loops::default();
+    let mut loops = Loops {
+        memories: memories.clone(),
+        ..Loops::default()
+    };
     let mut status = context.status.clone();
     let silence = context.status.clone();
     let began = Instant::now();
@@ -240,6 +254,7 @@ fn obstacle(
 /// The loops of one provider, each with its own stop.
 #[derive(Default)]
 struct Loops {
+    memories: Memories,
     tasks: JoinSet<()>,
     running: BTreeMap<Controller, (CancellationToken, AbortHandle)>,
     /// Told to stop, and still finishing what they have in flight.
@@ -327,13 +342,17 @@ impl Loops {
         }
         let stop = context.stop.clone();
         let loops = metrics.clone();
+        let memories = self.memories.clone();
         let task = self.tasks.spawn(async move {
             match controller {
                 Controller::CloudNode => node::run(context, loops.node).await,
                 Controller::CloudNodeLifecycle => {
-                    node_lifecycle::run(context, loops.node_lifecycle).await;
+                    node_lifecycle::run(context, memories.node_lifecycle, loops.node_lifecycle)
+                        .await;
                 }
-                Controller::ServiceLb => service::run(context, loops.service).await,
+                Controller::ServiceLb => {
+                    service::run(context, memories.service, loops.service).await;
+                }
                 Controller::VolumeLabel => {
                     let volumes = Store::default();
                     let _awaited = loops.awaits("persistentvolumes", &volumes);

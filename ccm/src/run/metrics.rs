@@ -14,10 +14,10 @@ use crate::{kube_client, lease, provider, serve};
 /// `running_managed_controllers` and the metrics of the loops.
 #[derive(Clone)]
 pub(crate) struct LoopMetrics {
-    pub(crate) node: crate::node::Metrics,
-    pub(crate) node_lifecycle: crate::node_lifecycle::Metrics,
-    pub(crate) service: crate::service::Metrics,
-    pub(crate) route: crate::route::Metrics,
+    pub(crate) node: crate::controllers::node::Metrics,
+    pub(crate) node_lifecycle: crate::controllers::node_lifecycle::Metrics,
+    pub(crate) service: crate::controllers::service::Metrics,
+    pub(crate) route: crate::controllers::route::Metrics,
     running: Family<RunningLabels, Gauge>,
     health: Health,
 }
@@ -37,10 +37,10 @@ impl LoopMetrics {
             running.clone(),
         );
         Self {
-            node: crate::node::Metrics::register(registry),
-            node_lifecycle: crate::node_lifecycle::Metrics::register(registry),
-            service: crate::service::Metrics::register(registry),
-            route: crate::route::Metrics::register(registry),
+            node: crate::controllers::node::Metrics::register(registry),
+            node_lifecycle: crate::controllers::node_lifecycle::Metrics::register(registry),
+            service: crate::controllers::service::Metrics::register(registry),
+            route: crate::controllers::route::Metrics::register(registry),
             running,
             health: health.clone(),
         }

@@ -211,7 +211,8 @@ fn docs_operator_guide_counts_the_calls_to_the_cloud() {
         &|nodes| refreshes_an_hour(nodes, 1, period),
     );
     let suspects = |nodes: usize| nodes.div_ceil(100);
-    let pause = config.node_lifecycle.monitor_period * crate::node_lifecycle::MOST_PERIODS;
+    let pause =
+        config.node_lifecycle.monitor_period * crate::controllers::node_lifecycle::MOST_PERIODS;
     let asked_an_hour = 3600 / pause.as_secs();
     row(
         &format!(
@@ -230,7 +231,7 @@ fn docs_operator_guide_counts_the_calls_to_the_cloud() {
     );
     row(
         "looking for routes that somebody changed: `ListRoutes` (one more for each change of a Node's Pod CIDR or existence)",
-        &|_| 3600 / crate::route::RESYNC.as_secs(),
+        &|_| 3600 / crate::controllers::route::RESYNC.as_secs(),
     );
     row("load balancers and Nodes that do not change", &|_| 0);
     part("cloud calls", &table);

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::args::LeaderElectionConfig;
 use crate::lease::Elector;
 use crate::provider::ProviderStatus;
-use crate::stuck::TOLD_AGAIN;
+use crate::report::TOLD_AGAIN;
 use crate::writes::{EventType, reason};
 
 /// What was last seen, and how to remember another.
@@ -39,8 +39,8 @@ impl Memory {
         provider: &str,
     ) -> Self {
         // A provider's name has at most 47 bytes, so these keep within the 63 of an annotation's name.
-        let key = format!("{}cloud-scope-{provider}", crate::DOMAIN);
-        let claims_key = format!("{}claims-{provider}", crate::DOMAIN);
+        let key = format!("{}cloud-scope-{provider}", crate::core::DOMAIN);
+        let claims_key = format!("{}claims-{provider}", crate::core::DOMAIN);
         let (written, claimed) = (key.clone(), claims_key.clone());
         if let Some(elector) = elector.cloned() {
             let command = format!(
@@ -193,7 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn s20_another_scope_is_told_once_again_after_a_while_and_when_it_is_accepted() {
-        let provider = crate::node::testing::Cloud::new();
+        let provider = crate::controllers::node::testing::Cloud::new();
         let process = crate::provider::testing::InMemory::running(provider.service());
         let running = crate::provider::testing::maintained(process);
         running.lead();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tokio::io::DuplexStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{Deps, RunError, WallClock, run};
+use super::{Deps, RunError, run};
 use crate::args::Config;
+use crate::core::WallClock;
 use crate::provider::{Connector, DialError, Pipe};
 
 /// Dials the provider; `None` where no process listens.

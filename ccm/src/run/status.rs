@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::lease::{Elector, Fence};
+use crate::core::Fence;
+use crate::lease::Elector;
 use crate::provider::{ProviderStatus, probe_word};
 
 /// What the page is made of.
@@ -16,8 +17,8 @@ pub(super) struct Page {
     pub(super) elector: Option<Elector>,
     /// The Lease of the leader migration, where there is one (B-M6).
     pub(super) migration: Option<(Fence, Elector)>,
-    pub(super) node_lifecycle: crate::node_lifecycle::Metrics,
-    pub(super) route: crate::route::Metrics,
+    pub(super) node_lifecycle: crate::controllers::node_lifecycle::Metrics,
+    pub(super) route: crate::controllers::route::Metrics,
 }
 
 impl Page {
@@ -123,14 +124,14 @@ mod tests {
     async fn b_m6_the_page_says_how_both_leases_and_the_routes_are() {
         let (main, second) = (Fence::open(), Fence::closed());
         let mut registry = prometheus_client::registry::Registry::default();
-        let route = crate::route::Metrics::register(&mut registry);
+        let route = crate::controllers::route::Metrics::register(&mut registry);
         let page = Page {
             provider: "mock".into(),
             status: watch::Sender::new(ProviderStatus::default()).subscribe(),
             elector: Some(elector("cloud-controller-manager", &main)),
             fence: main,
             migration: Some((second.clone(), elector("cloud-migration", &second))),
-            node_lifecycle: crate::node_lifecycle::Metrics::register(&mut registry),
+            node_lifecycle: crate::controllers::node_lifecycle::Metrics::register(&mut registry),
             route: route.clone(),
         };
         let lines =
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(before.len(), 3, "{before:?}");
         for (found, line) in [
             (
-                crate::route::Found::Routes {
+                crate::controllers::route::Found::Routes {
                     listed: 3,
                     missing: 2,
                     wrong: 1,
@@ -154,7 +155,7 @@ mod tests {
                 "mock: the last look found 3 routes, 2 to make, 1 to remove",
             ),
             (
-                crate::route::Found::NoList("Unavailable: no".to_owned()),
+                crate::controllers::route::Found::NoList("Unavailable: no".to_owned()),
                 "mock: routes cannot be listed: Unavailable: no",
             ),
         ] {

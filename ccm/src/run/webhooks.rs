@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::args::{Config, Controller, Webhook};
+use crate::controllers::volume;
 use crate::provider::ProviderStatus;
 use crate::serve::{Review, WebhookMetrics, WebhookSite};
-use crate::volume;
 
 /// The webhooks that the configuration asks for.
 pub(super) fn site(

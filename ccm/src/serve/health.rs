@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::{Site, plain};
-use crate::text;
+use crate::core::text;
 
 /// Reasons are cut here: probes keep the text in events.
 const REASON_CHARS: usize = 256;

@@ -1,7 +1,7 @@
 //! Why a write did not happen.
 
+use crate::core::Fenced;
 use crate::kube_client::fenced;
-use crate::lease::Fenced;
 
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]

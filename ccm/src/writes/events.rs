@@ -23,8 +23,8 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::run::WallClock;
-use crate::text::plain;
+use crate::core::WallClock;
+use crate::core::text::plain;
 use pending::{Draft, EventKey, Object, Pending};
 pub(crate) use writer::EventWriter;
 

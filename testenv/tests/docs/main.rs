@@ -6,6 +6,8 @@
 mod behaviour;
 mod claims;
 mod faults;
+mod layers;
+mod measure;
 mod parity;
 mod situations;
 mod sources;
@@ -101,4 +103,13 @@ fn situations_refer_to_what_exists() {
 #[test]
 fn each_threat_has_a_test_or_is_open() {
     nothing_wrong(&threats::wrong(&read("docs/threat-model.md"), tests()));
+}
+
+#[test]
+fn rooms_import_lower_layers_only_and_decisions_do_no_io() {
+    let layers = layers::table(&read("docs/architecture.md"))
+        .unwrap_or_else(|error| panic!("docs/architecture.md: {error}"));
+    let sources = layers::sources_beside(&root().join("ccm/src/lib.rs"));
+    let sources = sources.unwrap_or_else(|error| panic!("{error}"));
+    nothing_wrong(&layers::wrong(&layers, &sources));
 }

@@ -176,7 +176,7 @@ impl<'ast> Visit<'ast> for Literals {
     }
 }
 
-fn doc_line(attribute: &Attribute) -> Option<String> {
+pub(crate) fn doc_line(attribute: &Attribute) -> Option<String> {
     let Meta::NameValue(pair) = &attribute.meta else {
         return None;
     };

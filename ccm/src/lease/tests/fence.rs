@@ -1,6 +1,7 @@
 //! The fence, whatever happens to the Lease.
 
 use super::*;
+use crate::core::Fenced;
 
 #[tokio::test(start_paused = true)]
 async fn m12_the_fence_closes_at_the_deadline_while_renewals_hang() {

@@ -9,7 +9,7 @@ use super::super::limits;
 use super::super::{Session, Trouble};
 use super::listing::{Part, collect};
 use super::{Answered, Rpc, timed};
-use crate::lease::Fence;
+use crate::core::Fence;
 
 fn client(link: Link) -> LoadBalancerServiceClient<Link> {
     LoadBalancerServiceClient::with_origin(link, Link::origin())

@@ -13,7 +13,7 @@ use super::super::limits;
 use super::super::{Session, Trouble, TroubleCode};
 use super::listing::{Part, collect};
 use super::{Answered, Rpc, timed};
-use crate::lease::Fence;
+use crate::core::Fence;
 
 fn client(link: Link) -> RouteServiceClient<Link> {
     RouteServiceClient::with_origin(link, Link::origin())

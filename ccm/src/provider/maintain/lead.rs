@@ -15,11 +15,10 @@ use super::super::handshake::{Deadlines, check_initialized};
 use super::super::limits::{self, TEXT_LIMIT};
 use super::super::session::Parts;
 use super::super::status::{Verdict, scope_verdict};
-use super::super::{ProviderStatus, Retry, Session, Trouble};
+use super::super::{Hint, ProviderStatus, Retry, Session, Trouble};
 use super::{Keeper, changed, client};
-use crate::providers::Ownership;
-use crate::run::Hint;
-use crate::text::millis;
+use crate::core::millis;
+use crate::ownership::Ownership;
 
 const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.

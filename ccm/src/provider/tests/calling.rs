@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::super::testing::{InMemory, Running, maintained};
 use super::super::{Session, TroubleCode};
 use super::fake::{Fake, all_run, failure};
-use crate::lease::Fence;
+use crate::core::Fence;
 
 fn nodes(count: usize) -> Vec<Node> {
     let node =

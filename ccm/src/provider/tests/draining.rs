@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::connect::UnixConnector;
 use super::super::testing::{Running, maintained};
 use super::super::{Session, Trouble, TroubleCode};
-use crate::lease::Fence;
+use crate::core::Fence;
 
 /// No wait of a test is longer.
 const SOON: Duration = Duration::from_secs(15);

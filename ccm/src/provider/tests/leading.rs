@@ -7,10 +7,9 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::testing::{InMemory, SCOPE_KEY, maintained};
-use super::super::{Session, TroubleCode};
+use super::super::{Hint, Session, TroubleCode};
 use super::fake::{Fake, failure};
-use crate::lease::Fence;
-use crate::run::Hint;
+use crate::core::Fence;
 
 #[tokio::test(start_paused = true)]
 async fn not_initialized_is_initialised_again_once() {

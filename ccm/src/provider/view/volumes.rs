@@ -4,7 +4,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::Value;
 
-use super::LAST_APPLIED;
+use crate::core::LAST_APPLIED;
 
 /// The fields of a PersistentVolume's `spec` that are a source. A volume has one of them.
 const SOURCES: [&str; 22] = [

@@ -1,0 +1,7 @@
+//! The controllers: each is a room of its own and imports none of the others.
+
+pub(crate) mod node;
+pub(crate) mod node_lifecycle;
+pub(crate) mod route;
+pub(crate) mod service;
+pub(crate) mod volume;

@@ -1,0 +1,80 @@
+//! Which provider a Node without a provider ID belongs to, where several are asked. Pure.
+
+use cloud_provider_api::v1alpha1 as api;
+
+use crate::provider::Trouble;
+
+/// Whose a Node without a provider ID is, by what the providers answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Claim<'a> {
+    /// This one's.
+    One(&'a str),
+    /// Several claim it: an event, and the taint stays.
+    Several(Vec<&'a str>),
+    /// All answered, nobody claims it.
+    Nobody,
+    /// Somebody did not answer: nothing is decided yet.
+    Undecided,
+}
+
+/// Who claims a Node: PRESENT, RUNNING, STOPPED and PENDING do. Any failure decides nothing.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "for clusters with several providers")
+)]
+pub(crate) fn claim<'a>(answers: &[(&'a str, &Result<api::Instance, Trouble>)]) -> Claim<'a> {
+    use api::InstanceState as S;
+    let mut claims = Vec::new();
+    for (name, answer) in answers {
+        let Ok(instance) = answer else {
+            return Claim::Undecided;
+        };
+        match S::try_from(instance.state) {
+            Ok(S::Present | S::Running | S::Stopped | S::Pending) => claims.push(*name),
+            Ok(S::Absent | S::Unmanaged) => {}
+            Ok(S::Unspecified) | Err(_) => return Claim::Undecided,
+        }
+    }
+    match claims.as_slice() {
+        [] => Claim::Nobody,
+        [one] => Claim::One(one),
+        _ => Claim::Several(claims),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::TroubleCode;
+
+    #[test]
+    fn exactly_one_claim_wins_and_a_failure_decides_nothing() {
+        use api::InstanceState as S;
+        let answer = |state: S| {
+            Ok(api::Instance {
+                state: state.into(),
+                ..Default::default()
+            })
+        };
+        let failed = Err(Trouble::new(TroubleCode::Unavailable, "m"));
+        let rows = [
+            (answer(S::Present), answer(S::Absent), Claim::One("one")),
+            (answer(S::Unmanaged), answer(S::Running), Claim::One("two")),
+            (answer(S::Stopped), answer(S::Absent), Claim::One("one")),
+            (answer(S::Pending), answer(S::Absent), Claim::One("one")),
+            (
+                answer(S::Pending),
+                answer(S::Present),
+                Claim::Several(vec!["one", "two"]),
+            ),
+            (answer(S::Absent), answer(S::Unmanaged), Claim::Nobody),
+            (answer(S::Present), failed.clone(), Claim::Undecided),
+            (failed, answer(S::Absent), Claim::Undecided),
+            (answer(S::Unspecified), answer(S::Present), Claim::Undecided),
+        ];
+        for (one, two, expected) in rows {
+            assert_eq!(claim(&[("one", &one), ("two", &two)]), expected);
+        }
+        assert_eq!(claim(&[]), Claim::Nobody);
+    }
+}

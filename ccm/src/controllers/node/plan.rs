@@ -1,0 +1,378 @@
+//! What a Node becomes by the provider's answer. Pure.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
+
+use super::{addresses, labels};
+use crate::ownership::PROVIDER_LABEL;
+use crate::provider::{Projection, Trouble, TroubleCode, node_view};
+use crate::writes::reason::{
+    INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, NODE_NOT_INITIALIZED, SYNCED,
+};
+use crate::writes::{EventType, NodePatch, NodeStatusPatch};
+
+/// The taint of a Node that no cloud controller has seen yet (B-N1).
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// When a PENDING instance is asked about again, where the provider does not say.
+const PENDING_DELAY: Duration = Duration::from_secs(5);
+
+/// An event on the Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NodeEvent {
+    pub(super) kind: EventType,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// What becomes of the Node once the writes are done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Then {
+    /// Nothing more is to be done.
+    Done,
+    /// The writes have initialised it.
+    Initialized,
+    /// It is not this cloud's, or is going: left alone (B-N9).
+    LeftAlone,
+    /// Not yet: again after this. For people: why.
+    After(Duration, String),
+    /// It failed: again with backoff. For people: why.
+    Retry(String),
+    /// The lookup failed.
+    Trouble(Trouble),
+}
+
+/// What to write, in this order: the status, `main`, the events; then `then`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NodePlan {
+    /// The addresses: before the taint goes (▲N7).
+    pub(super) status: Option<NodeStatusPatch>,
+    /// Provider ID, labels and, in the same write, the taint.
+    pub(super) main: Option<NodePatch>,
+    /// Recorded when the writes are done.
+    pub(super) events: Vec<NodeEvent>,
+    /// Labels that are not the provider's to give, of a Node that is being initialised (B-N4). For people.
+    pub(super) reserved: Vec<String>,
+    /// A label differs: read the Node's managed fields and plan again (▲N12).
+    pub(super) needs_managed: bool,
+    /// What then.
+    pub(super) then: Then,
+}
+
+/// What a decision needs besides the Node and the answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    /// What this provider's IDs begin with.
+    pub(super) prefixes: &'a [String],
+    /// The label keys that this controller wrote last, where the managed fields were read.
+    pub(super) managed: Option<&'a BTreeSet<String>>,
+}
+
+/// What the Node becomes by this answer. A Node of another provider must not come here.
+pub(super) fn changes(
+    node: &Node,
+    answer: &Result<api::Instance, Trouble>,
+    known: Known<'_>,
+) -> NodePlan {
+    if node.metadata.deletion_timestamp.is_some() {
+        nothing(Then::LeftAlone)
+    } else if is_uninitialized(node) {
+        match initialize(node, answer, known) {
+            Ok(plan) => plan,
+            Err(then) => NodePlan {
+                events: immediate_event(&then).into_iter().collect(),
+                ..nothing(then.into())
+            },
+        }
+    } else {
+        refresh(node, answer.as_ref().ok(), known)
+    }
+}
+
+/// Whether the Node carries the taint that this controller removes.
+pub(super) fn is_uninitialized(node: &Node) -> bool {
+    taints(node).iter().any(|taint| taint.key == UNINITIALIZED)
+}
+
+/// What the provider finds the Node by; for people.
+pub(super) fn asked_for(node: &Node) -> String {
+    /// Of a provider ID: enough to know it by.
+    const SHOWN: usize = 200;
+    if let Some(id) = provider_id(node) {
+        let id: String = id.chars().take(SHOWN).collect();
+        return format!("provider ID {id:?}");
+    }
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    format!("the name {name:?}, without a provider ID")
+}
+
+/// Whether the Node gets the provider ID of the answer.
+pub(super) fn gets_id(node: &Node) -> bool {
+    is_uninitialized(node) && provider_id(node).is_none()
+}
+
+/// Whether a change of a Node is a reason to try at once what was put off: something that the provider sees of it. Heartbeats are not, nor are the addresses that this
+/// controller wrote (`own`).
+pub(super) fn wakes(
+    old: Option<&Node>,
+    new: &Node,
+    projection: &Projection,
+    own: Option<&[NodeAddress]>,
+) -> bool {
+    is_uninitialized(new)
+        && old.is_none_or(|old| {
+            let label = |node: &Node| node.metadata.labels.as_ref()?.get(PROVIDER_LABEL).cloned();
+            let (mut before, mut now) = (node_view(old, projection), node_view(new, projection));
+            if own.is_some_and(|own| own == addresses::current(new)) {
+                before.addresses.clear();
+                now.addresses.clear();
+            }
+            !is_uninitialized(old)
+                || before != now
+                || addresses::provided_node_ip(old) != addresses::provided_node_ip(new)
+                || label(old) != label(new)
+        })
+}
+
+/// Whether the metadata leaves open what LookupZones could tell.
+pub(super) fn lacks_zone(instance: &api::Instance) -> bool {
+    let given = |value: &Option<String>| value.as_deref().is_some_and(|value| !value.is_empty());
+    exists(instance) && !(given(&instance.zone) && given(&instance.region))
+}
+
+/// The answer with what LookupZones told. At an uninitialised Node a failure of that is a failure of the whole; at others the
+/// zone just stays as it is.
+pub(super) fn with_zone(
+    node: &Node,
+    mut instance: api::Instance,
+    zone: Result<api::Zone, Trouble>,
+) -> Result<api::Instance, Trouble> {
+    match zone {
+        Ok(zone) => {
+            let given = |value: &Option<String>| value.as_deref().is_some_and(|v| !v.is_empty());
+            if !given(&instance.zone) {
+                instance.zone = zone.zone;
+            }
+            if !given(&instance.region) {
+                instance.region = zone.region;
+            }
+            Ok(instance)
+        }
+        Err(trouble) if is_uninitialized(node) => Err(trouble),
+        Err(_) => Ok(instance),
+    }
+}
+
+/// Why a Node cannot be initialised.
+enum Obstacle {
+    /// As it says.
+    Then(Then),
+    /// Does not pass by itself: an event at once.
+    Lasting(String),
+}
+
+impl From<Obstacle> for Then {
+    fn from(obstacle: Obstacle) -> Self {
+        match obstacle {
+            Obstacle::Then(then) => then,
+            Obstacle::Lasting(message) => Self::Retry(message),
+        }
+    }
+}
+
+fn immediate_event(obstacle: &Obstacle) -> Option<NodeEvent> {
+    match obstacle {
+        Obstacle::Lasting(message) => Some(NodeEvent {
+            kind: EventType::Warning,
+            reason: NODE_NOT_INITIALIZED,
+            message: message.clone(),
+        }),
+        Obstacle::Then(_) => None,
+    }
+}
+
+fn initialize(
+    node: &Node,
+    answer: &Result<api::Instance, Trouble>,
+    known: Known<'_>,
+) -> Result<NodePlan, Obstacle> {
+    let instance = existing_instance(answer).map_err(Obstacle::Then)?;
+    let new_id = match (provider_id(node), instance.provider_id.as_deref()) {
+        (Some(_), _) => None,
+        (None, Some(id)) if !id.is_empty() => Some(checked_id(id, known.prefixes)?),
+        (None, _) => {
+            return Err(Obstacle::Lasting(
+                "the provider gave no provider ID, and the Node has none".to_owned(),
+            ));
+        }
+    };
+    let wanted = addresses::wanted(node, &instance.addresses)
+        .map_err(|error| Obstacle::Lasting(error.to_string()))?;
+    let none = std::collections::BTreeMap::new();
+    let labels = labels::initial(node.metadata.labels.as_ref().unwrap_or(&none), instance);
+
+    let mut events: Vec<NodeEvent> = dropped_event(&labels.dropped).into_iter().collect();
+    events.push(NodeEvent {
+        kind: EventType::Normal,
+        reason: SYNCED,
+        message: "Node synced successfully".to_owned(),
+    });
+    Ok(NodePlan {
+        status: status_patch(addresses::change(node, wanted)),
+        main: Some(NodePatch {
+            provider_id: new_id,
+            labels: to_set(labels.set),
+            taints: Some(
+                taints(node)
+                    .iter()
+                    .filter(|taint| taint.key != UNINITIALIZED)
+                    .cloned()
+                    .collect(),
+            ),
+            ..NodePatch::default()
+        }),
+        events,
+        reserved: labels.reserved,
+        needs_managed: false,
+        then: Then::Initialized,
+    })
+}
+
+fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> NodePlan {
+    let mut plan = nothing(Then::Done);
+    // An instance that is gone is the lifecycle controller's; one that is not this cloud's is nobody's (B-N9).
+    let instance = answer.filter(|instance| exists(instance));
+    if let Some(instance) = instance.filter(|instance| !instance.addresses.is_empty()) {
+        match addresses::wanted(node, &instance.addresses) {
+            Ok(wanted) => plan.status = status_patch(addresses::change(node, wanted)),
+            Err(error) => plan.events.push(NodeEvent {
+                kind: EventType::Warning,
+                reason: NODE_ADDRESS_MISMATCH,
+                message: error.to_string(),
+            }),
+        }
+    }
+    let none = std::collections::BTreeMap::new();
+    let existing = node.metadata.labels.as_ref().unwrap_or(&none);
+    let labels = labels::refreshed(existing, instance, known.managed);
+    plan.needs_managed = labels.needs_managed;
+    if !labels.set.is_empty() {
+        plan.main = Some(NodePatch {
+            labels: to_set(labels.set),
+            ..NodePatch::default()
+        });
+    }
+    plan
+}
+
+fn existing_instance(answer: &Result<api::Instance, Trouble>) -> Result<&api::Instance, Then> {
+    let instance = answer
+        .as_ref()
+        .map_err(|trouble| Then::Trouble(trouble.clone()))?;
+    match instance.state() {
+        api::InstanceState::Present | api::InstanceState::Running | api::InstanceState::Stopped => {
+            Ok(instance)
+        }
+        api::InstanceState::Absent => Err(Then::Retry(
+            "the provider says that this Node's instance does not exist".to_owned(),
+        )),
+        api::InstanceState::Pending => Err(Then::After(
+            pending_delay(instance),
+            "the cloud does not show this Node's instance yet".to_owned(),
+        )),
+        api::InstanceState::Unmanaged => Err(Then::LeftAlone),
+        // Also what a newer contract may call otherwise.
+        api::InstanceState::Unspecified => Err(Then::Trouble(Trouble {
+            code: TroubleCode::Fault,
+            reason: String::new(),
+            message: format!(
+                "the provider answered the unknown instance state {}",
+                instance.state
+            ),
+            retry_after: None,
+        })),
+    }
+}
+
+fn exists(instance: &api::Instance) -> bool {
+    use api::InstanceState::{Present, Running, Stopped};
+    matches!(instance.state(), Present | Running | Stopped)
+}
+
+fn pending_delay(instance: &api::Instance) -> Duration {
+    instance
+        .retry_after
+        .and_then(|delay| Duration::try_from(delay).ok())
+        .map_or(PENDING_DELAY, |delay| {
+            delay.clamp(Duration::from_secs(1), Duration::from_mins(10))
+        })
+}
+
+/// An ID is written once and for ever: one that this provider would not be asked about later must not be.
+fn checked_id(id: &str, prefixes: &[String]) -> Result<String, Obstacle> {
+    if prefixes.iter().any(|prefix| id.starts_with(prefix)) && id.len() <= 1024 {
+        Ok(id.to_owned())
+    } else {
+        let short: String = id.chars().take(100).collect();
+        Err(Obstacle::Lasting(format!(
+            "the provider gave the provider ID {short:?}, which begins with none of its own prefixes or is too long"
+        )))
+    }
+}
+
+fn dropped_event(dropped: &[String]) -> Option<NodeEvent> {
+    let (shown, more) = dropped.split_at(dropped.len().min(5));
+    (!shown.is_empty()).then(|| NodeEvent {
+        kind: EventType::Warning,
+        reason: INVALID_NODE_LABEL,
+        message: format!(
+            "not valid as a label, and left out: {}{}",
+            shown.join(", "),
+            if more.is_empty() { "" } else { " and more" }
+        ),
+    })
+}
+
+fn nothing(then: Then) -> NodePlan {
+    NodePlan {
+        status: None,
+        main: None,
+        events: Vec::new(),
+        reserved: Vec::new(),
+        needs_managed: false,
+        then,
+    }
+}
+
+fn status_patch(
+    addresses: Option<Vec<k8s_openapi::api::core::v1::NodeAddress>>,
+) -> Option<NodeStatusPatch> {
+    addresses.map(|addresses| NodeStatusPatch {
+        addresses: Some(addresses),
+    })
+}
+
+fn to_set(
+    labels: std::collections::BTreeMap<String, String>,
+) -> std::collections::BTreeMap<String, Option<String>> {
+    labels
+        .into_iter()
+        .map(|(key, value)| (key, Some(value)))
+        .collect()
+}
+
+fn provider_id(node: &Node) -> Option<&str> {
+    let id = node.spec.as_ref()?.provider_id.as_deref()?;
+    (!id.is_empty()).then_some(id)
+}
+
+fn taints(node: &Node) -> &[Taint] {
+    let spec = node.spec.as_ref();
+    spec.and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Initialised Nodes, every `--node-status-update-frequency` (B-N10 to ▲N12): full batches, spread over the time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::{HandedOut, Worker, name, plan, report};
+use crate::ownership::NodeOwner;
+use crate::provider::{Capability, Session};
+
+/// Batches of a round come no slower than this: else a Node that joined after its turn would wait for two rounds.
+const LONGEST_PACE: Duration = Duration::from_secs(2);
+
+impl Worker {
+    /// Round after round until `stop`.
+    pub(super) async fn refresh(self: &Arc<Self>) {
+        let mut tasks = JoinSet::new();
+        let stop = &self.context.stop;
+        // The first list is part of the first round.
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = self.context.cluster.nodes.synced() => {}
+        }
+        while stop
+            .run_until_cancelled(self.round(&mut tasks))
+            .await
+            .is_some()
+        {}
+        while let Some(ended) = tasks.join_next().await {
+            report(ended);
+        }
+    }
+
+    async fn round(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
+        let mut status = self.context.status.clone();
+        let Ok(session) = status
+            .wait_for(|status| status.usable(Capability::Instances).is_some())
+            .await
+            .map(|status| status.usable(Capability::Instances))
+        else {
+            // Nobody will ever say that there is one.
+            return std::future::pending().await;
+        };
+        let Some(session) = session else { return };
+        let start = Instant::now();
+        let period = self
+            .context
+            .config
+            .node
+            .status_update_frequency
+            .max(Duration::from_millis(100));
+
+        let all = self.context.cluster.nodes.all();
+        self.loners.keep(&all);
+        self.managed.keep(&all);
+        let names: Vec<String> = all
+            .iter()
+            .filter(|node| self.is_refreshed(&session, node))
+            .map(|node| name(node).to_owned())
+            .collect();
+        drop(all);
+        let batches: Vec<&[String]> = names.chunks(session.max_batch().max(1)).collect();
+        let pace = period / u32::try_from(batches.len().max(1)).unwrap_or(u32::MAX);
+        let pace = pace.min(LONGEST_PACE);
+        // Never more than half of the lookups: Nodes that wait for their first go before.
+        let most = (self.lookups(&session).0 / 2).max(1);
+        drop(session);
+        for (place, names) in batches.into_iter().enumerate() {
+            let due = start + pace * u32::try_from(place).unwrap_or(u32::MAX);
+            self.wait_until(due, most, tasks).await;
+            let worker = Arc::clone(self);
+            let names = names.to_vec();
+            tasks.spawn(async move { worker.refresh_batch(names).await });
+        }
+        self.wait_until(start + period, most, tasks).await;
+    }
+
+    /// Until `due`, and until there is room for another batch.
+    async fn wait_until(&self, due: Instant, most: usize, tasks: &mut JoinSet<()>) {
+        let sleep = tokio::time::sleep_until(due);
+        tokio::pin!(sleep);
+        loop {
+            tokio::select! {
+                biased;
+                Some(ended) = tasks.join_next(), if !tasks.is_empty() => report(ended),
+                () = &mut sleep, if !sleep.is_elapsed() => {}
+                else => return,
+            }
+            if sleep.is_elapsed() && tasks.len() < most {
+                return;
+            }
+        }
+    }
+
+    async fn refresh_batch(&self, names: Vec<String>) {
+        // Without one this round misses them: the next one comes.
+        let Some(session) = self.session() else {
+            return;
+        };
+        let nodes: Vec<Arc<Node>> = names
+            .iter()
+            .filter_map(|name| self.node(name))
+            .filter(|node| self.is_refreshed(&session, node))
+            .collect();
+        if nodes.is_empty() {
+            return;
+        }
+        let max_age = self.context.config.node.status_update_frequency / 2;
+        let handed = HandedOut::new(&self.queue, Vec::new());
+        self.sync(&session, nodes, max_age, self.asking(), &handed)
+            .await;
+    }
+
+    fn is_refreshed(&self, session: &Session, node: &Node) -> bool {
+        let owner = session.ownership.node_owner(node);
+        !plan::is_uninitialized(node) && owner == NodeOwner::Provider(&self.context.provider)
+    }
+}

@@ -1,0 +1,205 @@
+//! From a batch of Nodes to their writes.
+
+mod conclude;
+mod under_way;
+mod write;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
+
+use super::plan;
+use super::{Asking, WRITERS, Worker, claims, name};
+use crate::provider::lookup::{self, Called, Lookup};
+use crate::provider::{Session, TroubleCode};
+pub(super) use under_way::HandedOut;
+use under_way::Writing;
+
+/// What is asked for the node controller.
+const FACETS: [api::InstanceFacet; 2] =
+    [api::InstanceFacet::Existence, api::InstanceFacet::Metadata];
+/// What asks about a Node.
+const RPC: &str = "LookupInstances";
+
+impl Worker {
+    /// Looks these Nodes up and writes what follows; the keys of those with the taint are done then.
+    pub(super) async fn sync(
+        &self,
+        session: &Arc<Session>,
+        nodes: Vec<Arc<Node>>,
+        max_age: Duration,
+        asking: Asking,
+        handed: &HandedOut<'_>,
+    ) {
+        let (_, permits) = self.lookups(session);
+        let lookups = lookup::answers(self.loners.batches(nodes, session.max_batch()), |nodes| {
+            let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
+            async move {
+                // Never closed.
+                let _permit = permits.acquire().await;
+                let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
+                let outcome = session.lookup_instances(&asked, &FACETS, max_age).await;
+                (nodes, outcome) as Called<api::Instance>
+            }
+        });
+        let over = stream::once(async move {
+            drop(asking);
+            Vec::new()
+        });
+        // A lookup may be dropped at any time; only writes are finished.
+        lookups
+            .take_until(self.context.stop.cancelled())
+            .chain(over)
+            .for_each_concurrent(None, |found| self.apply(session, found, handed))
+            .await;
+    }
+
+    /// What one call brought.
+    async fn apply(
+        &self,
+        session: &Arc<Session>,
+        mut found: Vec<Lookup<api::Instance>>,
+        handed: &HandedOut<'_>,
+    ) {
+        if let Some(Lookup {
+            node,
+            answer: Err(trouble),
+            whole: true,
+            ..
+        }) = found.first()
+        {
+            let (provider, error, nodes) = (&self.context.provider, trouble, found.len());
+            tracing::warn!(%provider, rpc = RPC, nodes, first = name(node), %error, "a lookup of Nodes failed");
+        }
+        self.slow_down(&found);
+        claims::refuse_what_is_given_twice(&mut found, (self.context.wall)());
+        let offered = session.info.capabilities.as_ref();
+        let zones = offered.is_some_and(|offered| offered.zones.is_some());
+        let lacks = |found: &Lookup<api::Instance>| {
+            zones && found.answer.as_ref().is_ok_and(plan::lacks_zone)
+        };
+        let (lacking, found): (Vec<_>, Vec<_>) = found.into_iter().partition(lacks);
+        self.loners.learn(&found);
+        tokio::join!(
+            self.settle_all(session, found, handed),
+            self.add_zones(session, lacking, handed),
+        );
+    }
+
+    /// Writes what follows for these Nodes.
+    async fn settle_all(
+        &self,
+        session: &Session,
+        found: Vec<Lookup<api::Instance>>,
+        handed: &HandedOut<'_>,
+    ) {
+        let writing = Writing::of(self, found.len());
+        stream::iter(found)
+            .for_each_concurrent(WRITERS, |lookup| async {
+                // Never closed.
+                let _permit = self.writers.acquire().await;
+                // Whoever leads next begins with it.
+                if self.context.stop.is_cancelled() {
+                    return;
+                }
+                self.settle(&session.info.provider_id_prefixes, lookup, handed)
+                    .await;
+                writing.one_less();
+            })
+            .await;
+    }
+
+    /// Zones and regions that the metadata left out. Each call's Nodes are settled as it is answered.
+    async fn add_zones(
+        &self,
+        session: &Arc<Session>,
+        lacking: Vec<Lookup<api::Instance>>,
+        handed: &HandedOut<'_>,
+    ) {
+        let nodes: Vec<Arc<Node>> = lacking
+            .iter()
+            .map(|found| Arc::clone(&found.node))
+            .collect();
+        let mut lacking: BTreeMap<String, Lookup<api::Instance>> = lacking
+            .into_iter()
+            .map(|found| (name(&found.node).to_owned(), found))
+            .collect();
+        let (_, permits) = self.lookups(session);
+        lookup::answers(vec![nodes], |nodes| {
+            let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
+            async move {
+                // Never closed.
+                let _permit = permits.acquire().await;
+                let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
+                let outcome = session.lookup_zones(&asked).await;
+                (nodes, outcome) as Called<api::Zone>
+            }
+        })
+        .take_until(self.context.stop.cancelled())
+        .map(|zones| {
+            // One that made its call fail is looked up alone from then on.
+            self.loners.learn(&zones);
+            let with_zone = zones.into_iter().filter_map(|zone| {
+                let found = lacking.remove(name(&zone.node))?;
+                let answer = found.answer;
+                Some(Lookup {
+                    answer: answer.and_then(|i| plan::with_zone(&found.node, i, zone.answer)),
+                    ..found
+                })
+            });
+            with_zone.collect()
+        })
+        .for_each_concurrent(None, |found| self.settle_all(session, found, handed))
+        .await;
+    }
+
+    /// THROTTLED slows all lookups of this loop.
+    fn slow_down(&self, found: &[Lookup<api::Instance>]) {
+        let throttled = found.iter().filter_map(|lookup| match &lookup.answer {
+            Err(trouble) if trouble.code == TroubleCode::Throttled => {
+                Some(trouble.retry_after.unwrap_or(Duration::from_secs(1)))
+            }
+            _ => None,
+        });
+        if let Some(longest) = throttled.max() {
+            let mut not_before = self
+                .not_before
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *not_before = (*not_before).max(Instant::now() + longest);
+        }
+    }
+
+    /// Writes what follows for one Node.
+    pub(super) async fn settle(
+        &self,
+        prefixes: &[String],
+        lookup: Lookup<api::Instance>,
+        handed: &HandedOut<'_>,
+    ) {
+        let key = name(&lookup.node).to_owned();
+        let asked = self
+            .asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&key);
+        let took = asked.map(|since| since.elapsed());
+        let (node, (outcome, report)) =
+            match self.write(prefixes, &lookup.node, &lookup.answer).await {
+                Ok((node, plan)) => {
+                    let concluded = self.conclude(&node, plan, took);
+                    (node, concluded)
+                }
+                Err(error) => (Arc::clone(&lookup.node), Self::excuse(&error)),
+            };
+        handed.done(&key, outcome);
+        if let Some(report) = report {
+            self.report(&node, &report, lookup.whole);
+        }
+    }
+}

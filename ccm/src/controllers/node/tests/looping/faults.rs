@@ -1,0 +1,351 @@
+//! A Node's way to being initialised with one thing going wrong on it. Whatever it is: the Node is initialised in the end, by two writes, and the others do
+//! not wait for it.
+
+use cloud_provider_api::v1alpha1::FailureCode;
+
+use super::*;
+use crate::controllers::node::testing::Instead;
+
+mod api_server;
+mod calls;
+
+/// The one that is in trouble, of four.
+const NODE: &str = "n0001";
+/// Who is not in trouble is initialised in this time.
+const AT_ONCE: Duration = Duration::from_secs(2);
+/// Of a lookup.
+const DEADLINE: Duration = Duration::from_mins(1);
+/// Whatever it is, it is over by then.
+const HOUR: Duration = Duration::from_hours(1);
+
+/// What is seen of a Node whose lookup went wrong once. Its assertion says what the row of a fault says.
+type Check = fn(&Looping, &str);
+
+/// From its first lookup until its second it waited so many seconds.
+fn waits(looping: &Looping, least: f64, most: f64) -> bool {
+    (least..=most).contains(&looping.waited().as_secs_f64())
+}
+
+fn tells(looping: &Looping, what: &str) {
+    assert!(
+        looping.told(&["Warning", "on purpose"]),
+        "a Warning event tells its words: {what}: {:?}",
+        looping.events()
+    );
+}
+
+fn tells_nothing(looping: &Looping, what: &str) {
+    let events = looping.events();
+    assert!(
+        !looping.told(&["Warning"]),
+        "one failure is not told: {what}: {events:?}"
+    );
+}
+
+/// From 1 s, to which jitter adds up to a fifth, and 100 ms in which a batch fills.
+fn backoff(looping: &Looping, what: &str) {
+    assert!(
+        waits(looping, 1.0, 1.45),
+        "asked again with backoff: {what}: {:?}",
+        looping.waited()
+    );
+}
+
+impl Looping {
+    /// Four Nodes join; `trouble` is there before. Returns when all are initialised.
+    async fn join(trouble: impl FnOnce(&Self)) -> Self {
+        let this = Self::start(0).await;
+        trouble(&this);
+        for i in 0..4 {
+            this.api.put(&fresh(&format!("n{i:04}")));
+        }
+        this
+    }
+
+    async fn others(&self, within: Duration) {
+        let took = self
+            .until("the others", |this| {
+                let nodes = this.api.nodes();
+                let waiting = nodes.iter().filter(|node| plan::is_uninitialized(node));
+                waiting.count() <= 1
+            })
+            .await;
+        assert!(took <= within, "so the others go on: {took:?}");
+    }
+
+    /// All are initialised, by as many writes as it takes, and nothing is left to do.
+    async fn all(self) {
+        let done = |this: &Self| this.uninitialized() == 0;
+        self.until_at_most("all are initialised in the end", HOUR, done)
+            .await;
+        for node in self.api.nodes() {
+            let addresses = node.status.and_then(|status| status.addresses);
+            assert_eq!(addresses.unwrap_or_default().len(), 1);
+            assert!(node.spec.unwrap().provider_id.is_some());
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let mut writes = self.api.writes();
+        writes.sort();
+        let mut wanted: Vec<String> = Vec::new();
+        for i in 0..4 {
+            wanted.push(format!("PATCH n{i:04}"));
+            wanted.push(format!("PATCH n{i:04}/status"));
+        }
+        assert_eq!(writes, wanted, "nothing is written twice");
+        self.stop().await;
+    }
+
+    /// From the first lookup that asked about the Node until the second.
+    fn waited(&self) -> Duration {
+        let asked = self.asked();
+        asked[1].0 - asked[0].0
+    }
+
+    /// What was told of the Node.
+    fn events(&self) -> Vec<String> {
+        let mut events = self.context.writes.events.recorded();
+        events.retain(|event| event.contains(NODE));
+        events
+    }
+
+    fn told(&self, words: &[&str]) -> bool {
+        let mut events = self.events().into_iter();
+        events.any(|event| words.iter().all(|word| event.contains(word)))
+    }
+
+    /// When the Node was asked about, and in how large a call.
+    fn asked(&self) -> Vec<(Instant, usize)> {
+        let state = self.cloud.state();
+        let lookups = state.lookups.iter().zip(&state.times);
+        let about = lookups.filter(|(names, _)| names.iter().any(|name| name == NODE));
+        about.map(|(names, at)| (*at, names.len())).collect()
+    }
+
+    /// The seconds between each time that the Node was asked about and the next.
+    fn gaps(&self) -> Vec<f64> {
+        let asked = self.asked();
+        let gaps = asked.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        gaps.map(|gap| gap.as_secs_f64()).collect()
+    }
+
+    /// Waits until the Node was asked about so often; at most an hour.
+    async fn until_asked(&self, times: usize) {
+        let asked = |this: &Self| this.asked().len() >= times;
+        self.until_at_most("asked again", HOUR, asked).await;
+    }
+
+    /// Nothing is written about the Node.
+    fn is_untouched(&self) -> bool {
+        !self.api.writes().iter().any(|write| write.contains(NODE))
+    }
+}
+
+/// The Node's own failure, once.
+async fn instead(instead: Instead, checks: &[Check]) {
+    let looping = Looping::join(|this| {
+        let mut state = this.cloud.state();
+        state.instead.insert(NODE.to_owned(), [instead].into());
+    })
+    .await;
+    looping.others(AT_ONCE).await;
+    looping.until_asked(2).await;
+    let what = format!("{instead:?}");
+    assert!(looping.is_untouched(), "nothing is concluded: {what}");
+    for check in checks {
+        check(&looping, &what);
+    }
+    looping.all().await;
+}
+
+async fn fails(code: FailureCode, checks: &[Check]) {
+    instead(Instead::Failed(code.into()), checks).await;
+}
+
+/// Four Nodes join, and this is answered for one of them so often.
+async fn failing(code: FailureCode, times: usize) -> Looping {
+    Looping::join(|this| {
+        let many = std::iter::repeat_n(Instead::Failed(code.into()), times);
+        let mut state = this.cloud.state();
+        state.instead.insert(NODE.to_owned(), many.collect());
+    })
+    .await
+}
+
+/// Fault: the provider answers INVALID for a Node | a Warning event tells its words; asked again after 30 min
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_invalid() {
+    fn half_an_hour(looping: &Looping, what: &str) {
+        assert!(
+            waits(looping, 1_800.0, 1_800.5),
+            "asked again after 30 min: {what}: {:?}",
+            looping.waited()
+        );
+    }
+    fails(FailureCode::Invalid, &[tells, half_an_hour]).await;
+}
+
+/// Fault: the provider answers PRECONDITION for a Node | a Warning event tells its words; asked again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_precondition() {
+    fails(FailureCode::Precondition, &[tells, backoff]).await;
+}
+
+/// Fault: the provider answers NOT_FOUND for a Node, which LookupInstances does not list | it is read as INTERNAL and never as "gone"; a Warning event tells its words; asked again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_not_found() {
+    fn as_internal(looping: &Looping, what: &str) {
+        assert!(
+            looping.told(&["Warning", "INTERNAL"]),
+            "it is read as INTERNAL and never as \"gone\": {what}: {:?}",
+            looping.events()
+        );
+    }
+    fails(FailureCode::NotFound, &[as_internal, tells, backoff]).await;
+}
+
+/// Fault: the provider answers CONFLICT for a Node | a Warning event tells its words; asked again after 5 min
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_conflict() {
+    fn five_minutes(looping: &Looping, what: &str) {
+        assert!(
+            waits(looping, 300.0, 300.5),
+            "asked again after 5 min: {what}: {:?}",
+            looping.waited()
+        );
+    }
+    fails(FailureCode::Conflict, &[tells, five_minutes]).await;
+}
+
+/// Fault: the provider answers BUSY for a Node | asked again after 1 s to 1.5 s; that goes on five times, then it is asked with backoff; then an event tells its words
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_busy() {
+    fn soon(looping: &Looping, what: &str) {
+        assert!(
+            waits(looping, 1.0, 1.75),
+            "asked again after 1 s to 1.5 s: {what}: {:?}",
+            looping.waited()
+        );
+    }
+    fails(FailureCode::Busy, &[soon, tells_nothing]).await;
+    let looping = failing(FailureCode::Busy, 9).await;
+    looping.until_asked(6).await;
+    tells_nothing(&looping, "five times BUSY");
+    looping.until_asked(10).await;
+    let gaps = looping.gaps();
+    let (quick, slow) = gaps.split_at(5);
+    assert!(
+        quick.iter().all(|gap| (1.0..1.75).contains(gap)) && slow.is_sorted() && slow[2] > 3.9,
+        "that goes on five times, then it is asked with backoff: {gaps:?}"
+    );
+    assert!(
+        looping.told(&["Warning", "on purpose"]),
+        "then an event tells its words"
+    );
+    looping.all().await;
+}
+
+/// Fault: the provider answers THROTTLED for a Node | a Warning event tells its words; asked again after 5 s where it says no time; no other Node is asked about before
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_throttled() {
+    fn five_seconds(looping: &Looping, what: &str) {
+        assert!(
+            waits(looping, 5.0, 5.5),
+            "asked again after 5 s where it says no time: {what}: {:?}",
+            looping.waited()
+        );
+    }
+    fails(FailureCode::Throttled, &[tells, five_seconds]).await;
+    let looping = failing(FailureCode::Throttled, 1).await;
+    looping.others(AT_ONCE).await;
+    looping.api.put(&fresh("n0009"));
+    looping.until("all", |this| this.uninitialized() == 0).await;
+    let times = looping.cloud.state().times.clone();
+    assert!(
+        times[1] - times[0] >= Duration::from_secs(5),
+        "no other Node is asked about before: {times:?}"
+    );
+    looping.stop().await;
+}
+
+/// Fault: the provider answers CREDENTIALS for a Node | a Warning event tells its words; asked again after 20 s; where all Nodes wait it is told on one of them; one is asked about every 20 s; the others as soon as that is answered
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_credentials() {
+    fn twenty_seconds(looping: &Looping, what: &str) {
+        assert!(
+            waits(looping, 20.0, 20.5),
+            "asked again after 20 s: {what}: {:?}",
+            looping.waited()
+        );
+    }
+    fails(FailureCode::Credentials, &[tells, twenty_seconds]).await;
+    let looping = Looping::join(|this| {
+        let many = std::iter::repeat_n(FailureCode::Credentials, 1_000);
+        this.cloud.state().failures.extend(many);
+    })
+    .await;
+    // Those that are not tried are due after 5 min; whoever waits for a minute is told why.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let events = looping.context.writes.events.recorded();
+    let told = events.iter().filter(|event| event.contains("on purpose"));
+    assert_eq!(
+        told.count(),
+        1,
+        "where all Nodes wait it is told on one of them: {events:?}"
+    );
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    assert!(
+        looping.sizes()[1..] == [1; 10],
+        "one is asked about every 20 s: {:?}",
+        looping.sizes()
+    );
+    looping.cloud.state().failures.clear();
+    looping
+        .until("the next", |this| this.uninitialized() < 4)
+        .await;
+    let took = looping.until("all", |this| this.uninitialized() == 0).await;
+    assert!(
+        took <= AT_ONCE,
+        "the others as soon as that is answered: {took:?}"
+    );
+    looping.all().await;
+}
+
+/// Fault: the provider answers UNAVAILABLE for a Node | a Warning event tells its words; asked again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_unavailable() {
+    fails(FailureCode::Unavailable, &[tells, backoff]).await;
+}
+
+/// Fault: the provider answers NOT_INITIALIZED for a Node | it is initialised again; then asked again
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_not_initialized() {
+    fn initialised_again(looping: &Looping, what: &str) {
+        let count = looping.cloud.state().initialized;
+        assert_eq!(count, 2, "it is initialised again: {what}");
+    }
+    fn then_asked(looping: &Looping, what: &str) {
+        assert!(waits(looping, 0.0, 1.25), "then asked again: {what}");
+    }
+    let checks: [Check; 3] = [initialised_again, then_asked, tells_nothing];
+    fails(FailureCode::NotInitialized, &checks).await;
+}
+
+/// Fault: the provider answers INTERNAL, or a code that nobody knows, for a Node | a Warning event tells its words; asked again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_internal() {
+    fails(FailureCode::Internal, &[tells, backoff]).await;
+    instead(Instead::Failed(4711), &[tells, backoff]).await;
+}
+
+/// Fault: the provider's answer for a Node has no outcome | nothing is concluded; a Warning event says so; asked again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_nothing() {
+    fn says_so(looping: &Looping, what: &str) {
+        assert!(
+            looping.told(&["Warning", "no outcome"]),
+            "a Warning event says so: {what}: {:?}",
+            looping.events()
+        );
+    }
+    instead(Instead::Nothing, &[says_so, backoff]).await;
+}

@@ -1,0 +1,238 @@
+//! Asking about Nodes, so that one whose lookup hangs does not keep the others waiting (▲M10).
+//!
+//! Each batch is a call with a deadline of its own, which may outlast the pass that made it. A pass takes the answers that have arrived. A Node is not
+//! asked about again while a call about it is under way. A call about several Nodes that misses its deadline is cut into tenths,
+//! and so on; the Nodes are asked about in calls of that size until they are answered for.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use futures::stream::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::plan;
+use crate::provider::lookup::{self, Called, Loners};
+use crate::provider::{Session, Trouble, TroubleCode};
+
+/// Where the provider takes one call at a time, a Node that is asked about alone has this long.
+const ONLY_PLACE: Duration = Duration::from_secs(10);
+/// Calls whose answers nobody has taken yet.
+const BACKLOG: usize = 64;
+
+/// What is asked of a Node that may be shut down.
+pub(super) const POWER: &[api::InstanceFacet] =
+    &[api::InstanceFacet::Existence, api::InstanceFacet::Power];
+/// What is asked where only ABSENT matters.
+pub(super) const EXISTENCE: &[api::InstanceFacet] = &[api::InstanceFacet::Existence];
+
+/// What the provider said of one Node.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    /// The Node, as it was when it was asked about.
+    pub(super) node: Arc<Node>,
+    /// When the call was sent.
+    pub(super) began: Instant,
+    /// When it was answered.
+    pub(super) at: Instant,
+    /// The answer.
+    pub(super) found: Result<api::Instance, Trouble>,
+}
+
+/// What lasts from pass to pass.
+pub(super) struct Asker {
+    loners: Arc<Loners>,
+    calls: JoinSet<()>,
+    /// Nodes that a call is under way for, by UID, and the round that it belongs to.
+    under_way: BTreeMap<String, u64>,
+    round: u64,
+    /// Of this session.
+    places: Option<Arc<Places>>,
+    sender: mpsc::Sender<Vec<Answer>>,
+    answers: mpsc::Receiver<Vec<Answer>>,
+    /// Answers that came between two passes.
+    early: Vec<Answer>,
+}
+
+/// How many calls may be under way. Held here and not in the session's limiter, where they would wait on their deadlines.
+struct Places {
+    width: usize,
+    all: Semaphore,
+    /// For Nodes that are asked about alone: those that hang must not take the places of all others.
+    alone: Semaphore,
+}
+
+impl Asker {
+    pub(super) fn new() -> Self {
+        let (sender, answers) = mpsc::channel(BACKLOG);
+        Self {
+            loners: Arc::default(),
+            calls: JoinSet::new(),
+            under_way: BTreeMap::new(),
+            round: 0,
+            places: None,
+            sender,
+            answers,
+            early: Vec::new(),
+        }
+    }
+
+    /// No answer that is under way counts.
+    pub(super) fn give_up(&mut self) {
+        let loners = Arc::clone(&self.loners);
+        *self = Self {
+            loners,
+            ..Self::new()
+        };
+    }
+
+    /// Forgets the Nodes that are not there any more.
+    pub(super) fn keep(&self, nodes: &[Arc<Node>]) {
+        self.loners.keep(nodes);
+    }
+
+    /// Whether a call about this Node is under way.
+    pub(super) fn is_asked(&self, uid: &str) -> bool {
+        self.under_way.contains_key(uid)
+    }
+
+    /// Sends the questions, in batches, all at once (▲L5).
+    pub(super) fn ask(
+        &mut self,
+        session: &Arc<Session>,
+        nodes: Vec<Arc<Node>>,
+        facets: &'static [api::InstanceFacet],
+    ) {
+        let places = self.places.get_or_insert_with(|| {
+            // One place is left for Nodes that wait to be initialised.
+            let width = session.max_lookups().saturating_sub(1).max(1);
+            Arc::new(Places {
+                width,
+                all: Semaphore::new(width),
+                alone: Semaphore::new(width.div_ceil(2)),
+            })
+        });
+        let uids = nodes.iter().map(|node| plan::uid(node).to_owned());
+        self.under_way.extend(uids.map(|uid| (uid, self.round)));
+        for batch in self.loners.batches(nodes, session.max_batch()) {
+            let (session, places) = (Arc::clone(session), Arc::clone(places));
+            let (loners, sender) = (Arc::clone(&self.loners), self.sender.clone());
+            self.calls.spawn(async move {
+                let sent = &Mutex::new(BTreeMap::new());
+                let mut answers = pin!(lookup::answers(vec![batch], |nodes| call(
+                    &session, &places, &loners, sent, nodes, facets
+                )));
+                while let Some(found) = answers.next().await {
+                    let at = Instant::now();
+                    loners.learn(&found);
+                    let answers = found.into_iter().map(|lookup| Answer {
+                        began: lock(sent).remove(plan::uid(&lookup.node)).unwrap_or(at),
+                        node: lookup.node,
+                        at,
+                        found: lookup.answer,
+                    });
+                    // Nobody waits for them any more.
+                    if sender.send(answers.collect()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Returns when answers have come.
+    pub(super) async fn arrived(&mut self) {
+        if let Some(answers) = self.answers.recv().await {
+            self.take(answers);
+        }
+    }
+
+    /// What has arrived when all that was asked since the last call of this is answered, and at `until` the latest.
+    pub(super) async fn gather(&mut self, until: Instant) -> Vec<Answer> {
+        self.reap();
+        let round = self.round;
+        while self.under_way.values().any(|of| *of == round)
+            && let Ok(Some(answers)) = timeout_at(until, self.answers.recv()).await
+        {
+            self.take(answers);
+            self.reap();
+        }
+        self.round += 1;
+        std::mem::take(&mut self.early)
+    }
+
+    fn take(&mut self, answers: Vec<Answer>) {
+        for answer in &answers {
+            self.under_way.remove(plan::uid(&answer.node));
+        }
+        self.early.extend(answers);
+    }
+
+    fn reap(&mut self) {
+        while self.calls.try_join_next().is_some() {}
+        let over = self.calls.is_empty();
+        while let Ok(answers) = self.answers.try_recv() {
+            self.take(answers);
+        }
+        if over {
+            // Also that of a task that died.
+            self.under_way.clear();
+        }
+    }
+}
+
+async fn call(
+    session: &Session,
+    places: &Places,
+    loners: &Loners,
+    sent: &Mutex<BTreeMap<String, Instant>>,
+    nodes: Vec<Arc<Node>>,
+    facets: &[api::InstanceFacet],
+) -> Called<api::Instance> {
+    let alone = nodes.len() == 1 && nodes.iter().any(|node| loners.is_alone(node));
+    // Neither is ever closed.
+    let _alone = if alone {
+        places.alone.acquire().await.ok()
+    } else {
+        None
+    };
+    let _place = places.all.acquire().await;
+    let now = Instant::now();
+    let uids = nodes.iter().map(|node| plan::uid(node).to_owned());
+    lock(sent).extend(uids.map(|uid| (uid, now)));
+    let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
+    let lookup = session.lookup_instances(&asked, facets, Duration::ZERO);
+    let outcome = if alone && places.width == 1 {
+        let outcome = timeout(ONLY_PLACE, lookup).await;
+        outcome.unwrap_or_else(|_| Err(no_answer()))
+    } else {
+        lookup.await
+    };
+    if let Err(trouble) = &outcome
+        && trouble.code == TroubleCode::Deadline
+    {
+        loners.late(&nodes);
+    }
+    (nodes, outcome)
+}
+
+fn no_answer() -> Trouble {
+    Trouble {
+        code: TroubleCode::Deadline,
+        reason: String::new(),
+        message: format!(
+            "no answer within {} s, and the provider takes no other call meanwhile",
+            ONLY_PLACE.as_secs()
+        ),
+        retry_after: None,
+    }
+}
+
+fn lock(sent: &Mutex<BTreeMap<String, Instant>>) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+    sent.lock().unwrap_or_else(PoisonError::into_inner)
+}

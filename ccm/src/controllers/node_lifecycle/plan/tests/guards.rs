@@ -1,0 +1,160 @@
+//! What keeps a Node that was called ABSENT twice.
+
+use super::*;
+
+#[test]
+fn l6_the_brake_holds_a_mass_absence_for_a_quarter_of_an_hour() {
+    let mut driver = Driver::new();
+    let nodes = cluster(80, 20);
+    driver.pass(&nodes, Absent);
+    let second = driver.pass(&nodes, Absent);
+    assert!(second.engaged && second.delete.is_empty() && second.held.len() == 20);
+    assert!(driver.brake.holds());
+    let mut passes = 2;
+    let gone = loop {
+        let pass = driver.pass(&nodes, Absent);
+        passes += 1;
+        if !pass.delete.is_empty() {
+            break pass.delete.len();
+        }
+    };
+    assert_eq!((passes, gone), (15 * 60 / 5 + 1, 10));
+    // Void passes do not count towards it, and all that recover let the brake go.
+    let nodes = &nodes[10..];
+    driver.pass(nodes, Running);
+    assert!(!driver.brake.holds());
+}
+
+#[test]
+fn l6_the_hold_counts_only_valid_passes_and_one_recovery_starts_it_again() {
+    let mut driver = Driver::new();
+    let nodes = cluster(2, 2);
+    for _ in 0..170 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+        let lies = driver.pass_with(&nodes, &nodes, |_| Some(Ok(Absent)));
+        assert!(lies.void.is_some());
+    }
+    driver.may_delete = false;
+    for _ in 0..200 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+    driver.may_delete = true;
+    for _ in 0..179 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+    driver.pass(&nodes, Present);
+    for _ in 0..179 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+}
+
+#[test]
+fn l6_a_gap_between_two_answers_holds_no_longer_than_the_longest_step() {
+    let mut driver = Driver::new();
+    let nodes = cluster(2, 2);
+    // Each gap is five minutes, and counts as one.
+    let gap = Duration::from_mins(5).saturating_sub(PERIOD);
+    for _ in 0..=14 {
+        driver.now += gap;
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+    driver.now += gap;
+    assert_eq!(driver.pass(&nodes, Absent).delete.len(), 1);
+}
+
+#[test]
+fn l6_a_new_session_starts_over_and_degraded_deletes_nothing() {
+    let mut driver = Driver::new();
+    let nodes = cluster(9, 1);
+    driver.pass(&nodes, Absent);
+    driver.ledger.start_over();
+    assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    driver.may_delete = false;
+    for _ in 0..3 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+    driver.may_delete = true;
+    assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    assert_eq!(driver.pass(&nodes, Absent).delete.len(), 1);
+}
+
+#[test]
+fn l6_a_young_node_and_one_that_is_going_stay() {
+    let mut driver = Driver::new();
+    let mut nodes = cluster(9, 1);
+    nodes[0] = edited(&nodes[0], |node| {
+        let born = wall() - jiff::SignedDuration::from_secs(59);
+        node.metadata.creation_timestamp = Some(Time(born));
+    });
+    for _ in 0..5 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+    nodes[0] = edited(&nodes[0], |node| {
+        node.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        node.metadata.deletion_timestamp = Some(Time(wall()));
+    });
+    for _ in 0..5 {
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+}
+
+#[test]
+fn l6_the_last_look() {
+    let decided = node("n", Some("False"));
+    let look = |fresh: &Node| last_look(&decided, fresh, Duration::from_mins(1), wall());
+    assert_eq!(look(&decided), Ok(()));
+    assert!(look(&node("n", Some("True"))).is_err());
+    assert!(look(&edited(&decided, |node| node.metadata.uid = Some("new".to_owned()))).is_err());
+    assert!(
+        look(&edited(&decided, |node| node.metadata.deletion_timestamp =
+            Some(Time(wall()))))
+        .is_err()
+    );
+    assert!(
+        look(&edited(&decided, |node| node.metadata.creation_timestamp =
+            Some(Time(wall()))))
+        .is_err()
+    );
+    assert!(look(&edited(&decided, |node| node.metadata.creation_timestamp = None)).is_err());
+    let other = edited(&decided, |node| {
+        node.spec.get_or_insert_default().provider_id = None;
+    });
+    assert!(look(&other).is_err());
+}
+
+#[test]
+fn l6_nodes_that_share_a_provider_id_are_never_due() {
+    let mut nodes = cluster(20, 3);
+    nodes[1] = edited(&nodes[1], |node| {
+        let spec = node.spec.get_or_insert_default();
+        spec.provider_id = Some("mock://down-000".to_owned());
+    });
+    let mut driver = Driver::new();
+    let mut pass = Pass::default();
+    for _ in 0..3 {
+        let next = driver.pass(&nodes, Absent);
+        assert!(next.held.is_empty(), "{next:?}");
+        pass.delete.extend(next.delete);
+        pass.shared = next.shared;
+    }
+    assert_eq!(names(&pass.delete), ["down-002"]);
+    assert_eq!(names(&pass.shared), ["down-000", "down-001"]);
+    // The one is gone: whether the other one's instance is, is known.
+    nodes.remove(0);
+    let pass = driver.pass(&nodes, Absent);
+    assert_eq!(names(&pass.delete), ["down-001"]);
+    assert!(pass.shared.is_empty());
+}
+
+#[test]
+fn l6_a_node_keeps_another_one_with_its_provider_id_though_it_is_ready() {
+    let mut nodes = cluster(20, 1);
+    nodes[1] = edited(&nodes[1], |node| {
+        node.spec.get_or_insert_default().provider_id = Some("mock://down-000".to_owned());
+    });
+    let mut driver = Driver::new();
+    for _ in 0..3 {
+        // The provider goes by the name.
+        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+    }
+}

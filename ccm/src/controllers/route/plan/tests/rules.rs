@@ -1,0 +1,434 @@
+//! Single rules.
+
+use super::*;
+use crate::controllers::route::facts::matters;
+
+#[test]
+fn b_r2_a_create_carries_what_the_cloud_needs() {
+    let mut scene = Scene::new(&["a 10.8.1.0/24 10.0.0.1"], &[]);
+    let create = scene.look().tasks.remove(0).create.unwrap();
+    let expected = api::Route {
+        route_key: "10.8.1.0/24".to_owned(),
+        name_hint: "uid-a".to_owned(),
+        destination_cidr: "10.8.1.0/24".to_owned(),
+        node_name: Some("a".to_owned()),
+        provider_id: Some("mock://a".to_owned()),
+        node_addresses: addresses("10.0.0.1"),
+        ..api::Route::default()
+    };
+    assert_eq!(create, expected);
+}
+
+#[test]
+fn b_r2_a_live_nodes_route_goes_as_a_blackhole_only_when_two_lists_say_so() {
+    let (a, hole) = ("a 10.8.1.0/24", "r1 10.8.1.0/24 !>a");
+    let mut scene = Scene::new(&[a], &[hole]);
+    let first = scene.look();
+    assert_eq!(show(&first), "", "nothing is deleted on one answer");
+    assert_eq!(first.again_at, Some(scene.now), "but asked about again");
+    assert_eq!(scene.conditions(&[]), "");
+    assert_eq!(scene.shown(), "-r1 +a:10.8.1.0/24");
+    // Taken back in between.
+    let mut scene = Scene::new(&[a], &[hole]);
+    scene.look();
+    scene.routes = vec![route("r1 10.8.1.0/24 >a")];
+    assert_eq!(scene.shown(), "");
+    assert_eq!(scene.conditions(&[]), "a=created");
+    scene.routes = vec![route(hole)];
+    assert_eq!(scene.shown(), "");
+    assert_eq!(scene.conditions(&[]), "a=created", "and no condition flaps");
+}
+
+#[test]
+fn r2_a_next_hop_that_is_none_of_the_nodes_addresses_is_wrong_when_two_lists_say_so() {
+    let (a, stray) = (
+        "a 10.8.1.0/24 10.0.0.1,10.0.0.2",
+        "r1 10.8.1.0/24 @10.0.0.9 unmarked",
+    );
+    let mut scene = Scene::new(&[a], &[stray]);
+    let first = scene.look();
+    assert_eq!(show(&first), "", "nothing is deleted on one answer");
+    assert_eq!(first.again_at, Some(scene.now), "but asked about again");
+    assert_eq!(scene.conditions(&[]), "", "traffic may be lost");
+    let second = scene.look();
+    assert_eq!(show(&second), "-r1 +a:10.8.1.0/24");
+    assert_eq!(scene.done(&second), "a=created");
+    assert_eq!(scene.shown(), "");
+    // Where this cloud leads it there again, that is how it reaches the Node.
+    scene.routes = vec![route(stray)];
+    for _ in 0..3 {
+        assert_eq!(scene.shown(), "");
+        assert_eq!(scene.conditions(&[]), "a=created");
+    }
+    // Not so to another address, nor for another Node.
+    scene.routes = vec![route("r1 10.8.1.0/24 @10.0.0.8")];
+    assert_eq!(scene.shown() + &scene.shown(), "-r1 +a:10.8.1.0/24");
+    scene.nodes = vec![node("b 10.8.1.0/24 10.0.0.5")];
+    scene.routes = vec![route(stray)];
+    assert_eq!(scene.shown() + &scene.shown(), "-r1 +b:10.8.1.0/24");
+    // The Node shows the address in between; a right one stands beside it; two other Nodes have it.
+    let mut scene = Scene::new(&[a], &[stray]);
+    scene.look();
+    scene.node("a").addresses = addresses("10.0.0.9");
+    assert_eq!(scene.shown(), "");
+    assert_eq!(scene.conditions(&[]), "a=created");
+    let mut scene = Scene::new(&[a], &[stray, "r2 10.8.1.0/24 >a"]);
+    assert_eq!(scene.shown() + &scene.shown(), "-r1");
+    let twins = ["b - 10.0.0.9", "c - 10.0.0.9"];
+    let mut scene = Scene::new(&[a, twins[0], twins[1]], &[stray]);
+    assert_eq!(scene.shown() + &scene.shown(), "-r1 +a:10.8.1.0/24");
+}
+
+#[test]
+fn b_r2_r8_nodes_that_are_not_ours_to_route_are_left_alone() {
+    let routes = ["r1 10.8.1.0/24 >a", "r2 10.8.2.0/24 >a", "r3 10.8.2.0/24 !"];
+    for owner in [Owner::Others, Owner::Unclaimed] {
+        let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &routes);
+        scene.node("b").owner = owner;
+        assert_eq!(scene.shown(), "", "{owner:?}: not made, not removed");
+        assert_eq!(
+            scene.conditions(&[]),
+            "a=created",
+            "{owner:?}: no condition"
+        );
+        scene.routes.truncate(1);
+        assert_eq!(scene.shown(), "", "{owner:?}");
+    }
+    // One that is being deleted keeps its route until it is gone, and gets no new one.
+    let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &["r1 10.8.1.0/24 >a"]);
+    scene.node("a").leaving = true;
+    scene.node("b").leaving = true;
+    assert_eq!(scene.shown(), "");
+    assert_eq!(scene.conditions(&[]), "");
+    // Its CIDR given to another Node: that one's it is.
+    scene.nodes.push(node("c 10.8.1.0/24"));
+    assert_eq!(scene.shown(), "-r1 +c:10.8.1.0/24");
+}
+
+#[test]
+fn b_r2_a_node_made_anew_under_its_name_is_another_instance() {
+    let mut scene = Scene::new(&["a 10.8.1.0/24"], &["r1 10.8.1.0/24 >a"]);
+    scene.node("a").provider_id = "mock://a-2".to_owned();
+    scene.node("a").uid = "uid-2".to_owned();
+    let pass = scene.look();
+    assert_eq!(show(&pass), "-r1 +a:10.8.1.0/24");
+    assert_eq!(pass.tasks[0].create.as_ref().unwrap().name_hint, "uid-2");
+    // Its label names us, and it has no ID yet: its name is all there is to go by.
+    let mut scene = Scene::new(&["a 10.8.1.0/24"], &["r1 10.8.1.0/24 >a"]);
+    scene.node("a").provider_id.clear();
+    assert_eq!(scene.shown(), "");
+}
+
+#[test]
+fn b_r2_of_two_nodes_with_one_cidr_who_has_the_route_keeps_it() {
+    let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.1.0/24"], &["r1 10.8.1.0/24 >b"]);
+    let pass = scene.look();
+    assert_eq!(show(&pass), "");
+    assert_eq!(scene.conditions(&[]), "a=failed b=created");
+    assert_eq!(pass.clashes.len(), 1);
+    let (loser, cidr, winner) = &pass.clashes[0];
+    assert_eq!(
+        (
+            loser.name.as_str(),
+            cidr.to_string().as_str(),
+            winner.as_str()
+        ),
+        ("a", "10.8.1.0/24", "b")
+    );
+    // Without one: who was there first.
+    scene.routes.clear();
+    scene.node("a").created = Some(jiff::Timestamp::from_second(20).unwrap());
+    scene.node("b").created = Some(jiff::Timestamp::from_second(10).unwrap());
+    assert_eq!(scene.shown(), "+b:10.8.1.0/24");
+}
+
+#[test]
+fn r7_nothing_is_removed_unless_it_may_be() {
+    let routes = [
+        "r1 10.8.1.0/24 >b",
+        "r4 10.8.4.0/24 >gone",
+        "r5 10.8.5.0/24 !",
+    ];
+    let nodes = ["a 10.8.1.0/24", "b 10.8.2.0/24"];
+    let mut scene = Scene::new(&nodes, &routes);
+    scene.may_delete = false;
+    let pass = scene.look();
+    assert_eq!(
+        show(&pass),
+        "+b:10.8.2.0/24",
+        "what is in nobody's way is made"
+    );
+    assert_eq!(pass.held, 3);
+    scene.may_delete = true;
+    assert_eq!(scene.shown(), "-r1 +a:10.8.1.0/24 +b:10.8.2.0/24 -r4 -r5");
+}
+
+#[test]
+fn r7_many_deletions_need_a_second_look_and_only_what_both_say_goes() {
+    let all = |count: usize| -> Vec<String> {
+        (0..count)
+            .map(|i| format!("r{i} 10.8.{i}.0/24 >n{i}"))
+            .collect()
+    };
+    let nodes = |numbers: std::ops::Range<usize>| -> Vec<NodeFacts> {
+        numbers
+            .map(|i| node(&format!("n{i} 10.8.{i}.0/24")))
+            .collect()
+    };
+    // Routes, Nodes that are gone, and whether that is many.
+    for (routes, gone, many) in [
+        (10, 5, false),
+        (10, 6, true),
+        (100, 10, false),
+        (100, 11, true),
+        (50, 6, true),
+    ] {
+        let listed = all(routes);
+        let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
+        let mut scene = Scene::new(&[], &listed);
+        scene.nodes = nodes(gone..routes);
+        let pass = scene.look();
+        assert_eq!(pass.needs_second_look, many, "{routes} {gone}");
+        assert_eq!(pass.inside, routes);
+        // The API server still has them, all but one; and one more is gone.
+        scene.nodes = nodes(1..routes - 1);
+        let second = scene.look();
+        let tasks = confirmed(&pass.tasks, second.tasks);
+        let confirmed = Pass {
+            tasks,
+            ..Pass::default()
+        };
+        assert_eq!(show(&confirmed), "-r0");
+    }
+}
+
+#[test]
+fn b_r4_r4_what_is_not_known_changes_no_condition() {
+    let node = ["a 10.8.1.0/24"];
+    for code in [
+        TroubleCode::Deadline,
+        TroubleCode::Unknown,
+        TroubleCode::Fault,
+        TroubleCode::Disconnected,
+        TroubleCode::NotInitialized,
+    ] {
+        let mut scene = Scene::new(&node, &[]);
+        let pass = scene.look();
+        scene.fails(&pass, code, true);
+        assert_eq!(scene.conditions(&[]), "", "{code:?}: nobody knows");
+        // The list says: it came to be.
+        scene.routes = vec![route("r1 10.8.1.0/24 >a")];
+        assert_eq!(scene.shown(), "");
+        assert_eq!(scene.conditions(&[]), "a=created", "{code:?}");
+        // The list says: it did not.
+        let mut scene = Scene::new(&node, &[]);
+        let pass = scene.look();
+        scene.fails(&pass, code, true);
+        let pass = scene.look();
+        let away = [TroubleCode::Disconnected, TroubleCode::NotInitialized];
+        if away.contains(&code) {
+            assert_eq!(scene.conditions(&[]), "", "{code:?}: it was away, once");
+            scene.fails(&pass, code, true);
+            scene.look();
+        }
+        assert_eq!(scene.conditions(&[]), "a=failed", "{code:?}");
+    }
+    // A provider's answer is one, of this route or of all.
+    let mut scene = Scene::new(&node, &[]);
+    for whole in [false, true] {
+        scene = Scene::new(&node, &[]);
+        let pass = scene.look();
+        scene.fails(&pass, TroubleCode::Throttled, whole);
+        assert_eq!(scene.conditions(&[]), "a=failed");
+    }
+    // An old failure is forgotten when the route is there: gone again, it is not known to fail.
+    scene.routes = vec![route("r1 10.8.1.0/24 >a")];
+    scene.look();
+    scene.routes.clear();
+    scene.look();
+    assert_eq!(scene.conditions(&[]), "");
+}
+
+#[test]
+fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
+    let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &[]);
+    let mut pass = scene.look();
+    pass.tasks.truncate(1);
+    scene.fails(&pass, TroubleCode::Conflict, false);
+    // CONFLICT waits five minutes, the other Node does not.
+    let next = scene.look();
+    assert_eq!(show(&next), "+b:10.8.2.0/24");
+    let due = next.again_at.unwrap();
+    assert!(due > scene.now + Duration::from_mins(4));
+    scene.now = due;
+    assert_eq!(scene.shown(), "+a:10.8.1.0/24 +b:10.8.2.0/24");
+    // INVALID waits for a change of the Node, or half an hour.
+    let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
+    let pass = scene.look();
+    scene.fails(&pass, TroubleCode::Invalid, false);
+    assert_eq!(scene.shown(), "");
+    scene.node("a").provider_id = "mock://zone/a".to_owned();
+    assert_eq!(scene.shown(), "+a:10.8.1.0/24");
+    // What the transport failed is due when the provider is back (▲M9).
+    let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
+    for _ in 0..5 {
+        let pass = scene.look();
+        scene.fails(&pass, TroubleCode::Disconnected, true);
+        scene.now += Duration::from_mins(5);
+    }
+    let pass = scene.look();
+    scene.fails(&pass, TroubleCode::Disconnected, true);
+    assert_eq!(scene.shown(), "");
+    scene.ledger.reset_transport_backoffs(scene.now);
+    assert_eq!(scene.shown(), "+a:10.8.1.0/24");
+}
+
+#[test]
+fn b_r2_a_list_from_before_a_call_says_nothing_of_what_it_did() {
+    let mut scene = Scene::new(
+        &["a 10.8.1.0/24", "b 10.8.2.0/24"],
+        &["r1 10.8.1.0/24 >gone"],
+    );
+    let pass = scene.look();
+    assert_eq!(show(&pass), "-r1 +a:10.8.1.0/24 +b:10.8.2.0/24");
+    let stale = scene.now;
+    for task in &pass.tasks {
+        scene.ledger.begin(task.destination);
+    }
+    // Somebody works on all of it.
+    assert_eq!(scene.shown(), "");
+    scene.done(&pass);
+    assert!(
+        scene.ledger.take_look_again(),
+        "and then it is looked at again"
+    );
+    // The answer of a list that was asked for before: the route that is there now has the name of the one that went.
+    let routes = vec![route("r1 10.8.1.0/24 >gone")];
+    let now = scene.now + Duration::from_secs(2);
+    let late = super::pass(
+        &mut scene.ledger,
+        &Look {
+            nodes: &scene.nodes,
+            routes: &routes,
+            cluster_cidrs: &scene.cidrs,
+            tracks_addresses: false,
+            may_delete: true,
+            asked_at: stale,
+            now,
+        },
+    );
+    assert_eq!(show(&late), "");
+    assert_eq!(late.again_at, Some(now));
+}
+
+#[test]
+fn b_r2_a_route_that_breaks_the_contract_is_left_alone() {
+    let listed = [
+        api::Route {
+            ownership: 0,
+            ..route("r1 10.8.1.0/24 >b")
+        },
+        api::Route {
+            ownership: 77,
+            ..route("r1 10.8.1.0/24 >b")
+        },
+        api::Route {
+            name: "n".repeat(254),
+            ..route("r1 10.8.1.0/24 >b")
+        },
+        api::Route {
+            blackhole: false,
+            ..route("r1 10.8.1.0/24 !")
+        },
+    ];
+    for bad in listed {
+        let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &[]);
+        scene.routes = vec![bad.clone()];
+        let pass = scene.look();
+        assert_eq!(show(&pass), "+b:10.8.2.0/24", "{bad:?}");
+        assert_eq!(pass.faults.len(), 1, "{bad:?}");
+        assert_eq!(scene.conditions(&[]), "", "{bad:?}");
+        // And so it is where no Node wants its destination.
+        scene.nodes.remove(0);
+        assert_eq!(scene.shown(), "+b:10.8.2.0/24", "{bad:?}");
+    }
+}
+
+#[test]
+fn b_r2_whom_nobody_wants_any_more_is_forgotten() {
+    let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &["r3 10.8.3.0/24 >c"]);
+    let pass = scene.look();
+    scene.done(&pass);
+    scene.nodes.clear();
+    scene.nodes.push(node("d 10.8.4.0/24"));
+    scene.routes.clear();
+    scene.look();
+    assert_eq!(scene.ledger.len(), 1);
+    assert!(scene.ledger.nodes().eq([NodeName {
+        name: "d".to_owned(),
+        uid: "uid-d".to_owned()
+    }]));
+}
+
+#[test]
+fn r6_what_changes_a_node_for_routes() {
+    let old = node("a 10.8.1.0/24 10.0.0.1");
+    let changed = |change: fn(&mut NodeFacts)| {
+        let mut new = old.clone();
+        change(&mut new);
+        matters(Some(&old), Some(&new))
+    };
+    assert!(
+        changed(|node| node.addresses = addresses("10.0.0.2")),
+        "its address"
+    );
+    assert!(
+        changed(|node| node.pod_cidrs = super::node("a 10.8.9.0/24").pod_cidrs),
+        "its Pod CIDR"
+    );
+    assert!(changed(|node| node.uid = "uid-2".to_owned()), "made anew");
+    assert!(
+        changed(|node| node.provider_id = "mock://b".to_owned()),
+        "another instance"
+    );
+    assert!(
+        changed(|node| node.owner = Owner::Others),
+        "not ours any more"
+    );
+    assert!(!changed(|_| {}), "nothing");
+    assert!(
+        !changed(|node| node.leaving = true),
+        "it leaves: its route stays"
+    );
+    assert!(matters(None, Some(&old)), "it joins");
+    assert!(matters(Some(&old), None), "it is gone");
+    let unrouted = node("a - 10.0.0.1");
+    assert!(
+        !matters(None, Some(&unrouted)),
+        "without a Pod CIDR it needs no route yet"
+    );
+    assert!(matters(Some(&unrouted), Some(&old)), "it got one");
+    let unclaimed = NodeFacts {
+        owner: Owner::Unclaimed,
+        ..old.clone()
+    };
+    assert!(
+        !matters(None, Some(&unclaimed)),
+        "without a provider ID neither"
+    );
+    assert!(matters(Some(&unclaimed), Some(&old)));
+}
+
+#[test]
+fn r6_five_thousand_nodes_that_are_routed_need_nothing() {
+    let mut scene = Scene::new(&[], &[]);
+    scene.cidrs = vec!["10.0.0.0/8".parse().unwrap()];
+    let at = |i: usize| format!("10.{}.{}.0/24", i / 250, i % 250);
+    scene.nodes = (0..5000)
+        .map(|i| node(&format!("n{i} {}", at(i))))
+        .collect();
+    scene.routes = (0..5000)
+        .map(|i| route(&format!("r{i} {} >n{i} foreign", at(i))))
+        .collect();
+    assert!(scene.look().tasks.is_empty());
+}

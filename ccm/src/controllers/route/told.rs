@@ -1,0 +1,148 @@
+//! What a user who describes a Node is told while its routes cannot be made (B-R5, ▲R9).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
+
+use super::jobs::{Item, Kind};
+use super::ledger::{Failed, NodeName};
+use super::work::Work;
+use crate::core::{Key, wall_time};
+use crate::provider::Trouble;
+use crate::report::{self, Answered, Next, Obstacle, PATIENCE};
+use crate::writes::{EventType, node_reference, reason};
+
+/// How often it is looked at which routes are missing for too long.
+pub(super) const HOUSEKEEPING: Duration = Duration::from_secs(5);
+
+impl Work {
+    /// A route that a Node wants was not made, or what is in its way was not removed. What the cloud or the provider answered is told at once; refused credentials, and what may pass
+    /// within seconds, only where it has not passed after half a minute.
+    pub(super) fn not_routed(
+        &mut self,
+        node: &NodeName,
+        item: &Item,
+        kind: Kind,
+        trouble: &Trouble,
+        took: Duration,
+        failed: Failed,
+    ) {
+        let now = Instant::now();
+        let destination = item.destination;
+        self.waiting.seen(&destination, Some(&node.uid), None, now);
+        let (name, cidr, why) = (&node.name, &item.route.destination_cidr, trouble.why());
+        let (rpc, words) = match kind {
+            Kind::Create => (
+                "CreateRoutes",
+                format!(
+                    "Could not create route {} {cidr} for node {name} after {:.1}s: {why}",
+                    item.route.name_hint,
+                    took.as_secs_f64(),
+                ),
+            ),
+            Kind::Delete => (
+                "DeleteRoutes",
+                format!(
+                    "Could not create route {cidr} for node {name}: the route {} is in the way and could not be removed: {why}",
+                    item.route.name,
+                ),
+            ),
+        };
+        let answered = Answered {
+            kind: EventType::Warning,
+            reason: reason::FAILED_TO_CREATE_ROUTE,
+            words,
+            code: Some(trouble.code.name()),
+            rpc: Some(rpc),
+        };
+        let tell = self
+            .waiting
+            .answered(&destination, &answered, failed.event, now);
+        if tell && let Some(object) = self.node(node) {
+            let attempt = self.waiting.attempts(&destination);
+            let message = self.told(&destination, &answered, attempt);
+            self.tell_node(&object, message);
+        }
+    }
+
+    /// Tells about the routes that wait, also while there is no provider to ask.
+    pub(super) fn housekeep(&mut self) {
+        let now = Instant::now();
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.keep(|destination| self.ledger.is_failing(destination));
+        let provider = &self.context.provider;
+        let obstacle = Obstacle::of_provider(provider, &self.context.status.borrow());
+        let overdue = waiting.overdue(now, PATIENCE, |_, answered| match (&obstacle, answered) {
+            (Some(obstacle), _) => obstacle.text.clone(),
+            (None, Some(answered)) => answered.words.clone(),
+            (None, None) => String::new(),
+        });
+        self.waiting = waiting;
+        for (destination, answered, attempts) in overdue {
+            let Some(node) = self.ledger.node_of(&destination) else {
+                continue;
+            };
+            let Some(object) = self.node(&node) else {
+                continue;
+            };
+            let message = match (&obstacle, answered) {
+                (Some(obstacle), _) => format!(
+                    "Could not create route {destination} for node {}: {}",
+                    node.name,
+                    obstacle.in_full()
+                ),
+                (None, Some(answered)) => self.told(&destination, &answered, attempts),
+                (None, None) => continue,
+            };
+            self.tell_node(&object, message);
+        }
+    }
+
+    fn told(&self, destination: &IpNet, answered: &Answered, attempt: u32) -> String {
+        let now = Instant::now();
+        let due = self.ledger.due(destination).map(|due| {
+            let due = due.max(self.not_before().unwrap_or(due));
+            Next::At(wall_time(due, now, (self.context.wall)()))
+        });
+        report::told(answered, &self.context.provider, None, attempt, due)
+    }
+
+    /// Another Node has the same Pod CIDR.
+    pub(super) fn tell_of_clash(&self, node: &NodeName, cidr: &IpNet, other: &str) {
+        let Some(object) = self.node(node) else {
+            return;
+        };
+        let NodeName { name, uid } = node;
+        self.tell_node(
+            &object,
+            format!(
+                "Could not create route {uid} {cidr} for node {name}: node {other} has the same Pod CIDR"
+            ),
+        );
+    }
+
+    fn tell_node(&self, object: &Node, message: String) {
+        let reference = node_reference(object);
+        let events = &self.context.writes.events;
+        events.record(
+            &reference,
+            EventType::Warning,
+            reason::FAILED_TO_CREATE_ROUTE,
+            message,
+        );
+    }
+
+    /// The Node, if it still is that one.
+    pub(super) fn node(&self, node: &NodeName) -> Option<Arc<Node>> {
+        let object = self
+            .context
+            .cluster
+            .nodes
+            .get(&Key::node(node.name.as_str()))?;
+        let same = object.metadata.uid.as_deref() == Some(node.uid.as_str());
+        (same && object.metadata.deletion_timestamp.is_none()).then_some(object)
+    }
+}

@@ -1,0 +1,439 @@
+//! What an answer of the provider means, and what is written and told because of it. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+
+use super::handle::{MAX_HANDLE, Stored};
+use super::notes::{self, Note};
+use super::plan::store_handle;
+use crate::planted::planted;
+use crate::provider::{Trouble, load_balancer_status, pending_after};
+use crate::writes::ServicePatch;
+
+/// What was sent, and what the operator grants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent<'a> {
+    /// The Service as it was sent.
+    pub(super) service: &'a Service,
+    /// The handle that was sent.
+    pub(super) handle: Option<&'a str>,
+    /// The name that the provider states.
+    pub(super) me: &'a str,
+    /// Prefixes of annotation keys that the provider may write.
+    pub(super) prefixes: &'a [String],
+    /// The ranges of the cluster's Services: no load balancer is at an address in them.
+    pub(super) service_ranges: &'a [IpNet],
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// A handle that is not stored yet; `metadata` stores it.
+    pub(super) new_handle: Option<String>,
+    /// To be written before the next call.
+    pub(super) metadata: Option<ServicePatch>,
+    /// To be told, whatever becomes of the writes.
+    pub(super) notes: Vec<Note>,
+    /// The outcome.
+    pub(super) verdict: Verdict,
+}
+
+/// The outcome of a call.
+#[derive(Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// Get: all is as asked. The status, where it was stated.
+    InSync(Option<LoadBalancerStatus>),
+    /// Get: Ensure is needed. `exists`: something stands in the cloud.
+    OutOfSync {
+        exists: bool,
+        /// What stands there instead and is not ours.
+        theirs: Option<Theirs>,
+    },
+    /// Ensure: it is as asked.
+    Ready(LoadBalancerStatus, Troubled),
+    /// Update: the targets are as asked.
+    Updated(Troubled),
+    /// Update: it is gone (B-S10).
+    Missing,
+    /// Ensure, Update: somebody else does it (B-S8).
+    Elsewhere,
+    /// Delete: nothing is left (▲S18), or it was kept on purpose.
+    Gone { retained: bool },
+    /// Delete: somebody else would do it, but something of this provider's is stored (B-S8).
+    Orphaned,
+    /// Again after exactly this; what the provider is at.
+    Pending(Duration, String),
+    /// It did not succeed; nothing is known.
+    Failed(Trouble),
+}
+
+/// A load balancer that the provider says is not this Service's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Theirs {
+    /// It is marked for somebody else; else it is not marked.
+    pub(super) foreign: bool,
+    /// Its name in the cloud.
+    pub(super) name: String,
+    /// Where it can be reached: by these it is known again.
+    pub(super) addresses: Vec<String>,
+}
+
+impl Theirs {
+    fn of(found: &api::LoadBalancer) -> Option<Self> {
+        let foreign = match found.ownership() {
+            api::Ownership::Foreign => true,
+            api::Ownership::Unmarked => false,
+            api::Ownership::Ours | api::Ownership::Unspecified => return None,
+        };
+        let ingress = found.status.as_ref().map(|status| &status.ingress[..]);
+        let addresses = ingress
+            .unwrap_or_default()
+            .iter()
+            .flat_map(|point| [&point.ip, &point.hostname])
+            .flatten()
+            .filter(|address| !address.is_empty())
+            .take(Self::SHOWN)
+            .cloned()
+            .collect();
+        Some(Self {
+            foreign,
+            name: found.load_balancer_name.clone(),
+            addresses,
+        })
+    }
+
+    const SHOWN: usize = 10;
+
+    /// Whether it looks as if the provider took it over although nobody granted that: what it made ready now is where that one was, and not because the Service
+    /// asks for this address (`spec.loadBalancerIP`).
+    pub(super) fn taken_by(
+        &self,
+        ready: &LoadBalancerStatus,
+        asked_for: Option<&str>,
+        adopt_unmarked: bool,
+    ) -> bool {
+        let granted = adopt_unmarked && !self.foreign;
+        let now = ready.ingress.iter().flatten();
+        !granted
+            && now
+                .flat_map(|point| [&point.ip, &point.hostname])
+                .flatten()
+                .filter(|address| asked_for != Some(address))
+                .any(|address| self.addresses.contains(address))
+    }
+}
+
+/// Targets that could not be attached.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Troubled {
+    /// Their names; the first few.
+    pub(super) nodes: Vec<String>,
+    /// What the first one's trouble was.
+    pub(super) message: String,
+    /// The longest wait that was asked for.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Troubled {
+    const SHOWN: usize = 10;
+
+    fn of(errors: Vec<api::TargetError>) -> Self {
+        let mut all = Self::default();
+        for error in errors {
+            let trouble = error.failure.map(Trouble::from);
+            if all.nodes.is_empty() {
+                all.message = trouble.as_ref().map_or_else(String::new, notes::why);
+            }
+            all.retry_after = all
+                .retry_after
+                .max(trouble.and_then(|trouble| trouble.retry_after));
+            if all.nodes.len() < Self::SHOWN {
+                all.nodes.push(error.node_name);
+            }
+        }
+        all
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+}
+
+/// What all answers of LoadBalancerService have.
+#[derive(Default)]
+struct Extras {
+    handle: Option<String>,
+    events: Vec<api::Event>,
+    annotations: Option<api::AnnotationChanges>,
+}
+
+impl Answer {
+    /// The call itself did not succeed.
+    pub(super) fn failed(trouble: Trouble) -> Self {
+        Self {
+            new_handle: None,
+            metadata: None,
+            notes: Vec::new(),
+            verdict: Verdict::Failed(trouble),
+        }
+    }
+}
+
+/// After GetLoadBalancer.
+pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse) -> Answer {
+    use api::get_load_balancer_response::Outcome;
+    let shown = |status| load_balancer_status(status, sent.service_ranges);
+    let written = sent.service.status.as_ref();
+    let written = written.and_then(|status| status.load_balancer.as_ref());
+    let verdict = match response.outcome {
+        None => unset("GetLoadBalancer"),
+        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Some(Outcome::Found(found)) => {
+            let present = found.presence() == api::LoadBalancerPresence::Present;
+            let ours = found.ownership() == api::Ownership::Ours;
+            match found.status.as_ref().map(shown).transpose() {
+                Err(trouble) => Verdict::Failed(trouble),
+                // Only what Ensure could have answered is in sync: with an address (LB-14, LB-19), be it the one that the Service has, and with all targets attached.
+                Ok(status)
+                    if present
+                        && ours
+                        && found.in_sync == Some(true)
+                        && response.target_errors.is_empty()
+                        && (planted!(InSyncWithoutStatus)
+                            || !status.as_ref().or(written).is_none_or(nowhere)) =>
+                {
+                    Verdict::InSync(status)
+                }
+                Ok(_) => Verdict::OutOfSync {
+                    exists: ours && found.presence() != api::LoadBalancerPresence::Absent,
+                    theirs: Theirs::of(&found).filter(|_| present),
+                },
+            }
+        }
+    };
+    let extras = Extras {
+        handle: response.handle,
+        events: response.events,
+        annotations: response.annotations,
+    };
+    answer(sent, extras, verdict)
+}
+
+/// After EnsureLoadBalancer.
+pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerResponse) -> Answer {
+    use api::ensure_load_balancer_response::Outcome;
+    let shown = |status| load_balancer_status(status, sent.service_ranges);
+    let verdict = match response.outcome {
+        None => unset("EnsureLoadBalancer"),
+        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Some(Outcome::Pending(pending)) => waits(pending),
+        Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
+        Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(shown) {
+            // Absent is not empty: it is not stated where the load balancer is, so it is not written that it is nowhere.
+            None => Verdict::Failed(Trouble::fault(
+                "EnsureLoadBalancer answered ready without a status",
+            )),
+            Some(Err(trouble)) => Verdict::Failed(trouble),
+            // Upstream writes it, and the address that there was is gone; who has none yet is to answer `pending` (LB-19).
+            Some(Ok(status)) if nowhere(&status) => Verdict::Failed(Trouble::fault(
+                "EnsureLoadBalancer answered ready without an address or host name",
+            )),
+            Some(Ok(status)) => Verdict::Ready(status, Troubled::of(response.target_errors)),
+        },
+    };
+    let extras = Extras {
+        handle: response.handle,
+        events: response.events,
+        annotations: response.annotations,
+    };
+    answer(sent, extras, verdict)
+}
+
+/// After UpdateLoadBalancer.
+pub(super) fn after_update(sent: &Sent<'_>, response: api::UpdateLoadBalancerResponse) -> Answer {
+    use api::update_load_balancer_response::Outcome;
+    let verdict = match response.outcome {
+        None => unset("UpdateLoadBalancer"),
+        Some(Outcome::Failed(failure)) if failure.code() == api::FailureCode::NotFound => {
+            Verdict::Missing
+        }
+        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Some(Outcome::Pending(pending)) => waits(pending),
+        Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
+        Some(Outcome::Done(_)) => Verdict::Updated(Troubled::of(response.target_errors)),
+    };
+    let extras = Extras {
+        handle: response.handle,
+        events: response.events,
+        annotations: response.annotations,
+    };
+    answer(sent, extras, verdict)
+}
+
+/// After DeleteLoadBalancer.
+pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerResponse) -> Answer {
+    use api::delete_load_balancer_response::Outcome;
+    let mut more = Vec::new();
+    let handle = response.handle.filter(|handle| !handle.is_empty());
+    let verdict = match response.outcome {
+        None => unset("DeleteLoadBalancer"),
+        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Some(Outcome::Pending(_)) if planted!(ReleasedTooEarly) => {
+            Verdict::Gone { retained: false }
+        }
+        Some(Outcome::Pending(pending)) => waits(pending),
+        Some(Outcome::Retained(retained)) => {
+            more.push(notes::retained(&retained.reason));
+            Verdict::Gone { retained: true }
+        }
+        Some(Outcome::HandledElsewhere(_)) if sent.handle.is_some() || handle.is_some() => {
+            more.push(notes::orphaned());
+            Verdict::Orphaned
+        }
+        Some(Outcome::HandledElsewhere(_) | Outcome::Done(_)) => Verdict::Gone { retained: false },
+    };
+    let extras = Extras {
+        // What is gone has no handle any more.
+        handle: handle.filter(|_| verdict != Verdict::Gone { retained: false }),
+        events: response.events,
+        annotations: response.annotations,
+    };
+    let mut answer = answer(sent, extras, verdict);
+    answer.notes.append(&mut more);
+    answer
+}
+
+fn nowhere(status: &LoadBalancerStatus) -> bool {
+    status.ingress.as_ref().is_none_or(Vec::is_empty)
+}
+
+fn waits(pending: api::Pending) -> Verdict {
+    Verdict::Pending(pending_after(&pending), pending.message)
+}
+
+fn unset(rpc: &str) -> Verdict {
+    Verdict::Failed(Trouble::fault(format!("{rpc} answered without an outcome")))
+}
+
+fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
+    let mut told: Vec<Note> = notes::of_provider(extras.events);
+    let mut patch = ServicePatch::default();
+    let mut new_handle = None;
+    if let Some(handle) = extras.handle.filter(|handle| !handle.is_empty()) {
+        if handle.len() > MAX_HANDLE {
+            return Answer::failed(Trouble::fault(format!(
+                "the handle is {} bytes long, {MAX_HANDLE} are allowed",
+                handle.len()
+            )));
+        }
+        let stored = Stored::of(sent.service);
+        if stored.handle_of(sent.me) != Some(handle.as_str()) && !planted!(HandleIsNotStored) {
+            patch = store_handle(sent.service, sent.me, Some(&handle));
+            new_handle = Some(handle);
+        }
+    }
+    if let Some(changes) = extras.annotations {
+        let (granted, refused) = annotations(sent, changes);
+        patch.annotations.extend(granted);
+        if !refused.is_empty() {
+            let flag = flag_for(&refused, sent.prefixes);
+            told.push(notes::annotations_refused(&refused, flag.as_deref()));
+        }
+    }
+    Answer {
+        new_handle,
+        metadata: (patch != ServicePatch::default()).then_some(patch),
+        notes: told,
+        verdict,
+    }
+}
+
+/// Sorts the provider's wishes into those that change something and are granted, and those that are refused.
+fn annotations(
+    sent: &Sent<'_>,
+    changes: api::AnnotationChanges,
+) -> (BTreeMap<String, Option<String>>, Vec<String>) {
+    /// All annotations of an object together may have 256 KiB; the user's come first.
+    const MOST_BYTES: usize = 64 * 1024;
+    let none = BTreeMap::new();
+    let now = sent.service.metadata.annotations.as_ref().unwrap_or(&none);
+    let mut granted = BTreeMap::new();
+    let mut refused = Vec::new();
+    let mut bytes = 0;
+    let wishes = changes.remove.into_iter().map(|key| (key, None)).chain(
+        changes
+            .set
+            .into_iter()
+            .map(|(key, value)| (key, Some(value))),
+    );
+    for (key, value) in wishes {
+        bytes += key.len() + value.as_ref().map_or(0, String::len);
+        if !may_write(&key, sent.prefixes) || bytes > MOST_BYTES {
+            refused.push(key);
+        } else if now.get(&key) == value.as_ref() {
+            granted.remove(&key);
+        } else {
+            granted.insert(key, value);
+        }
+    }
+    (granted, refused)
+}
+
+/// The whole flag that grants what was refused for want of a prefix; `None` where nothing was, or it would be too long to tell.
+fn flag_for(refused: &[String], prefixes: &[String]) -> Option<String> {
+    const LONGEST: usize = 500;
+    let mut wanted = prefixes.to_vec();
+    for key in refused {
+        let prefix = match key.split_once('/') {
+            Some((domain, _)) => format!("{domain}/"),
+            None => key.clone(),
+        };
+        if !wanted.contains(&prefix) && may_write(key, std::slice::from_ref(&prefix)) {
+            wanted.push(prefix);
+        }
+    }
+    let flag = format!("--provider-annotation-prefixes={}", wanted.join(","));
+    (wanted.len() > prefixes.len() && flag.len() <= LONGEST).then_some(flag)
+}
+
+fn may_write(key: &str, prefixes: &[String]) -> bool {
+    !key.starts_with(crate::core::DOMAIN)
+        && prefixes
+            .iter()
+            .any(|prefix| key.starts_with(prefix.as_str()))
+        && is_annotation_key(key)
+}
+
+/// Whether the API server takes it as a key: `name` or `domain/name`. One key that it does not take would cost the whole patch, the handle included.
+fn is_annotation_key(key: &str) -> bool {
+    let (domain, name) = match key.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, key),
+    };
+    let ends = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    let name_fits = name.len() <= 63
+        && ends(name)
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let domain_fits = domain.is_none_or(|domain| {
+        domain.len() <= 253
+            && domain.split('.').all(|part| {
+                ends(part)
+                    && part
+                        .chars()
+                        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+            })
+    });
+    name_fits && domain_fits
+}
+
+#[cfg(test)]
+mod tests;

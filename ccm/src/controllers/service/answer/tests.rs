@@ -1,0 +1,499 @@
+mod bounds;
+
+use api::delete_load_balancer_response::Outcome as Deleted;
+use api::ensure_load_balancer_response::Outcome as Ensured;
+use api::get_load_balancer_response::Outcome as Got;
+use api::update_load_balancer_response::Outcome as Updated;
+
+use super::*;
+use crate::controllers::service::fixtures::service;
+use crate::controllers::service::handle;
+use crate::provider::TroubleCode;
+use crate::writes::EventType;
+
+fn sent<'a>(service: &'a Service, handle: Option<&'a str>, prefixes: &'a [String]) -> Sent<'a> {
+    Sent {
+        service,
+        handle,
+        me: "mock",
+        prefixes,
+        service_ranges: &[],
+    }
+}
+
+fn failure(code: api::FailureCode) -> api::Failure {
+    api::Failure {
+        code: code.into(),
+        reason: "SubnetMissing".into(),
+        message: "no subnet".into(),
+        retry_after: None,
+    }
+}
+
+fn seconds(seconds: i64) -> prost_types::Duration {
+    prost_types::Duration { seconds, nanos: 0 }
+}
+
+fn ip(ip: &str) -> api::LoadBalancerStatus {
+    api::LoadBalancerStatus {
+        ingress: vec![api::LoadBalancerIngress {
+            ip: Some(ip.into()),
+            ..api::LoadBalancerIngress::default()
+        }],
+    }
+}
+
+fn ready(status: Option<api::LoadBalancerStatus>) -> Ensured {
+    Ensured::Ready(api::LoadBalancerReady { status })
+}
+
+fn ensured(outcome: Option<Ensured>) -> Answer {
+    after_ensure(
+        &sent(&service(), None, &[]),
+        api::EnsureLoadBalancerResponse {
+            outcome,
+            ..api::EnsureLoadBalancerResponse::default()
+        },
+    )
+}
+
+fn code(verdict: &Verdict) -> Option<TroubleCode> {
+    match verdict {
+        Verdict::Failed(trouble) => Some(trouble.code),
+        _ => None,
+    }
+}
+
+#[test]
+fn b_s8_outcomes_of_ensure() {
+    assert!(matches!(
+        ensured(Some(ready(Some(ip("192.0.2.1"))))).verdict,
+        Verdict::Ready(ref status, ref troubled)
+            if status.ingress.as_ref().unwrap()[0].ip.as_deref() == Some("192.0.2.1") && troubled.is_empty()
+    ));
+    assert_eq!(
+        ensured(Some(Ensured::HandledElsewhere(api::HandledElsewhere {}))).verdict,
+        Verdict::Elsewhere
+    );
+    let pending = api::Pending {
+        retry_after: Some(seconds(7)),
+        message: "soon".into(),
+    };
+    assert_eq!(
+        ensured(Some(Ensured::Pending(pending))).verdict,
+        Verdict::Pending(Duration::from_secs(7), "soon".into())
+    );
+    assert_eq!(
+        code(
+            &ensured(Some(Ensured::Failed(failure(
+                api::FailureCode::Precondition
+            ))))
+            .verdict
+        ),
+        Some(TroubleCode::Precondition)
+    );
+    // What breaks the contract is a fault, and no status is written for it.
+    for outcome in [
+        None,
+        Some(ready(None)),
+        Some(ready(Some(api::LoadBalancerStatus::default()))),
+        Some(ready(Some(ip("not an address")))),
+        Some(ready(Some(ip("")))),
+    ] {
+        assert_eq!(code(&ensured(outcome).verdict), Some(TroubleCode::Fault));
+    }
+}
+
+#[test]
+fn b_s10_update_of_what_is_gone_is_no_failure() {
+    let updated = |outcome| {
+        after_update(
+            &sent(&service(), None, &[]),
+            api::UpdateLoadBalancerResponse {
+                outcome,
+                ..api::UpdateLoadBalancerResponse::default()
+            },
+        )
+        .verdict
+    };
+    assert_eq!(
+        updated(Some(Updated::Failed(failure(api::FailureCode::NotFound)))),
+        Verdict::Missing
+    );
+    assert_eq!(
+        code(&updated(Some(Updated::Failed(failure(
+            api::FailureCode::Internal
+        ))))),
+        Some(TroubleCode::Internal)
+    );
+    assert_eq!(
+        updated(Some(Updated::Done(api::Done {}))),
+        Verdict::Updated(Troubled::default())
+    );
+    assert_eq!(
+        updated(Some(Updated::HandledElsewhere(api::HandledElsewhere {}))),
+        Verdict::Elsewhere
+    );
+    assert_eq!(code(&updated(None)), Some(TroubleCode::Fault));
+}
+
+#[test]
+fn s18_only_done_and_retained_let_a_service_go() {
+    let deleted = |handle: Option<&str>, outcome| {
+        let service = service();
+        after_delete(
+            &sent(&service, handle, &[]),
+            api::DeleteLoadBalancerResponse {
+                outcome,
+                ..api::DeleteLoadBalancerResponse::default()
+            },
+        )
+    };
+    let gone = Verdict::Gone { retained: false };
+    assert_eq!(
+        deleted(Some("lb"), Some(Deleted::Done(api::Done {}))).verdict,
+        gone
+    );
+    let kept = deleted(
+        Some("lb"),
+        Some(Deleted::Retained(api::Retained {
+            reason: "deletion protection".into(),
+        })),
+    );
+    assert_eq!(kept.verdict, Verdict::Gone { retained: true });
+    assert_eq!(kept.notes[0].kind, EventType::Warning);
+    assert!(kept.notes[0].message.contains("deletion protection"));
+
+    let elsewhere = || Some(Deleted::HandledElsewhere(api::HandledElsewhere {}));
+    assert_eq!(deleted(None, elsewhere()).verdict, gone);
+    let orphaned = deleted(Some("lb"), elsewhere());
+    assert_eq!(
+        orphaned.verdict,
+        Verdict::Orphaned,
+        "what was made before would leak"
+    );
+    assert_eq!(orphaned.notes.len(), 1);
+
+    let pending = deleted(
+        None,
+        Some(Deleted::Pending(api::Pending {
+            retry_after: None,
+            message: "draining".into(),
+        })),
+    );
+    assert_eq!(
+        pending.verdict,
+        Verdict::Pending(Duration::from_secs(5), "draining".into())
+    );
+    assert_eq!(pending.notes.len(), 0, "told with the next try");
+    // A "not found" from Delete is no "done".
+    for outcome in [
+        None,
+        Some(Deleted::Failed(failure(api::FailureCode::NotFound))),
+    ] {
+        assert!(code(&deleted(None, outcome).verdict).is_some());
+    }
+}
+
+#[test]
+fn s13_only_a_marked_load_balancer_that_is_in_sync_spares_ensure() {
+    use api::LoadBalancerPresence as P;
+    use api::Ownership as O;
+    let with = |status, presence: P, ownership: O, in_sync| {
+        after_get(
+            &sent(&service(), None, &[]),
+            api::GetLoadBalancerResponse {
+                outcome: Some(Got::Found(api::LoadBalancer {
+                    presence: presence.into(),
+                    ownership: ownership.into(),
+                    status,
+                    in_sync,
+                    ..api::LoadBalancer::default()
+                })),
+                ..api::GetLoadBalancerResponse::default()
+            },
+        )
+        .verdict
+    };
+    let somewhere = || {
+        Some(api::LoadBalancerStatus {
+            ingress: ip("192.0.2.1").ingress,
+        })
+    };
+    let in_sync = |verdict| matches!(verdict, Verdict::InSync(Some(_)));
+    assert!(in_sync(with(somewhere(), P::Present, O::Ours, Some(true))));
+    let found = |presence, ownership, in_sync| with(None, presence, ownership, in_sync);
+    assert_eq!(
+        found(P::Present, O::Ours, Some(true)),
+        Verdict::OutOfSync {
+            exists: true,
+            theirs: None,
+        },
+        "A20: neither the answer nor the Service says where it is"
+    );
+    let nowhere = Some(api::LoadBalancerStatus::default());
+    assert_eq!(
+        with(nowhere, P::Present, O::Ours, Some(true)),
+        Verdict::OutOfSync {
+            exists: true,
+            theirs: None,
+        },
+        "the address that the Service shows is not taken away for it"
+    );
+    let not_ours = |presence, ownership| {
+        (presence == P::Present && ownership != O::Ours).then(|| Theirs {
+            foreign: ownership == O::Foreign,
+            name: String::new(),
+            addresses: Vec::new(),
+        })
+    };
+    for (presence, ownership, in_sync, exists) in [
+        (P::Present, O::Ours, Some(false), true),
+        (P::Present, O::Ours, None, true),
+        (P::Present, O::Unmarked, Some(true), false),
+        (P::Present, O::Foreign, Some(true), false),
+        (P::Remnants, O::Ours, Some(true), true),
+        (P::Absent, O::Unspecified, Some(true), false),
+    ] {
+        assert_eq!(
+            found(presence, ownership, in_sync),
+            Verdict::OutOfSync {
+                exists,
+                theirs: not_ours(presence, ownership),
+            },
+            "{presence:?} {ownership:?} {in_sync:?}"
+        );
+    }
+}
+
+#[test]
+fn s13_what_is_in_sync_has_an_address_and_all_its_targets() {
+    let found = |service: &Service, target_errors| {
+        let response = api::GetLoadBalancerResponse {
+            target_errors,
+            outcome: Some(Got::Found(api::LoadBalancer {
+                presence: api::LoadBalancerPresence::Present.into(),
+                ownership: api::Ownership::Ours.into(),
+                in_sync: Some(true),
+                ..api::LoadBalancer::default()
+            })),
+            ..api::GetLoadBalancerResponse::default()
+        };
+        after_get(&sent(service, None, &[]), response).verdict
+    };
+    let ensure = Verdict::OutOfSync {
+        exists: true,
+        theirs: None,
+    };
+    let mut written = service();
+    let address = api::LoadBalancerStatus {
+        ingress: ip("192.0.2.1").ingress,
+    };
+    let address = load_balancer_status(&address, &[]);
+    written.status.get_or_insert_default().load_balancer = Some(address.unwrap());
+    // A20: the status of this Service was never written.
+    assert_eq!(found(&service(), Vec::new()), ensure);
+    assert_eq!(found(&written, Vec::new()), Verdict::InSync(None));
+    // A15: a target that could not be attached is not in sync after a restart either.
+    assert_eq!(found(&written, vec![api::TargetError::default()]), ensure);
+}
+
+#[test]
+fn s19_what_was_not_ours_and_is_ready_at_the_same_address_was_taken_over() {
+    let status = |ips: &[&str]| api::LoadBalancerStatus {
+        ingress: ips.iter().flat_map(|it| ip(it).ingress).collect(),
+    };
+    let found = |ownership: api::Ownership| {
+        let outcome = Got::Found(api::LoadBalancer {
+            presence: api::LoadBalancerPresence::Present.into(),
+            ownership: ownership.into(),
+            load_balancer_name: "theirs".into(),
+            status: Some(status(&["192.0.2.1", "192.0.2.2"])),
+            ..api::LoadBalancer::default()
+        });
+        let response = api::GetLoadBalancerResponse {
+            outcome: Some(outcome),
+            ..api::GetLoadBalancerResponse::default()
+        };
+        match after_get(&sent(&service(), None, &[]), response).verdict {
+            Verdict::OutOfSync { theirs, .. } => theirs,
+            other => panic!("{other:?}"),
+        }
+    };
+    let now = |ip: &str| load_balancer_status(&status(&[ip]), &[]).unwrap();
+    let unmarked = found(api::Ownership::Unmarked).unwrap();
+    let foreign = found(api::Ownership::Foreign).unwrap();
+    assert!(unmarked.taken_by(&now("192.0.2.2"), None, false));
+    assert!(
+        !unmarked.taken_by(&now("192.0.2.2"), None, true),
+        "it is granted"
+    );
+    assert!(foreign.taken_by(&now("192.0.2.2"), None, false));
+    assert!(
+        foreign.taken_by(&now("192.0.2.2"), None, true),
+        "never granted"
+    );
+    for theirs in [unmarked, foreign] {
+        // An honest provider makes one of its own beside it.
+        assert!(!theirs.taken_by(&now("192.0.2.3"), None, false));
+        assert!(!theirs.taken_by(&LoadBalancerStatus::default(), None, false));
+        // The Service asks for that address, which the other one gave up.
+        assert!(!theirs.taken_by(&now("192.0.2.2"), Some("192.0.2.2"), false));
+    }
+    assert_eq!(found(api::Ownership::Ours), None);
+}
+
+#[test]
+fn s19_a_handle_is_stored_from_every_kind_of_answer() {
+    let outcomes = [
+        Some(ready(Some(ip("192.0.2.1")))),
+        Some(Ensured::Pending(api::Pending::default())),
+        Some(Ensured::Failed(failure(api::FailureCode::Unavailable))),
+        None,
+    ];
+    let stored = {
+        let mut service = service();
+        service.metadata.annotations = Some(
+            [(
+                handle::ANNOTATION.to_owned(),
+                handle::render("mock", Some("uid-1"), Some(""), Some("lb-1")),
+            )]
+            .into(),
+        );
+        service
+    };
+    for outcome in outcomes {
+        let respond = |handle: &str| api::EnsureLoadBalancerResponse {
+            handle: Some(handle.to_owned()),
+            outcome: outcome.clone(),
+            ..api::EnsureLoadBalancerResponse::default()
+        };
+        let first = after_ensure(&sent(&service(), None, &[]), respond("lb-1"));
+        assert_eq!(first.new_handle.as_deref(), Some("lb-1"));
+        assert!(
+            first.metadata.unwrap().annotations[handle::ANNOTATION]
+                .as_ref()
+                .is_some_and(|text| text.contains("lb-1"))
+        );
+        let again = after_ensure(&sent(&stored, Some("lb-1"), &[]), respond("lb-1"));
+        assert_eq!((again.new_handle, again.metadata), (None, None));
+        let other = after_ensure(&sent(&stored, Some("lb-1"), &[]), respond("lb-2"));
+        assert_eq!(other.new_handle.as_deref(), Some("lb-2"));
+        let empty = after_ensure(&sent(&stored, Some("lb-1"), &[]), respond(""));
+        assert_eq!((empty.new_handle, empty.metadata), (None, None));
+        let long = after_ensure(&sent(&service(), None, &[]), respond(&"x".repeat(1025)));
+        assert_eq!(code(&long.verdict), Some(TroubleCode::Fault));
+        assert_eq!(long.metadata, None);
+    }
+}
+
+#[test]
+fn s19_annotations_only_where_they_are_granted() {
+    let mut service = service();
+    service.metadata.annotations = Some(
+        [("mock.io/same", "1"), ("mock.io/old", "1"), ("user/x", "1")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+    );
+    let prefixes = ["mock.io/".to_owned(), crate::core::DOMAIN.to_owned()];
+    let keys = [
+        "mock.io/new",
+        "mock.io/same",
+        "mock.io/b\u{e4}d",
+        "mock.io/",
+        "user/x",
+        handle::ANNOTATION,
+    ];
+    let answer = after_ensure(
+        &sent(&service, None, &prefixes),
+        api::EnsureLoadBalancerResponse {
+            annotations: Some(api::AnnotationChanges {
+                set: keys.map(|key| (key.to_owned(), "1".to_owned())).into(),
+                remove: vec!["mock.io/old".into(), "mock.io/none".into(), "user/x".into()],
+            }),
+            outcome: Some(ready(Some(ip("192.0.2.1")))),
+            ..api::EnsureLoadBalancerResponse::default()
+        },
+    );
+    let written = answer.metadata.unwrap();
+    assert_eq!(
+        written.annotations,
+        [
+            ("mock.io/new".to_owned(), Some("1".to_owned())),
+            ("mock.io/old".to_owned(), None)
+        ]
+        .into()
+    );
+    assert_eq!(written.finalizers, None);
+    assert_eq!(answer.notes.len(), 1);
+    assert_eq!(answer.notes[0].reason, "AnnotationsRefused");
+    assert!(answer.notes[0].message.contains("user/x"));
+    // The whole flag, so that the second prefix is not missed; what no flag could grant is not in it.
+    let flag = format!(
+        "; to allow it set --provider-annotation-prefixes=mock.io/,{},user/",
+        crate::core::DOMAIN
+    );
+    let message = &answer.notes[0].message;
+    assert!(message.ends_with(&flag), "{message}");
+
+    let huge = after_ensure(
+        &sent(&service, None, &prefixes),
+        api::EnsureLoadBalancerResponse {
+            annotations: Some(api::AnnotationChanges {
+                set: [("mock.io/huge".to_owned(), "x".repeat(100_000))].into(),
+                remove: Vec::new(),
+            }),
+            ..api::EnsureLoadBalancerResponse::default()
+        },
+    );
+    assert_eq!(huge.metadata, None);
+    let message = &huge.notes[0].message;
+    assert!(!message.contains("--provider"), "{message}");
+}
+
+#[test]
+fn s14_target_errors_are_told_together() {
+    let error = |name: &str, after: prost_types::Duration| api::TargetError {
+        node_name: name.to_owned(),
+        failure: Some(api::Failure {
+            retry_after: Some(after),
+            ..failure(api::FailureCode::Precondition)
+        }),
+    };
+    let errors: Vec<_> = (0..30)
+        .map(|i| error(&format!("n{i}"), seconds(i)))
+        .collect();
+    let troubled = Troubled::of(errors);
+    assert_eq!(troubled.nodes.len(), 10);
+    assert_eq!(troubled.message, "no subnet (SubnetMissing)");
+    assert_eq!(troubled.retry_after, Some(Duration::from_secs(29)));
+    assert!(Troubled::of(Vec::new()).is_empty());
+}
+
+#[test]
+fn b_s3_the_providers_own_events() {
+    let event = |severity: api::EventSeverity, reason: &str| api::Event {
+        severity: severity.into(),
+        reason: reason.into(),
+        message: "x".into(),
+    };
+    let notes = notes::of_provider(vec![
+        event(api::EventSeverity::Warning, "QuotaLow"),
+        event(api::EventSeverity::Normal, "Made"),
+        event(api::EventSeverity::Unspecified, "not a word"),
+    ]);
+    let shown: Vec<_> = notes
+        .iter()
+        .map(|note| (note.kind, &*note.reason))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (EventType::Warning, "QuotaLow"),
+            (EventType::Normal, "Made"),
+            (EventType::Normal, "ProviderEvent")
+        ]
+    );
+    let flood = vec![event(api::EventSeverity::Normal, "Made"); 1000];
+    assert_eq!(notes::of_provider(flood).len(), 16);
+}

@@ -1,0 +1,372 @@
+//! Fingerprints of what a provider acts on: the inputs of a Service (B-S4) and a set of targets. Pure.
+//!
+//! They are the same in every process and version that has this code: a restart of the controller compares nothing, and the choice of a subset of
+//! targets does not move with it.
+
+use std::io;
+
+use k8s_openapi::api::core::v1::{Service, ServicePort};
+use serde::Serialize;
+
+use super::handle::ANNOTATION;
+use crate::core::LAST_APPLIED;
+
+/// 128 bits that differ where what they were taken of differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Fingerprint(pub(super) u128);
+
+/// FNV-1a over what is written to it.
+pub(super) struct Digest(u128);
+
+impl Digest {
+    pub(super) fn new() -> Self {
+        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u128::from(*byte))
+                .wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+    }
+
+    /// Bytes and where they end, so that two parts never read as one.
+    pub(super) fn part(&mut self, bytes: &[u8]) {
+        self.bytes(&(bytes.len() as u64).to_le_bytes());
+        self.bytes(bytes);
+    }
+
+    pub(super) fn finish(self) -> Fingerprint {
+        Fingerprint(self.0)
+    }
+}
+
+impl io::Write for Digest {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.bytes(buf);
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where a name stands in the order by which a subset of targets is chosen (▲S17): as if drawn by lot, and the same for ever, so that a Node that joins or
+/// leaves moves nobody else.
+pub(super) fn rank(name: &str) -> u64 {
+    let mut digest = Digest::new();
+    digest.bytes(name.as_bytes());
+    let Fingerprint(wide) = digest.finish();
+    // FNV leaves names that differ only at their end close together: one more mixing (murmur3's).
+    let mut word = (wide as u64) ^ ((wide >> 64) as u64);
+    word = (word ^ (word >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    word = (word ^ (word >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    word ^ (word >> 33)
+}
+
+/// The inputs of B-S4 and nothing else. Whether a load balancer is wanted is the plan's own question.
+#[derive(Serialize)]
+struct Inputs<'a> {
+    uid: &'a str,
+    annotations: Vec<(&'a str, &'a str)>,
+    source_ranges: &'a [String],
+    ports: Vec<Listener<'a>>,
+    session_affinity: Option<&'a str>,
+    session_affinity_timeout: Option<i32>,
+    class: Option<&'a str>,
+    load_balancer_ip: Option<&'a str>,
+    external_ips: &'a [String],
+    external_traffic_policy: Option<&'a str>,
+    health_check_node_port: i32,
+    ip_families: usize,
+}
+
+#[derive(Serialize)]
+struct Listener<'a> {
+    name: &'a str,
+    protocol: &'a str,
+    port: i32,
+    node_port: i32,
+    target_port: Option<&'a k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+    app_protocol: Option<&'a str>,
+}
+
+impl<'a> From<&'a ServicePort> for Listener<'a> {
+    fn from(port: &'a ServicePort) -> Self {
+        Self {
+            name: port.name.as_deref().unwrap_or_default(),
+            protocol: port.protocol.as_deref().unwrap_or("TCP"),
+            port: port.port,
+            node_port: port.node_port.unwrap_or_default(),
+            target_port: port.target_port.as_ref(),
+            app_protocol: port.app_protocol.as_deref(),
+        }
+    }
+}
+
+/// The fingerprint of the fields of a Service whose change is a reason to call the provider (B-S4). Our own annotation and kubectl's are none.
+pub(super) fn service_inputs(service: &Service) -> Fingerprint {
+    let spec = service.spec.as_ref();
+    let inputs = Inputs {
+        uid: service.metadata.uid.as_deref().unwrap_or_default(),
+        annotations: service
+            .metadata
+            .annotations
+            .iter()
+            .flatten()
+            .filter(|(key, _)| *key != ANNOTATION && *key != LAST_APPLIED)
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect(),
+        source_ranges: spec
+            .and_then(|spec| spec.load_balancer_source_ranges.as_deref())
+            .unwrap_or_default(),
+        ports: spec
+            .and_then(|spec| spec.ports.as_deref())
+            .unwrap_or_default()
+            .iter()
+            .map(Listener::from)
+            .collect(),
+        session_affinity: spec.and_then(|spec| spec.session_affinity.as_deref()),
+        session_affinity_timeout: spec
+            .and_then(|spec| spec.session_affinity_config.as_ref())
+            .and_then(|config| config.client_ip.as_ref())
+            .and_then(|client_ip| client_ip.timeout_seconds),
+        class: spec.and_then(|spec| spec.load_balancer_class.as_deref()),
+        load_balancer_ip: spec
+            .and_then(|spec| spec.load_balancer_ip.as_deref())
+            .filter(|ip| !ip.is_empty()),
+        external_ips: spec
+            .and_then(|spec| spec.external_ips.as_deref())
+            .unwrap_or_default(),
+        external_traffic_policy: spec.and_then(|spec| spec.external_traffic_policy.as_deref()),
+        health_check_node_port: spec
+            .and_then(|spec| spec.health_check_node_port)
+            .unwrap_or_default(),
+        ip_families: spec
+            .and_then(|spec| spec.ip_families.as_ref())
+            .map_or(0, Vec::len),
+    };
+    let mut digest = Digest::new();
+    if serde_json::to_writer(&mut digest, &inputs).is_err() {
+        // Text and numbers always serialise; were it ever otherwise, what was written so far still tells most changes.
+        digest.part(b"cut");
+    }
+    digest.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::{ClientIPConfig, ServiceStatus, SessionAffinityConfig};
+    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+    use crate::controllers::service::fixtures::service;
+
+    type Edit = fn(&mut Service);
+
+    fn spec(service: &mut Service) -> &mut k8s_openapi::api::core::v1::ServiceSpec {
+        service.spec.get_or_insert_default()
+    }
+
+    fn port(service: &mut Service) -> &mut ServicePort {
+        &mut spec(service).ports.get_or_insert_default()[0]
+    }
+
+    fn annotate(service: &mut Service, key: &str, value: &str) {
+        service
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(key.to_owned(), value.to_owned());
+    }
+
+    #[test]
+    fn b_s4_each_input_matters() {
+        let edits: [(&str, Edit); 19] = [
+            ("uid", |s| s.metadata.uid = Some("other".into())),
+            ("annotation", |s| annotate(s, "cloud/tier", "gold")),
+            ("node selector", |s| {
+                annotate(s, "grpc-ccm.io/node-selector", "a=b");
+            }),
+            ("source ranges", |s| {
+                spec(s).load_balancer_source_ranges = Some(vec!["10.0.0.0/8".into()]);
+            }),
+            ("one more port", |s| {
+                let more = port(s).clone();
+                spec(s).ports.get_or_insert_default().push(more);
+            }),
+            ("port name", |s| port(s).name = Some("web".into())),
+            ("port protocol", |s| port(s).protocol = Some("UDP".into())),
+            ("port", |s| port(s).port = 81),
+            ("node port", |s| port(s).node_port = Some(31_000)),
+            ("target port", |s| {
+                port(s).target_port = Some(IntOrString::Int(8080));
+            }),
+            ("target port by name", |s| {
+                port(s).target_port = Some(IntOrString::String("80".into()));
+            }),
+            ("app protocol", |s| {
+                port(s).app_protocol = Some("https".into());
+            }),
+            ("session affinity", |s| {
+                spec(s).session_affinity = Some("ClientIP".into());
+            }),
+            ("session affinity timeout", |s| {
+                spec(s).session_affinity_config = Some(SessionAffinityConfig {
+                    client_ip: Some(ClientIPConfig {
+                        timeout_seconds: Some(60),
+                    }),
+                });
+            }),
+            ("load balancer IP", |s| {
+                spec(s).load_balancer_ip = Some("192.0.2.9".into());
+            }),
+            ("external IPs", |s| {
+                spec(s).external_ips = Some(vec!["192.0.2.1".into()]);
+            }),
+            ("external traffic policy", |s| {
+                spec(s).external_traffic_policy = Some("Local".into());
+            }),
+            ("health check node port", |s| {
+                spec(s).health_check_node_port = Some(32_000);
+            }),
+            ("number of IP families", |s| {
+                spec(s).ip_families = Some(vec!["IPv4".into(), "IPv6".into()]);
+            }),
+        ];
+        let plain = service_inputs(&service());
+        let mut seen = std::collections::BTreeMap::from([(plain, "plain")]);
+        for (name, edit) in edits {
+            let mut edited = service();
+            edit(&mut edited);
+            if let Some(other) = seen.insert(service_inputs(&edited), name) {
+                panic!("{name} reads as {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn b_s4_a_change_of_what_is_set_matters_too() {
+        let edits: [(&str, Edit, Edit); 9] = [
+            (
+                "another external IP, as many",
+                |s| spec(s).external_ips = Some(vec!["192.0.2.1".into()]),
+                |s| spec(s).external_ips = Some(vec!["192.0.2.2".into()]),
+            ),
+            (
+                "one more external IP",
+                |s| spec(s).external_ips = Some(vec!["192.0.2.1".into()]),
+                |s| spec(s).external_ips = Some(vec!["192.0.2.1".into(), "192.0.2.2".into()]),
+            ),
+            (
+                "an annotation's value",
+                |s| annotate(s, "cloud/group", "a"),
+                |s| annotate(s, "cloud/group", "b"),
+            ),
+            (
+                "an annotation goes",
+                |s| annotate(s, "cloud/group", "a"),
+                |_| {},
+            ),
+            (
+                "another app protocol",
+                |s| port(s).app_protocol = Some("http".into()),
+                |s| port(s).app_protocol = Some("https".into()),
+            ),
+            (
+                "one family and no longer two",
+                |s| spec(s).ip_families = Some(vec!["IPv4".into(), "IPv6".into()]),
+                |s| spec(s).ip_families = Some(vec!["IPv4".into()]),
+            ),
+            (
+                "another load balancer IP",
+                |s| spec(s).load_balancer_ip = Some("192.0.2.1".into()),
+                |s| spec(s).load_balancer_ip = Some("192.0.2.11".into()),
+            ),
+            (
+                "traffic stays on the node no more",
+                |s| spec(s).external_traffic_policy = Some("Local".into()),
+                |s| spec(s).external_traffic_policy = Some("Cluster".into()),
+            ),
+            (
+                "another health check port",
+                |s| spec(s).health_check_node_port = Some(32_000),
+                |s| spec(s).health_check_node_port = Some(32_001),
+            ),
+        ];
+        for (name, before, after) in edits {
+            let of = |edit: Edit| {
+                let mut service = service();
+                edit(&mut service);
+                service_inputs(&service)
+            };
+            assert_ne!(of(before), of(after), "{name}");
+            assert_eq!(of(before), of(before), "{name}, unchanged");
+        }
+    }
+
+    #[test]
+    fn b_s4_nothing_else_matters() {
+        let edits: [(&str, Edit); 14] = [
+            ("labels", |s| {
+                s.metadata
+                    .labels
+                    .get_or_insert_default()
+                    .insert("a".into(), "b".into());
+            }),
+            ("resource version", |s| {
+                s.metadata.resource_version = Some("77".into());
+            }),
+            ("generation", |s| s.metadata.generation = Some(9)),
+            ("finalizers", |s| {
+                s.metadata.finalizers = Some(vec!["x/y".into()]);
+            }),
+            ("our own annotation", |s| annotate(s, ANNOTATION, "{}")),
+            ("kubectl's annotation", |s| annotate(s, LAST_APPLIED, "{}")),
+            ("status", |s| s.status = Some(ServiceStatus::default())),
+            ("selector", |s| {
+                spec(s).selector = Some([("a".to_owned(), "b".to_owned())].into());
+            }),
+            ("cluster IP", |s| {
+                spec(s).cluster_ip = Some("10.1.1.1".into());
+            }),
+            ("which IP family", |s| {
+                spec(s).ip_families = Some(vec!["IPv6".into()]);
+            }),
+            ("internal traffic policy", |s| {
+                spec(s).internal_traffic_policy = Some("Local".into());
+            }),
+            ("not ready addresses", |s| {
+                spec(s).publish_not_ready_addresses = Some(true);
+            }),
+            ("empty is absent", |s| {
+                spec(s).external_ips = Some(Vec::new());
+                spec(s).load_balancer_ip = Some(String::new());
+                spec(s).health_check_node_port = Some(0);
+            }),
+            ("the default protocol", |s| {
+                port(s).protocol = None;
+            }),
+        ];
+        let plain = service_inputs(&service());
+        for (name, edit) in edits {
+            let mut edited = service();
+            edit(&mut edited);
+            assert_eq!(service_inputs(&edited), plain, "{name}");
+        }
+    }
+
+    #[test]
+    fn s17_ranks_never_move() {
+        // Written down: a change of these numbers would move the targets of every load balancer with `max_targets` at an upgrade.
+        assert_eq!(
+            [rank("node-0001"), rank("node-0002"), rank("")],
+            [RANK_1, RANK_2, RANK_EMPTY]
+        );
+    }
+
+    const RANK_1: u64 = 9_911_446_558_972_448_763;
+    const RANK_2: u64 = 4_445_376_642_094_095_828;
+    const RANK_EMPTY: u64 = 313_945_283_913_891_730;
+}

@@ -1,0 +1,213 @@
+//! The provider's handle, as it is kept on the Service (▲S19). Pure.
+//!
+//! The annotation's value is one JSON object: `{"provider":"aws","uid":"…","class":"","handle":"lb-1"}`. `provider` is the name that the provider itself states
+//! (`GetProviderInfo`), so that another process for the same cloud takes over. `uid` is the Service's: an annotation that came along with a copied manifest is
+//! nobody's. `class` is the `loadBalancerClass` that the Service had when the provider took it on, empty where it had none: it vanishes with the type, and tells
+//! afterwards that the Service went to somebody else. It is absent from annotations written by hand or by an early version. `handle` is absent while the
+//! provider gave none.
+
+use k8s_openapi::api::core::v1::Service;
+use serde::{Deserialize, Serialize};
+
+/// The key of the annotation: [`crate::core::DOMAIN`] and `load-balancer`.
+pub(super) const ANNOTATION: &str = "grpc-ccm.io/load-balancer";
+
+/// The longest handle, in bytes (CORE-11).
+pub(super) const MAX_HANDLE: usize = 1024;
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    provider: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handle: Option<String>,
+}
+
+/// What the Service's annotation says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// There is none, or it is another Service's.
+    Nothing,
+    /// It cannot be read: somebody edited it.
+    Garbage,
+    /// A provider made something.
+    By {
+        /// Its name.
+        provider: String,
+        /// For a Service of this class; empty: of none. `None`: nobody wrote that down.
+        class: Option<String>,
+        /// What it called it.
+        handle: Option<String>,
+    },
+}
+
+impl Stored {
+    /// Reads the annotation of a Service.
+    pub(super) fn of(service: &Service) -> Self {
+        let Some(text) = service
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(ANNOTATION))
+        else {
+            return Self::Nothing;
+        };
+        let Ok(record) = serde_json::from_str::<Record>(text) else {
+            return Self::Garbage;
+        };
+        // Without a UID it was written by hand, for this Service: an operator who moves a load balancer here.
+        if record.uid.is_some() && record.uid != service.metadata.uid {
+            return Self::Nothing;
+        }
+        let handle = record.handle.filter(|handle| !handle.is_empty());
+        if record.provider.is_empty()
+            || handle
+                .as_ref()
+                .is_some_and(|handle| handle.len() > MAX_HANDLE)
+        {
+            return Self::Garbage;
+        }
+        Self::By {
+            provider: record.provider,
+            class: record.class,
+            handle,
+        }
+    }
+
+    /// The handle, where this provider gave it.
+    pub(super) fn handle_of(&self, me: &str) -> Option<&str> {
+        match self {
+            Self::By {
+                provider, handle, ..
+            } if provider == me => handle.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The class that is written down, where this provider took the Service on.
+    pub(super) fn class_of(&self, me: &str) -> Option<&str> {
+        match self {
+            Self::By {
+                provider, class, ..
+            } if provider == me => class.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The class that is written down, whoever took the Service on.
+    pub(super) fn class(&self) -> Option<&str> {
+        match self {
+            Self::By { class, .. } => class.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The provider that is named.
+    pub(super) fn provider(&self) -> Option<&str> {
+        match self {
+            Self::By { provider, .. } => Some(provider),
+            _ => None,
+        }
+    }
+}
+
+/// The annotation's value.
+pub(super) fn render(
+    provider: &str,
+    uid: Option<&str>,
+    class: Option<&str>,
+    handle: Option<&str>,
+) -> String {
+    let record = Record {
+        provider: provider.to_owned(),
+        uid: uid.map(str::to_owned),
+        class: class.map(str::to_owned),
+        handle: handle.map(str::to_owned),
+    };
+    // Strings always serialise.
+    serde_json::to_string(&record).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::service::fixtures::service;
+
+    fn with(text: &str) -> Service {
+        let mut service = service();
+        service
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(ANNOTATION.to_owned(), text.to_owned());
+        service
+    }
+
+    fn by(provider: &str, handle: Option<&str>) -> Stored {
+        Stored::By {
+            provider: provider.to_owned(),
+            class: None,
+            handle: handle.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn s19_the_annotation_is_read_as_it_was_written() {
+        assert_eq!(ANNOTATION, format!("{}load-balancer", crate::core::DOMAIN));
+        assert_eq!(Stored::of(&service()), Stored::Nothing);
+        for handle in [None, Some("lb-1"), Some("a\"b;c=d\n€")] {
+            for class in [None, Some(""), Some("mock.io/fast")] {
+                let text = render("mock", service().metadata.uid.as_deref(), class, handle);
+                let expected = Stored::By {
+                    provider: "mock".to_owned(),
+                    class: class.map(str::to_owned),
+                    handle: handle.map(str::to_owned),
+                };
+                assert_eq!(Stored::of(&with(&text)), expected, "{text}");
+                assert_eq!(expected.class_of("mock"), class);
+                assert_eq!(expected.class_of("other"), None);
+            }
+        }
+    }
+
+    #[test]
+    fn s19_what_was_edited() {
+        let long = format!(
+            r#"{{"provider":"mock","handle":"{}"}}"#,
+            "x".repeat(MAX_HANDLE + 1)
+        );
+        let cases: [(&str, Stored); 8] = [
+            ("", Stored::Garbage),
+            ("lb-1", Stored::Garbage),
+            ("{}", Stored::Garbage),
+            (r#"{"provider":"","handle":"lb-1"}"#, Stored::Garbage),
+            (&long, Stored::Garbage),
+            (
+                r#"{"provider":"mock","handle":"lb-1"}"#,
+                by("mock", Some("lb-1")),
+            ),
+            (
+                r#"{"provider":"mock","handle":"lb-1","more":1}"#,
+                by("mock", Some("lb-1")),
+            ),
+            // Copied from another Service.
+            (
+                r#"{"provider":"mock","uid":"another","handle":"lb-1"}"#,
+                Stored::Nothing,
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(Stored::of(&with(text)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn s19_another_providers_handle_is_never_sent() {
+        assert_eq!(by("mock", Some("lb-1")).handle_of("mock"), Some("lb-1"));
+        assert_eq!(by("other", Some("lb-1")).handle_of("mock"), None);
+        assert_eq!(Stored::Garbage.handle_of("mock"), None);
+    }
+}

@@ -1,0 +1,325 @@
+//! What the loop knows of all Services: what was confirmed of each, which selector it uses, and the load balancers whose Service is gone. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+
+use super::plan::{Applied, is_news, uid, version, wants_targets};
+use super::targets::{NodeSelector, Sets};
+use crate::core::Key;
+
+/// So many load balancers without a Service are remembered at once.
+const MOST_DEPARTED: usize = 10_000;
+
+/// What the queue holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Task {
+    /// A Service.
+    Service(Key),
+    /// The load balancer of a Service that is gone from the API server (B-S9): its name, its UID.
+    Departed(Key, String),
+}
+
+/// The loop's memory.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    entries: BTreeMap<Task, Applied>,
+    selectors: BTreeMap<Key, NodeSelector>,
+    departed: usize,
+}
+
+/// What is at hand for a task.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// The newest view of the Service; `None`: there is nothing to do.
+    pub(super) service: Option<Arc<Service>>,
+    pub(super) applied: Option<Applied>,
+    /// A load balancer was found to be left behind: to be queued.
+    pub(super) departed: Option<Task>,
+    /// One was found, and there is no room to remember it.
+    pub(super) forgotten: bool,
+}
+
+impl Ledger {
+    /// Takes what is known of a task, to work on it. `now`: the Service as the watch shows it.
+    pub(super) fn take(&mut self, task: &Task, now: Option<Arc<Service>>) -> Taken {
+        let mut taken = Taken {
+            service: None,
+            applied: self.entries.remove(task),
+            departed: None,
+            forgotten: false,
+        };
+        match task {
+            Task::Departed(..) => {
+                self.departed = self.departed.saturating_sub(1);
+                taken.service = taken
+                    .applied
+                    .as_ref()
+                    .map(|applied| Arc::clone(&applied.latest));
+            }
+            Task::Service(key) => {
+                let same = now.as_ref().is_some_and(|now| {
+                    taken
+                        .applied
+                        .as_ref()
+                        .is_none_or(|applied| applied.uid == uid(now))
+                });
+                if !same && let Some(applied) = taken.applied.take() {
+                    self.depart(key, applied, &mut taken);
+                }
+                if now.is_none() {
+                    self.selectors.remove(key);
+                }
+                taken.service = match (now, &taken.applied) {
+                    // The watch may be behind our own writes.
+                    (Some(now), Some(applied)) if version(&now) < version(&applied.latest) => {
+                        Some(Arc::clone(&applied.latest))
+                    }
+                    (now, _) => now,
+                };
+            }
+        }
+        taken
+    }
+
+    fn depart(&mut self, key: &Key, applied: Applied, taken: &mut Taken) {
+        if !applied.touched || applied.gone {
+            return;
+        }
+        if self.departed >= MOST_DEPARTED {
+            taken.forgotten = true;
+            return;
+        }
+        self.departed += 1;
+        let task = Task::Departed(key.clone(), applied.uid.clone());
+        self.entries.insert(task.clone(), applied);
+        taken.departed = Some(task);
+    }
+
+    /// Puts back what is known of a task.
+    pub(super) fn put(&mut self, task: &Task, applied: Option<Applied>) {
+        let Some(applied) = applied else {
+            return;
+        };
+        if matches!(task, Task::Departed(..)) {
+            self.departed += 1;
+        }
+        self.entries.insert(task.clone(), applied);
+    }
+
+    /// The load balancer of a Service that was gone before this process looked (▲S16): to be queued, where that is not known already.
+    pub(super) fn adopt(&mut self, ghost: &Arc<Service>) -> Option<Task> {
+        let task = Task::Departed(Key::of(&**ghost), uid(ghost).to_owned());
+        if self.departed >= MOST_DEPARTED || self.entries.contains_key(&task) {
+            return None;
+        }
+        self.departed += 1;
+        let touched = true;
+        let applied = Applied {
+            touched,
+            ..Applied::new(ghost)
+        };
+        self.entries.insert(task.clone(), applied);
+        Some(task)
+    }
+
+    /// The UIDs of all Services that something is known of, those that are gone too.
+    pub(super) fn uids(&self) -> impl Iterator<Item = &str> {
+        self.entries.values().map(|applied| applied.uid.as_str())
+    }
+
+    /// The UIDs of the Services whose load balancer the provider confirmed, and that are not being worked on.
+    pub(super) fn confirmed(&self) -> BTreeSet<&str> {
+        let confirmed = self.entries.iter().filter(|(task, applied)| {
+            matches!(task, Task::Service(_)) && applied.inputs.is_some() && !applied.elsewhere
+        });
+        confirmed.map(|(_, applied)| applied.uid.as_str()).collect()
+    }
+
+    /// Which targets the Service uses; `None`: none.
+    pub(super) fn uses(&mut self, key: &Key, selector: Option<NodeSelector>) {
+        match selector {
+            Some(selector) => self.selectors.insert(key.clone(), selector),
+            None => self.selectors.remove(key),
+        };
+    }
+
+    /// All selectors in use.
+    pub(super) fn selectors(&self) -> BTreeSet<&NodeSelector> {
+        self.selectors.values().collect()
+    }
+
+    /// What is left of a Service that is gone.
+    pub(super) fn latest(&self, task: &Task) -> Option<Arc<Service>> {
+        let applied = self.entries.get(task)?;
+        Some(Arc::clone(&applied.latest))
+    }
+
+    /// Whether what the watch shows is a reason to look at the Service.
+    pub(super) fn is_news(&self, key: &Key, now: Option<&Service>) -> bool {
+        let applied = self.entries.get(&Task::Service(key.clone()));
+        match now {
+            Some(now) => is_news(now, applied),
+            None => applied.is_some(),
+        }
+    }
+
+    /// Whether we ourselves read or wrote something newer than what was decided on: somebody wrote in between.
+    pub(super) fn overtaken(&self, task: &Task) -> bool {
+        self.entries
+            .get(task)
+            .is_some_and(|applied| is_news(&applied.latest, Some(applied)))
+    }
+
+    /// Whether the Service's targets are others than what was confirmed.
+    pub(super) fn wants_targets(&self, task: &Task, sets: &Sets) -> bool {
+        let Task::Service(key) = task else {
+            return false;
+        };
+        let set = self
+            .selectors
+            .get(key)
+            .and_then(|selector| sets.get(selector));
+        match (self.entries.get(task), set) {
+            (Some(applied), Some(set)) => wants_targets(applied, set.fingerprint),
+            _ => false,
+        }
+    }
+
+    /// The tasks whose targets changed.
+    pub(super) fn retargeted(&self, sets: &Sets) -> Vec<Task> {
+        self.entries
+            .keys()
+            .filter(|task| self.wants_targets(task, sets))
+            .cloned()
+            .collect()
+    }
+
+    /// The Services with this selector that were not told that their set is cut: they are now.
+    pub(super) fn tell_cut(&mut self, selector: &NodeSelector) -> Vec<Arc<Service>> {
+        let selectors = &self.selectors;
+        let uses = |task: &Task| match task {
+            Task::Service(key) => selectors.get(key) == Some(selector),
+            Task::Departed(..) => false,
+        };
+        let untold = self.entries.iter_mut().filter(|(task, applied)| {
+            uses(task) && applied.inputs.is_some() && !applied.elsewhere && !applied.cut_told
+        });
+        untold
+            .map(|(_, applied)| {
+                applied.cut_told = true;
+                Arc::clone(&applied.latest)
+            })
+            .collect()
+    }
+
+    /// All that is known, for the loop after this one; first what nothing else in the world tells of.
+    pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Applied)> + use<> {
+        self.departed = 0;
+        std::mem::take(&mut self.entries).into_iter().rev()
+    }
+
+    /// All Services that something is known of.
+    pub(super) fn known(&self) -> Vec<Task> {
+        self.entries.keys().cloned().collect()
+    }
+
+    /// Whether the provider said `pending` last.
+    pub(super) fn is_pending(&self, task: &Task) -> bool {
+        let applied = self.entries.get(task);
+        applied.is_some_and(|applied| applied.pending)
+    }
+
+    /// The provider is asked how this one is before anything else; says whether it is known.
+    pub(super) fn look(&mut self, task: &Task) -> bool {
+        match self.entries.get_mut(task) {
+            Some(applied) => {
+                applied.look = true;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::service::fixtures::service;
+
+    fn key() -> Key {
+        Key::of(&service())
+    }
+
+    fn at(uid: &str, version: &str) -> Arc<Service> {
+        let mut service = service();
+        service.metadata.uid = Some(uid.to_owned());
+        service.metadata.resource_version = Some(version.to_owned());
+        Arc::new(service)
+    }
+
+    fn touched(service: &Arc<Service>) -> Applied {
+        Applied {
+            touched: true,
+            ..Applied::new(service)
+        }
+    }
+
+    #[test]
+    fn s9_what_this_process_knew_is_not_forgotten_with_its_service() {
+        let task = Task::Service(key());
+        let old = at("uid-1", "10");
+        for now in [None, Some(at("uid-2", "11"))] {
+            let mut ledger = Ledger::default();
+            ledger.put(&task, Some(touched(&old)));
+            assert!(ledger.is_news(&key(), now.as_deref()));
+            let taken = ledger.take(&task, now.clone());
+            let departed = taken.departed.expect("it is left behind");
+            assert!(taken.applied.is_none(), "the new one begins anew");
+            assert_eq!(taken.service, now);
+            let taken = ledger.take(&departed, None);
+            assert_eq!(taken.service, Some(Arc::clone(&old)));
+            assert!(taken.applied.is_some_and(|applied| applied.touched));
+        }
+        for harmless in [
+            Applied::new(&old),
+            Applied {
+                gone: true,
+                ..touched(&old)
+            },
+        ] {
+            let mut ledger = Ledger::default();
+            ledger.put(&task, Some(harmless));
+            assert_eq!(ledger.take(&task, None).departed, None);
+        }
+    }
+
+    #[test]
+    fn s9_the_list_of_what_is_left_behind_is_bounded() {
+        let mut ledger = Ledger::default();
+        for i in 0..=MOST_DEPARTED {
+            let task = Task::Service(key());
+            ledger.put(&task, Some(touched(&at(&format!("uid-{i}"), "1"))));
+            let taken = ledger.take(&task, None);
+            assert_eq!(taken.forgotten, i == MOST_DEPARTED);
+        }
+        // One is done: there is room again.
+        ledger.take(&Task::Departed(key(), "uid-7".to_owned()), None);
+        ledger.put(&Task::Service(key()), Some(touched(&at("again", "1"))));
+        assert!(!ledger.take(&Task::Service(key()), None).forgotten);
+    }
+
+    #[test]
+    fn s19_a_watch_that_is_behind_does_not_hide_what_we_wrote() {
+        let mut ledger = Ledger::default();
+        let task = Task::Service(key());
+        let written = at("uid-1", "10");
+        for (shown, expected) in [("9", "10"), ("10", "10"), ("11", "11")] {
+            ledger.put(&task, Some(touched(&written)));
+            let taken = ledger.take(&task, Some(at("uid-1", shown)));
+            let version = taken.service.unwrap().metadata.resource_version.clone();
+            assert_eq!(version.as_deref(), Some(expected));
+        }
+    }
+}

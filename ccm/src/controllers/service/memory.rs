@@ -1,0 +1,96 @@
+//! What outlives a loop in one process: a step-down and a re-entry must not lose a load balancer that nothing else knows of (B-S9).
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::error;
+
+use super::ledger::Task;
+use super::plan::Applied;
+
+/// So many load balancers are remembered between two loops.
+const MOST: usize = 20_000;
+/// That the cloud refuses the provider's credentials is told no more often.
+const CREDENTIALS_AGAIN: Duration = Duration::from_mins(10);
+
+/// Shared by all loops that follow each other for one provider.
+#[derive(Default)]
+pub(crate) struct Memory(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    balancers: Vec<(Task, Applied)>,
+    credentials_told: Option<Instant>,
+}
+
+impl Memory {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps for the next loop what may stand in the cloud.
+    pub(super) fn keep(&self, known: impl Iterator<Item = (Task, Applied)>) {
+        let mut state = self.state();
+        for entry in known.filter(|(_, applied)| applied.touched && !applied.gone) {
+            if state.balancers.len() >= MOST {
+                error!(
+                    most = MOST,
+                    "too many load balancers to remember: one whose Service vanishes now without its finalizer is not deleted"
+                );
+                return;
+            }
+            state.balancers.push(entry);
+        }
+    }
+
+    /// What the loop before knew; it is forgotten here.
+    pub(super) fn take(&self) -> Vec<(Task, Applied)> {
+        std::mem::take(&mut self.state().balancers)
+    }
+
+    /// Whether it is to be told now that the cloud refuses the provider's credentials: once, not once per Service.
+    pub(super) fn tell_credentials(&self, now: Instant) -> bool {
+        let told = &mut self.state().credentials_told;
+        let due = told.is_none_or(|at| now.saturating_duration_since(at) >= CREDENTIALS_AGAIN);
+        if due {
+            *told = Some(now);
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::controllers::service::fixtures::service;
+    use crate::core::Key;
+
+    #[test]
+    fn s9_what_is_kept_between_two_loops_is_bounded() {
+        let memory = Memory::default();
+        let service = Arc::new(service());
+        let touched = Applied {
+            touched: true,
+            ..Applied::new(&service)
+        };
+        let task = |i: usize| Task::Departed(Key::of(&*service), format!("uid-{i}"));
+        memory.keep([(task(0), Applied::new(&service))].into_iter());
+        assert!(memory.take().is_empty(), "nothing can stand there");
+        memory.keep((0..=MOST).map(|i| (task(i), touched.clone())));
+        assert_eq!(memory.take().len(), MOST);
+        assert!(memory.take().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn credentials_are_told_once_in_ten_minutes() {
+        let memory = Memory::default();
+        let start = Instant::now();
+        let told: Vec<_> = (0..25)
+            .filter(|minute| memory.tell_credentials(start + Duration::from_mins(*minute)))
+            .collect();
+        assert_eq!(told, [0, 10, 20]);
+    }
+}

@@ -1,0 +1,273 @@
+//! Which fields of a Service its provider does not honour (▲S15). Pure.
+
+use cloud_provider_api::v1alpha1::{LoadBalancerCapability, ServiceFeature};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use crate::provider::source_ranges;
+
+/// The fields that the Service uses and the provider does not honour, as people write them.
+pub(super) fn unsupported(
+    service: &Service,
+    capability: &LoadBalancerCapability,
+) -> Vec<&'static str> {
+    let Some(spec) = service.spec.as_ref() else {
+        return Vec::new();
+    };
+    let ports = spec.ports.as_deref().unwrap_or_default();
+    let protocol = |name: &str| {
+        ports
+            .iter()
+            .any(|port| port.protocol.as_deref() == Some(name))
+    };
+    let uses = [
+        (
+            ServiceFeature::SourceRanges,
+            "spec.loadBalancerSourceRanges",
+            !source_ranges(service).is_empty(),
+        ),
+        (
+            ServiceFeature::SessionAffinity,
+            "spec.sessionAffinity: ClientIP",
+            spec.session_affinity.as_deref() == Some("ClientIP"),
+        ),
+        (
+            ServiceFeature::ExternalTrafficPolicyLocal,
+            "spec.externalTrafficPolicy: Local",
+            spec.external_traffic_policy.as_deref() == Some("Local"),
+        ),
+        (
+            ServiceFeature::Udp,
+            "spec.ports[].protocol: UDP",
+            protocol("UDP"),
+        ),
+        (
+            ServiceFeature::Sctp,
+            "spec.ports[].protocol: SCTP",
+            protocol("SCTP"),
+        ),
+        (
+            ServiceFeature::DualStack,
+            "spec.ipFamilies: two families",
+            spec.ip_families
+                .as_ref()
+                .is_some_and(|families| families.len() > 1),
+        ),
+        (
+            ServiceFeature::LoadBalancerIp,
+            "spec.loadBalancerIP",
+            spec.load_balancer_ip
+                .as_ref()
+                .is_some_and(|ip| !ip.is_empty()),
+        ),
+        (
+            ServiceFeature::AppProtocol,
+            "spec.ports[].appProtocol",
+            ports.iter().any(|port| port.app_protocol.is_some()),
+        ),
+    ];
+    uses.into_iter()
+        .filter(|(feature, _, used)| *used && !capability.features.contains(&i32::from(*feature)))
+        .map(|(_, field, _)| field)
+        .collect()
+}
+
+/// The condition of the Kubernetes API for ports that a load balancer cannot serve.
+const PORTS_ERROR: &str = "LoadBalancerPortsError";
+/// Our reason for it; one with another reason is somebody else's.
+const NOT_SUPPORTED: &str = "ProtocolNotSupported";
+
+/// The Service's conditions as they should be, where they are not: a port's protocol is the one unsupported field that the API has a condition for.
+pub(super) fn conditions(
+    service: &Service,
+    capability: &LoadBalancerCapability,
+    now: Timestamp,
+) -> Option<Vec<Condition>> {
+    let fields: Vec<_> = unsupported(service, capability)
+        .into_iter()
+        .filter(|field| field.starts_with("spec.ports[].protocol"))
+        .collect();
+    if fields.is_empty() {
+        return without_condition(service);
+    }
+    let held = held(service);
+    let before = held.iter().find(|held| held.type_ == PORTS_ERROR);
+    if before.is_some_and(|before| before.reason != NOT_SUPPORTED) {
+        return None;
+    }
+    let message = format!("The provider does not honour {}", fields.join(", "));
+    if before.is_some_and(|before| before.status == "True" && before.message == message) {
+        return None;
+    }
+    let condition = Condition {
+        type_: PORTS_ERROR.to_owned(),
+        status: "True".to_owned(),
+        reason: NOT_SUPPORTED.to_owned(),
+        message,
+        observed_generation: service.metadata.generation,
+        last_transition_time: before
+            .filter(|before| before.status == "True")
+            .map_or(Time(now), |before| before.last_transition_time.clone()),
+    };
+    Some(others(held).chain([condition]).collect())
+}
+
+/// The Service's conditions without ours, where that is there.
+pub(super) fn without_condition(service: &Service) -> Option<Vec<Condition>> {
+    let held = held(service);
+    let ours = held.iter().any(is_ours);
+    ours.then(|| others(held).collect())
+}
+
+fn held(service: &Service) -> &[Condition] {
+    let status = service.status.as_ref();
+    status
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default()
+}
+
+fn is_ours(condition: &Condition) -> bool {
+    condition.type_ == PORTS_ERROR && condition.reason == NOT_SUPPORTED
+}
+
+fn others(held: &[Condition]) -> impl Iterator<Item = Condition> + '_ {
+    held.iter().filter(|held| !is_ours(held)).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::service::fixtures::service;
+
+    #[test]
+    fn s15_each_field_that_is_not_honoured_is_named() {
+        type Edit = fn(&mut k8s_openapi::api::core::v1::ServiceSpec);
+        let cases: [(ServiceFeature, &str, Edit); 8] = [
+            (
+                ServiceFeature::SourceRanges,
+                "spec.loadBalancerSourceRanges",
+                |s| s.load_balancer_source_ranges = Some(vec!["10.0.0.0/8".into()]),
+            ),
+            (
+                ServiceFeature::SessionAffinity,
+                "spec.sessionAffinity: ClientIP",
+                |s| s.session_affinity = Some("ClientIP".into()),
+            ),
+            (
+                ServiceFeature::ExternalTrafficPolicyLocal,
+                "spec.externalTrafficPolicy: Local",
+                |s| s.external_traffic_policy = Some("Local".into()),
+            ),
+            (ServiceFeature::Udp, "spec.ports[].protocol: UDP", |s| {
+                s.ports.get_or_insert_default()[0].protocol = Some("UDP".into());
+            }),
+            (ServiceFeature::Sctp, "spec.ports[].protocol: SCTP", |s| {
+                s.ports.get_or_insert_default()[0].protocol = Some("SCTP".into());
+            }),
+            (
+                ServiceFeature::DualStack,
+                "spec.ipFamilies: two families",
+                |s| s.ip_families = Some(vec!["IPv4".into(), "IPv6".into()]),
+            ),
+            (ServiceFeature::LoadBalancerIp, "spec.loadBalancerIP", |s| {
+                s.load_balancer_ip = Some("192.0.2.1".into());
+            }),
+            (
+                ServiceFeature::AppProtocol,
+                "spec.ports[].appProtocol",
+                |s| s.ports.get_or_insert_default()[0].app_protocol = Some("https".into()),
+            ),
+        ];
+        let nothing = LoadBalancerCapability::default();
+        assert!(unsupported(&service(), &nothing).is_empty());
+        for (feature, field, edit) in cases {
+            let mut service = service();
+            edit(service.spec.get_or_insert_default());
+            assert_eq!(unsupported(&service, &nothing), [field]);
+            let offered = LoadBalancerCapability {
+                features: vec![feature.into()],
+                ..LoadBalancerCapability::default()
+            };
+            assert!(unsupported(&service, &offered).is_empty(), "{field}");
+        }
+    }
+
+    fn with_conditions(conditions: Option<Vec<Condition>>) -> Service {
+        let mut service = service();
+        service.status.get_or_insert_default().conditions = conditions;
+        service
+    }
+
+    fn protocol(mut service: Service, name: &str) -> Service {
+        let spec = service.spec.get_or_insert_default();
+        spec.ports.get_or_insert_default()[0].protocol = Some(name.to_owned());
+        service
+    }
+
+    #[test]
+    fn s15_a_protocol_that_is_not_honoured_is_a_condition() {
+        let nothing = LoadBalancerCapability::default();
+        let all = LoadBalancerCapability {
+            features: vec![ServiceFeature::Udp.into(), ServiceFeature::Sctp.into()],
+            ..LoadBalancerCapability::default()
+        };
+        let other = Condition {
+            type_: "example.com/Mine".to_owned(),
+            ..condition("True")
+        };
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        assert_eq!(
+            conditions(&service(), &nothing, at(1)),
+            None,
+            "TCP is always served"
+        );
+        let udp = protocol(with_conditions(Some(vec![other.clone()])), "UDP");
+        assert_eq!(conditions(&udp, &all, at(1)), None);
+
+        let told = conditions(&udp, &nothing, at(1)).unwrap();
+        assert_eq!((told.len(), &told[0]), (2, &other));
+        let shown = (told[1].type_.as_str(), told[1].status.as_str());
+        assert_eq!(shown, ("LoadBalancerPortsError", "True"));
+        assert_eq!(
+            told[1].message,
+            "The provider does not honour spec.ports[].protocol: UDP"
+        );
+        let after = protocol(with_conditions(Some(told.clone())), "UDP");
+        assert_eq!(conditions(&after, &nothing, at(2)), None, "once");
+
+        // Another protocol: the same trouble, since then.
+        let sctp = protocol(after.clone(), "SCTP");
+        let retold = conditions(&sctp, &nothing, at(3)).unwrap();
+        assert_eq!(retold[1].last_transition_time, Time(at(1)));
+        assert!(retold[1].message.contains("SCTP"));
+
+        // It is over: by the Service, or by the provider.
+        for (service, capability) in [(protocol(after.clone(), "TCP"), &nothing), (after, &all)] {
+            assert_eq!(
+                conditions(&service, capability, at(4)),
+                Some(vec![other.clone()])
+            );
+        }
+    }
+
+    #[test]
+    fn s15_a_condition_of_somebody_else_stays() {
+        let nothing = LoadBalancerCapability::default();
+        let theirs = condition("LoadBalancerMixedProtocolNotSupported");
+        let service = protocol(with_conditions(Some(vec![theirs])), "UDP");
+        assert_eq!(conditions(&service, &nothing, Timestamp::UNIX_EPOCH), None);
+        assert_eq!(without_condition(&service), None);
+    }
+
+    fn condition(reason: &str) -> Condition {
+        Condition {
+            type_: PORTS_ERROR.to_owned(),
+            status: "True".to_owned(),
+            reason: reason.to_owned(),
+            message: String::new(),
+            observed_generation: None,
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        }
+    }
+}

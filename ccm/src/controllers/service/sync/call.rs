@@ -1,0 +1,403 @@
+//! One call of the provider: what is told before, what its answer asks to be written, what is remembered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{Report, Run, Stop, display_name};
+use crate::controllers::service::answer::{self, Answer, Sent, Verdict};
+use crate::controllers::service::conclude::{Made, begin, conclude};
+use crate::controllers::service::fingerprint::service_inputs;
+use crate::controllers::service::handle::Stored;
+use crate::controllers::service::notes::{self, Op};
+use crate::controllers::service::plan::{Seen, handle_to_send, status_patch};
+use crate::controllers::service::support::{conditions, unsupported};
+use crate::controllers::service::targets::TargetSet;
+use crate::core::millis;
+use crate::provider::{Trouble, TroubleCode, service_view};
+use crate::queue::Outcome;
+use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
+
+/// A write that was refused is asked for again no sooner, whatever the provider says.
+const AFTER_REFUSAL: Duration = Duration::from_secs(5);
+
+/// How often a write after a call is sent again, each time at the resourceVersion of a fresh read.
+const CONFLICTS: u8 = 3;
+
+impl Run<'_> {
+    /// Calls the provider, writes what its answer asks for, and takes note.
+    pub(super) async fn call(&mut self, op: Op) -> Result<(), Stop> {
+        if self.tools.stop.is_cancelled() || !self.may_call() {
+            // The queue is paused or over: nothing failed, it goes on when it goes on.
+            return Err(Stop::With(Outcome::At(Instant::now())));
+        }
+        if op != Op::Delete {
+            self.write_conditions().await?;
+        }
+        self.before(op);
+        let base = Arc::clone(&self.base);
+        let handle = handle_to_send(&base, self.applied.as_ref(), self.me);
+        let prefixes = Arc::clone(&self.tools.config);
+        let service_ranges = self.tools.cluster.service_ranges().unwrap_or_default();
+        let sent = Sent {
+            service: &base,
+            handle: handle.as_deref(),
+            me: self.me,
+            prefixes: &prefixes.service.annotation_prefixes,
+            service_ranges: &service_ranges,
+        };
+        let started = Instant::now();
+        self.under_way.begin(op, started, self.applied.as_ref());
+        let answer = match self.ask(op, &sent).await {
+            Ok(answer) => answer,
+            Err(trouble) => Answer::failed(trouble),
+        };
+        let took = started.elapsed();
+        let Answer {
+            new_handle,
+            metadata,
+            notes,
+            verdict,
+        } = answer;
+        if new_handle.is_some() {
+            let me = self.me;
+            self.applied().unsaved_handle = new_handle.map(|handle| (me.to_owned(), handle));
+        }
+        self.under_way.end(self.applied.as_ref());
+        for note in notes {
+            self.tell(note);
+        }
+        let stored = self.store(metadata.as_ref()).await;
+        let settled = matches!(
+            verdict,
+            Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_)
+        );
+        let unwritten = match stored {
+            // Not confirmed: it is asked for again, when the handle is stored.
+            Err(stop) if settled => return Err(stop),
+            Err(stop) => Some(stop),
+            Ok(()) => None,
+        };
+        if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
+            self.write_status(status).await?;
+        }
+        // What was not written cannot have been seen: it would look like a user's change that came in between.
+        let written = metadata.as_ref().filter(|_| unwritten.is_none());
+        let next = self.after(&verdict, &base, written, op, took);
+        match (next, unwritten) {
+            // Its refusal must not be asked for at the pace of a quick retry.
+            (Err(Stop::With(Outcome::At(at))), Some(Stop::With(outcome)))
+                if at < Instant::now() + AFTER_REFUSAL =>
+            {
+                Err(Stop::With(outcome))
+            }
+            (next, _) => next,
+        }
+    }
+
+    fn may_call(&self) -> bool {
+        let status = self.tools.status.borrow();
+        status.scope_accepted
+            && status
+                .working()
+                .is_some_and(|session| std::ptr::eq(Arc::as_ptr(session), self.session))
+    }
+
+    /// What is noted and told before a call.
+    fn before(&mut self, op: Op) {
+        let inputs = service_inputs(&self.base);
+        let me = self.me;
+        let no_nodes =
+            !self.capability.ignores_nodes && self.targets.is_some_and(TargetSet::is_empty);
+        let cut = self.targets.filter(|targets| targets.left_out > 0);
+        let cut = cut.filter(|_| !self.capability.ignores_nodes);
+        let cut = cut.map(|targets| notes::targets_cut(targets, &self.base));
+        let fields = unsupported(&self.base, self.capability);
+        let garbage = Stored::of(&self.base) == Stored::Garbage;
+        let mut told = Vec::new();
+        let applied = self.applied();
+        begin(applied, op, me);
+        if op != Op::Delete && applied.told != Some(inputs) {
+            applied.told = Some(inputs);
+            if !fields.is_empty() {
+                told.push(notes::unsupported(&fields, me));
+            }
+        }
+        if garbage && op != Op::Update && applied.failures == 0 && !applied.pending {
+            told.push(notes::garbage());
+        }
+        if op != Op::Delete {
+            let told_before = std::mem::replace(&mut applied.cut_told, cut.is_some());
+            told.extend(cut.filter(|_| !told_before));
+        }
+        match op {
+            Op::Get | Op::Update => {}
+            Op::Ensure => {
+                if !applied.pending {
+                    told.push(notes::ensuring());
+                }
+                if no_nodes {
+                    told.push(notes::no_nodes());
+                }
+            }
+            Op::Delete => {
+                if !applied.pending && applied.failures == 0 {
+                    told.push(notes::deleting());
+                }
+            }
+        }
+        for note in told {
+            self.tell(note);
+        }
+    }
+
+    async fn ask(&self, op: Op, sent: &Sent<'_>) -> Result<Answer, Trouble> {
+        let service = Some(service_view(sent.service));
+        let handle = sent.handle.map(str::to_owned);
+        let targets = self.targets.map(TargetSet::to_request);
+        let fence = &self.tools.fence;
+        let metrics = &self.tools.metrics;
+        let adopt_unmarked = self.tools.config.service.adopt_unmarked;
+        // A user can write the handle. With the grant it would name anybody's unmarked load balancer for adoption.
+        let beside_the_grant = handle.clone().filter(|_| !adopt_unmarked);
+        Ok(match op {
+            Op::Get => {
+                let request = api::GetLoadBalancerRequest {
+                    cluster: None,
+                    service,
+                    handle,
+                    targets,
+                };
+                answer::after_get(sent, self.session.get_load_balancer(request).await?)
+            }
+            Op::Ensure => {
+                let request = api::EnsureLoadBalancerRequest {
+                    cluster: None,
+                    service,
+                    handle: beside_the_grant,
+                    targets,
+                    adopt_unmarked,
+                };
+                let response = self.session.ensure_load_balancer(fence, request).await?;
+                answer::after_ensure(sent, response)
+            }
+            Op::Update => {
+                let request = api::UpdateLoadBalancerRequest {
+                    cluster: None,
+                    service,
+                    handle,
+                    targets,
+                };
+                metrics.synced.inc();
+                let started = Instant::now();
+                let response = self.session.update_load_balancer(fence, request).await;
+                metrics
+                    .update_latency
+                    .observe(started.elapsed().as_secs_f64());
+                answer::after_update(sent, response?)
+            }
+            Op::Delete => {
+                let request = api::DeleteLoadBalancerRequest {
+                    cluster: None,
+                    service,
+                    handle: beside_the_grant,
+                    adopt_unmarked,
+                };
+                let response = self.session.delete_load_balancer(fence, request).await?;
+                answer::after_delete(sent, response)
+            }
+        })
+    }
+
+    /// Writes the handle and the provider's annotations.
+    async fn store(&mut self, metadata: Option<&ServicePatch>) -> Result<(), Stop> {
+        let Some(patch) = metadata.filter(|_| !self.departed) else {
+            return Ok(());
+        };
+        let mut retries = CONFLICTS;
+        loop {
+            match self.tools.writes.patch_service(&self.base, patch).await {
+                Ok(now) => {
+                    self.base = Arc::new(now);
+                    self.applied().unsaved_handle = None;
+                    return Ok(());
+                }
+                Err(WriteError::Gone) => return Ok(()),
+                Err(WriteError::Conflict) if self.moved_on(&mut retries).await => {}
+                Err(error) => {
+                    let what = "failed to store the load balancer's handle and annotations";
+                    return Err(self.write_failed(error, what).await);
+                }
+            }
+        }
+    }
+
+    /// Reads the Service again after a conflict: somebody wrote while the call ran. The call is not repeated for that.
+    async fn moved_on(&mut self, retries: &mut u8) -> bool {
+        if *retries == 0 {
+            return false;
+        }
+        *retries -= 1;
+        matches!(self.read_again().await, Ok(true))
+    }
+
+    /// Shows in the Service's status what the provider does not honour (▲S15). What cannot be shown stops nothing.
+    async fn write_conditions(&mut self) -> Result<(), Stop> {
+        let now = (self.tools.wall)();
+        let Some(conditions) = conditions(&self.base, self.capability, now) else {
+            return Ok(());
+        };
+        let patch = ServiceStatusPatch {
+            conditions: Some(conditions),
+            ..ServiceStatusPatch::default()
+        };
+        let writes = &self.tools.writes;
+        match writes.patch_service_status(&self.base, &patch).await {
+            Ok(now) => {
+                self.base = Arc::new(now);
+                let base = Arc::clone(&self.base);
+                self.applied().latest = base;
+                Ok(())
+            }
+            Err(WriteError::Gone) => Ok(()),
+            Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => {
+                warn!(service = %display_name(&self.base), %error, "cannot write the Service's conditions");
+                Ok(())
+            }
+            Err(error) => Err(self
+                .write_failed(error, "failed to update the conditions")
+                .await),
+        }
+    }
+
+    async fn write_status(&mut self, status: &LoadBalancerStatus) -> Result<(), Stop> {
+        let mut retries = CONFLICTS;
+        loop {
+            let Some(patch) = status_patch(&self.base, status) else {
+                return Ok(());
+            };
+            let writes = &self.tools.writes;
+            match writes.patch_service_status(&self.base, &patch).await {
+                Ok(now) => {
+                    self.base = Arc::new(now);
+                    return Ok(());
+                }
+                Err(WriteError::Gone) => return Ok(()),
+                Err(WriteError::Conflict) if self.moved_on(&mut retries).await => {}
+                Err(error) => {
+                    return Err(self
+                        .write_failed(error, "failed to update load balancer status")
+                        .await);
+                }
+            }
+        }
+    }
+
+    /// Takes note of an answer, and tells it.
+    fn after(
+        &mut self,
+        verdict: &Verdict,
+        sent: &Service,
+        metadata: Option<&ServicePatch>,
+        op: Op,
+        took: Duration,
+    ) -> Result<(), Stop> {
+        // What was asked for, and what the provider itself wrote: a user's change in between is news.
+        let expected = metadata.map(|patch| with_annotations(sent, patch));
+        let expected = expected.as_ref().unwrap_or(sent);
+        let made = Made {
+            op,
+            me: self.me,
+            departed: self.departed,
+            inputs: service_inputs(expected),
+            targets: self.targets,
+            jitter: self.jitter,
+        };
+        let seen = Seen::of(expected);
+        let base = Arc::clone(&self.base);
+        let adopts = self.tools.config.service.adopt_unmarked;
+        let asked_for = sent.spec.as_ref();
+        let asked_for = asked_for.and_then(|spec| spec.load_balancer_ip.as_deref());
+        let applied = self.applied();
+        let taken = match (&applied.theirs, verdict) {
+            (Some(theirs), Verdict::Ready(status, _))
+                if theirs.taken_by(status, asked_for, adopts) =>
+            {
+                Some(notes::taken_over(theirs))
+            }
+            _ => None,
+        };
+        applied.seen = seen;
+        applied.latest = base;
+        let next = conclude(applied, verdict, &made, Instant::now());
+        self.throttle = self.throttle.max(next.throttle);
+        self.accepted = match verdict {
+            Verdict::Failed(trouble) => self.accepted && trouble.code != TroubleCode::Credentials,
+            _ => true,
+        };
+        self.reports.extend(next.told.map(|told| Report {
+            told,
+            rpc: Some(op.rpc()),
+            took: Some(took),
+        }));
+        if let Some(note) = taken {
+            warn!(service = %display_name(&self.base), provider = %self.tools.provider, why = note.message, "the provider took over a load balancer");
+            self.tell(note);
+        }
+        let (rpc, attempt) = (op.rpc(), self.attempt);
+        let took_ms = millis(took);
+        let service = display_name(&self.base);
+        let provider = &self.tools.provider;
+        match verdict {
+            Verdict::Ready(..) => {
+                self.tell(notes::ensured());
+                info!(%service, %provider, rpc, took_ms, attempt, "ensured load balancer");
+            }
+            Verdict::Updated(_) => {
+                let targets = self.targets.map_or(0, |targets| targets.nodes.len());
+                self.tell(if targets == 0 {
+                    notes::no_nodes()
+                } else {
+                    notes::updated()
+                });
+                info!(%service, %provider, rpc, took_ms, attempt, targets, "updated load balancer");
+            }
+            Verdict::Failed(trouble) => {
+                if op == Op::Update {
+                    self.tools.metrics.nodesync_errors.inc();
+                }
+                if trouble.code == TroubleCode::Credentials
+                    && self.tools.memory.tell_credentials(Instant::now())
+                {
+                    self.tell(notes::credentials(provider, &notes::why(trouble)));
+                    warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: its load balancers wait");
+                }
+            }
+            Verdict::Gone { retained: true } => {
+                info!(%service, %provider, rpc, took_ms, attempt, "the provider keeps the load balancer");
+            }
+            _ => {}
+        }
+        match next.outcome {
+            Some(outcome) => Err(Stop::With(outcome)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The Service with these annotations written.
+fn with_annotations(service: &Service, patch: &ServicePatch) -> Service {
+    let mut service = service.clone();
+    let annotations = service.metadata.annotations.get_or_insert_default();
+    for (key, value) in &patch.annotations {
+        match value {
+            Some(value) => annotations.insert(key.clone(), value.clone()),
+            None => annotations.remove(key),
+        };
+    }
+    service
+}

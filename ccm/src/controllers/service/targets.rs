@@ -1,0 +1,281 @@
+//! The Nodes that load balancers balance to (B-S6, B-S7, ▲S12, ▲S14, ▲S17). Pure.
+
+mod selector;
+mod settle;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::Node;
+use prost::Message;
+use tokio::time::Instant;
+
+pub(super) use selector::NodeSelector;
+pub(super) use settle::Settle;
+
+use crate::core::is_ready;
+
+use super::fingerprint::{Digest, Fingerprint, rank};
+
+const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// Values of that label that take it back: what Go reads as false. Any other value excludes.
+const NOT_EXCLUDED: [&str; 6] = ["0", "f", "F", "false", "False", "FALSE"];
+const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// The targets of all Services with one selector: made once for a settled change of Nodes, shared by all of them.
+#[derive(Debug)]
+pub(super) struct TargetSet {
+    /// In the order of their names.
+    pub(super) nodes: Vec<api::NodeView>,
+    /// Of what makes them targets: names, UIDs, provider IDs, addresses, and the fields that the provider names (B-S7, ▲S14).
+    pub(super) fingerprint: Fingerprint,
+    /// The candidates that it was made of.
+    pub(super) version: u64,
+    /// So many more Nodes would be targets if the provider took them.
+    pub(super) left_out: usize,
+}
+
+impl TargetSet {
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// As a request carries it.
+    pub(super) fn to_request(&self) -> api::TargetSet {
+        api::TargetSet {
+            set: Some(api::target_set::Set::Inline(api::TargetList {
+                nodes: self.nodes.clone(),
+            })),
+        }
+    }
+}
+
+/// Whether a Node is a target at all (B-S6, ▲S14). `owned`: it belongs to this provider.
+pub(super) fn eligible(node: &Node, scope: api::TargetScope, owned: bool) -> bool {
+    if node.metadata.deletion_timestamp.is_some() {
+        return false;
+    }
+    let excluded = node
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(EXCLUDE_LABEL))
+        .is_some_and(|value| !NOT_EXCLUDED.contains(&value.as_str()));
+    let spec = node.spec.as_ref();
+    let leaving = spec
+        .and_then(|spec| spec.taints.as_ref())
+        .is_some_and(|taints| taints.iter().any(|taint| taint.key == AUTOSCALER_TAINT));
+    if excluded || leaving {
+        return false;
+    }
+    match scope {
+        api::TargetScope::All => true,
+        api::TargetScope::Owned | api::TargetScope::Unspecified => {
+            owned
+                && spec
+                    .and_then(|spec| spec.provider_id.as_deref())
+                    .is_some_and(|id| !id.is_empty())
+        }
+    }
+}
+
+/// A Node that is a target.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    ready: bool,
+    node: Arc<Node>,
+    view: api::NodeView,
+    fingerprint: Fingerprint,
+}
+
+impl Candidate {
+    /// `view`: the Node as it is sent; `identity`: what of it makes it this target.
+    pub(super) fn new(node: Arc<Node>, view: api::NodeView, identity: &api::NodeView) -> Self {
+        let mut digest = Digest::new();
+        digest.part(&identity.encode_to_vec());
+        Self {
+            ready: is_ready(&node),
+            node,
+            view,
+            fingerprint: digest.finish(),
+        }
+    }
+}
+
+/// All Nodes that are targets, before any selector.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    nodes: BTreeMap<String, Candidate>,
+    /// Another one whenever one of them comes, goes or is sent otherwise.
+    version: u64,
+    /// What the provider takes at most for one load balancer; zero: all.
+    most: usize,
+}
+
+impl Candidates {
+    /// Takes note of how a Node is now; `None`: it is gone or no target. Says whether that can change any set: what is only sent with a target cannot.
+    pub(super) fn observe(&mut self, name: &str, now: Option<Candidate>) -> bool {
+        let Some(now) = now else {
+            let was = self.nodes.remove(name).is_some();
+            self.version += u64::from(was);
+            return was;
+        };
+        let before = self.nodes.get(name);
+        let cut = self.most > 0 && self.nodes.len() > self.most;
+        let relevant = before.is_none_or(|before| {
+            before.fingerprint != now.fingerprint
+                || cut && before.ready != now.ready
+                // A selector may look at labels that the provider does not see.
+                || before.node.metadata.labels != now.node.metadata.labels
+        });
+        let other = relevant || before.is_none_or(|before| before.view != now.view);
+        self.version += u64::from(other);
+        self.nodes.insert(name.to_owned(), now);
+        relevant
+    }
+
+    /// Forgets them all. From now on a set has at most so many; zero: all.
+    pub(super) fn clear(&mut self, most: usize) {
+        self.nodes.clear();
+        self.most = most;
+        self.version += 1;
+    }
+
+    /// Whether the set shows them as they are now.
+    pub(super) fn is_current(&self, set: &TargetSet) -> bool {
+        set.version == self.version
+    }
+
+    /// The targets of one selector.
+    pub(super) fn select(&self, selector: &NodeSelector) -> TargetSet {
+        let mut chosen: Vec<(&String, &Candidate)> = self
+            .nodes
+            .iter()
+            .filter(|(_, candidate)| selector.matches(&candidate.node))
+            .collect();
+        let most = if self.most == 0 {
+            usize::MAX
+        } else {
+            self.most
+        };
+        let left_out = chosen.len().saturating_sub(most);
+        if left_out > 0 {
+            // Each Node draws its own lot: who joins or leaves displaces at most one.
+            chosen.sort_by_cached_key(|(name, node)| (!node.ready, rank(name), (*name).clone()));
+            chosen.truncate(most);
+            chosen.sort_by_key(|(name, _)| *name);
+        }
+        let mut digest = Digest::new();
+        for (name, candidate) in &chosen {
+            digest.part(name.as_bytes());
+            digest.bytes(&candidate.fingerprint.0.to_le_bytes());
+        }
+        TargetSet {
+            nodes: chosen
+                .iter()
+                .map(|(_, candidate)| candidate.view.clone())
+                .collect(),
+            fingerprint: digest.finish(),
+            version: self.version,
+            left_out,
+        }
+    }
+}
+
+/// The sets in use, one per selector.
+#[derive(Debug, Default)]
+pub(super) struct Sets {
+    published: BTreeMap<NodeSelector, Arc<TargetSet>>,
+    doubtful: BTreeMap<NodeSelector, Doubt>,
+}
+
+/// An empty set that waits for the API server's own word.
+#[derive(Debug)]
+struct Doubt {
+    set: Arc<TargetSet>,
+    /// Not to be asked about before then; `None`: it never was asked about.
+    again: Option<Instant>,
+}
+
+impl Sets {
+    /// The set that Services with this selector get; `None` while it is not known.
+    pub(super) fn get(&self, selector: &NodeSelector) -> Option<&Arc<TargetSet>> {
+        self.published.get(selector)
+    }
+
+    /// The selectors in use.
+    pub(super) fn selectors(&self) -> Vec<NodeSelector> {
+        let mut all: Vec<_> = self.published.keys().cloned().collect();
+        all.extend(
+            self.doubtful
+                .keys()
+                .filter(|selector| !self.published.contains_key(selector))
+                .cloned(),
+        );
+        all
+    }
+
+    /// Takes a set that was made anew. One that shrank to empty waits until the API server itself was asked. Says whether what `get` answers has changed.
+    pub(super) fn offer(&mut self, selector: &NodeSelector, set: TargetSet) -> bool {
+        let before = self.published.get(selector);
+        if set.is_empty() && before.is_none_or(|before| !before.is_empty()) {
+            let set = Arc::new(set);
+            self.doubtful
+                .entry(selector.clone())
+                .and_modify(|doubt| doubt.set = Arc::clone(&set))
+                .or_insert(Doubt { set, again: None });
+            return false;
+        }
+        self.doubtful.remove(selector);
+        if before.is_some_and(|before| before.fingerprint == set.fingerprint) {
+            // The same targets, seen anew: nobody is woken.
+            self.published.insert(selector.clone(), Arc::new(set));
+            return false;
+        }
+        self.published.insert(selector.clone(), Arc::new(set));
+        true
+    }
+
+    /// The selectors about which the API server is to be asked now.
+    pub(super) fn to_ask(&self, now: Instant) -> Vec<NodeSelector> {
+        self.doubtful
+            .iter()
+            .filter(|(_, doubt)| doubt.again.is_none_or(|again| again <= now))
+            .map(|(selector, _)| selector.clone())
+            .collect()
+    }
+
+    /// When one is to be asked about that was asked about before.
+    pub(super) fn next_ask(&self) -> Option<Instant> {
+        self.doubtful.values().filter_map(|doubt| doubt.again).min()
+    }
+
+    /// The API server does not agree, or did not answer: again at `again`. Says whether the set is still in doubt.
+    pub(super) fn ask_again(&mut self, selector: &NodeSelector, again: Instant) -> bool {
+        self.doubtful
+            .get_mut(selector)
+            .map(|doubt| doubt.again = Some(again))
+            .is_some()
+    }
+
+    /// The API server agrees that no Node matches. Says whether what `get` answers has changed.
+    pub(super) fn confirm_empty(&mut self, selector: &NodeSelector) -> bool {
+        match self.doubtful.remove(selector) {
+            Some(doubt) => {
+                self.published.insert(selector.clone(), doubt.set);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Drops the sets of selectors that nobody uses any more.
+    pub(super) fn retain(&mut self, mut used: impl FnMut(&NodeSelector) -> bool) {
+        self.published.retain(|selector, _| used(selector));
+        self.doubtful.retain(|selector, _| used(selector));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! The annotation `grpc-ccm.io/node-selector` (▲S17): a label selector, written as for `kubectl get -l`.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::core::{Expression, SelectorExt};
+
+/// The key of the annotation: [`crate::core::DOMAIN`] and `node-selector`.
+const ANNOTATION: &str = "grpc-ccm.io/node-selector";
+
+/// Which Nodes may be targets; empty: all. Equal selectors are one, however they were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::controllers::service) struct NodeSelector(BTreeSet<Expression>);
+
+impl NodeSelector {
+    /// The selector of a Service; `Err` says what is wrong with it.
+    pub(in crate::controllers::service) fn of(service: &Service) -> Result<Self, String> {
+        let text = service
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(ANNOTATION));
+        match text {
+            Some(text) => Self::parse(text).map_err(|part| {
+                format!("annotation {ANNOTATION}: {part:?} is no label requirement; write for example zone=a,!spot,tier in (x,y)")
+            }),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// `Err` is the part that cannot be read.
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        split(text)
+            .into_iter()
+            .map(|part| requirement(part.trim()).ok_or_else(|| part.trim().to_owned()))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Whether the Node's labels match.
+    pub(in crate::controllers::service) fn matches(&self, node: &Node) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        let none = std::collections::BTreeMap::new();
+        let labels = node.metadata.labels.as_ref().unwrap_or(&none);
+        self.0.iter().all(|expression| expression.matches(labels))
+    }
+}
+
+/// At the commas that stand in no parentheses.
+fn split(text: &str) -> Vec<&str> {
+    let mut depth = 0_i32;
+    text.split(|c: char| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+    .collect()
+}
+
+fn requirement(part: &str) -> Option<Expression> {
+    if let Some((key, value)) = part.split_once("!=") {
+        return Some(Expression::NotEqual(word(key)?, value_of(value)?));
+    }
+    if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
+        return Some(Expression::Equal(word(key)?, value_of(value)?));
+    }
+    if let Some(key) = part.strip_prefix('!') {
+        return word(key).map(Expression::DoesNotExist);
+    }
+    if let Some((head, tail)) = part.split_once('(') {
+        let values = tail
+            .trim_end()
+            .strip_suffix(')')?
+            .split(',')
+            .map(value_of)
+            .collect::<Option<BTreeSet<_>>>()?;
+        let (key, operator) = head.trim().split_once(char::is_whitespace)?;
+        return match operator.trim() {
+            "in" => Some(Expression::In(word(key)?, values)),
+            "notin" => Some(Expression::NotIn(word(key)?, values)),
+            _ => None,
+        };
+    }
+    word(part).map(Expression::Exists)
+}
+
+/// A label key.
+fn word(text: &str) -> Option<String> {
+    let text = text.trim();
+    let valid = !text.is_empty()
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
+    valid.then(|| text.to_owned())
+}
+
+/// A label value; may be empty.
+fn value_of(text: &str) -> Option<String> {
+    let text = text.trim();
+    text.chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        .then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::service::fixtures::{node, service};
+
+    #[test]
+    fn s17_selectors_match_as_kubectl_writes_them() {
+        let mut labelled = node("a");
+        labelled.metadata.labels = Some(
+            [("zone", "z1"), ("tier", "gold"), ("x.io/y", "")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+        );
+        let cases = [
+            ("", true),
+            ("  ", true),
+            ("zone=z1", true),
+            ("zone==z1", true),
+            (" zone = z1 , tier=gold", true),
+            ("zone=z2", false),
+            ("zone!=z2", true),
+            ("other!=z2", true),
+            ("zone!=z1", false),
+            ("tier", true),
+            ("other", false),
+            ("!other", true),
+            ("!tier", false),
+            ("x.io/y=", true),
+            ("tier in (gold, silver)", true),
+            ("tier notin (gold,silver),zone", false),
+            ("zone,tier in (silver)", false),
+        ];
+        for (text, expected) in cases {
+            let selector = NodeSelector::parse(text).unwrap();
+            assert_eq!(selector.matches(&labelled), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn s17_what_is_no_selector_is_refused() {
+        for text in [
+            "a,",
+            ",",
+            "=x",
+            "a b",
+            "a in x",
+            "a in (x",
+            "a within (x)",
+            "a=b c",
+            "!",
+            "a=)",
+            "a=\u{e9}",
+        ] {
+            assert!(NodeSelector::parse(text).is_err(), "{text}");
+        }
+        let mut broken = service();
+        broken.metadata.annotations = Some([(ANNOTATION.to_owned(), "a,b c".to_owned())].into());
+        assert!(NodeSelector::of(&broken).unwrap_err().contains("\"b c\""));
+        assert_eq!(
+            NodeSelector::parse("b,a=1"),
+            NodeSelector::parse(" a = 1, b")
+        );
+    }
+}

@@ -1,0 +1,362 @@
+//! An API server in memory: merge patches of Services with their preconditions, reads, a list of Nodes; what it holds is what the stores show.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::Client;
+use kube::client::Body;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::core::Key;
+
+/// What goes wrong with a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteFault {
+    /// It is not done; this status.
+    Refused(u16),
+    /// It is not done, and never answered.
+    Hangs,
+    /// It is done, and never answered.
+    Lost,
+    /// The ccm dies before it is done.
+    CcmDiesBefore,
+    /// The ccm dies when it is done.
+    CcmDiesAfter,
+}
+
+/// The write of this number, and those of the same object after it, so many in all, go wrong.
+struct Script {
+    from: usize,
+    times: usize,
+    fault: WriteFault,
+    of: Option<String>,
+}
+
+/// A patch that came.
+#[derive(Clone)]
+pub(super) struct Attempt {
+    /// The Service, and which part of it.
+    pub(super) of: String,
+    pub(super) at: tokio::time::Instant,
+    pub(super) fault: Option<WriteFault>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Patches that came, whatever became of them.
+    attempts: Vec<Attempt>,
+    script: Option<Script>,
+    /// The ccm is to die.
+    kill_ccm: bool,
+    /// The watch shows nothing.
+    cut: bool,
+    services: BTreeMap<String, Value>,
+    nodes: BTreeMap<String, Value>,
+    version: u64,
+    writes: Vec<String>,
+    refused: Option<String>,
+    refusals: usize,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct ApiServer {
+    state: Arc<Mutex<State>>,
+    pub(super) cluster: Cluster,
+}
+
+impl ApiServer {
+    pub(super) fn new() -> Self {
+        let server = Self::default();
+        server.cluster.nodes.apply(Event::Init);
+        server.cluster.nodes.apply(Event::InitDone);
+        server.cluster.services.apply(Event::Init);
+        server.cluster.services.apply(Event::InitDone);
+        server
+    }
+
+    pub(super) fn client(&self) -> Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move { Ok::<_, std::convert::Infallible>(server.serve(request).await) }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Makes or replaces a Service.
+    pub(super) fn put(&self, service: &Service) {
+        let mut state = self.state.lock().unwrap();
+        let name = service.metadata.name.clone().unwrap();
+        let value = serde_json::to_value(service).unwrap();
+        self.store(&mut state, &name, value);
+    }
+
+    pub(super) fn edit(&self, name: &str, edit: impl FnOnce(&mut Service)) {
+        let mut service = self.get(name).unwrap();
+        edit(&mut service);
+        self.put(&service);
+    }
+
+    pub(super) fn remove(&self, name: &str) {
+        let mut state = self.state.lock().unwrap();
+        let value = state.services.remove(name).unwrap();
+        let service = serde_json::from_value(value).unwrap();
+        self.show(&state, Event::Delete(service));
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<Service> {
+        let state = self.state.lock().unwrap();
+        let value = state.services.get(name)?.clone();
+        Some(serde_json::from_value(value).unwrap())
+    }
+
+    /// `hidden`: the watch does not show it.
+    pub(super) fn put_node(&self, node: Node) {
+        let name = node.metadata.name.clone().unwrap();
+        let value = serde_json::to_value(&node).unwrap();
+        self.state.lock().unwrap().nodes.insert(name, value);
+        self.cluster.nodes.apply(Event::Apply(node));
+    }
+
+    pub(super) fn remove_node(&self, name: &str) {
+        let value = self.state.lock().unwrap().nodes.remove(name).unwrap();
+        let node: Node = serde_json::from_value(value).unwrap();
+        self.cluster.nodes.apply(Event::Delete(node));
+    }
+
+    /// The watch loses a Node that is still there.
+    pub(super) fn lose_node(&self, name: &str) {
+        let node = self.cluster.nodes.get(&Key::node(name)).unwrap();
+        self.cluster.nodes.apply(Event::Delete((*node).clone()));
+    }
+
+    /// The write of this number (1 is the first) and those of the same object after it, so many in all, go wrong.
+    pub(super) fn fault(&self, from: usize, times: usize, fault: WriteFault) {
+        let script = Script {
+            from,
+            times,
+            fault,
+            of: None,
+        };
+        self.state.lock().unwrap().script = Some(script);
+    }
+
+    /// The writes that were tried.
+    pub(super) fn attempts(&self) -> Vec<Attempt> {
+        self.state.lock().unwrap().attempts.clone()
+    }
+
+    /// Whether the ccm is to die now.
+    pub(super) fn kills_ccm(&self) -> bool {
+        std::mem::take(&mut self.state.lock().unwrap().kill_ccm)
+    }
+
+    /// From now on the watch of Services shows nothing.
+    pub(super) fn cut_watch(&self) {
+        self.state.lock().unwrap().cut = true;
+    }
+
+    /// The watch of Services begins anew with a list, as after a 410 Gone.
+    pub(super) fn list_again(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.cut = false;
+        self.cluster.services.apply(Event::Init);
+        for value in state.services.values() {
+            let service = serde_json::from_value(value.clone()).unwrap();
+            self.cluster.services.apply(Event::InitApply(service));
+        }
+        self.cluster.services.apply(Event::InitDone);
+    }
+
+    fn show(&self, state: &State, event: Event<Service>) {
+        if !state.cut {
+            self.cluster.services.apply(event);
+        }
+    }
+
+    /// The watch loses a Service that is still there.
+    pub(super) fn lose_service(&self, name: &str) {
+        let service = self.get(name).unwrap();
+        self.cluster.services.apply(Event::Delete(service));
+    }
+
+    /// Refuses each patch of this annotation from now on.
+    pub(super) fn refuse(&self, annotation: &str) {
+        self.state.lock().unwrap().refused = Some(annotation.to_owned());
+    }
+
+    /// How many patches were refused.
+    pub(super) fn refusals(&self) -> usize {
+        self.state.lock().unwrap().refusals
+    }
+
+    /// How many patches there were.
+    pub(super) fn writes(&self) -> Vec<String> {
+        self.state.lock().unwrap().writes.clone()
+    }
+
+    /// Stores, and shows it to the watch.
+    fn store(&self, state: &mut State, name: &str, mut value: Value) -> Value {
+        state.version += 1;
+        value["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        value["apiVersion"] = json!("v1");
+        value["kind"] = json!("Service");
+        let service: Service = serde_json::from_value(value.clone()).unwrap();
+        let finalizers = service.metadata.finalizers.as_ref();
+        if service.metadata.deletion_timestamp.is_some() && finalizers.is_none_or(Vec::is_empty) {
+            state.services.remove(name);
+            self.show(state, Event::Delete(service));
+        } else {
+            state.services.insert(name.to_owned(), value.clone());
+            self.show(state, Event::Apply(service));
+        }
+        value
+    }
+
+    async fn serve(&self, request: Request<Body>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path().to_owned();
+        if path == "/api/v1/nodes" {
+            let state = self.state.lock().unwrap();
+            let items: Vec<_> = state.nodes.values().collect();
+            return respond(
+                StatusCode::OK,
+                &json!({"apiVersion": "v1", "kind": "NodeList", "metadata": {}, "items": items}),
+            );
+        }
+        let tail: Vec<&str> = path
+            .strip_prefix("/api/v1/namespaces/default/services/")
+            .unwrap_or_else(|| panic!("not served: {path}"))
+            .split('/')
+            .collect();
+        let name = tail[0];
+        let body = body.collect().await.unwrap().to_bytes();
+        let fault = (parts.method == Method::PATCH)
+            .then(|| self.next_fault(tail.join("/")))
+            .flatten();
+        let die = |state: &Self| state.state.lock().unwrap().kill_ccm = true;
+        match fault {
+            Some(WriteFault::Refused(code)) => return refused(code),
+            Some(WriteFault::Hangs) => return std::future::pending().await,
+            Some(WriteFault::CcmDiesBefore) => {
+                die(self);
+                return std::future::pending().await;
+            }
+            Some(WriteFault::Lost | WriteFault::CcmDiesAfter) | None => {}
+        }
+        let answer = self.answer(&parts.method, &tail, name, &body);
+        match fault {
+            None => answer,
+            Some(fault) => {
+                if fault == WriteFault::CcmDiesAfter {
+                    die(self);
+                }
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// What goes wrong with the write that comes now.
+    fn next_fault(&self, of: String) -> Option<WriteFault> {
+        let mut state = self.state.lock().unwrap();
+        let number = state.attempts.len() + 1;
+        let script = state.script.as_mut();
+        let fault = script
+            .filter(|script| number >= script.from && script.times > 0)
+            .filter(|script| script.of.as_ref().is_none_or(|it| *it == of))
+            .map(|script| {
+                script.of = Some(of.clone());
+                script.times -= 1;
+                script.fault
+            });
+        state.attempts.push(Attempt {
+            of,
+            at: tokio::time::Instant::now(),
+            fault,
+        });
+        fault
+    }
+
+    fn answer(&self, method: &Method, tail: &[&str], name: &str, body: &[u8]) -> Response<Body> {
+        let mut state = self.state.lock().unwrap();
+        let Some(mut value) = state.services.get(name).cloned() else {
+            return refuse(StatusCode::NOT_FOUND, "NotFound");
+        };
+        if *method == Method::GET {
+            return respond(StatusCode::OK, &value);
+        }
+        assert_eq!(*method, Method::PATCH, "{tail:?}");
+        let patch: Value = serde_json::from_slice(body).unwrap();
+        for field in ["uid", "resourceVersion"] {
+            let expected = &patch["metadata"][field];
+            if !expected.is_null() && *expected != value["metadata"][field] {
+                return refuse(StatusCode::CONFLICT, "Conflict");
+            }
+        }
+        assert!(patch.get("spec").is_none(), "never spec (B-S2)");
+        let annotations = &patch["metadata"]["annotations"];
+        if let Some(refused) = &state.refused
+            && annotations.get(refused).is_some()
+        {
+            state.refusals += 1;
+            return refuse(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
+        }
+        state.writes.push(tail.join("/"));
+        merge(&mut value, &patch);
+        respond(StatusCode::OK, &self.store(&mut state, name, value))
+    }
+}
+
+fn merge(value: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *value = patch.clone();
+        return;
+    };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    let object = value.as_object_mut().unwrap();
+    for (key, patch) in patch {
+        if patch.is_null() {
+            object.remove(key);
+        } else {
+            merge(object.entry(key.clone()).or_insert(Value::Null), patch);
+        }
+    }
+}
+
+/// As a real one refuses.
+fn refused(code: u16) -> Response<Body> {
+    let reason = match code {
+        409 => "Conflict",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        _ => "InternalError",
+    };
+    let mut answer = refuse(StatusCode::from_u16(code).unwrap(), reason);
+    if code == 429 {
+        let headers = answer.headers_mut();
+        headers.insert("retry-after", http::HeaderValue::from_static("2"));
+    }
+    answer
+}
+
+fn refuse(code: StatusCode, reason: &str) -> Response<Body> {
+    respond(
+        code,
+        &json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": reason, "code": code.as_u16()}),
+    )
+}
+
+fn respond(code: StatusCode, body: &Value) -> Response<Body> {
+    Response::builder()
+        .status(code)
+        .header("content-type", "application/json")
+        .body(Body::from(serde_json::to_vec(body).unwrap()))
+        .unwrap()
+}

@@ -1,0 +1,264 @@
+//! The API server refuses, hangs, loses answers, cuts the watch.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::time::{Duration, sleep};
+
+use super::super::World;
+use super::super::api_server::WriteFault;
+use super::{End, has_event};
+use crate::controllers::service::fixtures::service;
+use crate::controllers::service::tests::named;
+
+/// Both ends, with the writes that a life has, of both Services together.
+const ENDS: [(End, usize); 2] = [(End::Deleted, 7), (End::TypeChanged, 8)];
+
+/// What is seen of a life in which a write went wrong. Its assertion says what the row of a fault says.
+type Check = fn(&Seen<'_>);
+
+struct Seen<'a> {
+    world: &'a World,
+    /// From each attempt at the write that went wrong to the next one, in seconds.
+    gaps: Vec<f64>,
+    /// More than in a life without faults.
+    writes_more: usize,
+    what: String,
+}
+
+impl Seen<'_> {
+    /// Without the try that the handle's own write brings, which the watch may show when the status fails.
+    fn tries(&self) -> impl Iterator<Item = f64> {
+        let gaps = self.gaps.iter().enumerate();
+        gaps.filter(|(at, gap)| *at > 0 || **gap > 1.0)
+            .map(|(_, gap)| *gap)
+    }
+}
+
+/// A life in which each write in turn goes wrong, so often.
+async fn in_each_write(fault: WriteFault, times: usize, checks: &[Check]) {
+    for (end, writes) in ENDS {
+        for number in 1..=writes {
+            let mut world = World::new(1).await;
+            world.server.fault(number, times, fault);
+            world.lives(end, None).await;
+            let attempts = world.server.attempts();
+            let more = attempts.len() - writes;
+            let what = format!("write {number}, {fault:?} {times} times, {end:?}");
+            assert!(more <= times + 2, "{what}: {more} more");
+            let first = attempts.iter().position(|it| it.fault.is_some()).unwrap();
+            let same: Vec<_> = attempts[first..]
+                .iter()
+                .filter(|it| it.of == attempts[first].of)
+                .collect();
+            let gaps = same
+                .windows(2)
+                .map(|pair| (pair[1].at - pair[0].at).as_secs_f64());
+            let seen = Seen {
+                world: &world,
+                gaps: gaps.take(times).collect(),
+                writes_more: more,
+                what: format!("{what}: {}", attempts[first].of),
+            };
+            for check in checks {
+                check(&seen);
+            }
+        }
+    }
+}
+
+fn told(seen: &Seen<'_>) {
+    assert!(
+        has_event(seen.world, &["Warning"]),
+        "a Warning event says why: {}: {:?}",
+        seen.what,
+        seen.world.events.recorded()
+    );
+}
+
+fn backoff(seen: &Seen<'_>) {
+    assert!(
+        seen.tries().all(|gap| gap >= 5.0),
+        "tried again with backoff: {}: {:?}",
+        seen.what,
+        seen.gaps
+    );
+}
+
+fn at_once(seen: &Seen<'_>) {
+    let first = seen.gaps.first();
+    assert!(
+        first.is_some_and(|gap| *gap < 1.0),
+        "the Service is decided anew at once: {}: {:?}",
+        seen.what,
+        seen.gaps
+    );
+}
+
+fn no_call_more(seen: &Seen<'_>) {
+    let calls = seen.world.calls();
+    let of_web = calls.iter().filter(|call| call.contains(" web "));
+    assert_eq!(
+        of_web.count(),
+        4,
+        "nothing is called twice for it: {}: {calls:?}",
+        seen.what
+    );
+}
+
+fn given_up(seen: &Seen<'_>) {
+    let first = seen.gaps.first();
+    assert!(
+        first.is_none_or(|gap| *gap >= 10.0),
+        "given up after 10 s: {}: {:?}",
+        seen.what,
+        seen.gaps
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_life_without_faults_has_so_many_writes() {
+    for (end, writes) in ENDS {
+        let mut world = World::new(1).await;
+        world.lives(end, None).await;
+        assert_eq!(world.server.attempts().len(), writes, "{end:?}");
+    }
+}
+
+/// Fault: the API server answers 409 to a write of a Service (finalizer, handle, status, clearing of the status, end of the finalizer) | the Service is decided anew at once; nothing is called twice for it
+#[tokio::test(start_paused = true)]
+async fn fault_service_api_server_answers_409() {
+    in_each_write(WriteFault::Refused(409), 1, &[at_once, no_call_more]).await;
+}
+
+/// Fault: the API server answers 422 to a write of a Service | a Warning event says why; tried again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_service_api_server_answers_422() {
+    for times in [1, 3] {
+        in_each_write(WriteFault::Refused(422), times, &[told, backoff]).await;
+    }
+}
+
+/// Fault: the API server answers 429 to a write of a Service | sent again after its Retry-After; sent five times in all, then tried again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_service_api_server_answers_429() {
+    fn after_two_seconds(seen: &Seen<'_>) {
+        let first = seen.gaps.first();
+        assert!(
+            first.is_some_and(|gap| (2.0..=3.0).contains(gap)),
+            "sent again after its Retry-After: {}: {:?}",
+            seen.what,
+            seen.gaps
+        );
+    }
+    fn five_times(seen: &Seen<'_>) {
+        // The next try comes at once where the handle's own write brings it.
+        let gaps = &seen.gaps;
+        assert!(
+            gaps[..4].iter().all(|gap| *gap <= 3.0) && !(1.0..5.0).contains(&gaps[4]),
+            "sent five times in all, then tried again with backoff: {}: {gaps:?}",
+            seen.what
+        );
+    }
+    let refused = WriteFault::Refused(429);
+    in_each_write(refused, 1, &[after_two_seconds]).await;
+    in_each_write(refused, 7, &[after_two_seconds, five_times]).await;
+}
+
+/// Fault: the API server answers 500 to a write of a Service | a Warning event says why; tried again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_service_api_server_answers_500() {
+    for times in [1, 3] {
+        in_each_write(WriteFault::Refused(500), times, &[told, backoff]).await;
+    }
+}
+
+/// Fault: the API server never answers a write of a Service, and did not do it | given up after 10 s; then tried again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_service_api_server_hangs() {
+    fn then_backoff(seen: &Seen<'_>) {
+        assert!(
+            seen.tries().skip(1).all(|gap| gap >= 15.0),
+            "then tried again with backoff: {}: {:?}",
+            seen.what,
+            seen.gaps
+        );
+    }
+    in_each_write(WriteFault::Hangs, 3, &[given_up, then_backoff]).await;
+}
+
+/// Fault: the API server does a write of a Service, and its answer is lost | given up after 10 s; what the watch shows since is not written again; nothing is made twice
+#[tokio::test(start_paused = true)]
+async fn fault_service_api_server_loses_an_answer() {
+    fn not_again(seen: &Seen<'_>) {
+        let lost = seen.writes_more;
+        assert_eq!(
+            lost, 0,
+            "what the watch shows since is not written again: {}",
+            seen.what
+        );
+    }
+    in_each_write(WriteFault::Lost, 1, &[given_up, not_again]).await;
+}
+
+/// Fault: the API server cuts the watch of Services, or answers 410 Gone to it | nothing is seen until it is listed again; what was made, changed, deleted or made anew under the same name meanwhile is then acted upon; who is deleted goes; each change costs one call
+#[tokio::test(start_paused = true)]
+async fn fault_service_watch_is_cut() {
+    let world = World::new(1).await;
+    for name in ["changed", "deleted", "forced", "again"] {
+        let mut service = service();
+        service.metadata.name = Some(name.into());
+        service.metadata.uid = Some(format!("uid-{name}"));
+        world.server.put(&service);
+    }
+    for name in ["changed", "deleted", "forced", "again"] {
+        world
+            .until("an address", |w| w.address(name).is_some())
+            .await;
+    }
+    world.rest().await;
+    world.server.cut_watch();
+    world.server.put(&named(7));
+    world.server.edit("changed", |service| {
+        service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
+    });
+    world.server.edit("deleted", |service| {
+        service.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    });
+    // Without its finalizer, by an impatient user; and one more, made anew since.
+    world.server.remove("forced");
+    world.server.remove("again");
+    let mut again = service();
+    again.metadata.name = Some("again".into());
+    again.metadata.uid = Some("uid-new".into());
+    world.server.put(&again);
+    let calls = world.calls().len();
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(
+        world.calls().len(),
+        calls,
+        "nothing is seen until it is listed again"
+    );
+
+    world.server.list_again();
+    world
+        .until("what was made, changed, deleted or made anew under the same name meanwhile is then acted upon", |w| {
+            let state = w.cloud.state();
+            let made: Vec<&String> = state.balancers.keys().collect();
+            made == ["u7", "uid-changed", "uid-new"]
+                && state
+                    .calls
+                    .iter()
+                    .filter(|call| *call == "Ensure changed h-uid-changed")
+                    .count()
+                    == 1
+        })
+        .await;
+    world.rest().await;
+    assert!(world.server.get("deleted").is_none(), "who is deleted goes");
+    assert_eq!(world.cloud.state().made, 6);
+    assert_eq!(
+        world.cloud.called("Delete"),
+        3,
+        "each change costs one call"
+    );
+    assert_eq!(world.address("again").as_deref(), Some("192.0.2.1"));
+}

@@ -1,0 +1,372 @@
+//! What waits, what does not, and how often the provider is called meanwhile.
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use tokio::time::{Instant, sleep};
+
+use super::cloud::Fault;
+use super::{World, named};
+use crate::controllers::service::fixtures::{node, service};
+use crate::provider::Hint;
+
+fn failure(code: api::FailureCode, message: &str) -> api::Failure {
+    api::Failure {
+        code: code.into(),
+        message: message.into(),
+        ..Default::default()
+    }
+}
+
+async fn made(nodes: usize) -> World {
+    let world = World::new(nodes).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s9_targets_that_are_invalid_are_not_tried_again_at_once() {
+    let world = made(1).await;
+    let invalid = failure(api::FailureCode::Invalid, "no such type of node");
+    world.cloud.state().update_fails = Some(invalid.clone());
+    world.server.put_node(node("n1"));
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(world.cloud.called("Update"), 1);
+    // Other targets are tried at once, and again only once: by Ensure, as an Update failed (B-S10).
+    let failed = api::ensure_load_balancer_response::Outcome::Failed(invalid);
+    world.cloud.state().instead.push_back(failed);
+    world.server.put_node(node("n2"));
+    sleep(Duration::from_mins(10)).await;
+    let called = |rpc| world.cloud.called(rpc);
+    assert_eq!((called("Update"), called("Ensure")), (1, 2));
+    sleep(Duration::from_mins(21)).await;
+    assert_eq!(world.targets().len(), 3, "after half an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s7_s14_one_bad_target_does_not_delay_the_others() {
+    let world = made(2).await;
+    world.cloud.state().bad_targets = vec!["bad".to_owned()];
+    world.server.put_node(node("bad"));
+    sleep(Duration::from_mins(20)).await;
+    let updates = world.cloud.called("Update");
+    assert!((4..15).contains(&updates), "{updates} updates");
+    let start = Instant::now();
+    world.server.remove_node("n0");
+    world
+        .until("n0 is no target", |w| w.targets() == ["n1"])
+        .await;
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
+
+    // The same where the whole call failed.
+    let broken = failure(api::FailureCode::Precondition, "no quota");
+    world.cloud.state().update_fails = Some(broken.clone());
+    let failed = api::ensure_load_balancer_response::Outcome::Failed(broken);
+    let many = std::iter::repeat_n(failed, 100);
+    world.cloud.state().instead.extend(many);
+    let before = world.cloud.called("Update");
+    world.server.put_node(node("n2"));
+    sleep(Duration::from_mins(20)).await;
+    assert_eq!(world.cloud.called("Update"), before + 1);
+    world.cloud.state().instead.clear();
+    let start = Instant::now();
+    world.server.put_node(node("n3"));
+    world
+        .until("n3 is a target", |w| w.targets().contains(&"n3".to_owned()))
+        .await;
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
+    use api::ensure_load_balancer_response::Outcome;
+    for (seconds, most) in [(30, 21), (1, 12)] {
+        let world = World::new(1).await;
+        let pending = Outcome::Pending(api::Pending {
+            retry_after: Some(prost_types::Duration { seconds, nanos: 0 }),
+            message: "being made".into(),
+        });
+        let pendings = std::iter::repeat_n(pending, 10_000);
+        world.cloud.state().instead.extend(pendings);
+        world.cloud.state().annotations = Some(api::AnnotationChanges {
+            set: [("cloud.example/state".to_owned(), "making".to_owned())].into(),
+            ..Default::default()
+        });
+        world.server.refuse("cloud.example/state");
+        world.server.put(&service());
+        sleep(Duration::from_mins(10)).await;
+        let ensures = world.cloud.called("Ensure");
+        assert!(
+            (5..=most).contains(&ensures),
+            "{ensures} Ensures, {seconds} s"
+        );
+        assert_eq!(world.server.refusals(), ensures);
+        let events = world.events.recorded();
+        assert!(
+            events.iter().any(|event| event.contains("failed to store")),
+            "{events:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
+    let mut world = made(1).await;
+    world.provider.kill();
+    world
+        .running
+        .until("away", |status| status.working().is_none())
+        .await;
+    // It vanishes under the first loop, or after it, or under the second.
+    let mut names = Vec::new();
+    for when in 0..3 {
+        let provider = world.cloud.service();
+        world.provider.start(provider);
+        world.running.session().await;
+        let name = format!("s{when}");
+        world.server.put(&named(when));
+        world
+            .until("an address", |w| w.address(&name).is_some())
+            .await;
+        world.provider.kill();
+        world
+            .running
+            .until("away", |status| status.working().is_none())
+            .await;
+        if when == 0 {
+            world.server.remove(&name);
+            sleep(Duration::from_mins(1)).await;
+        }
+        world.stop.cancel();
+        world.tasks.join_next().await;
+        if when == 1 {
+            world.server.remove(&name);
+        }
+        world.start();
+        sleep(Duration::from_mins(1)).await;
+        if when == 2 {
+            world.server.remove(&name);
+        }
+        names.push(name);
+    }
+    let provider = world.cloud.service();
+    world.provider.start(provider);
+    world
+        .until("only web is left", |w| {
+            let state = w.cloud.state();
+            state.balancers.keys().collect::<Vec<_>>() == ["uid-1"]
+        })
+        .await;
+    world.rest().await;
+    assert_eq!(world.cloud.called("Delete"), 3, "{names:?}");
+    assert_eq!(world.cloud.called("Ensure"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgotten() {
+    let mut world = World::new(1).await;
+    // The load balancer is made, and the answer never comes.
+    let late = [Fault::Late].into();
+    world.cloud.state().faults.insert("Ensure", late);
+    world.server.put(&service());
+    world
+        .until("it is made", |w| w.cloud.state().made == 1)
+        .await;
+    world.tasks.abort_all();
+    while world.tasks.join_next().await.is_some() {}
+    let known = world.memory.take();
+    let by: Vec<_> = known.iter().map(|(_, it)| it.by.as_deref()).collect();
+    assert_eq!(by, [Some("mock")], "and whose it is");
+    world.memory.keep(known.into_iter());
+    // Its Service vanishes, finalizer and all, before the next loop of this process looks.
+    world.server.remove("web");
+    world.start();
+    world
+        .until("it is gone", |w| w.cloud.state().balancers.is_empty())
+        .await;
+    assert_eq!(world.cloud.called("Delete"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s9_of_a_call_that_changes_nothing_nothing_is_remembered_when_the_loop_breaks_off() {
+    let mut world = World::new(1).await;
+    let mut known = service();
+    known.metadata.finalizers = Some(vec![
+        crate::controllers::service::plan::FINALIZER.to_owned(),
+    ]);
+    world
+        .cloud
+        .state()
+        .faults
+        .insert("Get", [Fault::Hangs].into());
+    world.server.put(&known);
+    world.until("asked", |w| w.cloud.called("Get") == 1).await;
+    world.tasks.abort_all();
+    while world.tasks.join_next().await.is_some() {}
+    assert!(world.memory.take().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_s9_n13_refused_credentials_are_told_at_once_on_one_service_and_later_on_each_that_waits()
+{
+    use api::ensure_load_balancer_response::Outcome;
+    let world = World::new(1).await;
+    let refused = Outcome::Failed(failure(api::FailureCode::Credentials, "token expired"));
+    let many = std::iter::repeat_n(refused, 10_000);
+    world.cloud.state().instead.extend(many);
+    for i in 0..20 {
+        world.server.put(&named(i));
+    }
+    sleep(Duration::from_secs(25)).await;
+    let told = || {
+        let events = world.events.recorded();
+        events
+            .iter()
+            .filter(|event| event.contains("token expired"))
+            .count()
+    };
+    assert_eq!(told(), 1);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(told(), 1 + 20, "within a minute");
+    sleep(Duration::from_mins(9)).await;
+    assert!(world.cloud.called("Ensure") >= 40);
+    assert_eq!(told(), 1 + 20, "the same Events");
+}
+
+/// Shows B-S9 and ▲M10.
+///
+/// Fault: the credentials are refused for many Services, and then mended | one call in 20 s is made for all; all are served when that is answered; nothing is called besides
+#[tokio::test(start_paused = true)]
+async fn fault_service_refused_credentials_are_tried_with_one_service() {
+    use api::ensure_load_balancer_response::Outcome;
+    for restarts in [false, true] {
+        let world = World::new(1).await;
+        let refused = Outcome::Failed(failure(api::FailureCode::Credentials, "token expired"));
+        let many = std::iter::repeat_n(refused, 10_000);
+        world.cloud.state().instead.extend(many);
+        for i in 0..20 {
+            world.server.put(&named(i));
+        }
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(world.cloud.called("Ensure"), 20);
+        sleep(Duration::from_mins(2)).await;
+        assert_eq!(
+            world.cloud.called("Ensure"),
+            20 + 6,
+            "one call in 20 s is made for all"
+        );
+
+        world.cloud.state().instead.clear();
+        let mended = Instant::now();
+        if restarts {
+            world.provider.start(world.cloud.service());
+        }
+        world
+            .until("all are served", |w| {
+                (0..20).all(|i| w.address(&format!("s{i}")).is_some())
+            })
+            .await;
+        let took = mended.elapsed();
+        let most = Duration::from_secs(if restarts { 2 } else { 21 });
+        assert!(
+            took < most,
+            "all are served when that is answered: {took:?}"
+        );
+        let calls = world.cloud.called("Ensure");
+        assert_eq!(calls, 20 + 6 + 20, "nothing is called besides");
+    }
+}
+
+/// One of everything, `times` times, so far apart.
+async fn storm(world: &World, times: u32, gap: Duration) {
+    // The loop listens by then.
+    sleep(Duration::from_millis(10)).await;
+    for _ in 0..times {
+        let hint = Hint::LoadBalancer {
+            namespace: "default".into(),
+            name: "web".into(),
+        };
+        for hint in [hint, Hint::Resync] {
+            world.running.hints.send(hint).unwrap();
+        }
+        sleep(gap).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_hints_bring_no_retry_forward() {
+    use api::ensure_load_balancer_response::Outcome;
+    for (code, after) in [
+        (api::FailureCode::Precondition, None),
+        (api::FailureCode::Conflict, Some(300)),
+        (api::FailureCode::Internal, None),
+        (api::FailureCode::Invalid, None),
+    ] {
+        let mut ensures = Vec::new();
+        for hints in [false, true] {
+            let world = World::new(1).await;
+            let failed = Outcome::Failed(api::Failure {
+                retry_after: after.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
+                ..failure(code, "no")
+            });
+            let failed = std::iter::repeat_n(failed, 1_000);
+            world.cloud.state().instead.extend(failed);
+            world.server.put(&service());
+            if hints {
+                storm(&world, 1_000, Duration::from_secs(1)).await;
+            } else {
+                sleep(Duration::from_secs(1_000)).await;
+            }
+            ensures.push(world.cloud.called("Ensure"));
+        }
+        // Retries are jittered; 1,000 hints more would be hundreds.
+        let (quiet, stormy) = (ensures[0], ensures[1]);
+        assert!(quiet >= 1 && stormy <= quiet + 1, "{code:?}: {ensures:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_storm_of_hints_makes_a_look_in_ten_seconds_and_the_last_one_counts() {
+    let world = made(1).await;
+    world.rest().await;
+    let gets = world.cloud.called("Get");
+    storm(&world, 600, Duration::from_millis(100)).await;
+    let looked = world.cloud.called("Get") - gets;
+    assert!((6..=8).contains(&looked), "{looked} Gets in a minute");
+    // What went wrong just before the last hint is seen.
+    let ensures = world.cloud.called("Ensure");
+    world.cloud.state().balancers.clear();
+    storm(&world, 1, Duration::from_secs(11)).await;
+    assert_eq!(world.cloud.called("Ensure"), ensures + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s18_a_hint_ends_the_wait_for_what_is_pending() {
+    use api::ensure_load_balancer_response::Outcome;
+    let world = World::new(1).await;
+    let seconds = 300;
+    world
+        .cloud
+        .state()
+        .instead
+        .push_back(Outcome::Pending(api::Pending {
+            retry_after: Some(prost_types::Duration { seconds, nanos: 0 }),
+            message: "being made".into(),
+        }));
+    world.server.put(&service());
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(world.address("web"), None);
+    storm(&world, 1, Duration::from_secs(11)).await;
+    assert!(world.address("web").is_some());
+}

@@ -1,0 +1,322 @@
+//! What a user who describes a Service that is not done is told, within a minute (▲N13 and ▲S18, of Services).
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::time::sleep;
+
+use super::cloud::Fault;
+use super::{World, named};
+use crate::controllers::service::fixtures::{node, service};
+
+/// What is told at the end of a minute, of the events on this Service.
+async fn after_a_minute(world: &World, name: &str) -> Vec<String> {
+    sleep(Duration::from_mins(1)).await;
+    told(world, name)
+}
+
+fn told(world: &World, name: &str) -> Vec<String> {
+    let about = format!(" default/{name}: ");
+    let events = world.events.recorded();
+    events
+        .into_iter()
+        .filter(|event| event.contains(&about))
+        .collect()
+}
+
+fn has(events: &[String], words: &[&str]) {
+    let found = events
+        .iter()
+        .any(|event| words.iter().all(|word| event.contains(word)));
+    assert!(found, "{words:?} in {events:#?}");
+}
+
+fn failing(code: api::FailureCode, times: usize) -> std::collections::VecDeque<Fault> {
+    let failure = api::Failure {
+        code: code.into(),
+        reason: "NoSubnet".into(),
+        message: "there is no subnet in zone-1".into(),
+        retry_after: None,
+    };
+    std::iter::repeat_n(Fault::Fails(failure), times).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_next() {
+    // Whatever the code, whether an event at once is due for it or not.
+    for (code, name) in [
+        (api::FailureCode::Invalid, "INVALID"),
+        (api::FailureCode::Precondition, "PRECONDITION"),
+        // Not listed by EnsureLoadBalancer.
+        (api::FailureCode::NotFound, "INTERNAL"),
+        (api::FailureCode::Conflict, "CONFLICT"),
+        (api::FailureCode::Busy, "BUSY"),
+        (api::FailureCode::Throttled, "THROTTLED"),
+        (api::FailureCode::Credentials, "CREDENTIALS"),
+        (api::FailureCode::Unavailable, "UNAVAILABLE"),
+        (api::FailureCode::Internal, "INTERNAL"),
+    ] {
+        let world = World::new(1).await;
+        let faults = failing(code, 100);
+        world.cloud.state().faults.insert("Ensure", faults);
+        world.server.put(&service());
+        let events = after_a_minute(&world, "web").await;
+        has(
+            &events,
+            &[
+                "Warning SyncLoadBalancerFailed",
+                "Error syncing load balancer: failed to ensure load balancer: there is no subnet in zone-1",
+                " (NoSubnet)",
+                &format!(" ({name} from EnsureLoadBalancer of provider mock, attempt "),
+                ", next try ",
+            ],
+        );
+        // One Event, and the newest text in it.
+        let of_it = events
+            .iter()
+            .filter(|event| event.contains("SyncLoadBalancerFailed"));
+        assert_eq!(of_it.count(), 1, "{events:#?}");
+        let attempts = world.cloud.called("Ensure");
+        has(&events, &[&format!("attempt {attempts}, ")]);
+        if code == api::FailureCode::Invalid {
+            has(
+                &events,
+                &["next try when it changes, else at 1970-01-01T00:30:0"],
+            );
+        }
+    }
+}
+
+/// Shows ▲M10 too: nobody waits for an event to be written; here nobody writes them.
+#[tokio::test(start_paused = true)]
+async fn n13_a_cloud_that_throttles_or_is_down_is_told_at_once_on_each_of_a_thousand_services() {
+    use api::ensure_load_balancer_response::Outcome;
+    // While it throttles the others wait, and have not failed.
+    for (code, services) in [
+        (api::FailureCode::Throttled, 1),
+        (api::FailureCode::Unavailable, 1_000),
+    ] {
+        let world = World::new(1).await;
+        let failed = Outcome::Failed(api::Failure {
+            code: code.into(),
+            message: "the cloud is down".into(),
+            retry_after: Some(prost_types::Duration {
+                seconds: 1,
+                nanos: 0,
+            }),
+            ..Default::default()
+        });
+        let failed = std::iter::repeat_n(failed, 100_000);
+        world.cloud.state().instead.extend(failed);
+        for i in 0..services {
+            world.server.put(&named(i));
+        }
+        // Four at once, 20 ms each.
+        sleep(Duration::from_secs(12)).await;
+        let events = world.events.recorded();
+        let told = events
+            .iter()
+            .filter(|event| event.contains("Warning SyncLoadBalancerFailed"))
+            .filter(|event| event.contains("the cloud is down"));
+        assert_eq!(told.count(), services, "{code:?}");
+        assert!(world.cloud.called("Ensure") > services, "{code:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_service_tells_that_no_answer_comes() {
+    let world = World::new(1).await;
+    let hangs = [Fault::Hangs].into();
+    world.cloud.state().faults.insert("Ensure", hangs);
+    world.server.put(&service());
+    has(
+        &after_a_minute(&world, "web").await,
+        &[
+            "Warning LoadBalancerPending",
+            "provider mock has not answered EnsureLoadBalancer yet; it was asked at ",
+            "; a call is given up after 300 s, and then tried again",
+        ],
+    );
+    sleep(Duration::from_mins(5)).await;
+    has(
+        &told(&world, "web"),
+        &[
+            "was not answered within 300 s",
+            "no answer in time from EnsureLoadBalancer",
+            "attempt 1",
+        ],
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_service_tells_that_the_provider_is_away_or_may_not_be_used() {
+    let world = World::new(1).await;
+    world.provider.kill();
+    world
+        .running
+        .until("it is away", |status| status.working().is_none())
+        .await;
+    world.server.put(&service());
+    let mut other = named(1);
+    other.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into());
+    world.server.put(&other);
+    has(
+        &after_a_minute(&world, "web").await,
+        &[
+            "Warning LoadBalancerPending",
+            "provider mock cannot be asked: ",
+            "next try as soon as the provider can be asked again",
+        ],
+    );
+    assert_eq!(told(&world, "s1"), [""; 0], "another's");
+    world.provider.start(world.cloud.service());
+    world
+        .until("it is made", |w| w.address("web").is_some())
+        .await;
+
+    let scope = |scope: &str| {
+        let key = format!("{}cloud-scope", crate::core::DOMAIN);
+        world
+            .running
+            .annotations
+            .send_replace([(key, scope.to_owned())].into());
+    };
+    scope("another account");
+    world
+        .running
+        .until("refused", |status| !status.scope_accepted)
+        .await;
+    world.server.put(&named(2));
+    world.server.edit("web", |service| {
+        service.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    });
+    sleep(Duration::from_mins(1)).await;
+    for name in ["web", "s2"] {
+        has(
+            &told(&world, name),
+            &[
+                "the cloud scope of provider mock is not the accepted one, so nothing is made, changed or deleted",
+            ],
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_service_that_comes_late_while_the_provider_is_away_is_told_before_nobody_leads() {
+    // Well before the leader steps down, and in its last moment.
+    for (comes, ends) in [(45, 55), (58, 60)] {
+        let mut world = World::new(1).await;
+        world.provider.kill();
+        world
+            .running
+            .until("it is away", |status| status.working().is_none())
+            .await;
+        sleep(Duration::from_secs(comes)).await;
+        world.server.put(&service());
+        sleep(Duration::from_secs(ends - comes)).await;
+        world.stop.cancel();
+        world.tasks.join_next().await.unwrap().unwrap();
+        has(
+            &told(&world, "web"),
+            &["LoadBalancerPending", "provider mock cannot be asked: "],
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_service_tells_that_it_waits_for_its_turn() {
+    let world = World::new(1).await;
+    // The provider takes four calls at once, and these four hang.
+    world.cloud.state().hang = 4;
+    for number in 0..4 {
+        world.server.put(&named(number));
+    }
+    world
+        .until("all four", |w| w.cloud.called("Ensure") == 4)
+        .await;
+    world.server.put(&service());
+    has(
+        &after_a_minute(&world, "web").await,
+        &[
+            "Warning LoadBalancerPending",
+            "waits for its turn: provider mock works on 4 other load balancers",
+        ],
+    );
+    assert_eq!(world.cloud.called("Ensure"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_s18_a_service_tells_what_is_pending() {
+    use api::ensure_load_balancer_response::Outcome;
+    let world = World::new(1).await;
+    let pending = Outcome::Pending(api::Pending {
+        retry_after: Some(prost_types::Duration {
+            seconds: 45,
+            nanos: 0,
+        }),
+        message: "the network is being made".into(),
+    });
+    let many = std::iter::repeat_n(pending, 100);
+    world.cloud.state().instead.extend(many);
+    world.server.put(&service());
+    let words = [
+        "Normal LoadBalancerPending",
+        "The load balancer is not ready yet: the network is being made (PENDING from EnsureLoadBalancer of provider mock, attempt 2, next try at 1970-01-01T00:00:4",
+    ];
+    has(&after_a_minute(&world, "web").await, &words);
+    world.cloud.state().instead.clear();
+    world
+        .until("it is made", |w| w.address("web").is_some())
+        .await;
+    world.rest().await;
+
+    world
+        .cloud
+        .state()
+        .faults
+        .insert("Delete", failing(api::FailureCode::Unavailable, 100));
+    world.server.edit("web", |service| {
+        service.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    });
+    has(
+        &after_a_minute(&world, "web").await,
+        &[
+            "failed to delete load balancer: there is no subnet in zone-1",
+            "UNAVAILABLE from DeleteLoadBalancer of provider mock, attempt 4",
+        ],
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_who_is_done_is_told_nothing_more() {
+    let world = World::new(1).await;
+    world
+        .cloud
+        .state()
+        .faults
+        .insert("Ensure", failing(api::FailureCode::Precondition, 2));
+    world.server.put(&service());
+    world
+        .until("it is made", |w| w.address("web").is_some())
+        .await;
+    for number in 0..50 {
+        world.server.put(&named(number));
+    }
+    world.rest().await;
+    let before = world.events.recorded();
+    world.server.put_node(node("n1"));
+    sleep(Duration::from_hours(1)).await;
+    let after = world.events.recorded();
+    let new: Vec<&String> = after
+        .iter()
+        .filter(|event| !before.contains(event))
+        .collect();
+    assert!(
+        !new.is_empty()
+            && new
+                .iter()
+                .all(|event| event.contains("UpdatedLoadBalancer")),
+        "{new:#?}"
+    );
+}

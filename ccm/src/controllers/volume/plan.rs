@@ -1,0 +1,260 @@
+//! What is done about a PersistentVolume. Pure.
+//!
+//! "Done" is an annotation on the volume itself ([`MARK`]), written in the same patch as the labels: it names the provider and the source that the labels are of. So no
+//! restart asks again, a volume that was copied with its annotations but got another source is asked about anew, and taking the annotation off asks again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::{
+    NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, VolumeNodeAffinity,
+};
+
+use crate::core::{is_reserved_key, is_valid_key, is_valid_value};
+use crate::provider::{is_asked_about, volume_view};
+use crate::writes::VolumePatch;
+
+/// On a volume: its labels are those of this provider and this source.
+pub(super) const MARK: &str = "grpc-ccm.io/volume-labels";
+
+/// Set by whoever provisioned the volume for a claim.
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// The name of a disk that is still being made; such a volume is never stored.
+const PLACEHOLDER: &str = "placeholder-for-provisioning";
+/// Separates zones in a label.
+const ZONES: &str = "__";
+
+/// Zone and region: what they are called now, and what they were called.
+const TOPOLOGY: [[&str; 2]; 2] = [
+    [
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+    ],
+    [
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+    ],
+];
+
+type Labels = BTreeMap<String, String>;
+
+/// What a volume needs.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Task {
+    /// Nothing: it is done, being deleted, or nobody's here.
+    LeaveAlone,
+    /// Its labels are right already: whoever provisioned it set them.
+    Trust(Labels),
+    /// The provider is asked.
+    Ask(Box<api::VolumeView>),
+}
+
+/// What a volume needs of this provider, which names these sources as its own.
+pub(super) fn task(volume: &PersistentVolume, provider: &str, source_types: &[String]) -> Task {
+    let Some(view) = volume_view(volume) else {
+        return Task::LeaveAlone;
+    };
+    if volume.metadata.deletion_timestamp.is_some()
+        || !is_asked_about(&view, source_types)
+        || view.source.values().any(|value| value == PLACEHOLDER)
+        || view.annotations.get(MARK) == Some(&mark(provider, &view))
+    {
+        return Task::LeaveAlone;
+    }
+    if view.annotations.contains_key(PROVISIONED_BY) {
+        let both = |keys: &[&str; 2]| -> Option<Labels> {
+            keys.iter()
+                .map(|key| view.labels.get_key_value(*key))
+                .map(|label| label.map(|(key, value)| (key.clone(), value.clone())))
+                .collect()
+        };
+        if let Some(labels) = TOPOLOGY.iter().find_map(both) {
+            return Task::Trust(labels);
+        }
+    }
+    Task::Ask(Box::new(view))
+}
+
+/// Whether this change of a volume may need something that the one before did not.
+pub(super) fn wakes(old: Option<&PersistentVolume>, new: &PersistentVolume) -> bool {
+    let relevant = |volume: &PersistentVolume| {
+        let affinity = volume
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.node_affinity.clone());
+        (volume_view(volume), affinity)
+    };
+    old.is_none_or(|old| relevant(old) != relevant(new))
+}
+
+/// Labels and node affinity for a volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Labelling {
+    /// What is to be written.
+    pub(super) patch: VolumePatch,
+    /// Labels of the provider that no volume can have, for people.
+    pub(super) dropped: Vec<String>,
+}
+
+/// What the provider's labels make of a volume. `None`: nothing, it has none for it. `Err`: the answer is wrong, for people.
+pub(super) fn answered(
+    volume: &PersistentVolume,
+    provider: &str,
+    labels: &Labels,
+) -> Result<Option<Labelling>, String> {
+    if labels.is_empty() {
+        return Ok(None);
+    }
+    let mut usable = Labels::new();
+    let mut dropped = Vec::new();
+    for (key, value) in labels {
+        if is_topology(key) || (!is_reserved_key(key) && is_valid_key(key) && is_valid_value(value))
+        {
+            usable.insert(key.clone(), value.clone());
+        } else {
+            dropped.push(shown(key, value));
+        }
+    }
+    let mut patch = labelling(volume, &usable)?;
+    if let Some(view) = volume_view(volume) {
+        let mark = mark(provider, &view);
+        patch.annotations.insert(MARK.to_owned(), mark);
+    }
+    Ok(Some(Labelling { patch, dropped }))
+}
+
+/// What labels that are on the volume already make of it: node affinity, where it has none for them.
+pub(super) fn trusted(
+    volume: &PersistentVolume,
+    provider: &str,
+    labels: &Labels,
+) -> Result<Option<Labelling>, String> {
+    let found = answered(volume, provider, labels)?;
+    // Nobody is asked about it the next time either, so there is nothing to remember.
+    Ok(found.filter(|found| found.patch.node_affinity.is_some()))
+}
+
+/// The volume as a patch leaves it.
+pub(super) fn patched(volume: &PersistentVolume, patch: &VolumePatch) -> PersistentVolume {
+    let mut volume = volume.clone();
+    let metadata = &mut volume.metadata;
+    for (field, entries) in [
+        (&mut metadata.labels, &patch.labels),
+        (&mut metadata.annotations, &patch.annotations),
+    ] {
+        if !entries.is_empty() {
+            field.get_or_insert_default().extend(entries.clone());
+        }
+    }
+    if let Some(affinity) = &patch.node_affinity {
+        volume.spec.get_or_insert_default().node_affinity = Some(affinity.clone());
+    }
+    volume
+}
+
+/// Labels overwrite what is there: whoever wrote a zone by hand may have been wrong.
+fn labelling(volume: &PersistentVolume, labels: &Labels) -> Result<VolumePatch, String> {
+    let mut requirements = Vec::new();
+    for (key, value) in labels.iter().filter(|(key, _)| is_topology(key)) {
+        requirements.push(requirement(key, value)?);
+    }
+    let existing = volume.metadata.labels.as_ref();
+    let differs = |key: &String, value: &String| {
+        existing
+            .and_then(|labels| labels.get(key))
+            .is_none_or(|held| held != value)
+    };
+    Ok(VolumePatch {
+        labels: labels
+            .iter()
+            .filter(|(key, value)| differs(key, value))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+        annotations: BTreeMap::new(),
+        node_affinity: affinity(volume, &requirements),
+    })
+}
+
+/// The volume's node affinity with these requirements in each of its terms. `None` where nothing is to be added: there are none, or a term says something about one of
+/// these keys already, and whoever wrote it knew better.
+fn affinity(
+    volume: &PersistentVolume,
+    requirements: &[NodeSelectorRequirement],
+) -> Option<VolumeNodeAffinity> {
+    if requirements.is_empty() {
+        return None;
+    }
+    let spec = volume.spec.as_ref();
+    let mut affinity = spec
+        .and_then(|spec| spec.node_affinity.clone())
+        .unwrap_or_default();
+    let terms = &mut affinity
+        .required
+        .get_or_insert_default()
+        .node_selector_terms;
+    if terms.is_empty() {
+        terms.push(NodeSelectorTerm::default());
+    }
+    let named = |key: &String| {
+        requirements
+            .iter()
+            .any(|requirement| requirement.key == *key)
+    };
+    let taken = |term: &NodeSelectorTerm| {
+        let expressions = term.match_expressions.as_deref().unwrap_or_default();
+        expressions.iter().any(|expression| named(&expression.key))
+    };
+    if terms.iter().any(taken) {
+        return None;
+    }
+    for term in terms {
+        let expressions = term.match_expressions.get_or_insert_default();
+        expressions.extend(requirements.iter().cloned());
+    }
+    Some(affinity)
+}
+
+fn requirement(key: &str, value: &str) -> Result<NodeSelectorRequirement, String> {
+    let values: BTreeSet<&str> = if is_zone(key) {
+        value.split(ZONES).collect()
+    } else {
+        [value].into()
+    };
+    let good = |value: &&str| !value.is_empty() && is_valid_value(value);
+    if !is_valid_value(value) || !values.iter().all(good) {
+        return Err(format!(
+            "the provider's label {} is no zone or region: zones are label values joined by {ZONES}",
+            shown(key, value)
+        ));
+    }
+    Ok(NodeSelectorRequirement {
+        key: key.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(values.into_iter().map(str::to_owned).collect()),
+    })
+}
+
+fn is_topology(key: &str) -> bool {
+    TOPOLOGY.iter().flatten().any(|known| *known == key)
+}
+
+fn is_zone(key: &str) -> bool {
+    TOPOLOGY.iter().any(|[zone, _]| *zone == key)
+}
+
+fn mark(provider: &str, volume: &api::VolumeView) -> String {
+    let fields: Vec<String> = volume
+        .source
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    format!("{provider} {} {}", volume.source_type, fields.join(","))
+}
+
+fn shown(key: &str, value: &str) -> String {
+    let short = |text: &str| text.chars().take(80).collect::<String>();
+    format!("{:?} = {:?}", short(key), short(value))
+}
+
+#[cfg(test)]
+mod tests;

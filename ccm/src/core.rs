@@ -1,0 +1,19 @@
+//! The leaves that every room may use: no task, no socket, no log.
+
+mod clock;
+mod condition;
+mod fence;
+mod key;
+mod labels;
+mod prune;
+pub mod text;
+
+pub(crate) use clock::{WallClock, millis, wall_time};
+pub(crate) use condition::{is_ready, ready_condition};
+pub(crate) use fence::{Fence, Fenced};
+pub(crate) use key::Key;
+pub(crate) use labels::{is_reserved_key, is_valid_key, is_valid_value};
+pub(crate) use prune::{LAST_APPLIED, Prune};
+
+/// The domain that every label and annotation of our own begins with.
+pub(crate) const DOMAIN: &str = "grpc-ccm.io/";

@@ -1,0 +1,137 @@
+//! The [`Fence`]: whether this process may still write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// Whether this process may still write: the Lease's own deadline, checked before each write (▲M12).
+///
+/// Clones share one state. It is closed until the Lease is held.
+#[derive(Clone, Debug)]
+pub(crate) struct Fence {
+    base: Instant,
+    /// Nanoseconds after `base` until which writes may be issued; 0 is closed.
+    until: Arc<AtomicU64>,
+    /// Told when the fence is closed before its deadline.
+    closing: Arc<Notify>,
+    /// Nanoseconds after `base` at which a call that changes the cloud was last given up without an answer; 0: never.
+    given_up: Arc<AtomicU64>,
+}
+
+/// A call that changes the cloud, from its sending to its answer. Dropped without one it counts as given up: a provider that does not stop at a
+/// cancellation works on it.
+pub(crate) struct Changing {
+    fence: Fence,
+    answered: bool,
+}
+
+impl Changing {
+    /// The call has come to an end in the provider too.
+    pub(crate) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        if !self.answered {
+            let now = Instant::now().saturating_duration_since(self.fence.base);
+            let nanos = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+            self.fence
+                .given_up
+                .fetch_max(nanos.max(1), Ordering::SeqCst);
+        }
+    }
+}
+
+/// The Lease is not held, or its deadline has passed: nothing may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the leader any more: nothing is written")]
+pub(crate) struct Fenced;
+
+const FOR_EVER: u64 = u64::MAX;
+
+impl Fence {
+    /// A fence that lets nothing through until it is opened.
+    pub(crate) fn closed() -> Self {
+        Self {
+            base: Instant::now(),
+            until: Arc::new(AtomicU64::new(0)),
+            closing: Arc::new(Notify::new()),
+            given_up: Arc::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// A fence that is open for ever: `--leader-elect=false`, and tests.
+    pub(crate) fn open() -> Self {
+        let fence = Self::closed();
+        fence.until.store(FOR_EVER, Ordering::SeqCst);
+        fence
+    }
+
+    /// Ok while the Lease's deadline has not passed.
+    pub(crate) fn check(&self) -> Result<(), Fenced> {
+        let until = self.until.load(Ordering::SeqCst);
+        let now = Instant::now().saturating_duration_since(self.base);
+        if until == FOR_EVER || now < Duration::from_nanos(until) {
+            Ok(())
+        } else {
+            Err(Fenced)
+        }
+    }
+
+    /// Notes a call that changes the cloud.
+    pub(crate) fn changing(&self) -> Changing {
+        Changing {
+            fence: self.clone(),
+            answered: false,
+        }
+    }
+
+    /// How long ago a call that changes the cloud was last given up without an answer.
+    pub(crate) fn given_up(&self) -> Option<Duration> {
+        let nanos = self.given_up.load(Ordering::SeqCst);
+        let at = self.base + Duration::from_nanos(nanos);
+        (nanos > 0).then(|| Instant::now().saturating_duration_since(at))
+    }
+
+    /// Returns as soon as nothing may be written any more: at once when closed, else when it is closed or
+    /// its deadline passes without having been extended. What is in flight is then to be dropped.
+    pub(crate) async fn wait_closed(&self) {
+        loop {
+            let mut closing = std::pin::pin!(self.closing.notified());
+            closing.as_mut().enable();
+            if self.check().is_err() {
+                return;
+            }
+            let until = self.until.load(Ordering::SeqCst);
+            let deadline = (until != FOR_EVER)
+                .then(|| self.base.checked_add(Duration::from_nanos(until)))
+                .flatten();
+            match deadline {
+                Some(deadline) => tokio::select! {
+                    biased;
+                    () = closing => {}
+                    () = sleep_until(deadline) => {}
+                },
+                None => closing.await,
+            }
+        }
+    }
+
+    /// Lets writes through until `deadline`.
+    pub(crate) fn extend(&self, deadline: Instant) {
+        let nanos = deadline.saturating_duration_since(self.base).as_nanos();
+        let nanos = u64::try_from(nanos).map_or(FOR_EVER - 1, |nanos| nanos.min(FOR_EVER - 1));
+        self.until.store(nanos, Ordering::SeqCst);
+    }
+
+    /// Lets nothing through from now on.
+    pub(crate) fn close(&self) {
+        self.until.store(0, Ordering::SeqCst);
+        self.closing.notify_waiters();
+    }
+}

@@ -1,0 +1,224 @@
+//! Who owns which Node and Service. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::{Node, Service};
+
+/// The Node label that names the provider of a Node without a provider ID.
+pub(crate) const PROVIDER_LABEL: &str = "grpc-ccm.io/provider";
+
+/// What each connected provider claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ownership {
+    /// Prefix of provider IDs -> provider.
+    prefixes: BTreeMap<String, String>,
+    /// `loadBalancerClass` -> provider.
+    classes: BTreeMap<String, String>,
+    /// The provider of Services without a class.
+    default: Option<String>,
+    /// All providers -> whether it knows instances.
+    providers: BTreeMap<String, bool>,
+}
+
+/// Two providers claim the same: a mistake of the operator that nothing can decide.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Clash {
+    /// The same prefix of provider IDs.
+    #[error(
+        "providers {first} and {second} both claim provider IDs that begin with {prefix:?}: a Node could belong to either; run only one of them in this cluster"
+    )]
+    Prefix {
+        /// What both claim.
+        prefix: String,
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// The same class of load balancers.
+    #[error(
+        "providers {first} and {second} both serve loadBalancerClass {class:?}: a Service could belong to either; take the class from one of them"
+    )]
+    Class {
+        /// What both claim.
+        class: String,
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// Both serve Services without a class and neither was named the default.
+    #[error(
+        "providers {first} and {second} both serve Services without a loadBalancerClass: name one of them the default provider"
+    )]
+    Default {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
+}
+
+/// Whose a Node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NodeOwner<'a> {
+    /// It belongs to this provider, by its provider ID or its label.
+    Provider(&'a str),
+    /// It has no provider ID and no label: all are asked.
+    AskAll,
+    /// It belongs to nobody here: it is left alone.
+    Nobody,
+}
+
+impl Ownership {
+    /// What these providers (the operator's names, and what each said of itself) own. `default`: the provider of Services without a
+    /// class where several serve them.
+    pub(crate) fn of(
+        providers: &[(&str, &api::GetProviderInfoResponse)],
+        default: Option<&str>,
+    ) -> Result<Self, Clash> {
+        let mut all = Self::default();
+        for (name, info) in providers {
+            let none = api::Capabilities::default();
+            let offered = info.capabilities.as_ref().unwrap_or(&none);
+            all.providers
+                .insert((*name).to_owned(), offered.instances.is_some());
+            for prefix in info.provider_id_prefixes.iter().collect::<BTreeSet<_>>() {
+                let before = all.prefixes.insert(prefix.clone(), (*name).to_owned());
+                if let Some(first) = before {
+                    let (prefix, second) = (prefix.clone(), (*name).to_owned());
+                    return Err(Clash::Prefix {
+                        prefix,
+                        first,
+                        second,
+                    });
+                }
+            }
+            let Some(balancers) = &offered.load_balancers else {
+                continue;
+            };
+            for class in balancers.classes.iter().collect::<BTreeSet<_>>() {
+                let before = all.classes.insert(class.clone(), (*name).to_owned());
+                if let Some(first) = before {
+                    let (class, second) = (class.clone(), (*name).to_owned());
+                    return Err(Clash::Class {
+                        class,
+                        first,
+                        second,
+                    });
+                }
+            }
+            if balancers.default_class && default.is_none_or(|default| default == *name) {
+                let second = (*name).to_owned();
+                if let Some(first) = all.default.replace(second.clone()) {
+                    return Err(Clash::Default { first, second });
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whose the Node is: the longest prefix of its provider ID, else the label `grpc-ccm.io/provider`.
+    pub(crate) fn node_owner(&self, node: &Node) -> NodeOwner<'_> {
+        let id = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.provider_id.as_deref())
+            .filter(|id| !id.is_empty());
+        if let Some(id) = id {
+            return self
+                .owner_of_id(id)
+                .map_or(NodeOwner::Nobody, NodeOwner::Provider);
+        }
+        let label = node
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(PROVIDER_LABEL));
+        match label {
+            None => NodeOwner::AskAll,
+            Some(name) => self
+                .providers
+                .get_key_value(name)
+                .map_or(NodeOwner::Nobody, |(name, _)| NodeOwner::Provider(name)),
+        }
+    }
+
+    /// The provider with the longest prefix that this provider ID begins with.
+    pub(crate) fn owner_of_id(&self, id: &str) -> Option<&str> {
+        // At most 16 prefixes for each of a few providers.
+        self.prefixes
+            .iter()
+            .filter(|(prefix, _)| id.starts_with(prefix.as_str()))
+            .max_by_key(|(prefix, _)| prefix.len())
+            .map(|(_, name)| name.as_str())
+    }
+
+    /// Whether `provider` should be asked about this Node (it owns it, or all are asked).
+    pub(crate) fn concerns(&self, provider: &str, node: &Node) -> bool {
+        match self.node_owner(node) {
+            NodeOwner::Provider(owner) => owner == provider,
+            NodeOwner::AskAll => self.providers.get(provider).copied().unwrap_or(false),
+            NodeOwner::Nobody => false,
+        }
+    }
+
+    /// Of whose cloud these Nodes are.
+    pub(crate) fn clouds<'a>(
+        &self,
+        provider: &str,
+        nodes: impl Iterator<Item = &'a Node>,
+    ) -> Clouds {
+        let mut clouds = Clouds::default();
+        for node in nodes {
+            match self.node_owner(node) {
+                NodeOwner::Provider(owner) if owner == provider => clouds.ours += 1,
+                NodeOwner::Nobody => {
+                    clouds.others += 1;
+                    let name = node.metadata.name.clone().unwrap_or_default();
+                    // The same one at each look, whatever the order.
+                    if clouds
+                        .another
+                        .as_ref()
+                        .is_none_or(|(known, _)| name < *known)
+                    {
+                        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+                        clouds.another = Some((name, id.unwrap_or_default()));
+                    }
+                }
+                NodeOwner::AskAll => clouds.new += 1,
+                NodeOwner::Provider(_) => {}
+            }
+        }
+        clouds
+    }
+
+    /// The provider of a Service, by its class; `None` when no provider serves the class.
+    pub(crate) fn service_owner(&self, service: &Service) -> Option<&str> {
+        let class = service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.load_balancer_class.as_deref());
+        match class {
+            Some(class) => self.classes.get(class).map(String::as_str),
+            None => self.default.as_deref(),
+        }
+    }
+}
+
+/// Of whose cloud the Nodes of a cluster are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Clouds {
+    /// So many are the provider's.
+    pub(crate) ours: usize,
+    /// So many say nothing yet: they are new.
+    pub(crate) new: usize,
+    /// So many are of a cloud that nobody here speaks for: they are left alone (▲L4).
+    pub(crate) others: usize,
+    /// The first of those by name, and its provider ID; empty where its label says it.
+    pub(crate) another: Option<(String, String)>,
+}
+
+#[cfg(test)]
+mod tests;

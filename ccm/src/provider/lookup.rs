@@ -1,0 +1,376 @@
+//! Asking about many Nodes, so that one that makes a whole call fail starves nobody.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::stream::{FuturesUnordered, Stream, StreamExt};
+use k8s_openapi::api::core::v1::Node;
+
+use super::batch::{self, PARTS_OF_LATE, because_of_itself};
+use super::{Trouble, TroubleCode};
+
+/// What was found for one Node.
+#[derive(Debug)]
+pub(crate) struct Lookup<T> {
+    /// The Node, as it was asked about.
+    pub(crate) node: Arc<Node>,
+    /// The answer for it.
+    pub(crate) answer: Result<T, Trouble>,
+    /// The answer is the failure of a call, not this Node's own.
+    pub(crate) whole: bool,
+}
+
+/// What one call brought: the Nodes it asked about, and the answers in their order.
+pub(crate) type Called<T> = (Vec<Arc<Node>>, Result<Vec<Result<T, Trouble>>, Trouble>);
+
+/// Makes one call for each batch, all at once (`call` holds them to what may be in flight). A call that fails as a whole, because of
+/// what was asked, is cut into smaller ones down to single Nodes. Yields the answers of each call as they come; each Node comes once.
+///
+/// Cutting ends when call after call fails: then it is not the Nodes.
+pub(crate) fn answers<T, C, F>(
+    batches: Vec<Vec<Arc<Node>>>,
+    call: C,
+) -> impl Stream<Item = Vec<Lookup<T>>>
+where
+    C: Fn(Vec<Arc<Node>>) -> F,
+    F: Future<Output = Called<T>>,
+{
+    let budget: usize = batches
+        .iter()
+        .map(|batch| calls_down_to_one(batch.len()))
+        .sum();
+    let running: FuturesUnordered<F> = batches
+        .into_iter()
+        .filter(|batch| !batch.is_empty())
+        .map(&call)
+        .collect();
+    futures::stream::unfold(
+        (running, budget, call),
+        |(mut running, mut budget, call)| async move {
+            loop {
+                let (nodes, outcome) = running.next().await?;
+                let found = match outcome {
+                    Ok(found) => {
+                        budget = budget.saturating_add(PARTS_OF_LATE);
+                        of_call(nodes, Ok(found))
+                    }
+                    Err(trouble) if nodes.len() > 1 && because_of_itself(trouble.code) => {
+                        let cost = batch::parts(nodes.len(), trouble.code);
+                        if let Some(left) = budget.checked_sub(cost) {
+                            budget = left;
+                            running.extend(batch::cut(nodes, trouble.code).into_iter().map(&call));
+                            continue;
+                        }
+                        of_call(nodes, Err(trouble))
+                    }
+                    Err(trouble) => of_call(nodes, Err(trouble)),
+                };
+                return Some((found, (running, budget, call)));
+            }
+        },
+    )
+}
+
+/// The calls that it takes to find one Node of so many. Halves take no more of them than tenths do.
+fn calls_down_to_one(count: usize) -> usize {
+    let levels = count.saturating_sub(1).checked_ilog(PARTS_OF_LATE);
+    levels.map_or(0, |levels| PARTS_OF_LATE * (levels as usize + 1))
+}
+
+/// What one call brought for each of its Nodes.
+pub(crate) fn of_call<T>(
+    nodes: Vec<Arc<Node>>,
+    outcome: Result<Vec<Result<T, Trouble>>, Trouble>,
+) -> Vec<Lookup<T>> {
+    match outcome {
+        Ok(found) => of_each(nodes, found),
+        Err(trouble) => nodes
+            .into_iter()
+            .map(|node| Lookup {
+                node,
+                answer: Err(trouble.clone()),
+                whole: true,
+            })
+            .collect(),
+    }
+}
+
+fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, Trouble>>) -> Vec<Lookup<T>> {
+    let mut found = found.into_iter();
+    nodes
+        .into_iter()
+        .map(|node| Lookup {
+            node,
+            answer: found.next().unwrap_or_else(|| {
+                Err(Trouble {
+                    code: TroubleCode::Fault,
+                    reason: String::new(),
+                    message: "no answer for this Node".to_owned(),
+                    retry_after: None,
+                })
+            }),
+            whole: false,
+        })
+        .collect()
+}
+
+/// The Nodes that may be asked about in small company only, so that the others of their batch need not wait for them each time: those that made a
+/// call of their own fail are asked about alone, and a call that was not answered is cut into smaller ones until it is known which Node it is.
+#[derive(Debug, Default)]
+pub(crate) struct Loners {
+    /// By UID: how many may be asked about in one call.
+    most: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Loners {
+    /// Batches of at most `max`: first those of Nodes that nothing is held against, last those of one Node each.
+    pub(crate) fn batches(&self, nodes: Vec<Arc<Node>>, max: usize) -> Vec<Vec<Arc<Node>>> {
+        let max = max.max(1);
+        let most = self.most();
+        let mut groups: BTreeMap<Reverse<usize>, Vec<Arc<Node>>> = BTreeMap::new();
+        for node in nodes {
+            let allowed = uid(&node).and_then(|uid| most.get(uid));
+            let size = allowed.map_or(max, |allowed| max.min(*allowed)).max(1);
+            groups.entry(Reverse(size)).or_default().push(node);
+        }
+        drop(most);
+        let mut batches: Vec<Vec<Arc<Node>>> = Vec::new();
+        for (Reverse(size), nodes) in groups {
+            batches.extend(nodes.chunks(size).map(<[_]>::to_vec));
+        }
+        batches
+    }
+
+    /// Whether this Node is asked about alone.
+    pub(crate) fn is_alone(&self, node: &Node) -> bool {
+        uid(node).is_some_and(|uid| self.most().get(uid) == Some(&1))
+    }
+
+    /// Learns from what one call brought.
+    pub(crate) fn learn<T>(&self, found: &[Lookup<T>]) {
+        let mut most = self.most();
+        for lookup in found {
+            let Some(uid) = uid(&lookup.node) else {
+                continue;
+            };
+            match &lookup.answer {
+                Err(trouble) if lookup.whole => {
+                    if found.len() == 1 && because_of_itself(trouble.code) {
+                        most.insert(uid.to_owned(), 1);
+                    }
+                }
+                _ => {
+                    most.remove(uid);
+                }
+            }
+        }
+    }
+
+    /// The call about these was not answered before its deadline.
+    pub(crate) fn late(&self, nodes: &[Arc<Node>]) {
+        let size = batch::smaller(nodes.len(), TroubleCode::Deadline);
+        let mut most = self.most();
+        for uid in nodes.iter().filter_map(|node| uid(node)) {
+            most.insert(uid.to_owned(), size);
+        }
+    }
+
+    /// Forgets the Nodes that are not there any more.
+    pub(crate) fn keep(&self, nodes: &[Arc<Node>]) {
+        let mut most = self.most();
+        if !most.is_empty() {
+            let there: BTreeSet<&str> = nodes.iter().filter_map(|node| uid(node)).collect();
+            most.retain(|uid, _| there.contains(uid.as_str()));
+        }
+    }
+
+    fn most(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.most.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn uid(node: &Node) -> Option<&str> {
+    node.metadata.uid.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn nodes(count: usize) -> Vec<Arc<Node>> {
+        let node = |i: usize| {
+            let mut node = Node::default();
+            node.metadata.name = Some(i.to_string());
+            node.metadata.uid = Some(i.to_string());
+            Arc::new(node)
+        };
+        (0..count).map(node).collect()
+    }
+
+    fn number(node: &Node) -> usize {
+        node.metadata.name.as_ref().unwrap().parse().unwrap()
+    }
+
+    fn trouble(code: TroubleCode) -> Trouble {
+        Trouble {
+            code,
+            reason: String::new(),
+            message: String::new(),
+            retry_after: None,
+        }
+    }
+
+    /// Nodes that failed, and how many calls it took; calls with one of `poison` fail.
+    async fn ask(count: usize, poison: &[usize], code: TroubleCode) -> (Vec<usize>, usize) {
+        let calls = AtomicUsize::new(0);
+        let calls = &calls;
+        let found: Vec<Vec<Lookup<()>>> = answers(vec![nodes(count)], |nodes| async move {
+            calls.fetch_add(1, Ordering::Relaxed);
+            let poisoned = nodes.iter().any(|node| poison.contains(&number(node)));
+            let outcome = if poisoned {
+                Err(trouble(code))
+            } else {
+                Ok(nodes.iter().map(|_| Ok(())).collect())
+            };
+            (nodes, outcome)
+        })
+        .collect()
+        .await;
+        let all: Vec<&Lookup<()>> = found.iter().flatten().collect();
+        assert_eq!(all.len(), count, "each Node comes once");
+        let failed = all.iter().filter(|lookup| lookup.answer.is_err());
+        (
+            failed.map(|lookup| number(&lookup.node)).collect(),
+            calls.load(Ordering::Relaxed),
+        )
+    }
+
+    #[tokio::test]
+    async fn one_poison_node_starves_nobody() {
+        for (code, most) in [
+            (TroubleCode::Invalid, 15),
+            (TroubleCode::Unknown, 15),
+            (TroubleCode::Deadline, 21),
+        ] {
+            for poison in [0, 37, 99] {
+                let (failed, calls) = ask(100, &[poison], code).await;
+                assert_eq!(failed, [poison]);
+                assert!(calls <= most, "{calls}");
+            }
+        }
+        let (mut failed, _) = ask(100, &[3, 50, 98], TroubleCode::Internal).await;
+        failed.sort_unstable();
+        assert_eq!(failed, [3, 50, 98]);
+        // Each in a tenth of its own, and all tenths are late at the same time.
+        let (mut failed, _) = ask(100, &[5, 25, 45, 65, 85], TroubleCode::Deadline).await;
+        failed.sort_unstable();
+        assert_eq!(failed, [5, 25, 45, 65, 85]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn m10_the_companions_of_a_node_that_hangs_wait_for_two_deadlines_at_most() {
+        const DEADLINE: Duration = Duration::from_mins(1);
+        let start = Instant::now();
+        let mut found = pin!(answers(vec![nodes(100)], |nodes| async move {
+            if nodes.iter().any(|node| number(node) == 37) {
+                tokio::time::sleep(DEADLINE).await;
+                return (nodes, Err(trouble(TroubleCode::Deadline)));
+            }
+            let answers = nodes.iter().map(|_| Ok(())).collect();
+            (nodes, Ok(answers))
+        }));
+        let mut waited = BTreeMap::new();
+        while let Some(batch) = found.next().await {
+            for lookup in batch {
+                let number = number(&lookup.node);
+                assert_eq!(lookup.answer.is_err(), number == 37);
+                waited.insert(number, start.elapsed());
+            }
+        }
+        // The one itself is known after the third.
+        assert!(waited.remove(&37).unwrap() < DEADLINE * 4);
+        assert_eq!(waited.len(), 99);
+        let longest = waited.values().max().unwrap();
+        assert!(*longest < DEADLINE * 3, "{longest:?}");
+        // Most of them do not even wait for the second.
+        let soon = waited.values().filter(|waited| **waited < DEADLINE * 2);
+        assert_eq!(soon.count(), 90);
+    }
+
+    #[tokio::test]
+    async fn what_fails_whatever_is_asked_is_not_asked_again() {
+        for code in [
+            TroubleCode::Disconnected,
+            TroubleCode::Throttled,
+            TroubleCode::Unavailable,
+        ] {
+            assert_eq!(ask(100, &[1], code).await.1, 1);
+        }
+        let all: Vec<usize> = (0..100).collect();
+        let (failed, calls) = ask(100, &all, TroubleCode::Internal).await;
+        assert_eq!(failed.len(), 100);
+        assert!(calls <= 21, "{calls}");
+        let (failed, calls) = ask(100, &all, TroubleCode::Deadline).await;
+        assert_eq!(failed.len(), 100);
+        assert!(calls <= 21, "{calls}");
+        assert_eq!(ask(100, &[], TroubleCode::Internal).await, (Vec::new(), 1));
+    }
+
+    #[test]
+    fn a_node_that_failed_alone_is_asked_about_alone() {
+        let loners = Loners::default();
+        let all = nodes(5);
+        assert_eq!(loners.batches(all.clone(), 3).len(), 2);
+        let failed = |code| {
+            vec![Lookup::<()> {
+                node: all[2].clone(),
+                answer: Err(trouble(code)),
+                whole: true,
+            }]
+        };
+        loners.learn(&failed(TroubleCode::Disconnected));
+        assert_eq!(loners.batches(all.clone(), 10).len(), 1);
+        loners.learn(&failed(TroubleCode::Internal));
+        let batches = loners.batches(all.clone(), 10);
+        assert_eq!(
+            (batches.len(), batches[0].len(), number(&batches[1][0])),
+            (2, 4, 2)
+        );
+        loners.keep(&all[..2]);
+        assert_eq!(loners.batches(all, 10).len(), 1);
+    }
+
+    #[test]
+    fn m10_two_rounds_find_the_one_of_a_hundred_that_is_not_answered() {
+        let loners = Loners::default();
+        let all = nodes(100);
+        let sizes = |loners: &Loners| -> Vec<usize> {
+            let batches = loners.batches(all.clone(), 100);
+            batches.iter().map(Vec::len).collect()
+        };
+        for expected in [vec![100], vec![10; 10], [vec![90], vec![1; 10]].concat()] {
+            assert_eq!(sizes(&loners), expected);
+            for batch in loners.batches(all.clone(), 100) {
+                if batch.iter().any(|node| number(node) == 37) {
+                    loners.late(&batch);
+                } else {
+                    let answered = batch.into_iter().map(|node| Lookup {
+                        node,
+                        answer: Ok(()),
+                        whole: false,
+                    });
+                    loners.learn(&answered.collect::<Vec<_>>());
+                }
+            }
+        }
+        assert_eq!(sizes(&loners), [99, 1]);
+        assert!(loners.is_alone(&all[37]) && !loners.is_alone(&all[36]));
+    }
+}
