@@ -17,6 +17,7 @@ use super::super::session::Parts;
 use super::super::status::{Verdict, scope_verdict};
 use super::super::{ProviderStatus, Retry, Session, Trouble};
 use super::{Keeper, changed, client};
+use crate::planted::planted;
 use crate::providers::Ownership;
 use crate::run::Hint;
 use crate::text::millis;
@@ -106,7 +107,11 @@ impl Keeper {
                 name: Arc::clone(&self.name),
                 cluster: request.cluster.clone().unwrap_or_default(),
                 link: link.clone(),
-                lanes: Arc::clone(&lanes),
+                lanes: if planted!(LanesOfEachSession) {
+                    Arc::new(Lanes::of(&info.capabilities.clone().unwrap_or_default()))
+                } else {
+                    Arc::clone(&lanes)
+                },
                 deadlines: Deadlines::raised(
                     initialized.deadline_hints.as_ref(),
                     self.with.max_call_deadline,
