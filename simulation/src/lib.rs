@@ -10,5 +10,6 @@ pub mod parallel;
 pub mod plan;
 pub mod planted;
 pub mod provider;
+pub mod regression;
 pub mod run;
 pub mod trace;

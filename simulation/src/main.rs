@@ -13,6 +13,7 @@ use ccm::planted::{Bug, plant};
 use clap::Parser;
 use simulation::plan::{Life, Plan, everything};
 use simulation::planted::{look, table, write};
+use simulation::regression::Regression;
 use simulation::run::{Report, judge, play, run};
 use simulation::trace::Trace;
 use simulation::{exhaustive, parallel};
@@ -48,6 +49,12 @@ struct Options {
     /// Plays all that can go wrong once or twice within the life of one Service and of one Node.
     #[arg(long)]
     exhaustive: bool,
+    /// Plays the plan in this file instead of a seed's, as `--seed` does.
+    #[arg(long, conflicts_with = "seed")]
+    plan: Option<PathBuf>,
+    /// Where the plan fails, keeps the shortest one that does in this file.
+    #[arg(long)]
+    keep: Option<PathBuf>,
     /// Which logs are part of the trace of `--seed`.
     #[arg(long, default_value = "ccm=info")]
     logs: String,
@@ -65,9 +72,10 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(seed) = options.seed {
-        plant(chosen(&options).next());
-        return one(seed, &options.logs);
+    let kept = options.plan.as_deref().map(Regression::read).transpose()?;
+    let plan = kept.map(|kept| kept.plan);
+    if let Some(plan) = plan.or_else(|| options.seed.map(Plan::of)) {
+        return one(plan, &options);
     }
     if options.planted {
         return planted(&seeds, &options);
@@ -83,8 +91,8 @@ fn main() -> anyhow::Result<ExitCode> {
     for (site, kind) in never_hit(&covered) {
         println!("never hit: {site}: {kind}");
     }
-    for (seed, first) in &failed {
-        println!("seed {seed}: {first}");
+    for seed in failed.keys() {
+        println!("failed: make simulate SEED={seed}");
     }
     println!("{}", progress.line());
     Ok(verdict(failed.is_empty()))
@@ -161,6 +169,7 @@ fn many(
             *found.1.entry(key).or_default() += count;
         }
         if let Some(first) = report.violations.into_iter().next() {
+            println!("seed {seed}: {first}");
             found.0.insert(seed, first);
         }
         Ok(true)
@@ -225,15 +234,16 @@ fn all_of_a_life() -> anyhow::Result<ExitCode> {
     Ok(verdict(right))
 }
 
-/// Plays one seed; where it fails, the shortest plan that still fails.
-fn one(seed: u64, logs: &str) -> anyhow::Result<ExitCode> {
-    let filter: EnvFilter = logs.parse()?;
-    let plan = Plan::of(seed);
+/// Plays one plan; where it fails, the shortest one that still fails.
+fn one(plan: Plan, options: &Options) -> anyhow::Result<ExitCode> {
+    let filter: EnvFilter = options.logs.parse()?;
+    let bug = chosen(options).next();
+    plant(bug);
     if judge(&plan)?.violations.is_empty() {
         let report = logged(&plan, filter)?;
         println!(
-            "seed {seed}: all invariants hold, digest {:016x}",
-            report.digest
+            "seed {}: all invariants hold, digest {:016x}",
+            plan.seed, report.digest
         );
         return Ok(ExitCode::SUCCESS);
     }
@@ -241,8 +251,20 @@ fn one(seed: u64, logs: &str) -> anyhow::Result<ExitCode> {
     let report = logged(&plan, filter)?;
     println!("the shortest plan that fails:");
     plan.lines().iter().for_each(|line| println!("  {line}"));
-    for violation in report.violations {
+    for violation in &report.violations {
         println!("VIOLATION {violation}");
+    }
+    if let Some(path) = &options.keep {
+        let shows = match bug {
+            Some(bug) => format!("{} {}", bug.finding(), bug.what()),
+            None => report.violations.join("; "),
+        };
+        let kept = Regression {
+            shows: shows.trim().to_owned(),
+            bug: bug.map(|bug| format!("{bug:?}")),
+            plan,
+        };
+        std::fs::write(path, kept.text()?)?;
     }
     Ok(ExitCode::FAILURE)
 }

@@ -218,8 +218,9 @@ pub struct Strike {
     pub wrong: Wrong,
 }
 
-/// What a run begins with.
+/// What a run begins with. A plan in a file may leave out what came later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Setup {
     /// How many ccms there are.
     pub ccms: u8,

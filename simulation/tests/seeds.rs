@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::path::Path;
+
 use simulation::plan::Plan;
+use simulation::regression::{Regression, files};
 use simulation::run::{judge, run};
 
 /// A seed that fails, with what it shows, is printed with the command that shows its trace.
@@ -15,6 +18,17 @@ fn the_invariants_hold_for_the_first_seeds() {
             "seed {seed}: {:#?}\n`make simulate SEED={seed}` shows its trace, and the shortest plan that fails",
             report.violations
         );
+    }
+}
+
+#[test]
+fn what_failed_once_holds_and_fails_again_with_its_bug() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions");
+    let files = files(&directory).unwrap();
+    assert!(!files.is_empty(), "{} is empty", directory.display());
+    for file in files {
+        let wrong = Regression::read(&file).unwrap().check().unwrap();
+        assert!(wrong.is_empty(), "{}: {wrong:#?}", file.display());
     }
 }
 

@@ -1,5 +1,7 @@
 //! The world before the first step: clouds, and the command lines of the ccms.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ccm::args::{Args, Config};
@@ -103,8 +105,20 @@ pub(super) fn config(setup: &Setup, second: bool) -> anyhow::Result<Config> {
     if second || !setup.routes {
         line.push("--configure-cloud-routes=false".to_owned());
     }
-    Args::parse_from_command_line(line)
+    parsed(line)
+}
+
+/// Parsing a command line takes as long as playing a minute, so each is parsed once.
+fn parsed(line: Vec<String>) -> anyhow::Result<Config> {
+    static PARSED: Mutex<BTreeMap<Vec<String>, Config>> = Mutex::new(BTreeMap::new());
+    let mut parsed = PARSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(config) = parsed.get(&line) {
+        return Ok(config.clone());
+    }
+    let config = Args::parse_from_command_line(&line)
         .map_err(|error| anyhow::anyhow!("{error:?}"))?
         .into_config()
-        .map_err(|wrong| anyhow::anyhow!("{wrong:?}"))
+        .map_err(|wrong| anyhow::anyhow!("{wrong:?}"))?;
+    parsed.insert(line, config.clone());
+    Ok(config)
 }
