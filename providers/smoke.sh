@@ -8,10 +8,12 @@ clouds=$(echo */smoke.json | sed 's,/smoke.json,,g')
   exit 2
 }
 work=$(realpath -m "${CARGO_TARGET_DIR:-../target}")/providers
-command=$(./prepare.sh "$CLOUD")
 (cd go && GOWORK=off go build -trimpath -buildvcs=false -o "$work/smoke" ./smoke) || {
   echo "smoke could not be built: is the Go module proxy reachable?" >&2
   exit 1
 }
+# What is missing is said before the provider is built.
+"$work/smoke" --config "$CLOUD/smoke.json"
+command=$(./prepare.sh "$CLOUD")
 # shellcheck disable=SC2086 # The command may have arguments.
 exec "$work/smoke" --config "$CLOUD/smoke.json" ${YES:+--yes} -- $command

@@ -16,7 +16,7 @@ var (
 	apiError    = regexp.MustCompile(`\bapi error ([\w.]+):`)
 	serverError = regexp.MustCompile(`\bStatusCode: 5\d\d\b`)
 	// What the cloud's own code says of a Service that it does not serve, before it asks AWS.
-	refused = regexp.MustCompile(`(?i)^(unsupported|invalid) (load balancer affinity|backend protocol|health check|ClusterServiceLoadBalancerHealthProbeMode)|cannot be specified for AWS ELB|the only value supported|not supported (for|by) LoadBalancer`)
+	refused = regexp.MustCompile(`(?i)^(unsupported|invalid) (load balancer affinity|backend protocol|health check|ClusterServiceLoadBalancerHealthProbeMode)|cannot be specified for AWS ELB|the only value supported|error parsing service annotation|failed to parse annotation|failed parsing health check annotation|health check parameters are invalid|not supported (for|by) LoadBalancer`)
 )
 
 // classify reads AWS's codes of errors, and what the SDK says where no answer came.

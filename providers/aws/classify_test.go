@@ -42,6 +42,9 @@ func TestAServiceThatTheCodeDoesNotServeIsInvalid(t *testing.T) {
 		"unsupported load balancer affinity: ClientIP", "LoadBalancerIP cannot be specified for AWS ELB", "mixed protocol is not supported for LoadBalancer",
 		"Protocol SCTP not supported by LoadBalancer", "Invalid health check port 'http'",
 		`annotation "service.beta.kubernetes.io/aws-load-balancer-proxy-protocol"="tcp" detected, but the only value supported currently is '*'`,
+		"error parsing service annotation: service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout=abc",
+		"failed parsing health check annotation value: strconv.ParseInt: parsing \"abc\": invalid syntax", "some of the load balancer health check parameters are invalid: x",
+		"failed to parse annotation service.beta.kubernetes.io/aws-load-balancer-healthcheck-interval=abc",
 	} {
 		if got := classify(errors.New(text)); got != contract.FailureCode_FAILURE_CODE_INVALID {
 			t.Errorf("%q is %v; right would be INVALID", text, got)

@@ -106,6 +106,14 @@ func TestPlansReplaceLoseAndBreakCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	waiting := func(wanted int) {
+		t.Helper()
+		var plans int
+		if err := Ask(t.Context(), url, "GET", "plans", nil, &plans); err != nil || plans != wanted {
+			t.Errorf("%d plans wait, %v; wanted %d", plans, err, wanted)
+		}
+	}
+	waiting(3)
 	for _, row := range []struct {
 		path         string
 		status, made int
@@ -118,6 +126,7 @@ func TestPlansReplaceLoseAndBreakCalls(t *testing.T) {
 			t.Errorf("the planned header is missing: %v", response.Header)
 		}
 	}
+	waiting(0)
 	if api.Writes() != 3 || api.Counts()["POST /a"] != 3 {
 		t.Errorf("%d writes, %v", api.Writes(), api.Counts())
 	}

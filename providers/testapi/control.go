@@ -55,6 +55,7 @@ func (a *API) routes() {
 		}
 		return nil, a.Plan(plan)
 	})
+	a.Control("GET /_test/plans", func(*http.Request) (any, error) { return a.Planned(), nil })
 	a.Control("DELETE /_test/plans", func(*http.Request) (any, error) { a.NoPlans(); return nil, nil })
 	a.Control("PUT /_test/tokens/{token}", func(r *http.Request) (any, error) {
 		var token Token
@@ -80,6 +81,13 @@ func (a *API) Plan(plan Plan) (err error) {
 	defer a.mutex.Unlock()
 	a.plans = append(a.plans, &plan)
 	return nil
+}
+
+// Planned is how many plans wait for a call yet.
+func (a *API) Planned() int {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	return len(a.plans)
 }
 
 // NoPlans forgets all plans.

@@ -8,6 +8,7 @@
 )]
 
 mod faults;
+mod killed;
 mod life;
 mod migration;
 mod smoke;

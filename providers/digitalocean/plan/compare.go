@@ -71,6 +71,20 @@ func publicAddresses(node *sdk.Node) (v4, v6 bool) {
 	return v4, v6
 }
 
+// NoTarget says why a droplet (nil where there is none) can be no target of a load balancer in this region and network; nil where it can. An empty network is one that is not known.
+func NoTarget(id int, droplet *godo.Droplet, region, vpc string) error {
+	switch {
+	case droplet == nil:
+		return sdk.Precondition("droplet %d does not exist", id).Because("DropletMissing")
+	case droplet.Region != nil && droplet.Region.Slug != region:
+		return sdk.Precondition("droplet %d is in the region %s and the load balancer in %s", id, droplet.Region.Slug, region).Because("DropletElsewhere")
+	case vpc != "" && droplet.VPCUUID != "" && droplet.VPCUUID != vpc:
+		return sdk.Precondition("droplet %d is in the VPC %s and the load balancer in %s", id, droplet.VPCUUID, vpc).Because("DropletElsewhere")
+	default:
+		return nil
+	}
+}
+
 // Kind is which type and network the load balancer of this Service has or will have, as far as that can be read.
 func Kind(service *sdk.Service, settings *Settings, there *godo.LoadBalancer) (kind, network string) {
 	if there != nil {

@@ -356,6 +356,9 @@ func (r *request) change(ctx context.Context, there *godo.LoadBalancer, wanted *
 		return nil, sdk.Pending(againWhileBusy, "DigitalOcean works on load balancer %s", there.ID)
 	case isNotFound(err):
 		return nil, sdk.Pending(time.Second, "load balancer %s was deleted behind the provider's back", there.ID)
+	case isNameTaken(err):
+		r.tellIfOurs(there)
+		return nil, sdk.Conflict("load balancer %s cannot get the name %s: another one of this Service has it; delete that one in DigitalOcean's control panel, or ask for another name", there.ID, wanted.Request.Name).Because("NameTaken")
 	}
 	return changed, err
 }
@@ -366,14 +369,15 @@ func (r *request) tellIfOurs(there *godo.LoadBalancer) {
 	}
 }
 
-// write sends a whole load balancer. Where DigitalOcean refuses it, and droplets are not there any more, it goes without them: their Nodes are target errors and fail nothing else (LB-17).
+// write sends a whole load balancer. Where DigitalOcean refuses it, and droplets are not there any more or are elsewhere, it goes without them: their Nodes are target errors and fail nothing
+// else (LB-17).
 func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerRequest, eligible *plan.Eligible, send func(*godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error)) (*godo.LoadBalancer, error) {
 	if err := sdk.BeforeWrite(ctx); err != nil {
 		return nil, err
 	}
 	answer, _, err := send(lb)
 	if status, _ := answered(err); status == 422 && !isNameTaken(err) && len(lb.DropletIDs) > 0 && eligible != nil {
-		left, found, lookErr := r.living(ctx, lb.DropletIDs, eligible)
+		left, found, lookErr := r.usable(ctx, lb, eligible)
 		if lookErr != nil {
 			return nil, lookErr
 		}
@@ -392,23 +396,26 @@ func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerR
 	return answer, r.p.api.done(ctx, r.call, what, err)
 }
 
-// living leaves out the droplets that do not exist; found says that there are some.
-func (r *request) living(ctx context.Context, ids []int, eligible *plan.Eligible) (left []int, found bool, err error) {
+// usable leaves out the droplets that do not exist, and those in another region or network than the load balancer; found says that there are some.
+func (r *request) usable(ctx context.Context, lb *godo.LoadBalancerRequest, eligible *plan.Eligible) (left []int, found bool, err error) {
 	droplets, err := r.p.droplets.List(ctx, r.call, 0)
 	if err != nil {
 		return nil, false, err
 	}
-	for _, id := range ids {
-		if dropletOfID(droplets, id) == nil {
-			_, _, err := r.p.api.Droplets.Get(ctx, id)
-			if isNotFound(err) {
-				found = true
-				r.notes.TargetError(eligible.Names[id], sdk.Precondition("droplet %d does not exist", id).Because("DropletMissing"))
-				continue
+	for _, id := range lb.DropletIDs {
+		droplet := dropletOfID(droplets, id)
+		if droplet == nil {
+			if droplet, _, err = r.p.api.Droplets.Get(ctx, id); isNotFound(err) {
+				droplet, err = nil, nil
 			}
 			if err := r.p.api.done(ctx, r.call, "asking for a droplet", err); err != nil {
 				return nil, false, err
 			}
+		}
+		if wrong := plan.NoTarget(id, droplet, r.p.settings.Region, lb.VPCUUID); wrong != nil {
+			found = true
+			r.notes.TargetError(eligible.Names[id], wrong)
+			continue
 		}
 		left = append(left, id)
 	}

@@ -186,6 +186,23 @@ func TestNamesThatAreTaken(t *testing.T) {
 	h.only()
 }
 
+func TestANameThatASecondLoadBalancerOfTheServiceHasIsAConflict(t *testing.T) {
+	h := initialized(t)
+	mark := plan.MarkOf(&sdk.Service{Namespace: "default", Name: "web", UID: uid}, us.OwnerId).String()
+	ids := []string{}
+	for _, name := range []string{"first." + mark, "second." + mark} {
+		id, err := h.cloud.AddLoadBalancer(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	b := h.service(uid, "type", "REGIONAL", "name", "second")
+	b.handle = &ids[0]
+	h.must(b.ensure().GetFailed(), sdk.CodeConflict, "NameTaken", ids[0], "second."+mark)
+	b.removed()
+}
+
 func TestAQuotaIsAPrecondition(t *testing.T) {
 	h := initialized(t)
 	h.cloud.Set(testapi.Settings{LoadBalancerLimit: 1})
@@ -240,6 +257,27 @@ func TestADropletThatIsGoneFailsItsNodeAlone(t *testing.T) { // LB-17
 	}
 	b.targets = b.targets[1:3]
 	b.ensured()
+}
+
+func TestADropletOfAnotherRegionOrNetworkFailsItsNodeAlone(t *testing.T) { // LB-17
+	h := initialized(t)
+	b := h.service(uid)
+	b.ensured() // From here on the network of the load balancer is known.
+	region := h.cloud.AddDroplet(testapi.NewDroplet{Name: "other-region", Region: "fra1"})
+	network := h.cloud.AddDroplet(testapi.NewDroplet{Name: "other-network", VPC: testapi.VPCElsewhere})
+	b.targets = append(b.targets, node("other-region", region), node("other-network", network))
+	b.service.Ports[0].Port = 8080
+	ensured, updated := b.ensure(), b.update()
+	if ensured.GetReady() == nil || updated.GetDone() == nil || len(h.only().DropletIDs) != 3 || h.only().ForwardingRules[0].EntryPort != 8080 {
+		t.Errorf("%v, %v, %+v", ensured, updated, h.only())
+	}
+	for _, wrong := range [][]*contract.TargetError{ensured.TargetErrors, updated.TargetErrors} {
+		if len(wrong) != 2 {
+			t.Fatalf("%v", wrong)
+		}
+		h.must(wrong[0].Failure, sdk.CodePrecondition, "DropletElsewhere", "VPC", testapi.VPCElsewhere)
+		h.must(wrong[1].Failure, sdk.CodePrecondition, "DropletElsewhere", "region fra1")
+	}
 }
 
 // The calls of docs/digitalocean.md: twenty Nodes join, one after another, where there are twenty load balancers.

@@ -73,7 +73,7 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 }
 
 func (r *request) setDroplets(ctx context.Context, lb *godo.LoadBalancer, eligible *plan.Eligible, ids []int, set func(context.Context, string, ...int) (*godo.Response, error)) error {
-	_, err := r.write(ctx, "setting the targets of load balancer "+lb.ID, &godo.LoadBalancerRequest{DropletIDs: ids}, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
+	_, err := r.write(ctx, "setting the targets of load balancer "+lb.ID, &godo.LoadBalancerRequest{DropletIDs: ids, VPCUUID: lb.VPCUUID}, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
 		if len(request.DropletIDs) == 0 {
 			return lb, nil, nil
 		}
@@ -88,9 +88,6 @@ func (r *request) setDroplets(ctx context.Context, lb *godo.LoadBalancer, eligib
 	}
 	return err
 }
-
-// How long after a Service was deleted a list may still lack its load balancer: one whose create was cut off in that moment.
-const listMayLack = 30 * time.Second
 
 // DeleteLoadBalancer removes all that is marked for this Service; nothing to remove is done (LB-12).
 func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.DeleteLoadBalancer) error {
@@ -133,10 +130,8 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	switch {
 	case unmarked != nil:
 		return sdk.MayTake(sdk.Unmarked, false, fmt.Sprintf("load balancer %s (%s)", unmarked.LB.ID, unmarked.LB.Name))
-	case len(own) == 0 && r.handle == "" && len(r.service.Status.Ingress) == 0 && !r.service.Deleted.IsZero():
-		if left := listMayLack - p.now().Sub(r.service.Deleted); left > 0 && left <= listMayLack {
-			return sdk.Pending(min(left, 10*time.Second), "DigitalOcean lists no load balancer of this Service; it is looked for once more, as a list may be late")
-		}
+	case len(own) == 0:
+		return sdk.ListedLate(r.service, r.handle, p.now())
 	}
 	return nil
 }

@@ -239,8 +239,8 @@ func (c *Cloud) deleteBalancer(r *http.Request) (int, any, error) {
 
 func (c *Cloud) addDroplets(r *http.Request) (int, any, error) {
 	return c.setDroplets(r, func(lb *LoadBalancer, id int) error {
-		if c.dropletOf(id) == nil {
-			return invalid("droplet %d does not exist", id)
+		if err := c.checkTarget(id, lb.Region.Slug, lb.VPCUUID); err != nil {
+			return err
 		}
 		if !slices.Contains(lb.DropletIDs, id) {
 			lb.DropletIDs = append(lb.DropletIDs, id)
@@ -299,7 +299,7 @@ func (c *Cloud) set(lb *LoadBalancer, body *asked) {
 		lb.VPCUUID = body.VPCUUID
 	}
 	if lb.VPCUUID == "" {
-		lb.VPCUUID = map[string]string{"nyc1": VPC, "fra1": VPCElsewhere}[body.Region]
+		lb.VPCUUID = defaultVPC[body.Region]
 	}
 	if lb.ProjectID == "" {
 		lb.ProjectID = "4de7ac8b-495b-4884-9a69-1050c6793cd6"

@@ -35,7 +35,7 @@ func (c *Cloud) AddDroplet(asked NewDroplet) int {
 	at := len(c.droplets) + 2
 	d := &Droplet{
 		ID: c.nextID, Name: asked.Name, Status: "new", SizeSlug: or(asked.Size, "s-2vcpu-4gb"), Region: regionOf(slug), Tags: append([]string{}, asked.Tags...),
-		VPCUUID: or(asked.VPC, map[string]string{"nyc1": VPC, "fra1": VPCElsewhere}[slug]), Created: time.Now().UTC().Format(time.RFC3339), Memory: 4096, VCPUs: 2, Disk: 80,
+		VPCUUID: or(asked.VPC, defaultVPC[slug]), Created: time.Now().UTC().Format(time.RFC3339), Memory: 4096, VCPUs: 2, Disk: 80,
 		Features: []string{"private_networking"}, BackupIDs: []int{}, SnapshotIDs: []int{}, VolumeIDs: []string{}, Image: map[string]any{}, gpu: asked.GPU, made: time.Now(),
 		NextBackupWindow: map[string]any{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T23:00:00Z"},
 	}

@@ -67,6 +67,9 @@ type Certificate struct {
 	DNSNames        []string `json:"dns_names"`
 }
 
+// The network of a region that counts where none is named.
+var defaultVPC = map[string]string{"nyc1": VPC, "fra1": VPCElsewhere}
+
 var regionNames = map[string]string{"nyc1": "New York 1", "fra1": "Frankfurt 1"}
 
 func regionOf(slug string) region {

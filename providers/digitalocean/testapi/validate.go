@@ -49,12 +49,8 @@ func (c *Cloud) check(body *asked, lb *LoadBalancer) error {
 		return invalid("network load balancers do not support HTTP settings or PROXY protocol")
 	}
 	for _, id := range body.DropletIDs {
-		droplet := c.dropletOf(id)
-		if droplet == nil {
-			return invalid("droplet %d does not exist", id)
-		}
-		if droplet.Region.Slug != body.Region {
-			return invalid("droplet %d is not in the region %s", id, body.Region)
+		if err := c.checkTarget(id, body.Region, or(lb.VPCUUID, or(body.VPCUUID, defaultVPC[body.Region]))); err != nil {
+			return err
 		}
 	}
 	if err := checkFirewall(body.Firewall); err != nil {
@@ -92,6 +88,21 @@ func checkHealth(check HealthCheck) error {
 		return invalid("health_check.path is invalid")
 	}
 	return nil
+}
+
+// checkTarget says whether a droplet can be behind a load balancer in this region and network.
+func (c *Cloud) checkTarget(id int, region, vpc string) error {
+	droplet := c.dropletOf(id)
+	switch {
+	case droplet == nil:
+		return invalid("droplet %d does not exist", id)
+	case droplet.Region.Slug != region:
+		return invalid("droplet %d is not in the region %s", id, region)
+	case droplet.VPCUUID != vpc:
+		return invalid("droplet %d is not in the VPC of the load balancer", id)
+	default:
+		return nil
+	}
 }
 
 func (c *Cloud) checkRules(body *asked) error {

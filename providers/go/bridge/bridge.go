@@ -250,6 +250,9 @@ func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeReq
 		if err := fits("the cloud scope", scope, nameBytes); err != nil || scope == "" {
 			return failed(fault("CloudScope answered %q: it must be 1 to %d bytes", scope, nameBytes))
 		}
+		if err := checkScope(scope); err != nil {
+			return failed(fault("CloudScope answered what no scope is: %v", err))
+		}
 	}
 	b.mu.Lock()
 	b.owner, b.readOnly = owner, request.GetReadOnly()

@@ -104,7 +104,11 @@ func (b *Bridge) GetVolumeLabels(ctx context.Context, request *contract.GetVolum
 	case err != nil:
 		return failed(b.failure(err))
 	}
-	return &contract.GetVolumeLabelsResponse{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{Labels: labels}}}, nil
+	told := map[string]string{}
+	for key, value := range labels {
+		told[readable(key)] = readable(value)
+	}
+	return &contract.GetVolumeLabelsResponse{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{Labels: told}}}, nil
 }
 
 // sourceOf names the source of a volume as VolumeCapability.source_types does.

@@ -193,6 +193,47 @@ func TestAScopeWithOtherCharactersIsRefused(t *testing.T) {
 	}
 }
 
+type otherScope struct{ marked }
+
+func (o *otherScope) CloudScope(context.Context) (string, error) { return "acct $(x)", nil }
+
+// PROV-9.
+func TestAScopeOfTheCloudsOwnWithOtherCharactersFailsInitialize(t *testing.T) {
+	failed := serve(t, &otherScope{}, Options{}).startWithin(patience).GetFailed()
+	code(t, failed, contract.FailureCode_FAILURE_CODE_INTERNAL)
+	if !strings.Contains(failed.GetMessage(), "acct $(x)") || !strings.Contains(failed.GetMessage(), "write letters") {
+		t.Error(failed)
+	}
+}
+
+// CORE-4: what the API server would make readable, for a Go CCM, is no answer without a body.
+func TestATextOfTheCloudThatIsNoUTF8IsMadeReadable(t *testing.T) {
+	bad := "a\xffb"
+	cloud := &scripted{
+		ensure: func(_ context.Context, service *v1.Service, _ []*v1.Node) (*v1.LoadBalancerStatus, error) {
+			service.Annotations["cloud.example/id"] = bad
+			status := ready("203.0.113.1")
+			status.Ingress[0].Ports = []v1.PortStatus{{Port: 80, Protocol: v1.ProtocolTCP, Error: &bad}}
+			return status, nil
+		},
+		labels: func(context.Context, *v1.PersistentVolume) (map[string]string, error) {
+			return map[string]string{"zone": bad}, nil
+		},
+	}
+	bridge := initialised(t, cloud, Options{})
+	answer, err := bridge.balancers.EnsureLoadBalancer(bridge.context(patience), &contract.EnsureLoadBalancerRequest{Cluster: cluster(), Service: service("a"), Targets: targets()})
+	must(t, err)
+	labels, err := bridge.volumes.GetVolumeLabels(bridge.context(patience), &contract.GetVolumeLabelsRequest{Cluster: cluster(), Volume: &contract.VolumeView{Name: "v", SourceType: "awsElasticBlockStore", Source: map[string]string{"volumeID": "v"}}})
+	must(t, err)
+	for _, text := range []string{
+		answer.GetAnnotations().GetSet()["cloud.example/id"], answer.GetReady().GetStatus().GetIngress()[0].GetPorts()[0].GetError(), labels.GetLabels().GetLabels()["zone"],
+	} {
+		if text != "a\uFFFDb" {
+			t.Errorf("%q in %v %v", text, answer, labels)
+		}
+	}
+}
+
 // A cloud reads 404 as deleted, and what no call has named is not.
 func TestAnObjectThatNoCallHasNamedIsNoDeletedOne(t *testing.T) {
 	client, err := kubernetes.NewForConfig(newStandIn().cloudConfig())

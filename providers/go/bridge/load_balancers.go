@@ -129,9 +129,9 @@ func changesOf(written map[string]*string) *contract.AnnotationChanges {
 	changes := &contract.AnnotationChanges{Set: map[string]string{}}
 	for key, value := range written {
 		if value == nil {
-			changes.Remove = append(changes.Remove, key)
+			changes.Remove = append(changes.Remove, readable(key))
 		} else {
-			changes.Set[key] = *value
+			changes.Set[readable(key)] = readable(*value)
 		}
 	}
 	slices.Sort(changes.Remove)

@@ -145,13 +145,21 @@ func (o *Options) complete(providerName string) error {
 	}
 	wrong = append(wrong, checkOffers(o.Offers))
 	wrong = append(wrong, fits("cloud-scope", o.CloudScope, nameBytes))
-	if bad := strings.IndexFunc(o.CloudScope, notOfScope); bad >= 0 {
-		wrong = append(wrong, fmt.Errorf("cloud-scope: %q has a character that a scope may not have (PROV-9); write letters, digits, spaces and any of ._:/,@=+-", o.CloudScope))
+	if err := checkScope(o.CloudScope); err != nil {
+		wrong = append(wrong, fmt.Errorf("cloud-scope: %w", err))
 	}
 	if o.OnlyClasses && len(o.Classes) == 0 {
 		wrong = append(wrong, errors.New("only-load-balancer-classes: no class is named; name one with --load-balancer-class"))
 	}
 	return errors.Join(wrong...)
+}
+
+// checkScope refuses what an operator could not paste into a command (PROV-9).
+func checkScope(scope string) error {
+	if strings.ContainsFunc(scope, notOfScope) {
+		return fmt.Errorf("%q has a character that a scope may not have (PROV-9); write letters, digits, spaces and any of ._:/,@=+-", scope)
+	}
+	return nil
 }
 
 // notOfScope tells which characters a scope may not have.

@@ -206,7 +206,11 @@ func statusView(status *v1.LoadBalancerStatus) (*contract.LoadBalancerStatus, er
 			}
 		}
 		for _, port := range point.Ports {
-			ingress.Ports = append(ingress.Ports, &contract.PortStatus{Port: port.Port, Protocol: string(port.Protocol), Error: port.Error})
+			told := &contract.PortStatus{Port: port.Port, Protocol: readable(string(port.Protocol))}
+			if port.Error != nil {
+				told.Error = new(readable(*port.Error))
+			}
+			ingress.Ports = append(ingress.Ports, told)
 		}
 		view.Ingress = append(view.Ingress, ingress)
 	}
@@ -332,9 +336,12 @@ func fits(what, value string, most int) error {
 	return nil
 }
 
+// readable is a text as the API server would keep it: what is no UTF-8 can stand in no answer of the contract.
+func readable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
 // shorten makes a text for people fit (CORE-11).
 func shorten(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = readable(text)
 	if len(text) <= textBytes {
 		return text
 	}

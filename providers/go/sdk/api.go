@@ -84,31 +84,34 @@ type Page[T any] struct {
 	Last bool
 }
 
-// Pages gets all pages of a listing; their numbers begin with 1. What changes between two pages can hide an object that is there, so a listing whose number of objects is not what the API
-// says is got again.
+// Pages gets all pages of a listing; their numbers begin with 1. What changes between two pages can hide an object that is there: one that is removed moves those behind it into a page that
+// was read already. So a listing is got again where its pages differ in how many objects there are, or where they have another number of them.
 func Pages[T any, K comparable](what string, key func(T) K, page func(number int) (Page[T], error)) ([]T, error) {
 	for range 3 {
-		all, seen, total := []T{}, map[K]bool{}, -1
+		all, seen, total, changed := []T{}, map[K]bool{}, -1, false
 		for number := 1; ; number++ {
 			got, err := page(number)
 			if err != nil {
 				return nil, err
 			}
+			before := len(all)
 			for _, item := range got.Items {
 				if !seen[key(item)] {
 					seen[key(item)] = true
 					all = append(all, item)
 				}
 			}
-			if total = got.Total; got.Last || len(got.Items) == 0 {
+			changed = changed || number > 1 && got.Total != total
+			// A page without anything new ends it too: a server that knows no pages repeats its first for ever.
+			if total = got.Total; got.Last || len(all) == before {
 				break
 			}
 		}
-		if len(all) == total {
-			return all, nil
-		}
 		if total < 0 {
 			return nil, Internal("%s: the answer does not say how many there are", what)
+		}
+		if !changed && len(all) == total {
+			return all, nil
 		}
 	}
 	return nil, Unavailable("%s: they changed while they were listed, three times", what).Because("ListChanged")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,6 +71,36 @@ func TestAListThatChangesBetweenItsPagesIsGotAgain(t *testing.T) {
 		if row.code == 0 && (err != nil || len(all) != 3) || row.code != 0 && (!errors.As(err, &failure) || failure.Code != row.code) {
 			t.Errorf("%s: %v %v", name, all, err)
 		}
+	}
+}
+
+// The object that is removed moves all behind it: the first of the second page is in neither, and the number of objects is right.
+func TestAnObjectRemovedBetweenTwoPagesHidesNoOther(t *testing.T) {
+	there, asked := []int{1, 2, 3, 4}, 0
+	all, err := Pages("listing", func(item int) int { return item }, func(number int) (Page[int], error) {
+		if asked++; asked == 2 {
+			there = there[1:]
+		}
+		from, to := min(2*number-2, len(there)), min(2*number, len(there))
+		return Page[int]{there[from:to], len(there), to == len(there)}, nil
+	})
+	if err != nil || !slices.Equal(all, []int{2, 3, 4}) {
+		t.Errorf("%v %v", all, err)
+	}
+}
+
+// As a server does that knows no pages.
+func TestAListingThatRepeatsItsFirstPageEnds(t *testing.T) {
+	asked := 0
+	_, err := Pages("listing", func(item int) int { return item }, func(int) (Page[int], error) {
+		if asked++; asked > 100 {
+			t.Fatal("it goes on for ever")
+		}
+		return Page[int]{[]int{1, 2}, 4, false}, nil
+	})
+	var failure *Failure
+	if !errors.As(err, &failure) || failure.Code != CodeUnavailable {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,20 +35,43 @@ type balancers struct {
 	api api
 }
 
-// wanted is what a load balancer should be for this Service. No targets stated leaves them alone
-// (LB-10).
+// refused says why this cloud makes no load balancer for a Service. Get and Delete do not ask
+// (LB-29).
+func refused(service sdk.Service) error {
+	if service.LoadBalancerClass != nil {
+		return sdk.ErrHandledElsewhere // LB-18
+	}
+	for _, port := range service.Ports {
+		if port.Port < 1 || port.Port > 65535 || port.NodePort == nil {
+			return sdk.Invalid("the port %d has no node port; right would be a port from 1 to 65535 with one", port.Port)
+		}
+	}
+	if len(service.Ports) == 0 {
+		return sdk.Invalid("the Service has no ports; right would be one at least")
+	}
+	return nil
+}
+
+// wanted is what a load balancer should be for a Service that is not refused. No targets stated
+// leaves them alone (LB-10).
 func wanted(found made, call *sdk.Call, service sdk.Service, targets *sdk.Targets) made {
 	found.Mark, found.Ports = call.Mark(service.UID, sdk.LabelValue), nil
 	for _, port := range service.Ports {
-		found.Ports = append(found.Ports, fmt.Sprintf("%d/%s", port.Port, port.Protocol))
+		found.Ports = append(found.Ports, fmt.Sprintf("%d/%s to %d", port.Port, port.Protocol, *port.NodePort))
 	}
 	if targets != nil {
-		found.Targets = nil
-		for _, node := range targets.Nodes {
-			found.Targets = append(found.Targets, node.Name)
-		}
+		found.Targets = names(targets.Nodes)
 	}
 	return found
+}
+
+// names are in one order, whatever order the controller sends.
+func names(nodes []sdk.Node) (sorted []string) {
+	for _, node := range nodes {
+		sorted = append(sorted, node.Name)
+	}
+	slices.Sort(sorted)
+	return sorted
 }
 
 // find goes by the handle, else by the mark. A user can edit the handle: whose it is stands at the
@@ -69,7 +93,9 @@ func (b balancers) GetLoadBalancer(ctx context.Context, call *sdk.Call, request 
 	if whose == sdk.Ours {
 		request.Notes.Handle(found.ID)
 	}
-	return sdk.LoadBalancer{Presence: sdk.LoadBalancerPresent, Ownership: whose, Name: found.ID, Status: statusOf(found)}, nil
+	// With LoadBalancerOptions.InSync this spares an Ensure at each restart of the controller (LB-14).
+	inSync := whose == sdk.Ours && refused(request.Service) == nil && found.IP.IsValid() && sdk.Same(*found, wanted(*found, call, request.Service, request.Targets))
+	return sdk.LoadBalancer{Presence: sdk.LoadBalancerPresent, Ownership: whose, Name: found.ID, Status: statusOf(found), InSync: inSync}, nil
 }
 
 func statusOf(found *made) (status sdk.LoadBalancerStatus) {
@@ -80,11 +106,17 @@ func statusOf(found *made) (status sdk.LoadBalancerStatus) {
 }
 
 func (b balancers) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.EnsureLoadBalancer) (sdk.LoadBalancerStatus, error) {
+	if err := refused(request.Service); err != nil {
+		return sdk.LoadBalancerStatus{}, err
+	}
 	found, _, err := b.find(ctx, call, request.Service, request.Handle, request.AdoptUnmarked)
 	if err != nil {
 		return sdk.LoadBalancerStatus{}, err
 	}
 	if found == nil {
+		if err := sdk.BeforeWrite(ctx); err != nil { // Nobody waits any more: nothing is written (CORE-8).
+			return sdk.LoadBalancerStatus{}, err
+		}
 		one, err := b.api.create(ctx, call.Mark(request.Service.UID, sdk.LabelValue))
 		if err != nil {
 			return sdk.LoadBalancerStatus{}, err
@@ -95,7 +127,7 @@ func (b balancers) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, reque
 	request.Notes.Handle(found.ID)
 	// Only what differs is written: nothing, where it is as asked (LB-8).
 	if wanted := wanted(*found, call, request.Service, request.Targets); !sdk.Same(*found, wanted) {
-		if err := b.api.set(ctx, wanted); err != nil {
+		if err := b.set(ctx, wanted); err != nil {
 			return sdk.LoadBalancerStatus{}, err
 		}
 	}
@@ -115,17 +147,27 @@ func (b balancers) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, reque
 	}
 	// The targets, and nothing else (LB-16).
 	changed := *found
-	changed.Targets = wanted(*found, call, request.Service, &request.Targets).Targets
+	changed.Targets = names(request.Targets.Nodes)
 	if sdk.Same(*found, changed) {
 		return nil
 	}
-	return b.api.set(ctx, changed)
+	return b.set(ctx, changed)
+}
+
+func (b balancers) set(ctx context.Context, wanted made) error {
+	if err := sdk.BeforeWrite(ctx); err != nil {
+		return err
+	}
+	return b.api.set(ctx, wanted)
 }
 
 func (b balancers) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.DeleteLoadBalancer) error {
 	found, _, err := b.find(ctx, call, request.Service, request.Handle, false)
 	if err != nil || found == nil {
 		return err // nil: it was looked for, and is not there (LB-12)
+	}
+	if err := sdk.BeforeWrite(ctx); err != nil {
+		return err
 	}
 	return b.api.delete(ctx, found.ID)
 }
@@ -168,8 +210,9 @@ func (m *memory) delete(_ context.Context, id string) error {
 func TestTheLoadBalancersOfTheGuide(t *testing.T) {
 	clouds := &memory{all: map[string]made{"other": {ID: "other", Mark: sdk.Mark{Owner: "them", Service: "uid"}}}}
 	provider, call := balancers{api: clouds}, &sdk.Call{Cluster: sdk.Cluster{OwnerID: "us"}}
+	nodePort, class := 30080, "example.com/other"
 	service := sdk.Service{UID: "uid", Ports: []sdk.ServicePort{{Port: 80, Protocol: "TCP"}}}
-	targets := sdk.Targets{Nodes: []sdk.Node{{Name: "a"}, {Name: "b"}}}
+	targets := sdk.Targets{Nodes: []sdk.Node{{Name: "b"}, {Name: "a"}}}
 	ensure := func(handle string) error {
 		_, err := provider.EnsureLoadBalancer(t.Context(), call, sdk.EnsureLoadBalancer{Service: service, Handle: handle, Targets: &targets})
 		return err
@@ -181,6 +224,21 @@ func TestTheLoadBalancersOfTheGuide(t *testing.T) {
 		}
 		return sdk.Code(0)
 	}
+	get := func() sdk.LoadBalancer {
+		found, err := provider.GetLoadBalancer(t.Context(), call, sdk.GetLoadBalancer{Service: service, Targets: &targets, Notes: &sdk.Notes{}})
+		if err != nil {
+			t.Error(err)
+		}
+		return found
+	}
+	if err := ensure(""); code(err) != sdk.CodeInvalid {
+		t.Error(err)
+	}
+	service.Ports[0].NodePort, service.LoadBalancerClass = &nodePort, &class
+	if err := ensure(""); !errors.Is(err, sdk.ErrHandledElsewhere) || clouds.writes != 0 {
+		t.Error(err)
+	}
+	service.LoadBalancerClass = nil
 	if err := provider.UpdateLoadBalancer(t.Context(), call, sdk.UpdateLoadBalancer{Service: service}); code(err) != sdk.CodeNotFound {
 		t.Error(err)
 	}
@@ -197,13 +255,21 @@ func TestTheLoadBalancersOfTheGuide(t *testing.T) {
 	if err := ensure("other"); code(err) != sdk.CodeConflict {
 		t.Error(err)
 	}
+	slices.Reverse(targets.Nodes)
+	if !get().InSync {
+		t.Error("the other order of its targets is out of sync")
+	}
+	nodePort++
+	if get().InSync {
+		t.Error("another node port is in sync")
+	}
+	nodePort--
 	targets.Nodes = targets.Nodes[:1]
 	if err := provider.UpdateLoadBalancer(t.Context(), call, sdk.UpdateLoadBalancer{Service: service, Targets: targets}); err != nil || len(clouds.all["lb-1"].Targets) != 1 {
 		t.Errorf("%v %v", err, clouds.all)
 	}
-	found, err := provider.GetLoadBalancer(t.Context(), call, sdk.GetLoadBalancer{Service: service, Notes: &sdk.Notes{}})
-	if err != nil || found.Ownership != sdk.Ours || len(found.Status.Ingress) != 1 {
-		t.Errorf("%v %v", found, err)
+	if found := get(); found.Ownership != sdk.Ours || len(found.Status.Ingress) != 1 || !found.InSync {
+		t.Errorf("%v", found)
 	}
 	for range 2 {
 		if err := provider.DeleteLoadBalancer(t.Context(), call, sdk.DeleteLoadBalancer{Service: service}); err != nil || len(clouds.all) != 1 {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"reflect"
 	"regexp"
+	"time"
 )
 
 // DigestBytes is how long [Place.Tag] is where the text does not fit: what labels and tags of most clouds take.
@@ -103,6 +104,21 @@ func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) st
 		}
 	}
 	return nil, 0, nil
+}
+
+// How long after a Service was deleted a list may lack its load balancer.
+const listMayLack = 30 * time.Second
+
+// ListedLate is for DeleteLoadBalancer of a cloud whose lists can be late, where a list has nothing of the Service: the answer to a create may have been lost, and the list may not show yet
+// what was made. For half a minute after the Service was deleted it is [Pending], unless a handle or an address says that the create was answered; then nil.
+func ListedLate(service *Service, handle string, now time.Time) error {
+	if handle != "" || len(service.Status.Ingress) > 0 || service.Deleted.IsZero() {
+		return nil
+	}
+	if left := listMayLack - now.Sub(service.Deleted); left > 0 && left <= listMayLack {
+		return Pending(min(left, 10*time.Second), "the cloud lists no load balancer of this Service; it is looked for once more, as a list may be late")
+	}
+	return nil
 }
 
 // Same says whether what is there is what there should be, so that nothing is to be written (LB-8, LB-14). It compares all exported fields; slices and maps that are empty are the

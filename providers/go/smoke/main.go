@@ -3,6 +3,8 @@
 //
 //	smoke --config ../../hetzner/smoke.json [--yes] -- COMMAND OF THE PROVIDER
 //
+// Without a command it only says what is missing in the environment, and what the trial would cost.
+//
 // It speaks the contract alone, so that a provider of any cloud can be tried by a configuration of its own.
 package main
 
@@ -10,13 +12,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -48,12 +50,12 @@ func run(arguments []string, environment func(string) string, input io.Reader, o
 		return 2
 	}
 	settings, err := read(*path, environment)
-	if err == nil && flags.NArg() == 0 {
-		err = errors.New("there is no command; right would be `smoke --config FILE -- COMMAND`, with the command that serves the provider")
-	}
 	if err != nil {
 		fmt.Fprintln(errorOutput, err)
 		return 2
+	}
+	if flags.NArg() == 0 {
+		return 0
 	}
 	fmt.Fprintln(output, settings.Costs)
 	if !*yes && !agreed(input, output) {
@@ -119,7 +121,8 @@ func read(path string, environment func(string) string) (*config, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return nil, errors.New(strings.Join(missing, "\n"))
+		slices.Sort(missing)
+		return nil, fmt.Errorf("%s\n%s", strings.Join(missing, "\n"), settings.Costs)
 	}
 	return settings, nil
 }

@@ -99,6 +99,15 @@ func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *hclou
 		if !wanted.Public {
 			r.fail("disable-public-network", "the provider has no network, so that nothing would reach the load balancer; start it with --network")
 		}
+	} else if !wanted.Public && !r.truth("use-private-ip", settings.UsePrivateIP) {
+		r.fail("disable-public-network", "the load balancer reaches its targets by their public addresses; set "+Prefix+"use-private-ip: \"true\" too")
+	}
+	if there == nil {
+		for _, name := range []string{"ipv4", "ipv6"} {
+			if r.has(name) {
+				r.fail(name, "Hetzner chooses the addresses of a new load balancer; remove the annotation")
+			}
+		}
 	}
 	if r.err == nil {
 		wanted.Services, r.err = listeners(r, service, settings, certificates)

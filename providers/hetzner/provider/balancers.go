@@ -186,13 +186,8 @@ func (r *request) beingMade(ctx context.Context, lb *hcloud.LoadBalancer) (bool,
 	if time.Since(lb.Created) > young {
 		return false, nil
 	}
-	actions, _, err := r.p.api.LoadBalancer.Action.List(ctx, hcloud.ActionListOpts{Status: []hcloud.ActionStatus{hcloud.ActionStatusRunning}})
-	if err := r.p.api.done(ctx, r.call, "asking for running actions", err); err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(actions, func(action *hcloud.Action) bool {
-		return slices.ContainsFunc(action.Resources, func(resource *hcloud.ActionResource) bool { return resource.ID == lb.ID })
-	}), nil
+	actions, _, err := r.p.api.LoadBalancer.Action.ListFor(ctx, lb, hcloud.ActionListOpts{Status: []hcloud.ActionStatus{hcloud.ActionStatusRunning}})
+	return len(actions) > 0, r.p.api.done(ctx, r.call, "asking for running actions", err)
 }
 
 // EnsureLoadBalancer makes the load balancer, or makes it as the Service asks.
@@ -401,7 +396,10 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		}
 	}
 	unmarked := plan.Unmarked(r.all, call, r.service)
-	if unmarked == nil || named != nil && unmarked.LB.ID == named.LB.ID {
+	switch {
+	case unmarked == nil && len(doomed) == 0:
+		return sdk.ListedLate(r.service, r.handle, time.Now())
+	case unmarked == nil || named != nil && unmarked.LB.ID == named.LB.ID:
 		return nil
 	}
 	if err := sdk.MayTake(sdk.Unmarked, asked.AdoptUnmarked, "load balancer "+plan.Handle(unmarked.LB)); err != nil {

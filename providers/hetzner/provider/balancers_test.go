@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
@@ -69,7 +71,8 @@ func TestAnnotationsThatCannotBeHonouredAreRefusedByName(t *testing.T) {
 	for name, value := range map[string]string{
 		"certificate-type": "managed", "http-managed-certificate-domains": "example.com", "http-managed-certificate-name": "x", "http-managed-certificate-acme-staging": "true", "no-such": "1",
 		"protocol": "udp", "algorithm-type": "random", "uses-proxyprotocol": "maybe", "health-check-interval": "1h", "health-check-port": "0", "http-cookie-name": "x", "node-selector": "a in",
-		"private-ipv4": "fd00::1", "type": "lb99", "http-certificates": "none", "health-check-http-path": "/x", "private-subnet-ip-range": "10.0.0.0",
+		"private-ipv4": "fd00::1", "type": "lb99", "http-certificates": "none", "health-check-http-path": "/x", "private-subnet-ip-range": "10.0.0.0", "disable-public-network": "true",
+		"ipv4": "192.0.2.4", "ipv6": "2001:db8::4",
 	} {
 		answer := h.service(uid, name, value).ensure()
 		h.must(answer.GetFailed(), sdk.CodeInvalid, "AnnotationInvalid", plan.Prefix+name)
@@ -212,6 +215,32 @@ func TestAnActionThatDoesNotEndIsPendingWithTheHandle(t *testing.T) {
 	h.only()
 }
 
+// The API gives 25 actions in a page: those of other load balancers must not hide this one's.
+func TestWhatIsBeingMadeIsSeenAmongManyOthers(t *testing.T) {
+	h := initialized(t)
+	h.cloud.Set(testapi.Settings{ActionMS: 3_600_000})
+	all := sync.WaitGroup{}
+	made := make([]*balancer, 30)
+	for i := range made {
+		made[i] = h.service(fmt.Sprintf("0d4fcd77-3818-4000-8299-%012d", i))
+		all.Go(func() { made[i].ensure() })
+	}
+	all.Wait()
+	before := h.cloud.Writes()
+	for _, b := range made {
+		if b.get().GetFound().GetInSync() {
+			t.Fatal("it is in sync while it is being made (LB-14)")
+		}
+		b.service.Ports[0].Port = 8080
+		if answer := b.ensure(); answer.GetPending() == nil {
+			t.Fatalf("%v", answer)
+		}
+	}
+	if writes := h.cloud.Writes() - before; writes != 0 {
+		t.Errorf("%d writes to load balancers that are being made", writes)
+	}
+}
+
 func TestAnActionThatFailsIsSaidAndTriedAgain(t *testing.T) {
 	h := initialized(t)
 	h.cloud.Set(testapi.Settings{ActionMS: 3_600_000})
@@ -271,6 +300,27 @@ func TestALateListMakesNoSecondOne(t *testing.T) {
 	}
 	b.ensured()
 	h.only()
+}
+
+func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB-12
+	h := initialized(t)
+	h.cloud.Set(testapi.Settings{ListLagMS: 500})
+	b := h.service(uid)
+	h.plan(api.Plan{Match: "POST /v1/load_balancers$", Lose: true})
+	b.ensure()
+	b.handle = nil
+	b.service.DeletionTime = timestamppb.Now()
+	if answer := b.remove(); answer.GetPending() == nil {
+		t.Fatalf("%v; the list is late, and the load balancer would be left", answer)
+	}
+	h.until("the load balancer is gone", func() (bool, any) {
+		answer := b.remove()
+		return len(h.cloud.LoadBalancers()) == 0, answer
+	})
+	b.service.DeletionTime = timestamppb.New(time.Now().Add(-time.Minute))
+	if answer := b.remove(); answer.GetDone() == nil {
+		t.Errorf("%v", answer)
+	}
 }
 
 // 20 Nodes join one after the other, and 20 load balancers get each.

@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -82,7 +82,7 @@ func New(record io.Writer) *Cloud {
 	handle("POST /v1/networks/{id}/actions/{action}", c.networkAction)
 	handle("GET /v1/load_balancers", c.listBalancers)
 	handle("POST /v1/load_balancers", c.createBalancer)
-	handle("GET /v1/load_balancers/actions", c.listActions)
+	handle("GET /v1/load_balancers/{id}/actions", c.listActionsOf)
 	handle("GET /v1/load_balancers/{id}", c.getBalancer)
 	handle("PUT /v1/load_balancers/{id}", c.updateBalancer)
 	handle("DELETE /v1/load_balancers/{id}", c.deleteBalancer)
@@ -288,23 +288,37 @@ func (c *Cloud) advance() {
 	}
 }
 
+// listActions gives those with the IDs that are asked for.
 func (c *Cloud) listActions(r *http.Request) (int, any, error) {
-	c.advance()
-	query := r.URL.Query()
-	if !strings.HasPrefix(r.URL.Path, "/v1/load_balancers/") && len(query["id"]) == 0 {
+	ids := r.URL.Query()["id"]
+	if len(ids) == 0 {
 		return 0, nil, invalid("id", "id is required")
 	}
-	all := []*schema.Action{}
-	for id, action := range c.actions {
-		asked := len(query["id"]) == 0 || slices.Contains(query["id"], strconv.FormatInt(id, 10))
-		if asked && (len(query["status"]) == 0 || slices.Contains(query["status"], action.Status)) && (len(query["id"]) > 0 || action.Resources[0].Type == "load_balancer") {
-			all = append(all, action)
+	asked := c.actionsThat(func(action *schema.Action) bool { return slices.Contains(ids, strconv.FormatInt(action.ID, 10)) })
+	return http.StatusOK, schema.ActionListResponse{Actions: values(asked)}, nil
+}
+
+// listActionsOf gives those of a load balancer.
+func (c *Cloud) listActionsOf(r *http.Request) (int, any, error) {
+	lb, wanted := c.balancerOf(pathID(r)), r.URL.Query()["status"]
+	if lb == nil {
+		return 0, nil, errNotFound
+	}
+	return page(r, "actions", c.actionsThat(func(action *schema.Action) bool {
+		on := action.Resources[0]
+		return on.Type == "load_balancer" && on.ID == lb.ID && (len(wanted) == 0 || slices.Contains(wanted, action.Status))
+	}))
+}
+
+// actionsThat are so, in the order of their IDs.
+func (c *Cloud) actionsThat(are func(*schema.Action) bool) (chosen []*schema.Action) {
+	c.advance()
+	for _, id := range slices.Sorted(maps.Keys(c.actions)) {
+		if action := c.actions[id]; are(action) {
+			chosen = append(chosen, action)
 		}
 	}
-	if len(query["id"]) > 0 {
-		return http.StatusOK, schema.ActionListResponse{Actions: values(all)}, nil
-	}
-	return page(r, "actions", all)
+	return chosen
 }
 
 func values[T any](pointers []*T) []T {
