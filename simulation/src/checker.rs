@@ -227,6 +227,12 @@ impl Checker {
         }
     }
 
+    /// The number of a new connection to a provider. There are several providers, and no two connections have the same number.
+    #[must_use]
+    pub fn connected(&self) -> u64 {
+        self.inner().calls.connected()
+    }
+
     /// A call reaches a provider. Connections have numbers; `deadline` is what the caller grants.
     #[must_use]
     pub fn call(&self, identity: &str, connection: u64, rpc: &str, deadline: Duration) -> Call {

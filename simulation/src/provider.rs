@@ -1,6 +1,6 @@
 //! The provider's process: the mock's services over pipes in memory.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,8 +27,6 @@ struct Inner {
     checker: Checker,
     faults: Faults,
     trace: Trace,
-    /// How many connections there were.
-    connections: AtomicU64,
     process: Mutex<Option<Process>>,
     draining: Mutex<Vec<Process>>,
     /// Told when a scripted fault killed the process.
@@ -66,7 +64,6 @@ impl Provider {
             checker,
             faults,
             trace,
-            connections: AtomicU64::new(0),
             process: Mutex::new(None),
             draining: Mutex::default(),
             died: tokio::sync::Notify::new(),
@@ -167,7 +164,7 @@ impl Provider {
         );
         let (identity, inner) = (Arc::clone(identity), Arc::clone(&self.0));
         let drains = Arc::clone(&process.drains);
-        let connection = inner.connections.fetch_add(1, Ordering::Relaxed);
+        let connection = inner.checker.connected();
         let handler = service_fn(move |request: http::Request<Incoming>| {
             let rpc = request
                 .uri()

@@ -38,21 +38,21 @@ impl Regression {
 
     /// As the file has it, a step and a strike a line.
     pub fn text(&self) -> anyhow::Result<String> {
-        let mut text = format!("{{\n\"shows\": {},\n", serde_json::to_string(&self.shows)?);
-        if let Some(bug) = &self.bug {
-            text += &format!("\"bug\": {},\n", serde_json::to_string(bug)?);
-        }
         let Plan {
             seed,
             setup,
             steps,
             strikes,
         } = &self.plan;
-        let setup = serde_json::to_string(setup)?;
-        text += &format!("\"plan\": {{\n\"seed\": {seed},\n\"setup\": {setup},\n");
-        text += &format!("\"steps\": {},\n", list(steps)?);
-        text += &format!("\"strikes\": {}\n}}\n}}\n", list(strikes)?);
-        Ok(text)
+        let mut fields = vec![format!("{{\n\"shows\": {}", json(&self.shows)?)];
+        if let Some(bug) = &self.bug {
+            fields.push(format!("\"bug\": {}", json(bug)?));
+        }
+        fields.push(format!("\"plan\": {{\n\"seed\": {seed}"));
+        fields.push(format!("\"setup\": {}", json(setup)?));
+        fields.push(format!("\"steps\": {}", list(steps)?));
+        fields.push(format!("\"strikes\": {}\n}}\n}}\n", list(strikes)?));
+        Ok(fields.join(",\n"))
     }
 
     fn bug(&self) -> anyhow::Result<Option<Bug>> {
@@ -93,11 +93,12 @@ pub fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+fn json(value: &(impl Serialize + ?Sized)) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(value)?)
+}
+
 fn list(all: &[impl Serialize]) -> anyhow::Result<String> {
-    let lines: Vec<String> = all
-        .iter()
-        .map(serde_json::to_string)
-        .collect::<Result<_, _>>()?;
+    let lines: Vec<String> = all.iter().map(json).collect::<Result<_, _>>()?;
     Ok(match lines.as_slice() {
         [] => "[]".to_owned(),
         lines => format!("[\n{}\n]", lines.join(",\n")),

@@ -48,11 +48,6 @@ impl Life {
         }
     }
 
-    /// From when on things go wrong.
-    fn begins(self) -> u64 {
-        30_000
-    }
-
     /// Everything that can go wrong once, at each request of this life. `counts`: how many requests there are at each site.
     #[must_use]
     pub fn singles(self, counts: &BTreeMap<String, u64>) -> Vec<Strike> {
@@ -62,7 +57,7 @@ impl Life {
             for number in 1..=u32::try_from(most).unwrap_or_default() {
                 all.push(Strike {
                     site: site.clone(),
-                    from_ms: self.begins(),
+                    from_ms: BEGINS,
                     number,
                     wrong: wrong.clone(),
                 });
@@ -80,6 +75,8 @@ impl Life {
     }
 }
 
+/// From when on things go wrong.
+const BEGINS: u64 = 30_000;
 /// Of a site that is called again and again, the first requests.
 const MOST: u64 = 4;
 

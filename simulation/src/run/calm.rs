@@ -125,7 +125,8 @@ impl Run {
             .iter()
             .any(|node| is_ready(node) && self.checker.machine_of(node).is_some());
         for node in nodes.iter().filter(|_| witness) {
-            if !is_ready(node) && self.checker.machine_of(node).is_none() {
+            let ours = !node["spec"]["providerID"].is_null();
+            if ours && !is_ready(node) && self.checker.machine_of(node).is_none() {
                 let minutes = SOON.as_secs() / 60;
                 self.trace.violation(format!(
                     "the Node {} is there for {minutes} min, its instance is gone, and no brake has reason to hold it",
