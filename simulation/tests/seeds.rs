@@ -11,7 +11,7 @@ use simulation::run::{judge, run};
 /// A seed that fails, with what it shows, is printed with the command that shows its trace.
 #[test]
 fn the_invariants_hold_for_the_first_seeds() {
-    for seed in 1..=24 {
+    for seed in 5..=28 {
         let report = judge(&Plan::of(seed)).unwrap();
         assert!(
             report.violations.is_empty(),
