@@ -404,12 +404,13 @@ impl State {
         let Some(cluster) = made.cluster().filter(is_one) else {
             return;
         };
-        if matches!(made, Made::Ensure(_) | Made::Create(_)) {
+        if matches!(made, Made::Ensure(_) | Made::Update(_) | Made::Create(_)) {
             self.unseen.insert(cluster.owner_id.clone());
         }
         match made {
-            Made::Ensure(request) => {
-                if let (Some(key), Some(service)) = (load_balancer_key(made), &request.service) {
+            // An Update makes nothing where it finds nothing (LB-11), but many clouds' own code does.
+            Made::Ensure(_) | Made::Update(_) => {
+                if let (Some(key), Some(service)) = (load_balancer_key(made), made.service()) {
                     let known = self.things.get(&key);
                     let handle = match known {
                         Some(Thing::LoadBalancer { handle, .. }) => handle.clone(),
@@ -441,7 +442,7 @@ impl State {
                     self.things.insert(key, thing);
                 }
             }
-            Made::Update(_) | Made::Delete(_) | Made::Remove(_) => {}
+            Made::Delete(_) | Made::Remove(_) => {}
         }
     }
 }
@@ -505,6 +506,26 @@ mod tests {
             .permit(&ensure("conformance-1234-1-a", "ours"))
             .unwrap();
         assert_eq!(ledger.things().len(), 1);
+    }
+
+    #[test]
+    fn what_an_update_may_have_made_is_removed_too() {
+        let ledger = Ledger::new(RUN.into());
+        ledger.issue_uid("ours");
+        let Made::Ensure(request) = ensure("conformance-1234-1-a", "ours") else {
+            unreachable!()
+        };
+        let update = Made::Update(pb::UpdateLoadBalancerRequest {
+            cluster: request.cluster,
+            service: request.service,
+            ..Default::default()
+        });
+        ledger.permit(&update).unwrap();
+        assert_eq!(ledger.fresh_things().len(), 1);
+        assert_eq!(
+            ledger.take_unseen(),
+            BTreeSet::from(["conformance-1234-1-a".to_owned()])
+        );
     }
 
     #[test]

@@ -38,7 +38,7 @@ const CORE: Kind = Kind {
     counts: false,
 };
 
-pub(super) static KINDS: [Kind; 7] = [
+pub(super) static KINDS: [Kind; 8] = [
     Kind {
         plural: "nodes",
         word: "Node",
@@ -81,6 +81,13 @@ pub(super) static KINDS: [Kind; 7] = [
         status: false,
         unconditional: false,
         put_creates: true,
+        ..CORE
+    },
+    Kind {
+        plural: "servicecidrs",
+        group: "networking.k8s.io",
+        version: "networking.k8s.io/v1",
+        word: "ServiceCIDR",
         ..CORE
     },
     Kind {
