@@ -156,10 +156,10 @@ control-plane: ## build the test control plane (minutes the first time, seconds 
 	@$(TARGET)/debug/control-plane
 
 .PHONY: simulate
-simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many from FROM=1, SEED=7 shows one and the shortest plan that fails, with LOGS=ccm=debug, PLANTED=1 shows which seed finds each planted bug)
+simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many from FROM=1, SEED=7 shows one and the shortest plan that fails, with LOGS=ccm=debug, PLANTED=1 shows which seed finds each planted bug, EXHAUSTIVE=1 plays every fault and every pair in one Service's and one Node's life)
 	@.ci/prerequisites cargo cc
 	$(SIMULATE) build --quiet --profile simulation -p simulation
-	$(TARGET)/simulation/simulate $(if $(SEED),--seed $(SEED) $(if $(LOGS),--logs $(LOGS)),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(PLANTED),--planted)
+	$(TARGET)/simulation/simulate $(if $(SEED),--seed $(SEED) $(if $(LOGS),--logs $(LOGS)),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(PLANTED),--planted $(if $(BUGS),--bugs $(BUGS)) $(if $(UPDATE_DOCS),--update-docs docs/simulation.md)) $(if $(EXHAUSTIVE),--exhaustive)
 
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies; and that an advisory would be found

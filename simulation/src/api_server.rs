@@ -148,7 +148,14 @@ impl ApiServer {
         let (server, identity) = (self.clone(), Arc::<str>::from(identity));
         let service = tower::service_fn(move |request: Request<Body>| {
             let (server, identity) = (server.clone(), Arc::clone(&identity));
-            async move { server.serve(&identity, request).await }
+            async move {
+                if request.method() == Method::GET {
+                    return server.serve(&identity, request).await;
+                }
+                // What was sent arrives, whatever becomes of who sent it.
+                let arrives = async move { server.serve(&identity, request).await };
+                tokio::spawn(arrives).await.unwrap_or(Err(Broken))
+            }
         });
         kube::Client::new(service, "default")
     }

@@ -9,6 +9,7 @@ use kube::runtime::watcher::Event;
 use super::change::Inbox;
 use super::prune::Prune;
 use super::{Key, Store};
+use crate::planted::planted;
 
 pub(super) struct State<K> {
     pub(super) objects: BTreeMap<Key, Arc<K>>,
@@ -110,7 +111,7 @@ impl<K: Resource + Prune + Clone> State<K> {
                 let gone: Vec<Key> = self
                     .objects
                     .keys()
-                    .filter(|key| !listed.contains(*key))
+                    .filter(|key| !listed.contains(*key) && !planted!(VanishedIsNotSeen))
                     .cloned()
                     .collect();
                 for key in &gone {

@@ -7,6 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
 
 use super::{addresses, labels};
+use crate::planted::planted;
 use crate::provider::{Projection, Trouble, TroubleCode, node_view};
 use crate::providers::PROVIDER_LABEL;
 use crate::writes::reason::{
@@ -227,7 +228,7 @@ fn initialize(
             taints: Some(
                 taints(node)
                     .iter()
-                    .filter(|taint| taint.key != UNINITIALIZED)
+                    .filter(|taint| taint.key != UNINITIALIZED && !planted!(AllTaintsGo))
                     .cloned()
                     .collect(),
             ),

@@ -17,6 +17,7 @@ use super::super::session::Parts;
 use super::super::status::{Verdict, scope_verdict};
 use super::super::{ProviderStatus, Retry, Session, Trouble};
 use super::{Keeper, changed, client};
+use crate::planted::planted;
 use crate::providers::Ownership;
 use crate::run::Hint;
 use crate::text::millis;
@@ -40,7 +41,8 @@ struct Published<'a> {
 impl Drop for Published<'_> {
     fn drop(&mut self) {
         // What is in flight goes on to its end where only a new Initialize was asked for, and where the provider drains it.
-        if !self.session.uninitialized.is_cancelled() && !self.session.link.is_closing() {
+        let drains = self.session.link.is_closing() && !planted!(DrainIsCut);
+        if !self.session.uninitialized.is_cancelled() && !drains {
             self.session.over.cancel();
         }
         self.keeper.with.metrics.scope(&self.keeper.name, None);
@@ -106,7 +108,11 @@ impl Keeper {
                 name: Arc::clone(&self.name),
                 cluster: request.cluster.clone().unwrap_or_default(),
                 link: link.clone(),
-                lanes: Arc::clone(&lanes),
+                lanes: if planted!(LanesOfEachSession) {
+                    Arc::new(Lanes::of(&info.capabilities.clone().unwrap_or_default()))
+                } else {
+                    Arc::clone(&lanes)
+                },
                 deadlines: Deadlines::raised(
                     initialized.deadline_hints.as_ref(),
                     self.with.max_call_deadline,

@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 
 use super::{Work, key, load_balancers};
 use crate::args::OrphanPolicy;
+use crate::planted::planted;
 use crate::provider::{Session, Trouble};
 use crate::service::handle::Stored;
 use crate::service::ledger::Task;
@@ -177,7 +178,10 @@ impl Work {
                 .events
                 .record(&reference, note.kind, &note.reason, note.message);
         }
-        let looks = looks.iter().filter_map(|index| services.get(*index));
+        let looks = looks
+            .iter()
+            .filter(|_| !planted!(UnlistedIsNotLookedAt))
+            .filter_map(|index| services.get(*index));
         for (service, _) in looks {
             self.look_soon(Task::Service(key(service)));
         }
