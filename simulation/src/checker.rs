@@ -85,6 +85,7 @@ struct Inner {
     /// When processes deleted Nodes.
     deleted: Vec<Instant>,
     calls: Calls,
+    connections: u64,
     refused: routes::Refused,
     /// What people made in the cloud: nobody touches it.
     by_hand: Vec<LoadBalancer>,
@@ -110,6 +111,7 @@ impl Checker {
             mutating: 0,
             deleted: Vec::new(),
             calls: Calls::default(),
+            connections: 0,
             refused: routes::Refused::default(),
             by_hand: Vec::new(),
             routes_by_hand: Vec::new(),
@@ -227,10 +229,12 @@ impl Checker {
         }
     }
 
-    /// The number of a new connection to a provider. There are several providers, and no two connections have the same number.
+    /// A number for a connection that no other one has.
     #[must_use]
-    pub fn connected(&self) -> u64 {
-        self.inner().calls.connected()
+    pub fn connection(&self) -> u64 {
+        let mut inner = self.inner();
+        inner.connections += 1;
+        inner.connections
     }
 
     /// A call reaches a provider. Connections have numbers; `deadline` is what the caller grants.
@@ -303,9 +307,10 @@ impl Checker {
     #[must_use]
     pub fn is_braked(&self, nodes: &[Value]) -> bool {
         let inner = self.inner();
-        let gone = nodes.iter().filter(|node| inner.instance(node).is_none());
+        let nodes = nodes.iter().filter(|node| is_known(node));
+        let gone = nodes.clone().filter(|node| inner.instance(node).is_none());
         let gone = gone.count() + inner.deleted.len();
-        let all = nodes.len() + inner.deleted.len();
+        let all = nodes.count() + inner.deleted.len();
         gone * 2 >= all && (gone, all) != (1, 2)
     }
 
@@ -338,6 +343,7 @@ impl Inner {
         });
         if let Some(before) = given_back
             && let Some(rpc) = self.calls.still_running(before)
+            && self.rules.leases(before, &rpc).contains(&lease)
         {
             self.trace.violation(format!(
                 "{identity} leads, and {rpc} of {before} is still under way in the cloud"
@@ -357,14 +363,14 @@ impl Inner {
         const WINDOW: Duration = Duration::from_mins(12);
         let lately = |at: &&Instant| at.elapsed() < WINDOW;
         let deleted = self.deleted.iter().filter(lately).count();
+        let mut nodes = nodes.iter().filter(|node| is_known(node));
         let gone = nodes
-            .iter()
+            .clone()
             .filter(|node| !fields::is_ready(node) && self.instance(node).is_none())
             .count();
-        let all = nodes.len() + deleted;
-        let others_ready = nodes
-            .iter()
-            .all(|node| fields::is_ready(node) || self.instance(node).is_none());
+        let all = nodes.clone().count() + deleted;
+        let others_ready =
+            nodes.all(|node| fields::is_ready(node) || self.instance(node).is_none());
         let limit = match all {
             0 | 1 => 0,
             2 => usize::from(others_ready),
@@ -453,6 +459,12 @@ impl Checker {
             .map(|what| format!("{what} is somebody else's, and was changed or removed"))
             .collect()
     }
+}
+
+/// Whether the Node has a provider ID: another one is never deleted.
+#[must_use]
+pub fn is_known(node: &Value) -> bool {
+    node["spec"]["providerID"].is_string()
 }
 
 /// Whether the Service is kept until its load balancer is gone.

@@ -239,7 +239,8 @@ fn one(plan: Plan, options: &Options) -> anyhow::Result<ExitCode> {
     let filter: EnvFilter = options.logs.parse()?;
     let bug = chosen(options).next();
     plant(bug);
-    if judge(&plan)?.violations.is_empty() {
+    let violations = judge(&plan)?.violations;
+    if violations.is_empty() {
         let report = logged(&plan, filter)?;
         println!(
             "seed {}: all invariants hold, digest {:016x}",
@@ -247,7 +248,7 @@ fn one(plan: Plan, options: &Options) -> anyhow::Result<ExitCode> {
         );
         return Ok(ExitCode::SUCCESS);
     }
-    let plan = shortest(plan)?;
+    let plan = shortest(plan, &violations)?;
     let report = logged(&plan, filter)?;
     println!("the shortest plan that fails:");
     plan.lines().iter().for_each(|line| println!("  {line}"));
@@ -269,23 +270,31 @@ fn one(plan: Plan, options: &Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Leaves out, one by one, what is not needed to fail: faults first, then steps.
-fn shortest(mut plan: Plan) -> anyhow::Result<Plan> {
+/// Leaves out, one by one, what is not needed to fail in the same way: faults first, then steps.
+fn shortest(mut plan: Plan, violations: &[String]) -> anyhow::Result<Plan> {
+    let kind = violations.first().map(|first| kind(first));
     loop {
         let before = plan.len();
         let mut index = 0;
         while index < plan.len() {
             let less = plan.without(index);
-            if judge(&less)?.violations.is_empty() {
-                index += 1;
-            } else {
+            let again = judge(&less)?.violations;
+            if again.iter().any(|one| Some(self::kind(one)) == kind) {
                 plan = less;
+            } else {
+                index += 1;
             }
         }
         if plan.len() == before {
             return Ok(plan);
         }
     }
+}
+
+/// A violation without the numbers in it.
+fn kind(violation: &str) -> String {
+    let numbers = |c: &char| !c.is_ascii_digit();
+    violation.chars().filter(numbers).collect()
 }
 
 /// Plays a plan, and prints its trace with the logs in it.

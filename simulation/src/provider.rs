@@ -164,7 +164,7 @@ impl Provider {
         );
         let (identity, inner) = (Arc::clone(identity), Arc::clone(&self.0));
         let drains = Arc::clone(&process.drains);
-        let connection = inner.checker.connected();
+        let connection = inner.checker.connection();
         let handler = service_fn(move |request: http::Request<Incoming>| {
             let rpc = request
                 .uri()

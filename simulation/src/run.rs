@@ -1,5 +1,6 @@
 //! One run: the world, the processes, the script.
 
+mod by_hand;
 mod calm;
 mod setup;
 mod steps;

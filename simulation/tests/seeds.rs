@@ -72,8 +72,11 @@ fn a_bug_that_is_planted_is_found() {
     use ccm::planted::Bug;
 
     for (bug, seeds) in [
-        (Bug::FailedUpdateIsForgotten, 1..40),
-        (Bug::ReleasedTooEarly, 1..20),
+        (Bug::TargetErrorsAreDropped, 1..3),
+        (Bug::SlowAnswersAreGivenUp, 1..4),
+        (Bug::HandleIsNotStored, 1..3),
+        (Bug::ReadyFlapIsAnUpdate, 6..8),
+        (Bug::ReleasedTooEarly, 7..9),
     ] {
         let looked = simulation::planted::look(bug, seeds).unwrap();
         assert!(looked.found.is_some(), "{bug:?}");

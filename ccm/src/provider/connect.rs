@@ -20,7 +20,6 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::body::Body;
 
 use super::weigh::Weight;
-use crate::planted::planted;
 use watched::Watched;
 use weighed::Weighed;
 
@@ -215,9 +214,7 @@ impl Connection {
             }
             // hyper dispatches no more requests. Its other task holds the pipe until the last stream is over.
             closing.cancel();
-            if !planted!(DrainIsCut) {
-                unplugged.cancelled().await;
-            }
+            unplugged.cancelled().await;
         });
         Ok(Self {
             link,

@@ -71,7 +71,6 @@ impl Known {
 #[derive(Default)]
 pub(super) struct Calls {
     last: u64,
-    connections: u64,
     in_flight: BTreeMap<u64, Known>,
     /// Since when and until when a service is not to be called, by connection.
     throttled: BTreeMap<(u64, &'static str), (Instant, Instant)>,
@@ -83,11 +82,6 @@ pub(super) struct Calls {
 const MOMENT: Duration = Duration::from_millis(5);
 
 impl Calls {
-    pub(super) fn connected(&mut self) -> u64 {
-        self.connections += 1;
-        self.connections
-    }
-
     /// The call's number; and how long before it should it came.
     pub(super) fn begin(
         &mut self,

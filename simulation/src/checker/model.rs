@@ -6,7 +6,7 @@ use provider_mock::{Address, Cloud, Instance, Power, Route};
 use serde_json::Value;
 
 use super::fields::{NETWORK_UNAVAILABLE, SHUTDOWN, condition, has_taint, is_ready};
-use super::{UNINITIALIZED, has_finalizer};
+use super::{UNINITIALIZED, has_finalizer, is_known};
 use crate::plan::{SECOND_CLASS, Setup};
 
 /// The value of a label that a user wrote over the ccm's.
@@ -107,9 +107,8 @@ fn node_is(world: &World<'_>, cloud: &Cloud, node: &Value) -> Vec<String> {
     let (name, ready) = (name(node), is_ready(node));
     let mut wrong = Vec::new();
     let Some(instance) = instance(cloud, node) else {
-        // A kubelet that says it is Ready outlives nothing here. A Node that was never initialised stays: nothing says whose it is.
-        let ours = !node["spec"]["providerID"].is_null();
-        if ours && !ready && !world.braked {
+        // A kubelet that says it is Ready outlives nothing here.
+        if !ready && !world.braked && is_known(node) {
             wrong.push(format!(
                 "the Node {name} is there, and its instance is gone"
             ));
@@ -228,7 +227,8 @@ fn service_is(world: &World<'_>, service: &Value, targets: &[String]) -> Vec<Str
                 "the Service {name} is none of ours, and has our finalizer"
             ));
         }
-        if !shown.is_empty() {
+        // The status of one with another class is whoever's serves that.
+        if !shown.is_empty() && service["spec"]["type"] != "LoadBalancer" {
             wrong.push(format!(
                 "the Service {name} is none of ours, and shows {shown:?}"
             ));

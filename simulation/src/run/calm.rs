@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::{Run, setup};
 use crate::checker::fields::is_ready;
+use crate::checker::is_known;
 use crate::checker::model::{self, World};
 
 /// After so long without faults the Nodes go that no brake holds.
@@ -121,12 +122,11 @@ impl Run {
         if self.checker.may_brake() {
             return;
         }
-        let witness = nodes
-            .iter()
-            .any(|node| is_ready(node) && self.checker.machine_of(node).is_some());
+        let witness = nodes.iter().any(|node| {
+            is_known(node) && is_ready(node) && self.checker.machine_of(node).is_some()
+        });
         for node in nodes.iter().filter(|_| witness) {
-            let ours = !node["spec"]["providerID"].is_null();
-            if ours && !is_ready(node) && self.checker.machine_of(node).is_none() {
+            if is_known(node) && !is_ready(node) && self.checker.machine_of(node).is_none() {
                 let minutes = SOON.as_secs() / 60;
                 self.trace.violation(format!(
                     "the Node {} is there for {minutes} min, its instance is gone, and no brake has reason to hold it",

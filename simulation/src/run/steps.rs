@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use provider_mock::fixture::FailureSpec;
-use provider_mock::{Fault, FaultKind, Instance, LoadBalancer, Mark, Power, Route, Weather};
+use provider_mock::{Fault, FaultKind, Instance, Power, Weather};
 use provider_sdk::FailureCode;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{After, FOREIGN_OWNER, Run, wall};
+use super::{After, Run, wall};
 use crate::api_server::store::{Id, Patch};
 use crate::checker::UNINITIALIZED;
 use crate::checker::model::USER_TYPE;
-use crate::plan::{ByHand, CLASS, Class, Step};
+use crate::plan::{CLASS, Class, Step};
 
 pub(super) fn node(i: u8) -> String {
     format!("node-{i}")
@@ -28,7 +28,7 @@ fn service(i: u8) -> Id {
     Id::new("services", "default", &format!("web-{i}"))
 }
 
-fn pod_cidr(i: u8) -> String {
+pub(super) fn pod_cidr(i: u8) -> String {
     format!("10.244.{i}.0/24")
 }
 
@@ -90,6 +90,14 @@ impl Run {
             self.after(Duration::from_secs(7), After::IsReady(i));
             self.step(&Step::LabelNode(i));
         }
+    }
+
+    /// Whether nothing on a Service says whose its load balancer is: who changes its type or class now would leave that to nobody.
+    fn is_stripped(&self, id: &Id) -> bool {
+        self.api.get(id).is_some_and(|now| {
+            let record = &now["metadata"]["annotations"]["grpc-ccm.io/load-balancer"];
+            crate::checker::has_finalizer(&now) && record.is_null()
+        })
     }
 
     fn user(&self, id: &Id, patch: &Value) {
@@ -221,14 +229,18 @@ impl Run {
                 let patch = json!({"metadata": {"annotations": {"example.com/note": self.number.to_string()}}});
                 self.user(&service(*i), &patch);
             }
-            Step::ToClusterIp(i) => self.user(
-                &service(*i),
-                &json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}),
-            ),
+            Step::ToClusterIp(i) => {
+                let id = service(*i);
+                if !self.is_stripped(&id) {
+                    let spec = json!({"type": "ClusterIP", "loadBalancerClass": null});
+                    self.user(&id, &json!({"spec": spec}));
+                }
+            }
             Step::ToLoadBalancer(i, class) => {
                 // The class of one that is a load balancer already cannot be changed.
                 let typed = self.api.get(&service(*i));
-                if typed.is_some_and(|now| now["spec"]["type"] == "ClusterIP") {
+                let typed = typed.is_some_and(|now| now["spec"]["type"] == "ClusterIP");
+                if typed && !self.is_stripped(&service(*i)) {
                     let spec = json!({"type": "LoadBalancer", "loadBalancerClass": class.text()});
                     self.user(&service(*i), &json!({"spec": spec}));
                 }
@@ -242,7 +254,10 @@ impl Run {
             Step::StripRecord(i) => {
                 let patch =
                     json!({"metadata": {"annotations": {"grpc-ccm.io/load-balancer": null}}});
-                self.user(&service(*i), &patch);
+                let now = self.api.get(&service(*i));
+                if now.is_some_and(|now| now["spec"]["type"] == "LoadBalancer") {
+                    self.user(&service(*i), &patch);
+                }
             }
             Step::RemoveBalancer(i) => {
                 let object = self.api.get(&service(*i));
@@ -427,69 +442,5 @@ impl Run {
         let _ = self
             .api
             .act(|store| store.create("services", "default", object));
-    }
-
-    fn plant_balancer(&mut self, whose: ByHand) {
-        self.number += 1;
-        let name = format!("hand-made-{}", self.number);
-        let balancer = LoadBalancer {
-            name: name.clone(),
-            addresses: vec![IpAddr::V4(Ipv4Addr::new(198, 51, 100, self.machines))],
-            owner: (whose == ByHand::Foreign).then(|| Mark {
-                owner_id: FOREIGN_OWNER.to_owned(),
-                namespace: "default".to_owned(),
-                name: "web-0".to_owned(),
-                uid: name,
-            }),
-            ..LoadBalancer::default()
-        };
-        if let Ok(handle) = self.cloud.plant_load_balancer(balancer.clone()) {
-            self.checker.planted(LoadBalancer { handle, ..balancer });
-        }
-    }
-
-    fn plant_route(&mut self, i: u8, whose: ByHand) {
-        self.number += 1;
-        let name = format!("hand-made-{}", self.number);
-        let number = u8::try_from(self.number % 50).unwrap_or_default();
-        let (route, stays) = match whose {
-            ByHand::Foreign => {
-                let cidr = format!("10.244.{}.0/24", 200 + number);
-                let owner_id = Some(FOREIGN_OWNER.to_owned());
-                let node_name = Some(node(i));
-                let route = Route::new(name, cidr);
-                (
-                    Route {
-                        owner_id,
-                        node_name,
-                        ..route
-                    },
-                    true,
-                )
-            }
-            ByHand::Unmarked => {
-                let mut route = Route::new(name, format!("10.77.{number}.0/24"));
-                route.next_hop = Some("10.9.9.9".to_owned());
-                (route, true)
-            }
-            ByHand::Stray => {
-                let mut route = Route::new(name, pod_cidr(i));
-                route.next_hop = Some("10.9.9.9".to_owned());
-                (route, false)
-            }
-            ByHand::WrongNode => {
-                let mut route = Route::new(name, pod_cidr(i));
-                route.node_name = Some(node(i + 1));
-                (route, false)
-            }
-        };
-        // Two routes to the same Pods no cloud takes.
-        let mut all = self.cloud.routes().into_iter();
-        if all.any(|one| one.destination_cidr == route.destination_cidr) {
-            return;
-        }
-        if self.cloud.plant_route(route.clone()).is_ok() && stays {
-            self.checker.planted_route(route);
-        }
     }
 }

@@ -41,7 +41,8 @@ struct Published<'a> {
 impl Drop for Published<'_> {
     fn drop(&mut self) {
         // What is in flight goes on to its end where only a new Initialize was asked for, and where the provider drains it.
-        if !self.session.uninitialized.is_cancelled() && !self.session.link.is_closing() {
+        let drains = self.session.link.is_closing() && !planted!(DrainIsCut);
+        if !self.session.uninitialized.is_cancelled() && !drains {
             self.session.over.cancel();
         }
         self.keeper.with.metrics.scope(&self.keeper.name, None);
