@@ -11,11 +11,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
-use kube::{Client, Resource};
+use kube::Client;
 use tokio::task::JoinSet;
 
 use crate::args::{Config, Controller};
-use crate::core::{Key, Prune};
+use crate::core::Key;
 
 use apply::{First, State};
 pub(crate) use change::{Change, Changes};

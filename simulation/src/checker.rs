@@ -1,19 +1,69 @@
 //! Invariants. They know the protocols (the Lease, the contract, Kubernetes' objects) and nothing of the implementation.
 
-use std::collections::BTreeMap;
+mod calls;
+pub mod fields;
+pub mod model;
+mod routes;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use provider_mock::Cloud;
+use provider_mock::{Cloud, Instance, LoadBalancer, MUTATING_RPCS, Route};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::trace::Trace;
+pub use calls::Call;
+use calls::Calls;
 
 /// What keeps a Service until its load balancer is gone.
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// What a Node registers with.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// The Lease of the ccm.
+pub const LEASE: &str = "cloud-controller-manager";
+/// The Lease of the leader migration.
+pub const MIGRATION_LEASE: &str = "cloud-provider-extraction-migration";
+/// The Lease of the second ccm.
+pub const SECOND_LEASE: &str = "second-ccm";
+/// What the identities of the second ccm begin with.
+pub const SECOND: &str = "second";
+
+/// What the invariants depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// The lease duration.
+    pub lease: Duration,
+    /// Services, routes and the lifecycle of Nodes run under the Lease of the leader migration.
+    pub migration: bool,
+    /// What was cancelled goes on for so long in the cloud.
+    pub goes_on: Option<Duration>,
+    /// How many calls of one service a provider takes at once.
+    pub max_in_flight: usize,
+}
+
+impl Rules {
+    /// A leader writes nothing later than this after the last renewal that succeeded was sent.
+    #[must_use]
+    pub fn renew_deadline(&self) -> Duration {
+        Duration::from_secs(self.lease.as_secs() * 2 / 3)
+    }
+
+    /// The Leases under one of which this request is sent.
+    fn leases(&self, identity: &str, site: &str) -> &'static [&'static str] {
+        let rpc = MUTATING_RPCS.contains(&site);
+        if identity.starts_with(SECOND) {
+            &[SECOND_LEASE]
+        } else if !self.migration {
+            &[LEASE]
+        } else if rpc || site.contains("services") || site == "DELETE nodes" {
+            &[MIGRATION_LEASE]
+        } else {
+            &[LEASE, MIGRATION_LEASE]
+        }
+    }
+}
 
 /// The checker of a run. Clones are the same one.
 #[derive(Clone)]
@@ -21,33 +71,52 @@ pub struct Checker(Arc<Mutex<Inner>>);
 
 struct Inner {
     trace: Trace,
-    cloud: Cloud,
-    /// A leader writes nothing later than this after the last renewal that succeeded was sent.
-    renew_deadline: Duration,
-    /// When each process sent its last renewal that succeeded.
-    renewed: BTreeMap<String, Instant>,
-    /// Who acquired the Lease last.
-    leader: Option<String>,
+    clouds: Vec<Cloud>,
+    rules: Rules,
+    /// When each process sent its last renewal of each Lease that succeeded.
+    renewed: BTreeMap<(String, String), Instant>,
+    /// Who acquired each Lease last.
+    leader: BTreeMap<String, String>,
+    /// Processes that were told to end, or killed.
+    ending: BTreeSet<String>,
     changes: u64,
-    /// Nodes that processes deleted.
-    deleted: usize,
-    /// How many writes of the cloud were looked at.
-    seen: u64,
+    /// How many of them were calls of the provider.
+    mutating: u64,
+    /// When processes deleted Nodes.
+    deleted: Vec<Instant>,
+    calls: Calls,
+    connections: u64,
+    refused: routes::Refused,
+    /// What people made in the cloud: nobody touches it.
+    by_hand: Vec<LoadBalancer>,
+    routes_by_hand: Vec<Route>,
+    /// How much was written to the clouds when they were last looked at.
+    writes: u64,
+    /// More instances were gone at once than a brake lets go.
+    braked: bool,
 }
 
 impl Checker {
-    /// A checker of this cloud and its cluster.
+    /// A checker of these clouds and their cluster.
     #[must_use]
-    pub fn new(cloud: Cloud, trace: Trace, renew_deadline: Duration) -> Self {
+    pub fn new(clouds: Vec<Cloud>, trace: Trace, rules: Rules) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             trace,
-            cloud,
-            renew_deadline,
+            clouds,
+            rules,
             renewed: BTreeMap::new(),
-            leader: None,
+            leader: BTreeMap::new(),
+            ending: BTreeSet::new(),
             changes: 0,
-            deleted: 0,
-            seen: 0,
+            mutating: 0,
+            deleted: Vec::new(),
+            calls: Calls::default(),
+            connections: 0,
+            refused: routes::Refused::default(),
+            by_hand: Vec::new(),
+            routes_by_hand: Vec::new(),
+            writes: 0,
+            braked: false,
         })))
     }
 
@@ -61,20 +130,48 @@ impl Checker {
         self.inner().changes
     }
 
+    /// How many calls that change the cloud.
+    #[must_use]
+    pub fn mutating_calls(&self) -> u64 {
+        self.inner().mutating
+    }
+
+    /// Who leads.
+    #[must_use]
+    pub fn leader(&self) -> Option<String> {
+        self.inner().leader.get(LEASE).cloned()
+    }
+
+    /// This process was told to end, or is killed: what it had in flight may break off.
+    pub fn ends(&self, identity: &str) {
+        self.inner().ending.insert(identity.to_owned());
+    }
+
+    /// Somebody made this in a cloud by hand.
+    pub fn planted(&self, balancer: LoadBalancer) {
+        self.inner().by_hand.push(balancer);
+    }
+
+    /// Somebody made this route by hand, and no ccm may touch it.
+    pub fn planted_route(&self, route: Route) {
+        self.inner().routes_by_hand.push(route);
+    }
+
     /// A process sends a request that changes something.
     pub fn sent(&self, identity: &str, site: &str) {
         let mut inner = self.inner();
         inner.changes += 1;
-        let open = inner
-            .renewed
-            .get(identity)
-            .is_some_and(|at| at.elapsed() < inner.renew_deadline);
-        if !open {
+        inner.mutating += u64::from(MUTATING_RPCS.contains(&site));
+        let leases = inner.rules.leases(identity, site);
+        if !leases.iter().any(|lease| inner.holds(lease, identity)) {
             inner
                 .trace
                 .violation(format!("{identity} sends {site} past its renew deadline"));
-        } else if inner.leader.as_deref() != Some(identity) {
-            let leader = inner.leader.clone().unwrap_or_default();
+        } else if !leases
+            .iter()
+            .any(|lease| inner.leader.get(*lease).map(String::as_str) == Some(identity))
+        {
+            let leader = inner.leader.get(leases[0]).cloned().unwrap_or_default();
             inner
                 .trace
                 .violation(format!("{identity} sends {site} while {leader} leads"));
@@ -91,18 +188,19 @@ impl Checker {
         now: &Value,
     ) {
         let mut inner = self.inner();
+        let name = now["metadata"]["name"].as_str().unwrap_or_default();
+        for what in before.map_or_else(Vec::new, |before| fields::wrong(site, before, now)) {
+            inner.trace.violation(format!(
+                "{identity} changes what is not its own in {site} of {name}: {what}"
+            ));
+        }
         match site {
             "POST leases" | "PUT leases" if now["spec"]["holderIdentity"] == identity => {
-                inner.renewed.insert(identity.to_owned(), sent);
-                if inner.leader.as_deref() != Some(identity) {
-                    inner.trace.note(format_args!("{identity} leads"));
-                    inner.leader = Some(identity.to_owned());
-                }
+                inner.renew(name, identity, sent);
             }
             "DELETE nodes" => {
-                inner.deleted += 1;
-                let name = now["metadata"]["name"].as_str().unwrap_or_default();
-                if inner.cloud.instance(name).is_some() {
+                inner.deleted.push(Instant::now());
+                if inner.instance(now).is_some() {
                     inner.trace.violation(format!(
                         "{identity} deletes the Node {name}, whose instance exists"
                     ));
@@ -111,8 +209,8 @@ impl Checker {
             "PATCH services" => {
                 let released = before.is_some_and(has_finalizer) && !has_finalizer(now);
                 let uid = now["metadata"]["uid"].as_str().unwrap_or_default();
-                if released && of(&inner.cloud, uid) > 0 {
-                    let name = now["metadata"]["name"].as_str().unwrap_or_default();
+                let exists = |cloud: &Cloud| model::balancers_of(cloud, uid) > 0;
+                if released && inner.clouds.iter().any(exists) {
                     inner.trace.violation(format!(
                         "{identity} releases the Service {name}, whose load balancer exists"
                     ));
@@ -122,23 +220,215 @@ impl Checker {
         }
     }
 
-    /// After each step: what must hold at any time.
-    pub fn always(&self) {
+    /// A process ended because it lost its Lease. `excused`: the Lease was out of its reach.
+    pub fn lost_lease(&self, identity: &str, excused: bool) {
+        if !excused {
+            self.inner().trace.violation(format!(
+                "{identity} lost its Lease, though the API server answered it in time"
+            ));
+        }
+    }
+
+    /// A number for a connection that no other one has.
+    #[must_use]
+    pub fn connection(&self) -> u64 {
         let mut inner = self.inner();
-        let writes = inner.cloud.all_writes();
-        if std::mem::replace(&mut inner.seen, writes) == writes {
+        inner.connections += 1;
+        inner.connections
+    }
+
+    /// A call reaches a provider. Connections have numbers; `deadline` is what the caller grants.
+    #[must_use]
+    pub fn call(&self, identity: &str, connection: u64, rpc: &str, deadline: Duration) -> Call {
+        let mut inner = self.inner();
+        let (number, early) = inner.calls.begin(identity, connection, rpc, deadline);
+        if let Some(early) = early {
+            inner.trace.violation(format!(
+                "{identity} calls {rpc} {early:?} before the end of the time that THROTTLED asked for"
+            ));
+        }
+        Call::new(self.clone(), number)
+    }
+
+    /// The call was answered; `throttled`: with THROTTLED, and this `retry_after`.
+    fn answered(&self, number: u64, throttled: Option<Duration>) {
+        self.inner().calls.answered(number, throttled);
+    }
+
+    /// The call broke off before its answer; `drained`: the provider was finishing what it had in flight.
+    fn broke_off(&self, number: u64, drained: bool) {
+        let mut inner = self.inner();
+        let Some(call) = inner.calls.end(number) else {
+            return;
+        };
+        if call.rpc == "EnsureLoadBalancer"
+            && let Some(lasts) = inner.rules.goes_on
+        {
+            inner.calls.goes_on(&call, lasts);
+        }
+        let leases = inner.rules.leases(&call.identity, &call.rpc);
+        let alive = !inner.ending.contains(&call.identity)
+            && leases
+                .iter()
+                .all(|lease| inner.holds(lease, &call.identity));
+        if drained && alive && MUTATING_RPCS.contains(&call.rpc.as_str()) && !call.is_due() {
+            inner.trace.violation(format!(
+                "{} gives up {}, which the provider finishes before it ends",
+                call.identity, call.rpc
+            ));
+        }
+    }
+
+    /// After each step: what must hold at any time. `hindered`: until when requests to the API server went wrong, as far as it is known.
+    pub fn always(&self, nodes: &[Value], services: &[Value], hindered: Option<Instant>) {
+        let mut inner = self.inner();
+        inner.look_at_routes(nodes, hindered);
+        let limit = inner.rules.max_in_flight;
+        for (identity, service, count) in inner.calls.crowded(limit) {
+            inner.trace.violation(format!(
+                "{identity} has {count} calls of {service} in flight, and the provider takes {limit}"
+            ));
+        }
+        let (gone, all, limit) = inner.absences(nodes);
+        inner.braked |= gone > limit && all > 0;
+        let writes = inner.clouds.iter().map(Cloud::all_writes).sum();
+        if std::mem::replace(&mut inner.writes, writes) != writes {
+            inner.look_at_clouds(services);
+        }
+    }
+
+    /// Whether a deletion brake may hold Nodes for a while: at some time more instances were gone than may go at once.
+    #[must_use]
+    pub fn may_brake(&self) -> bool {
+        self.inner().braked
+    }
+
+    /// Whether the deletion brake may hold Nodes for longer than a run: so many instances went that half of the Nodes or more would have to follow.
+    #[must_use]
+    pub fn is_braked(&self, nodes: &[Value]) -> bool {
+        let inner = self.inner();
+        let nodes = nodes.iter().filter(|node| is_known(node));
+        let gone = nodes.clone().filter(|node| inner.instance(node).is_none());
+        let gone = gone.count() + inner.deleted.len();
+        let all = nodes.count() + inner.deleted.len();
+        gone * 2 >= all && (gone, all) != (1, 2)
+    }
+
+    /// Whether this machine runs, as far as its Node goes.
+    #[must_use]
+    pub fn machine_of(&self, node: &Value) -> Option<Instance> {
+        self.inner().instance(node)
+    }
+}
+
+impl Inner {
+    fn holds(&self, lease: &str, identity: &str) -> bool {
+        let key = (lease.to_owned(), identity.to_owned());
+        let renewed = self.renewed.get(&key);
+        renewed.is_some_and(|at| at.elapsed() < self.rules.renew_deadline())
+    }
+
+    fn renew(&mut self, lease: &str, identity: &str, sent: Instant) {
+        let key = (lease.to_owned(), identity.to_owned());
+        self.renewed.insert(key, sent);
+        let before = self.leader.get(lease);
+        if before.map(String::as_str) == Some(identity) {
             return;
         }
+        // Who lets the Lease expire does all that can be done.
+        let given_back = before.filter(|before| {
+            let key = (lease.to_owned(), (*before).clone());
+            let renewed = self.renewed.get(&key);
+            renewed.is_some_and(|at| at.elapsed() < self.rules.lease)
+        });
+        if let Some(before) = given_back
+            && let Some(rpc) = self.calls.still_running(before)
+            && self.rules.leases(before, &rpc).contains(&lease)
+        {
+            self.trace.violation(format!(
+                "{identity} leads, and {rpc} of {before} is still under way in the cloud"
+            ));
+        }
+        self.trace.note(format!("{identity} leads by {lease}"));
+        self.leader.insert(lease.to_owned(), identity.to_owned());
+    }
+
+    /// The instance of a Node: by its provider ID, else by its name.
+    fn instance(&self, node: &Value) -> Option<Instance> {
+        model::instance(self.clouds.first()?, node)
+    }
+
+    /// How many Nodes that are not Ready have no instance or were deleted lately, how many Nodes there are, and how many may go at once.
+    fn absences(&self, nodes: &[Value]) -> (usize, usize, usize) {
+        const WINDOW: Duration = Duration::from_mins(12);
+        let lately = |at: &&Instant| at.elapsed() < WINDOW;
+        let deleted = self.deleted.iter().filter(lately).count();
+        let mut nodes = nodes.iter().filter(|node| is_known(node));
+        let gone = nodes
+            .clone()
+            .filter(|node| !fields::is_ready(node) && self.instance(node).is_none())
+            .count();
+        let all = nodes.clone().count() + deleted;
+        let others_ready =
+            nodes.all(|node| fields::is_ready(node) || self.instance(node).is_none());
+        let limit = match all {
+            0 | 1 => 0,
+            2 => usize::from(others_ready),
+            3 | 4 => 1,
+            _ => 2,
+        };
+        (gone + deleted, all, limit)
+    }
+
+    fn look_at_routes(&mut self, nodes: &[Value], hindered: Option<Instant>) {
+        let lease = if self.rules.migration {
+            MIGRATION_LEASE
+        } else {
+            LEASE
+        };
+        let leader = self.leader.get(lease);
+        let leader = leader
+            .filter(|leader| self.holds(lease, leader) && !self.ending.contains(leader.as_str()));
+        let Some(cloud) = self.clouds.first() else {
+            return;
+        };
+        for name in self.refused.hidden(cloud, nodes, leader, hindered) {
+            self.trace.violation(format!(
+                "the cloud refused the route of the Node {name}, which does not say so"
+            ));
+        }
+    }
+
+    fn look_at_clouds(&self, services: &[Value]) {
         let mut owners: BTreeMap<String, u32> = BTreeMap::new();
-        for one in inner.cloud.load_balancers() {
-            if one.gone_at_ms.is_none()
-                && let Some(owner) = one.owner
-            {
+        for cloud in &self.clouds {
+            let all = cloud.load_balancers();
+            for planted in &self.by_hand {
+                let now = all.iter().find(|one| one.name == planted.name);
+                if now.is_some_and(|now| now != planted) {
+                    self.trace.violation(format!(
+                        "the load balancer {} is not ours, and was changed",
+                        planted.handle
+                    ));
+                }
+            }
+            let ours = all.into_iter().filter(|one| one.gone_at_ms.is_none());
+            for owner in ours.filter_map(|one| one.owner) {
+                if owner.owner_id != crate::run::FOREIGN_OWNER
+                    && !services.iter().any(|service| {
+                        service["metadata"]["uid"] == owner.uid.as_str() && has_finalizer(service)
+                    })
+                {
+                    self.trace.violation(format!(
+                        "a load balancer of the Service {}, which has no finalizer",
+                        owner.name
+                    ));
+                }
                 *owners.entry(owner.uid).or_default() += 1;
             }
         }
         for (uid, count) in owners.into_iter().filter(|(_, count)| *count > 1) {
-            inner.trace.violation(format!(
+            self.trace.violation(format!(
                 "{count} load balancers of the Service with UID {uid}"
             ));
         }
@@ -146,22 +436,35 @@ impl Checker {
 }
 
 impl Checker {
-    /// Whether the deletion brake may hold Nodes for longer than a run: so many instances went that half of the Nodes or more would have to follow.
+    /// What of all that was made by hand is not there any more, or is otherwise than it was made.
     #[must_use]
-    pub fn is_braked(&self, nodes: &[Value]) -> bool {
+    pub fn touched(&self) -> Vec<String> {
         let inner = self.inner();
-        let name = |node: &Value| {
-            node["metadata"]["name"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
+        let Some(cloud) = inner.clouds.first() else {
+            return Vec::new();
         };
-        let gone = nodes
+        let (balancers, routes) = (cloud.load_balancers(), cloud.routes());
+        let balancers = inner
+            .by_hand
             .iter()
-            .filter(|node| inner.cloud.instance(&name(node)).is_none());
-        let (gone, all) = (gone.count() + inner.deleted, nodes.len() + inner.deleted);
-        gone * 2 >= all && (gone, all) != (1, 2)
+            .filter(|planted| !balancers.contains(planted))
+            .map(|planted| format!("the load balancer {}", planted.handle));
+        let routes = inner
+            .routes_by_hand
+            .iter()
+            .filter(|planted| !routes.contains(planted))
+            .map(|planted| format!("the route {}", planted.name));
+        balancers
+            .chain(routes)
+            .map(|what| format!("{what} is somebody else's, and was changed or removed"))
+            .collect()
     }
+}
+
+/// Whether the Node has a provider ID: another one is never deleted.
+#[must_use]
+pub fn is_known(node: &Value) -> bool {
+    node["spec"]["providerID"].is_string()
 }
 
 /// Whether the Service is kept until its load balancer is gone.
@@ -169,173 +472,4 @@ impl Checker {
 pub fn has_finalizer(service: &Value) -> bool {
     let all = service["metadata"]["finalizers"].as_array();
     all.is_some_and(|all| all.iter().any(|one| one == FINALIZER))
-}
-
-/// How many load balancers are marked for the Service with this UID.
-fn of(cloud: &Cloud, uid: &str) -> usize {
-    let all = cloud.load_balancers();
-    all.iter()
-        .filter(|one| one.owner.as_ref().is_some_and(|owner| owner.uid == uid))
-        .count()
-}
-
-/// What must hold when nothing went wrong for long, from what users, kubelets and the console did last.
-///
-/// `braked`: the deletion brake may still hold Nodes whose instances are gone.
-#[must_use]
-pub fn converged(nodes: &[Value], services: &[Value], cloud: &Cloud, braked: bool) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let name = |object: &Value| {
-        object["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let mut targets = Vec::new();
-    for node in nodes {
-        let (name, instance) = (name(node), cloud.instance(&name(node)));
-        let taints = node["spec"]["taints"].as_array();
-        let waits = taints.is_some_and(|all| all.iter().any(|taint| taint["key"] == UNINITIALIZED));
-        let ready = node["status"]["conditions"].as_array().is_some_and(|all| {
-            all.iter()
-                .any(|one| one["type"] == "Ready" && one["status"] == "True")
-        });
-        match instance {
-            None if !ready && !braked => wrong.push(format!(
-                "the Node {name} is there, and its instance is gone"
-            )),
-            None => {}
-            Some(instance) => {
-                if waits {
-                    wrong.push(format!("the Node {name} is not initialised"));
-                }
-                if node["spec"]["providerID"] != instance.provider_id.as_str() {
-                    wrong.push(format!(
-                        "the Node {name} has the provider ID {}, its instance {}",
-                        node["spec"]["providerID"], instance.provider_id
-                    ));
-                }
-                let shown: Vec<&str> = node["status"]["addresses"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|one| one["address"].as_str())
-                    .collect();
-                let has = serde_json::to_value(&instance.addresses).unwrap_or_default();
-                if !shown
-                    .iter()
-                    .any(|address| has.to_string().contains(address))
-                {
-                    wrong.push(format!(
-                        "the Node {name} shows the addresses {shown:?}, its instance has {has}"
-                    ));
-                }
-            }
-        }
-        if !node["spec"]["providerID"].is_null() && !waits {
-            targets.push(name);
-        }
-    }
-    targets.sort();
-    let balancers = cloud.load_balancers();
-    for service in services {
-        let (name, uid) = (
-            name(service),
-            service["metadata"]["uid"].as_str().unwrap_or_default(),
-        );
-        let class = service["spec"]["loadBalancerClass"].as_str();
-        let served = service["spec"]["type"] == "LoadBalancer"
-            && class.is_none_or(|class| class == crate::plan::CLASS);
-        if !service["metadata"]["deletionTimestamp"].is_null() {
-            wrong.push(format!("the Service {name} is still being deleted"));
-            continue;
-        }
-        let own: Vec<_> = balancers
-            .iter()
-            .filter(|one| one.owner.as_ref().is_some_and(|owner| owner.uid == uid))
-            .collect();
-        let shown: Vec<&str> = service["status"]["loadBalancer"]["ingress"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|one| one["ip"].as_str())
-            .collect();
-        if !served {
-            if !own.is_empty() {
-                wrong.push(format!(
-                    "the Service {name} is none of ours any more, and its load balancer exists"
-                ));
-            }
-            if has_finalizer(service) {
-                wrong.push(format!(
-                    "the Service {name} is none of ours any more, and has our finalizer"
-                ));
-            }
-            if !shown.is_empty() {
-                wrong.push(format!(
-                    "the Service {name} is none of ours any more, and shows {shown:?}"
-                ));
-            }
-            continue;
-        }
-        let [balancer] = own.as_slice() else {
-            wrong.push(format!(
-                "the Service {name} has {} load balancers",
-                own.len()
-            ));
-            continue;
-        };
-        if !has_finalizer(service) {
-            wrong.push(format!(
-                "the Service {name} has a load balancer and no finalizer"
-            ));
-        }
-        let addresses: Vec<String> = balancer.addresses.iter().map(ToString::to_string).collect();
-        if shown != addresses {
-            wrong.push(format!(
-                "the Service {name} shows {shown:?}, its load balancer has {addresses:?}"
-            ));
-        }
-        let ports: Vec<String> = service["spec"]["ports"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|port| port["port"].to_string())
-            .collect();
-        let does: Vec<String> = balancer
-            .config
-            .ports
-            .iter()
-            .filter_map(|port| port.split(':').nth(2).map(str::to_owned))
-            .collect();
-        if ports != does {
-            wrong.push(format!(
-                "the Service {name} asks for the ports {ports:?}, its load balancer has {does:?}"
-            ));
-        }
-        let mut attached = balancer.targets.clone();
-        attached.sort();
-        if attached != targets {
-            wrong.push(format!(
-                "the Service {name} has the targets {attached:?}, and right would be {targets:?}"
-            ));
-        }
-    }
-    for one in &balancers {
-        let uid = one
-            .owner
-            .as_ref()
-            .map(|owner| owner.uid.as_str())
-            .unwrap_or_default();
-        if !services
-            .iter()
-            .any(|service| service["metadata"]["uid"] == uid)
-        {
-            wrong.push(format!(
-                "the load balancer {} belongs to no Service",
-                one.handle
-            ));
-        }
-    }
-    wrong
 }

@@ -1,11 +1,18 @@
-//! What goes wrong, by call site and number: the third `PATCH services/status` loses its answer.
+//! What goes wrong, by call site, time and number: the second `PATCH services/status` after 40 s loses its answer.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use provider_mock::Fault;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::plan::{Strike, Wrong};
+
 /// What goes wrong with one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ApiFault {
     /// Nothing is done, and this status is answered.
     Code(u16),
@@ -17,69 +24,243 @@ pub enum ApiFault {
     Late(Duration),
 }
 
+impl ApiFault {
+    /// What coverage calls it.
+    #[must_use]
+    pub fn kind(self) -> String {
+        match self {
+            Self::Code(code) => code.to_string(),
+            Self::Lost => "lost".to_owned(),
+            Self::Broken => "broken".to_owned(),
+            Self::Late(_) => "late".to_owned(),
+        }
+    }
+}
+
+/// A process that dies after its request had its effect does so within this.
+const DIES_WITHIN: Duration = Duration::from_millis(16);
+/// A leader copes with requests for its Lease that take no longer than this.
+pub const SLOW_AT_MOST: Duration = Duration::from_millis(1_200);
+
 /// The faults of a run, and what was hit. Clones are the same ones.
-#[derive(Clone, Default)]
-pub struct Faults(Arc<Mutex<Inner>>);
+#[derive(Clone)]
+pub struct Faults(Arc<Inner>);
+
+struct Inner {
+    began: Instant,
+    state: Mutex<State>,
+    /// Told when a leader is to die.
+    death: Notify,
+}
 
 #[derive(Default)]
-struct Inner {
-    planned: BTreeMap<(String, u32), ApiFault>,
-    counts: BTreeMap<String, u32>,
+struct State {
+    /// What was not hit yet, with what is left to count.
+    planned: Vec<(Strike, u32)>,
+    counts: BTreeMap<String, u64>,
     hit: BTreeMap<(String, String), u64>,
+    /// Until when each request takes so much longer.
+    slow: Option<(Instant, Duration)>,
+    /// When a leader is to die.
+    deaths: VecDeque<Instant>,
+    /// When the Lease was last out of a leader's reach.
+    lease_trouble: Option<Instant>,
+    /// When a request to the API server last went wrong.
+    api_trouble: Option<Instant>,
     off: bool,
 }
 
 impl Faults {
-    /// The `number`th request (from 1) at this site goes wrong.
-    pub fn plan(&self, site: &str, number: u32, fault: ApiFault) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.planned.insert((site.to_owned(), number), fault);
+    /// What shall go wrong; times count from now on.
+    #[must_use]
+    pub fn new(strikes: &[Strike]) -> Self {
+        let planned = strikes
+            .iter()
+            .map(|strike| (strike.clone(), strike.number))
+            .collect();
+        Self(Arc::new(Inner {
+            began: Instant::now(),
+            state: Mutex::new(State {
+                planned,
+                ..State::default()
+            }),
+            death: Notify::new(),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on nothing goes wrong.
     pub fn end(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).off = true;
+        let mut state = self.state();
+        state.off = true;
+        state.slow = None;
+        state.deaths.clear();
+    }
+
+    /// Each request to the API server takes so much longer, until then.
+    pub fn slow(&self, until: Instant, by: Duration) {
+        self.state().slow = Some((until, by));
+    }
+
+    /// Until then a leader cannot be expected to keep its Lease.
+    pub fn lease_trouble(&self, until: Instant) {
+        let mut state = self.state();
+        state.lease_trouble = state.lease_trouble.max(Some(until));
+    }
+
+    /// Whether a leader had reason to lose its Lease within this time.
+    #[must_use]
+    pub fn had_lease_trouble(&self, within: Duration) -> bool {
+        let trouble = self.state().lease_trouble;
+        trouble.is_some_and(|at| at.elapsed() <= within)
+    }
+
+    /// Until when requests to the API server went wrong, as far as it is known.
+    #[must_use]
+    pub fn hindered(&self) -> Option<Instant> {
+        let state = self.state();
+        state.api_trouble.max(state.lease_trouble)
+    }
+
+    /// Counts a request at this site, and says what goes wrong with it.
+    fn strike(&self, site: &str) -> Option<Wrong> {
+        let since = self.0.began.elapsed();
+        let mut state = self.state();
+        if let Some(count) = state.counts.get_mut(site) {
+            *count += 1;
+        } else {
+            state.counts.insert(site.to_owned(), 1);
+        }
+        if state.off {
+            return None;
+        }
+        let mut struck = None;
+        for (at, (strike, left)) in state.planned.iter_mut().enumerate() {
+            if strike.site == site && since >= Duration::from_millis(strike.from_ms) {
+                *left -= 1;
+                if *left == 0 && struck.is_none() {
+                    struck = Some(at);
+                }
+                *left = (*left).max(1);
+            }
+        }
+        let (strike, _) = state.planned.remove(struck?);
+        note(&mut state, site, &strike.wrong.kind());
+        Some(strike.wrong)
+    }
+
+    fn dies(&self, at: Instant) {
+        self.state().deaths.push_back(at);
+        self.0.death.notify_one();
     }
 
     pub(crate) fn api(&self, site: &str) -> Option<ApiFault> {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.off {
-            return None;
-        }
-        let count = inner.counts.entry(site.to_owned()).or_default();
-        *count += 1;
-        let number = *count;
-        let fault = inner.planned.get(&(site.to_owned(), number)).copied()?;
-        let kind = match fault {
-            ApiFault::Code(code) => code.to_string(),
-            ApiFault::Lost => "lost".to_owned(),
-            ApiFault::Broken => "broken".to_owned(),
-            ApiFault::Late(_) => "late".to_owned(),
+        let fault = match self.strike(site) {
+            Some(Wrong::Api(fault)) => Some(fault),
+            Some(Wrong::Dies { after: false }) => {
+                self.dies(Instant::now());
+                Some(ApiFault::Broken)
+            }
+            Some(Wrong::Dies { after: true }) => {
+                self.dies(Instant::now() + DIES_WITHIN);
+                Some(ApiFault::Lost)
+            }
+            Some(Wrong::Rpc(_)) | None => {
+                let slow = self.state().slow;
+                slow.filter(|(until, _)| *until > Instant::now())
+                    .map(|(_, by)| ApiFault::Late(by))
+            }
         };
-        *inner.hit.entry((site.to_owned(), kind)).or_default() += 1;
-        Some(fault)
+        let bearable = match fault {
+            None => true,
+            Some(ApiFault::Late(by)) => by <= SLOW_AT_MOST,
+            Some(_) => false,
+        };
+        let until = Instant::now() + late(fault);
+        if site.ends_with(" leases") && !bearable {
+            self.lease_trouble(until);
+        } else if fault.is_some() {
+            let mut state = self.state();
+            state.api_trouble = state.api_trouble.max(Some(until));
+        }
+        fault
     }
 
     pub(crate) fn watch(&self, kind: &str) -> Option<ApiFault> {
-        self.api(&format!("EVENT {kind}"))
+        match self.strike(&format!("EVENT {kind}"))? {
+            Wrong::Api(fault) => {
+                let mut state = self.state();
+                let until = Instant::now() + late(Some(fault));
+                state.api_trouble = state.api_trouble.max(Some(until));
+                Some(fault)
+            }
+            Wrong::Rpc(_) | Wrong::Dies { .. } => None,
+        }
+    }
+
+    /// What goes wrong with this call of the provider.
+    pub(crate) fn rpc(&self, rpc: &str) -> Option<Fault> {
+        match self.strike(rpc)? {
+            Wrong::Rpc(fault) => Some(*fault),
+            Wrong::Dies { after } => {
+                self.dies(Instant::now() + if after { DIES_WITHIN } else { Duration::ZERO });
+                None
+            }
+            Wrong::Api(_) => None,
+        }
+    }
+
+    /// Returns when the leader is to die.
+    pub async fn death(&self) {
+        loop {
+            let due = self.state().deaths.front().copied();
+            match due {
+                Some(at) => {
+                    sleep_until(at).await;
+                    if self.state().deaths.pop_front().is_some() {
+                        return;
+                    }
+                }
+                None => self.0.death.notified().await,
+            }
+        }
+    }
+
+    /// How many requests were sent at this site.
+    #[must_use]
+    pub fn count(&self, site: &str) -> u64 {
+        self.state().counts.get(site).copied().unwrap_or_default()
+    }
+
+    /// How many at each site.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        self.state().counts.clone()
     }
 
     /// Notes a fault that somebody else played.
     pub fn played(&self, site: &str, kind: &str) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *inner
-            .hit
-            .entry((site.to_owned(), kind.to_owned()))
-            .or_default() += 1;
+        note(&mut self.state(), site, kind);
     }
 
     /// How often each kind of fault was hit at each site.
     #[must_use]
     pub fn hit(&self) -> BTreeMap<(String, String), u64> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .hit
-            .clone()
+        self.state().hit.clone()
     }
+}
+
+fn late(fault: Option<ApiFault>) -> Duration {
+    match fault {
+        Some(ApiFault::Late(by)) => by,
+        _ => Duration::ZERO,
+    }
+}
+
+fn note(state: &mut State, site: &str, kind: &str) {
+    let key = (site.to_owned(), kind.to_owned());
+    *state.hit.entry(key).or_default() += 1;
 }

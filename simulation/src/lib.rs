@@ -3,9 +3,13 @@
 
 pub mod api_server;
 pub mod checker;
+pub mod exhaustive;
 pub mod faults;
 mod panics;
+pub mod parallel;
 pub mod plan;
+pub mod planted;
 pub mod provider;
+pub mod regression;
 pub mod run;
 pub mod trace;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,9 +11,12 @@ use std::time::{Duration, Instant};
 
 use ccm::planted::{Bug, plant};
 use clap::Parser;
-use simulation::plan::Plan;
+use simulation::plan::{Life, Plan, everything};
+use simulation::planted::{look, table, write};
+use simulation::regression::Regression;
 use simulation::run::{Report, judge, play, run};
 use simulation::trace::Trace;
+use simulation::{exhaustive, parallel};
 use tracing_subscriber::EnvFilter;
 
 /// How often the progress is printed.
@@ -36,6 +40,21 @@ struct Options {
     /// Plants each known bug in turn, and says which of the seeds finds it.
     #[arg(long)]
     planted: bool,
+    /// Of them only these, by their names; with `--seed` the one that is planted.
+    #[arg(long, value_delimiter = ',')]
+    bugs: Vec<String>,
+    /// Writes which seed finds which bug into this document.
+    #[arg(long)]
+    update_docs: Option<PathBuf>,
+    /// Plays all that can go wrong once or twice within the life of one Service and of one Node.
+    #[arg(long)]
+    exhaustive: bool,
+    /// Plays the plan in this file instead of a seed's, as `--seed` does.
+    #[arg(long, conflicts_with = "seed")]
+    plan: Option<PathBuf>,
+    /// Where the plan fails, keeps the shortest one that does in this file.
+    #[arg(long)]
+    keep: Option<PathBuf>,
     /// Which logs are part of the trace of `--seed`.
     #[arg(long, default_value = "ccm=info")]
     logs: String,
@@ -53,19 +72,27 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(seed) = options.seed {
-        return one(seed, &options.logs);
+    let kept = options.plan.as_deref().map(Regression::read).transpose()?;
+    let plan = kept.map(|kept| kept.plan);
+    if let Some(plan) = plan.or_else(|| options.seed.map(Plan::of)) {
+        return one(plan, &options);
     }
     if options.planted {
-        return planted(seeds);
+        return planted(&seeds, &options);
+    }
+    if options.exhaustive {
+        return all_of_a_life();
     }
     let progress = Progress::new(options.seeds);
-    let (failed, covered) = many(seeds, None, &progress)?;
-    for ((site, kind), count) in covered {
+    let (failed, covered) = many(seeds, &progress)?;
+    for ((site, kind), count) in &covered {
         println!("covered {count:>6} {site}: {kind}");
     }
-    for (seed, first) in &failed {
-        println!("seed {seed}: {first}");
+    for (site, kind) in never_hit(&covered) {
+        println!("never hit: {site}: {kind}");
+    }
+    for seed in failed.keys() {
+        println!("failed: make simulate SEED={seed}");
     }
     println!("{}", progress.line());
     Ok(verdict(failed.is_empty()))
@@ -128,100 +155,146 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 type Covered = BTreeMap<(String, String), u64>;
 
-/// Plays these seeds on all cores. With a planted bug it ends at the first that fails.
+/// Plays these seeds on all cores.
 fn many(
     seeds: Range<u64>,
-    bug: Option<Bug>,
     progress: &Progress,
 ) -> anyhow::Result<(BTreeMap<u64, String>, Covered)> {
-    let next = AtomicU64::new(seeds.start);
     let found = Mutex::new((BTreeMap::new(), Covered::new()));
-    let work = || -> anyhow::Result<()> {
-        plant(bug);
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end || (bug.is_some() && !locked(&found).0.is_empty()) {
-                return Ok(());
-            }
-            let report = judge(&Plan::of(seed))?;
-            progress.played(report.violations.is_empty());
-            let mut found = locked(&found);
-            for (key, count) in report.hit {
-                *found.1.entry(key).or_default() += count;
-            }
-            if let Some(first) = report.violations.into_iter().next() {
-                found.0.insert(seed, first);
-            }
+    parallel::each(seeds, |seed| {
+        let report = judge(&Plan::of(seed))?;
+        progress.played(report.violations.is_empty());
+        let mut found = locked(&found);
+        for (key, count) in report.hit {
+            *found.1.entry(key).or_default() += count;
         }
-    };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| {
-            thread
-                .join()
-                .map_err(|_| anyhow::anyhow!("a run panicked"))?
-        })
+        if let Some(first) = report.violations.into_iter().next() {
+            println!("seed {seed}: {first}");
+            found.0.insert(seed, first);
+        }
+        Ok(true)
     })?;
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// What can go wrong, and did not.
+fn never_hit(covered: &Covered) -> Vec<(String, String)> {
+    let all = everything().into_iter();
+    all.map(|(site, wrong)| (site, wrong.kind()))
+        .filter(|what| !covered.contains_key(what))
+        .collect()
+}
+
+/// The bugs that are named, or all.
+fn chosen(options: &Options) -> impl Iterator<Item = Bug> {
+    let named = |bug: &Bug| options.bugs.contains(&format!("{bug:?}"));
+    Bug::ALL
+        .iter()
+        .copied()
+        .filter(move |bug| named(bug) || (options.bugs.is_empty() && options.planted))
+}
+
 /// Plants each bug in turn, and says which seed finds it.
-fn planted(seeds: Range<u64>) -> anyhow::Result<ExitCode> {
-    let mut missed = 0;
-    println!("| bug | found by seed | what is seen |\n|---|---|---|");
-    for bug in Bug::ALL {
-        let progress = Progress::new(seeds.end - seeds.start);
-        let (failed, _) = many(seeds.clone(), Some(bug), &progress)?;
-        if let Some((seed, what)) = failed.into_iter().next() {
-            println!("| {bug:?} | {seed} | {what} |");
-        } else {
-            missed += 1;
-            println!("| {bug:?} | none of {} | |", seeds.end - seeds.start);
+fn planted(seeds: &Range<u64>, options: &Options) -> anyhow::Result<ExitCode> {
+    let mut all = Vec::new();
+    for bug in chosen(options) {
+        let looked = look(bug, seeds.clone())?;
+        match &looked.found {
+            Some((seed, seen)) => println!("{bug:?}: seed {seed}: {seen}"),
+            None => println!("{bug:?}: none of {}", options.seeds),
         }
+        all.push(looked);
     }
+    if let Some(path) = &options.update_docs {
+        write(path, &table(&all, seeds))?;
+    }
+    let missed = all.iter().filter(|looked| looked.found.is_none()).count();
+    println!("{} of {} found", all.len() - missed, all.len());
     Ok(verdict(missed == 0))
 }
 
-/// Plays one seed; where it fails, the shortest plan that still fails.
-fn one(seed: u64, logs: &str) -> anyhow::Result<ExitCode> {
-    let filter: EnvFilter = logs.parse()?;
-    let plan = Plan::of(seed);
-    if judge(&plan)?.violations.is_empty() {
+/// Every fault once, and every pair.
+fn all_of_a_life() -> anyhow::Result<ExitCode> {
+    let mut right = true;
+    for life in Life::ALL {
+        let progress = Progress::new(0);
+        let played = exhaustive::play(life, true, |holds| progress.played(holds))?;
+        for (plan, first) in played.failed.iter().take(20) {
+            println!("{first}");
+            plan.lines().iter().for_each(|line| println!("  {line}"));
+        }
+        let (one, two) = played.runs;
+        println!(
+            "{life:?}: {one} runs with one fault and {two} with two in {:.0} s, {} failed",
+            progress.began.elapsed().as_secs_f64(),
+            played.failed.len()
+        );
+        right &= played.failed.is_empty();
+    }
+    Ok(verdict(right))
+}
+
+/// Plays one plan; where it fails, the shortest one that still fails.
+fn one(plan: Plan, options: &Options) -> anyhow::Result<ExitCode> {
+    let filter: EnvFilter = options.logs.parse()?;
+    let bug = chosen(options).next();
+    plant(bug);
+    let violations = judge(&plan)?.violations;
+    if violations.is_empty() {
         let report = logged(&plan, filter)?;
         println!(
-            "seed {seed}: all invariants hold, digest {:016x}",
-            report.digest
+            "seed {}: all invariants hold, digest {:016x}",
+            plan.seed, report.digest
         );
         return Ok(ExitCode::SUCCESS);
     }
-    let plan = shortest(plan)?;
+    let plan = shortest(plan, &violations)?;
     let report = logged(&plan, filter)?;
     println!("the shortest plan that fails:");
     plan.lines().iter().for_each(|line| println!("  {line}"));
-    for violation in report.violations {
+    for violation in &report.violations {
         println!("VIOLATION {violation}");
+    }
+    if let Some(path) = &options.keep {
+        let shows = match bug {
+            Some(bug) => format!("{} {}", bug.finding(), bug.what()),
+            None => report.violations.join("; "),
+        };
+        let kept = Regression {
+            shows: shows.trim().to_owned(),
+            bug: bug.map(|bug| format!("{bug:?}")),
+            plan,
+        };
+        std::fs::write(path, kept.text()?)?;
     }
     Ok(ExitCode::FAILURE)
 }
 
-/// Leaves out, one by one, what is not needed to fail: faults first, then steps.
-fn shortest(mut plan: Plan) -> anyhow::Result<Plan> {
+/// Leaves out, one by one, what is not needed to fail in the same way: faults first, then steps.
+fn shortest(mut plan: Plan, violations: &[String]) -> anyhow::Result<Plan> {
+    let kind = violations.first().map(|first| kind(first));
     loop {
         let before = plan.len();
         let mut index = 0;
         while index < plan.len() {
             let less = plan.without(index);
-            if judge(&less)?.violations.is_empty() {
-                index += 1;
-            } else {
+            let again = judge(&less)?.violations;
+            if again.iter().any(|one| Some(self::kind(one)) == kind) {
                 plan = less;
+            } else {
+                index += 1;
             }
         }
         if plan.len() == before {
             return Ok(plan);
         }
     }
+}
+
+/// A violation without the numbers in it.
+fn kind(violation: &str) -> String {
+    let numbers = |c: &char| !c.is_ascii_digit();
+    violation.chars().filter(numbers).collect()
 }
 
 /// Plays a plan, and prints its trace with the logs in it.

@@ -1,27 +1,73 @@
-//! A run before it runs: a script of what users, kubelets, the console and operators do, and what goes wrong. All of it follows from a seed.
+//! A run before it runs: the world, a script of what users, kubelets, the console and operators do, and what goes wrong. All of it follows from a seed.
+
+mod generate;
+mod single;
 
 use std::fmt;
-use std::time::Duration;
 
-use provider_mock::FaultKind;
+use provider_mock::{Fault, FaultKind};
 use provider_sdk::FailureCode;
-use rand::seq::IndexedRandom as _;
-use rand::{RngExt as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use crate::faults::ApiFault;
 
-/// The class that the mock serves.
+pub use generate::everything;
+pub use single::{Life, counts_in_pairs};
+
+/// A class that the mock serves.
 pub const CLASS: &str = "mock.grpc-ccm.io/lb";
+/// A class that the second ccm serves, where there is one.
+pub const SECOND_CLASS: &str = "mock.grpc-ccm.io/second";
+/// A class that nobody serves here.
+pub const FOREIGN_CLASS: &str = "example.com/other";
+
+/// The class that a user gives a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Class {
+    /// None.
+    Default,
+    /// [`CLASS`].
+    Ours,
+    /// [`SECOND_CLASS`].
+    Second,
+    /// [`FOREIGN_CLASS`].
+    Foreign,
+}
+
+impl Class {
+    /// `spec.loadBalancerClass`.
+    #[must_use]
+    pub fn text(self) -> Option<&'static str> {
+        match self {
+            Self::Default => None,
+            Self::Ours => Some(CLASS),
+            Self::Second => Some(SECOND_CLASS),
+            Self::Foreign => Some(FOREIGN_CLASS),
+        }
+    }
+}
+
+/// What somebody makes by hand in the cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ByHand {
+    /// Another cluster's.
+    Foreign,
+    /// Nobody's, for something else.
+    Unmarked,
+    /// Nobody's: a route to a Node's Pods, by way of an address that no Node has.
+    Stray,
+    /// Nobody's: a route to a Node's Pods that leads to another Node.
+    WrongNode,
+}
 
 /// Something that happens at a time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Step {
-    /// A machine is made, and its kubelet registers.
+    /// A machine is made, and its kubelet registers. Where the instance is there, the kubelet alone.
     Join(u8),
     /// `kubectl delete node`.
     DeleteNode(u8),
-    /// The kubelet is ready, or is not.
+    /// The kubelet is ready, or is not; then it is again after a minute.
     Ready(u8, bool),
     /// The instance is stopped in the console; its Node is not ready 40 s later.
     Stop(u8),
@@ -29,40 +75,72 @@ pub enum Step {
     Start(u8),
     /// The instance is deleted; its Node is not ready 40 s later.
     Terminate(u8),
+    /// The instance is deleted, and another one boots under its name after so many seconds; its kubelet registers as soon as the old Node is gone.
+    Replace(u8, u64),
+    /// The instance gets another address.
+    Readdress(u8),
     /// A user labels a Node.
     LabelNode(u8),
-    /// A user makes a Service of type LoadBalancer; `true`: with a class of somebody else.
-    Create(u8, bool),
+    /// A user sets a label that the ccm sets too.
+    OverwriteLabel(u8),
+    /// A user taints a Node.
+    TaintNode(u8),
+    /// A user takes a Node out of load balancers, or puts it back.
+    Exclude(u8, bool),
+    /// The cloud cannot attach the Node to load balancers, or can again.
+    TargetTrouble(u8, bool),
+    /// The provider says once that this Node's instance does not exist.
+    AbsentOnce(u8),
+    /// For so many seconds the provider says that no instance exists.
+    AllAbsent(u64),
+    /// A user makes a Service of type LoadBalancer.
+    Create(u8, Class),
     /// A user changes its port.
     EditPort(u8),
+    /// A user annotates it.
+    Annotate(u8),
     /// A user changes its type.
     ToClusterIp(u8),
-    /// And back.
-    ToLoadBalancer(u8),
+    /// And back, perhaps with another class.
+    ToLoadBalancer(u8, Class),
     /// A user deletes it.
     Delete(u8),
     /// A user removes our annotations from it.
     StripRecord(u8),
     /// The load balancer is deleted in the console.
     RemoveBalancer(u8),
+    /// A load balancer is made in the console.
+    PlantBalancer(ByHand),
+    /// A Node's route is deleted in the console.
+    RemoveRoute(u8),
+    /// A route is made in the console.
+    PlantRoute(u8, ByHand),
     /// `kill -9` of a ccm; another takes its place after 5 s.
     KillCcm(u8),
     /// SIGTERM to a ccm; another takes its place when it has ended.
     RollCcm(u8),
     /// A ccm reaches no API server for so many seconds.
     CutOff(u8, u64),
+    /// Each request to the API server takes so many milliseconds longer, for so many seconds.
+    SlowApi(u64, u64),
     /// The API server forgets its history.
     Compact,
+    /// Somebody edits the Lease.
+    EditLease,
     /// `kill -9` of the provider, which is started again after so many seconds.
     KillProvider(u64),
     /// The provider is replaced by another one gracefully.
     RollProvider,
+    /// The provider is replaced by one that serves [`CLASS`] too.
+    ServeClass,
     /// All connections to the provider break.
     Disconnect,
     /// The provider forgets that it was initialised.
     Forget,
-    /// One call of this RPC goes wrong.
-    Rpc(&'static str, FaultKind, Option<FailureCode>),
+    /// The cloud answers all with this failure, for so many seconds.
+    Outage(#[serde(with = "code")] FailureCode, u64),
+    /// The cloud makes no routes, for so many seconds.
+    NoRoutes(u64),
 }
 
 impl fmt::Display for Step {
@@ -71,23 +149,163 @@ impl fmt::Display for Step {
     }
 }
 
+mod code {
+    use provider_mock::fixture::FailureSpec;
+    use provider_sdk::FailureCode;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
+    pub(super) fn serialize<S: Serializer>(code: &FailureCode, to: S) -> Result<S::Ok, S::Error> {
+        FailureSpec::new(*code).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<FailureCode, D::Error> {
+        FailureSpec::deserialize(from).map(|spec| spec.code)
+    }
+}
+
+/// What goes wrong with one request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Wrong {
+    /// With a request to the API server.
+    Api(ApiFault),
+    /// With a call of the provider.
+    Rpc(Box<Fault>),
+    /// The leader dies: before it has its effect, or after.
+    Dies {
+        /// After it.
+        after: bool,
+    },
+}
+
+impl Wrong {
+    /// A failure that is answered.
+    #[must_use]
+    pub fn failure(rpc: &str, kind: FaultKind, code: Option<FailureCode>) -> Self {
+        let mut fault = match code {
+            Some(code) => Fault::failure(rpc, code),
+            None => Fault::new(rpc, kind),
+        };
+        fault.kind = kind;
+        Self::Rpc(Box::new(fault.times(1)))
+    }
+
+    /// What coverage calls it.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        match self {
+            Self::Api(fault) => fault.kind(),
+            Self::Rpc(fault) => match &fault.failure {
+                Some(failure) => format!("{} {}", fault.kind, failure.code),
+                None => fault.kind.to_string(),
+            },
+            Self::Dies { after: false } => "the leader dies before".to_owned(),
+            Self::Dies { after: true } => "the leader dies after".to_owned(),
+        }
+    }
+}
+
+/// A request that goes wrong: the `number`th (from 1) at this site that is sent at `from_ms` or later.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Strike {
+    /// An RPC, or verb and kind of a request to the API server.
+    pub site: String,
+    /// From when on it counts.
+    pub from_ms: u64,
+    /// From 1.
+    pub number: u32,
+    /// What goes wrong.
+    pub wrong: Wrong,
+}
+
+/// What a run begins with. A plan in a file may leave out what came later.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Setup {
+    /// How many ccms there are.
+    pub ccms: u8,
+    /// How many seconds each ccm's wall clock is ahead.
+    pub clocks: Vec<i64>,
+    /// The lease duration in seconds. The renew deadline is two thirds of it, the retry period a sixth: renewals are most of what happens in an hour.
+    pub lease_seconds: u64,
+    /// Some controllers run under the Lease of the leader migration.
+    pub migration: bool,
+    /// Another ccm, with a provider of the same name, serves [`SECOND_CLASS`].
+    pub second: bool,
+    /// Routes are made.
+    pub routes: bool,
+    /// Routes follow the addresses of their Nodes.
+    pub tracks_addresses: bool,
+    /// The provider lists its instances.
+    pub lists_instances: bool,
+    /// It lists its load balancers.
+    pub lists_balancers: bool,
+    /// It tells running from stopped.
+    pub power_state: bool,
+    /// Its Get says `in_sync`.
+    pub in_sync: bool,
+    /// Its Get tells no address.
+    pub silent_get: bool,
+    /// It hints at changes.
+    pub hints: bool,
+    /// It serves Services without a class.
+    pub default_class: bool,
+    /// It serves [`CLASS`] from the beginning.
+    pub class: bool,
+    /// How many calls it takes at once.
+    pub max_in_flight: u32,
+    /// Each operation of the cloud takes so long.
+    pub slow_ms: u64,
+    /// What was cancelled goes on in the cloud.
+    pub goes_on: bool,
+    /// Load balancers take so long to be made.
+    pub made_in_s: u64,
+    /// And to go.
+    pub gone_in_s: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            ccms: 1,
+            clocks: Vec::new(),
+            lease_seconds: 60,
+            migration: false,
+            second: false,
+            routes: false,
+            tracks_addresses: false,
+            lists_instances: true,
+            lists_balancers: true,
+            power_state: true,
+            in_sync: true,
+            silent_get: false,
+            hints: true,
+            default_class: true,
+            class: true,
+            max_in_flight: 8,
+            slow_ms: 0,
+            goes_on: false,
+            made_in_s: 0,
+            gone_in_s: 0,
+        }
+    }
+}
+
 /// A run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// What decides all that the plan leaves open.
     pub seed: u64,
-    /// How many ccms there are.
-    pub ccms: u8,
-    /// The lease duration in seconds. The renew deadline is two thirds of it, the retry period a sixth: renewals are most of what happens in an hour.
-    pub lease_seconds: u64,
+    /// The world.
+    pub setup: Setup,
     /// What happens, by milliseconds.
     pub steps: Vec<(u64, Step)>,
-    /// What goes wrong with requests to the API server: site, number, fault.
-    pub faults: Vec<(&'static str, u32, ApiFault)>,
+    /// What goes wrong.
+    pub strikes: Vec<Strike>,
 }
 
 /// The call sites of the API server whose requests can go wrong.
-pub const SITES: [&str; 14] = [
+pub const SITES: [&str; 15] = [
     "PATCH services",
     "PATCH services/status",
     "PATCH nodes",
@@ -102,9 +320,11 @@ pub const SITES: [&str; 14] = [
     "EVENT nodes",
     "EVENT services",
     "PUT leases",
+    "GET leases",
 ];
 
-const RPCS: [&str; 9] = [
+/// The RPCs whose calls can go wrong.
+pub const RPCS: [&str; 13] = [
     "LookupInstances",
     "ListInstances",
     "GetLoadBalancer",
@@ -112,140 +332,46 @@ const RPCS: [&str; 9] = [
     "UpdateLoadBalancer",
     "DeleteLoadBalancer",
     "ListLoadBalancers",
+    "ListRoutes",
+    "CreateRoutes",
+    "DeleteRoutes",
     "Initialize",
     "GetProviderInfo",
-];
-
-const CODES: [FailureCode; 7] = [
-    FailureCode::Unavailable,
-    FailureCode::Internal,
-    FailureCode::Throttled,
-    FailureCode::Busy,
-    FailureCode::Credentials,
-    FailureCode::Precondition,
-    FailureCode::NotInitialized,
+    "WatchChanges",
 ];
 
 impl Plan {
     /// The plan of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let (nodes, services) = (random.random_range(2..=8), random.random_range(1..=5));
-        let ccms = random.random_range(1..=2);
-        let mut steps = Vec::new();
-        for node in 0..nodes {
-            steps.push((random.random_range(0..60_000), Step::Join(node)));
-        }
-        for service in 0..services {
-            steps.push((
-                random.random_range(0..90_000),
-                Step::Create(service, random.random_ratio(1, 8)),
-            ));
-        }
-        let minutes = random.random_range(4..=12);
-        for _ in 0..random.random_range(3..=20) {
-            let (node, service, ccm) = (
-                random.random_range(0..nodes),
-                random.random_range(0..services),
-                random.random_range(0..ccms),
-            );
-            let step = match random.random_range(0..26) {
-                0 | 1 => Step::Ready(node, random.random()),
-                2 => Step::Stop(node),
-                3 => Step::Start(node),
-                4 | 5 => Step::Terminate(node),
-                6 => Step::Join(random.random_range(0..nodes + 2)),
-                7 => Step::DeleteNode(node),
-                8 => Step::LabelNode(node),
-                9..=11 => Step::EditPort(service),
-                12 => Step::ToClusterIp(service),
-                13 => Step::ToLoadBalancer(service),
-                14 | 15 => Step::Delete(service),
-                16 | 17 => Step::Create(random.random_range(0..services + 1), false),
-                18 => Step::StripRecord(service),
-                19 => Step::RemoveBalancer(service),
-                20 => Step::KillCcm(ccm),
-                21 => Step::RollCcm(ccm),
-                22 => Step::CutOff(ccm, random.random_range(1..60)),
-                23 => Step::Compact,
-                24 => Step::KillProvider(random.random_range(1..90)),
-                _ => *[Step::RollProvider, Step::Disconnect, Step::Forget]
-                    .choose(&mut random)
-                    .map_or(Box::new(Step::Disconnect), |step| Box::new(step.clone())),
-            };
-            steps.push((random.random_range(0..minutes * 60_000), step));
-        }
-        let quiet = random.random_ratio(1, 8);
-        for _ in 0..if quiet { 0 } else { random.random_range(0..6) } {
-            let rpc = RPCS.choose(&mut random).copied().unwrap_or(RPCS[0]);
-            let code = CODES.choose(&mut random).copied();
-            let (kind, code) = match random.random_range(0..8) {
-                0..=2 => (FaultKind::Failure, code),
-                3 => (FaultKind::FailureAfter, code),
-                4 => (FaultKind::HangAfter, None),
-                5 => (FaultKind::Hang, None),
-                6 => (FaultKind::CrashAfter, None),
-                _ => (FaultKind::DisconnectAfter, None),
-            };
-            // Where a listing or a handshake has its effect before its answer, nothing is different.
-            let fits = kind.row().rpcs.contains(&rpc)
-                || kind.row().rpcs.is_empty()
-                || kind.row().rpcs.len() == provider_mock::RPCS.len();
-            if fits {
-                steps.push((
-                    random.random_range(0..minutes * 60_000),
-                    Step::Rpc(rpc, kind, code),
-                ));
-            }
-        }
-        steps.sort_by_key(|(at, _)| *at);
-        let mut faults = Vec::new();
-        for _ in 0..if quiet { 0 } else { random.random_range(0..8) } {
-            let site = SITES.choose(&mut random).copied().unwrap_or(SITES[0]);
-            let fault = match random.random_range(0..8) {
-                0 => ApiFault::Lost,
-                1 => ApiFault::Broken,
-                2 => ApiFault::Late(Duration::from_millis(random.random_range(100..15_000))),
-                3 => ApiFault::Code(409),
-                4 => ApiFault::Code(422),
-                5 => ApiFault::Code(429),
-                6 => ApiFault::Code(500),
-                _ => ApiFault::Code(503),
-            };
-            faults.push((site, random.random_range(1..10), fault));
-        }
-        let lease_seconds = *[15, 60, 60, 120].choose(&mut random).unwrap_or(&15);
-        Self {
-            seed,
-            ccms,
-            lease_seconds,
-            steps,
-            faults,
-        }
+        generate::plan(seed)
     }
 
-    /// What goes wrong or happens, a line each.
+    /// The world, what happens and what goes wrong, a line each.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let steps = self
             .steps
             .iter()
             .map(|(at, step)| format!("{:>9.3} {step}", *at as f64 / 1000.0));
-        let faults = self
-            .faults
-            .iter()
-            .map(|(site, number, fault)| format!("fault: {site} number {number}: {fault:?}"));
-        std::iter::once(format!("seed {}, {} ccms", self.seed, self.ccms))
+        let strikes = self.strikes.iter().map(|strike| {
+            let from = strike.from_ms as f64 / 1000.0;
+            let what = &strike.wrong;
+            format!(
+                "{from:>9.3} {} number {} from then on: {what:?}",
+                strike.site, strike.number
+            )
+        });
+        std::iter::once(format!("seed {}: {:?}", self.seed, self.setup))
             .chain(steps)
-            .chain(faults)
+            .chain(strikes)
             .collect()
     }
 
     /// How many things could be left out.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.faults.len() + self.steps.len()
+        self.strikes.len() + self.steps.len()
     }
 
     /// Whether nothing happens.
@@ -254,14 +380,14 @@ impl Plan {
         self.len() == 0
     }
 
-    /// The same without its `index`th part: faults come first.
+    /// The same without its `index`th part: what goes wrong comes first.
     #[must_use]
     pub fn without(&self, index: usize) -> Self {
         let mut less = self.clone();
-        if index < less.faults.len() {
-            less.faults.remove(index);
+        if index < less.strikes.len() {
+            less.strikes.remove(index);
         } else {
-            less.steps.remove(index - self.faults.len());
+            less.steps.remove(index - self.strikes.len());
         }
         less
     }

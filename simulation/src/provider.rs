@@ -1,18 +1,21 @@
 //! The provider's process: the mock's services over pipes in memory.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use provider_mock::{Cloud, MUTATING_RPCS};
-use provider_sdk::GrpcService;
+use provider_mock::{Cloud, Fault, MUTATING_RPCS};
+use provider_sdk::{FailureCode, GrpcService};
 use tokio::io::DuplexStream;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::checker::Checker;
+use crate::faults::Faults;
 use crate::trace::Trace;
 
 /// The provider of a run. Clones are the same one.
@@ -22,17 +25,22 @@ pub struct Provider(Arc<Inner>);
 struct Inner {
     cloud: Cloud,
     checker: Checker,
+    faults: Faults,
     trace: Trace,
     process: Mutex<Option<Process>>,
     draining: Mutex<Vec<Process>>,
     /// Told when a scripted fault killed the process.
     died: tokio::sync::Notify,
+    /// Told when a call has ended that may have changed the cloud.
+    done: tokio::sync::Notify,
 }
 
 struct Process {
     service: GrpcService,
     tasks: Tasks,
     terminate: CancellationToken,
+    /// It finishes what it has in flight, and its connections live.
+    drains: Arc<AtomicBool>,
 }
 
 /// What runs for one process; it ends with this.
@@ -50,14 +58,16 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
 impl Provider {
     /// A provider of this cloud, whose process does not run yet.
     #[must_use]
-    pub fn new(cloud: Cloud, checker: Checker, trace: Trace) -> Self {
+    pub fn new(cloud: Cloud, checker: Checker, faults: Faults, trace: Trace) -> Self {
         Self(Arc::new(Inner {
             cloud,
             checker,
+            faults,
             trace,
             process: Mutex::new(None),
             draining: Mutex::default(),
             died: tokio::sync::Notify::new(),
+            done: tokio::sync::Notify::new(),
         }))
     }
 
@@ -86,6 +96,7 @@ impl Provider {
             service,
             tasks: Tasks::default(),
             terminate: CancellationToken::new(),
+            drains: Arc::default(),
         });
         self.0.trace.note("provider: starts");
         Ok(())
@@ -103,6 +114,7 @@ impl Provider {
     pub fn disconnect(&self) {
         if let Some(process) = &*self.process() {
             self.0.trace.note("provider: its connections break");
+            process.drains.store(false, Ordering::Relaxed);
             process
                 .tasks
                 .0
@@ -116,6 +128,7 @@ impl Provider {
     pub fn shut_down(&self) {
         if let Some(process) = self.process().take() {
             self.0.trace.note("provider: shuts down");
+            process.drains.store(true, Ordering::Relaxed);
             process.terminate.cancel();
             let mut draining = self
                 .0
@@ -131,6 +144,11 @@ impl Provider {
         self.0.died.notified().await;
     }
 
+    /// Returns when a call has ended that may have changed the cloud.
+    pub async fn changed(&self) {
+        self.0.done.notified().await;
+    }
+
     /// A pipe to the process, for the ccm of this identity.
     #[must_use]
     pub fn dial(&self, identity: &Arc<str>) -> Option<DuplexStream> {
@@ -144,11 +162,9 @@ impl Provider {
             process.tasks.clone(),
             process.terminate.clone(),
         );
-        let (identity, checker, trace) = (
-            Arc::clone(identity),
-            self.0.checker.clone(),
-            self.0.trace.clone(),
-        );
+        let (identity, inner) = (Arc::clone(identity), Arc::clone(&self.0));
+        let drains = Arc::clone(&process.drains);
+        let connection = inner.checker.connection();
         let handler = service_fn(move |request: http::Request<Incoming>| {
             let rpc = request
                 .uri()
@@ -159,17 +175,25 @@ impl Provider {
                 .to_owned();
             let mutates = MUTATING_RPCS.contains(&rpc.as_str());
             if mutates {
-                checker.sent(&identity, &rpc);
+                inner.checker.sent(&identity, &rpc);
             }
-            if rpc != "Probe" {
-                trace.note(format_args!("{identity} calls {rpc}"));
-            }
+            let call = (rpc != "Probe").then(|| {
+                inner.trace.note(format_args!("{identity} calls {rpc}"));
+                let call = inner
+                    .checker
+                    .call(&identity, connection, &rpc, timeout(&request));
+                call.of(Arc::clone(&drains))
+            });
+            let throttled = inner.strike(&rpc);
             let answer = service.clone().oneshot(request.map(tonic::body::Body::new));
-            let checker = mutates.then(|| checker.clone());
+            let inner = Arc::clone(&inner);
             async move {
                 let answer = answer.await;
-                if let Some(checker) = checker {
-                    checker.always();
+                if let Some(call) = call {
+                    call.answered(throttled);
+                }
+                if mutates {
+                    inner.done.notify_one();
                 }
                 answer.map_err(std::io::Error::other)
             }
@@ -191,8 +215,43 @@ impl Provider {
     }
 }
 
+impl Inner {
+    /// What goes wrong with this call goes wrong with it; where that is THROTTLED: how long to wait.
+    fn strike(&self, rpc: &str) -> Option<Duration> {
+        let fault = self.faults.rpc(rpc)?;
+        self.trace.note(format!("{rpc} goes wrong: {fault:?}"));
+        let wait = throttles(&fault);
+        if let Err(error) = self.cloud.set_fault(fault) {
+            self.trace.note(format!("no such fault: {error}"));
+        }
+        wait
+    }
+}
+
+fn throttles(fault: &Fault) -> Option<Duration> {
+    let failure = fault.failure.as_ref()?;
+    let wait = failure.retry_after?;
+    (failure.code == FailureCode::Throttled).then_some(wait.0)
+}
+
+/// How long the caller waits for the answer.
+fn timeout<T>(request: &http::Request<T>) -> Duration {
+    let told = request.headers().get("grpc-timeout");
+    let told = told.and_then(|value| value.to_str().ok());
+    let (number, unit) = told.map_or(("", ""), |told| told.split_at(told.len() - 1));
+    let number: u64 = number.parse().unwrap_or(u64::MAX);
+    match unit {
+        "n" => Duration::from_nanos(number),
+        "u" => Duration::from_micros(number),
+        "m" => Duration::from_millis(number),
+        "S" => Duration::from_secs(number),
+        _ => Duration::MAX,
+    }
+}
+
 impl Process {
     fn end(self) {
+        self.drains.store(false, Ordering::Relaxed);
         self.tasks
             .0
             .lock()

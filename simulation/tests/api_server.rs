@@ -52,10 +52,15 @@ fn in_memory<T, F: Future<Output = T>>(act: impl FnOnce(ApiServer) -> F) -> T {
     runtime.block_on(async {
         let trace = simulation::trace::Trace::new();
         let cloud = provider_mock::Cloud::new(provider_mock::Fixture::default()).unwrap();
-        let checker =
-            simulation::checker::Checker::new(cloud, trace.clone(), Duration::from_secs(10));
+        let rules = simulation::checker::Rules {
+            lease: Duration::from_secs(15),
+            migration: false,
+            goes_on: None,
+            max_in_flight: 8,
+        };
+        let checker = simulation::checker::Checker::new(vec![cloud], trace.clone(), rules);
         let wall = || "2026-01-01T00:00:00Z".to_owned();
-        act(ApiServer::new(7, Faults::default(), checker, trace, wall)).await
+        act(ApiServer::new(7, Faults::new(&[]), checker, trace, wall)).await
     })
 }
 

@@ -9,6 +9,7 @@ use kube::runtime::watcher::Event;
 use super::Store;
 use super::change::Inbox;
 use crate::core::{Key, Prune};
+use crate::planted::planted;
 
 /// What became of the first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +120,7 @@ impl<K: Resource + Prune + Clone> State<K> {
                 let gone: Vec<Key> = self
                     .objects
                     .keys()
-                    .filter(|key| !listed.contains(*key))
+                    .filter(|key| !listed.contains(*key) && !planted!(VanishedIsNotSeen))
                     .cloned()
                     .collect();
                 for key in &gone {

@@ -104,7 +104,12 @@ impl Term {
             }
             let mut read = None;
             let renewal = renew(&self.shared, seen, start, &mut read);
-            let outcome = timeout_at(deadline, renewal).await;
+            let limit = if planted!(StaleRenewal) {
+                deadline.min(start + self.shared.patience())
+            } else {
+                deadline
+            };
+            let outcome = timeout_at(limit, renewal).await;
             // Whether or not the renewal succeeded, the next one starts from the Lease as it was last read.
             if let Some(read) = read.filter(|_| !planted!(StaleRenewal)) {
                 self.lease = read;
@@ -165,7 +170,9 @@ impl Term {
             return;
         }
         let given_up = self.shared.fence.given_up();
-        if let Some(ago) = given_up.filter(|ago| *ago < self.shared.config.lease_duration) {
+        if let Some(ago) = given_up.filter(|ago| {
+            *ago < self.shared.config.lease_duration && !planted!(FreedThoughCancelled)
+        }) {
             tracing::warn!(given_up = ?ago, "the Lease is not released and will expire: the provider may still work on a call that was cancelled");
             return;
         }

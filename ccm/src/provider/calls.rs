@@ -85,7 +85,7 @@ impl Lane {
 
     /// After a THROTTLED: no call of the service before its `retry_after` is over.
     fn slow(&self, trouble: &Trouble) {
-        if trouble.code == TroubleCode::Throttled {
+        if trouble.code == TroubleCode::Throttled && !planted!(ThrottleIsIgnored) {
             let until = Instant::now() + trouble.retry_after.unwrap_or(SLOWED);
             let mut not_before = self
                 .not_before

@@ -147,10 +147,9 @@ impl Store {
         self.oldest
     }
 
-    /// Forgets the history: watches and pages from before are too old.
+    /// Watches and pages that begin before this are too old. Watches that are open still get what they have not read.
     pub fn compact(&mut self) {
         self.oldest = self.version;
-        self.history.clear();
     }
 
     /// Changes after this version.

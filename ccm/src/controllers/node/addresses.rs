@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
+use crate::planted::planted;
+
 /// What the kubelet's `--node-ip` was: one IP, or two of different families with a comma.
 const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 const HOSTNAME: &str = "Hostname";
@@ -65,7 +67,12 @@ pub(super) fn wanted(
 
 /// `addresses`, where the Node does not show just these in this order (B-N11); an empty list changes nothing (B-N6).
 pub(super) fn change(node: &Node, addresses: Vec<NodeAddress>) -> Option<Vec<NodeAddress>> {
-    (!addresses.is_empty() && current(node) != addresses).then_some(addresses)
+    let same = if planted!(AddressesAreCounted) {
+        current(node).len() == addresses.len()
+    } else {
+        current(node) == addresses
+    };
+    (!addresses.is_empty() && !same).then_some(addresses)
 }
 
 /// The annotation with the kubelet's node IP.

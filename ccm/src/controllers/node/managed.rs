@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::Node;
 
 use super::labels;
+use crate::planted::planted;
 use crate::writes::FIELD_MANAGER;
 
 /// A label that is somebody else's differs from the cloud for ever: its Node is not read for that at each refresh.
@@ -34,7 +35,9 @@ impl Managed {
     pub(super) fn learn(&self, read: &Node) -> Arc<BTreeSet<String>> {
         let fields = read.metadata.managed_fields.as_deref().unwrap_or_default();
         let ours = Arc::new(labels::managed_keys(fields, FIELD_MANAGER));
-        if let Some(uid) = &read.metadata.uid {
+        if let Some(uid) = &read.metadata.uid
+            && !planted!(ForeignLabelIsReadAgain)
+        {
             let known = Known {
                 labels: labels_of(read),
                 ours: Arc::clone(&ours),

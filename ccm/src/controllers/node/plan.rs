@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
 
 use super::{addresses, labels};
 use crate::ownership::PROVIDER_LABEL;
+use crate::planted::planted;
 use crate::provider::{Projection, Trouble, TroubleCode, node_view};
 use crate::writes::reason::{
     INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, NODE_NOT_INITIALIZED, SYNCED,
@@ -227,7 +228,7 @@ fn initialize(
             taints: Some(
                 taints(node)
                     .iter()
-                    .filter(|taint| taint.key != UNINITIALIZED)
+                    .filter(|taint| taint.key != UNINITIALIZED && !planted!(AllTaintsGo))
                     .cloned()
                     .collect(),
             ),

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::args::BrakeConfig;
+use crate::planted::planted;
 
 /// The deletions of the last window, and whether the brake holds.
 #[derive(Debug)]
@@ -81,7 +82,8 @@ impl Brake {
         let limit = most.min(all.saturating_sub(1) / 2);
         let count = due.held.len() + due.waiting;
         let long_enough = |held: &Duration| *held >= self.config.hold;
-        let one_of_two = !self.holding
+        let one_of_two = !planted!(OneOfTwoStays)
+            && !self.holding
             && (count, limit) == (1, 0)
             && due.witnessed
             && most > 0

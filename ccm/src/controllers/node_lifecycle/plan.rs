@@ -268,7 +268,7 @@ impl Ledger {
             .collect();
 
         let mut pass = Pass {
-            void: void(found, &relevant, &now_there),
+            void: void(found, &relevant, &now_there).filter(|_| !planted!(VoidPassesCount)),
             failed: failed(found.answers),
             ..Pass::default()
         };
@@ -645,7 +645,9 @@ pub(super) fn last_look(
     min_age: Duration,
     wall: Timestamp,
 ) -> Result<(), &'static str> {
-    if uid(decided) != uid(fresh) || uid(fresh).is_empty() {
+    if planted!(NameIsTheNode) {
+        Ok(())
+    } else if uid(decided) != uid(fresh) || uid(fresh).is_empty() {
         Err("another Node has its name now")
     } else if is_ready(fresh) {
         Err("it is Ready again")

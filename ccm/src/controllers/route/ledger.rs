@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
+use crate::planted::planted;
 use crate::provider::{Retry, Trouble, TroubleCode};
 use crate::queue::{Backoff, PROBE, Refused};
 
@@ -278,7 +279,11 @@ impl Ledger {
                 }
             }
             Ended::Failed(trouble) | Ended::Whole(trouble) if says_something(trouble.code) => {
-                entry.state = State::Failed;
+                entry.state = if planted!(FirstRouteFailureIsSilent) && entry.failures < 4 {
+                    State::Unknown
+                } else {
+                    State::Failed
+                };
                 if trouble.code == TroubleCode::Invalid {
                     entry.refused = Some(sent.clone());
                 }

@@ -218,7 +218,7 @@ fn failed(applied: &mut Applied, trouble: &Trouble, made: &Made<'_>, now: Instan
     }
     applied.wrong = matches!(reaction.retry, Retry::WhenChangedElse(_));
     let mut next = Next::with(reaction.retry.outcome(now));
-    if trouble.code == TroubleCode::Throttled {
+    if trouble.code == TroubleCode::Throttled && !planted!(ThrottleIsIgnored) {
         next.throttle = Some(trouble.retry_after.unwrap_or(THROTTLE));
     }
     let stuck = made.op == Op::Delete && applied.failures >= DELETES_TOLD;

@@ -11,6 +11,7 @@ use super::fingerprint::{Fingerprint, service_inputs};
 use super::handle::{self, Stored};
 use super::support::without_condition;
 use super::targets::TargetSet;
+use crate::planted::planted;
 use crate::writes::{ServicePatch, ServiceStatusPatch};
 
 /// The finalizer that keeps a Service until its load balancer is gone (B-S2).
@@ -121,7 +122,7 @@ pub(super) fn next_step(
     let touched = applied.filter(|applied| applied.touched);
     // Another ccm, whose provider has the same name, may serve the class that is written down.
     let theirs = stored.class().filter(|class| !facts.serves(class));
-    let theirs = theirs.filter(|_| touched.is_none());
+    let theirs = theirs.filter(|_| touched.is_none() && !planted!(OtherClassIsMine));
     let left = theirs.is_none() && left(service, &stored, facts);
     if asks(service) && !left {
         if !facts.owner {
@@ -137,7 +138,8 @@ pub(super) fn next_step(
     }
 
     let gone = applied.is_some_and(|applied| applied.gone);
-    if gone {
+    let changed = planted!(ReleasedOnTypeChange) && service.metadata.deletion_timestamp.is_none();
+    if gone || changed && has_finalizer(service) && stored.provider() == Some(facts.me) {
         let retained = applied.is_some_and(|applied| applied.retained);
         return release(service, retained, left);
     }
@@ -191,7 +193,8 @@ fn wanted(
         return Step::StoreHandle(patch);
     }
     // Whose it is must be known when the class has vanished with the type; what cannot be read is left to whoever edited it.
-    if *stored != Stored::Garbage && stored.class_of(facts.me) != Some(class(service)) {
+    let known = *stored == Stored::Garbage || stored.class_of(facts.me) == Some(class(service));
+    if !known && !planted!(ClassIsWrittenOnce) {
         let handle = stored.handle_of(facts.me);
         return Step::StoreHandle(record(service, facts.me, Some(class(service)), handle));
     }

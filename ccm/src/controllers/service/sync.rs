@@ -230,6 +230,7 @@ impl Run<'_> {
                     if deleted {
                         self.tell_deleted();
                     }
+                    self.let_go();
                     return Outcome::Forget;
                 }
                 Step::Blocked { by, class } => {
@@ -265,6 +266,7 @@ impl Run<'_> {
                         if !self.applied().retained {
                             self.tell_deleted();
                         }
+                        self.let_go();
                         return Outcome::Forget;
                     }
                     stop => stop,
@@ -310,6 +312,14 @@ impl Run<'_> {
             rpc: None,
             took: None,
         });
+    }
+
+    /// That its load balancer is gone says nothing of the next one, which another ccm may make for it.
+    fn let_go(&mut self) {
+        if let Some(applied) = self.applied.as_mut().filter(|_| !self.departed) {
+            applied.gone = false;
+            applied.retained = false;
+        }
     }
 
     fn tell_deleted(&self) {

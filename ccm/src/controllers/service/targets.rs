@@ -15,6 +15,7 @@ pub(super) use selector::NodeSelector;
 pub(super) use settle::Settle;
 
 use crate::core::is_ready;
+use crate::planted::planted;
 
 use super::fingerprint::{Digest, Fingerprint, rank};
 
@@ -94,6 +95,9 @@ impl Candidate {
     pub(super) fn new(node: Arc<Node>, view: api::NodeView, identity: &api::NodeView) -> Self {
         let mut digest = Digest::new();
         digest.part(&identity.encode_to_vec());
+        if planted!(ReadyFlapIsAnUpdate) {
+            digest.part(&[u8::from(is_ready(&node))]);
+        }
         Self {
             ready: is_ready(&node),
             node,

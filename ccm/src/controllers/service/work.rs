@@ -227,7 +227,10 @@ impl Work {
                     let wanted = services
                         .iter()
                         .map(|service| (key(service), service))
-                        .filter(|(key, service)| self.ledger.is_news(key, Some(service.as_ref())))
+                        .filter(|(key, service)| {
+                            self.ledger.is_news(key, Some(service.as_ref()))
+                                && !planted!(LaterClassesAreNotServed)
+                        })
                         .map(|(key, _)| Task::Service(key));
                     for task in self.ledger.known().into_iter().chain(wanted) {
                         self.queue.add(task);

@@ -19,6 +19,7 @@ use super::super::{Hint, ProviderStatus, Retry, Session, Trouble};
 use super::{Keeper, changed, client};
 use crate::core::millis;
 use crate::ownership::Ownership;
+use crate::planted::planted;
 
 const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.
@@ -39,7 +40,8 @@ struct Published<'a> {
 impl Drop for Published<'_> {
     fn drop(&mut self) {
         // What is in flight goes on to its end where only a new Initialize was asked for, and where the provider drains it.
-        if !self.session.uninitialized.is_cancelled() && !self.session.link.is_closing() {
+        let drains = self.session.link.is_closing() && !planted!(DrainIsCut);
+        if !self.session.uninitialized.is_cancelled() && !drains {
             self.session.over.cancel();
         }
         self.keeper.with.metrics.scope(&self.keeper.name, None);
@@ -105,7 +107,11 @@ impl Keeper {
                 name: Arc::clone(&self.name),
                 cluster: request.cluster.clone().unwrap_or_default(),
                 link: link.clone(),
-                lanes: Arc::clone(&lanes),
+                lanes: if planted!(LanesOfEachSession) {
+                    Arc::new(Lanes::of(&info.capabilities.clone().unwrap_or_default()))
+                } else {
+                    Arc::clone(&lanes)
+                },
                 deadlines: Deadlines::raised(
                     initialized.deadline_hints.as_ref(),
                     self.with.max_call_deadline,

@@ -10,6 +10,7 @@ use super::super::plan::{NodePlan, Then};
 use super::super::{Worker, name};
 use super::RPC;
 use crate::core::millis;
+use crate::planted::planted;
 use crate::provider::{Retry, Trouble, TroubleCode};
 use crate::queue::Outcome;
 use crate::report::Answered;
@@ -165,6 +166,9 @@ impl Worker {
             when_changed: false,
             quiet: false,
         };
+        if planted!(NodeRetryIsLost) && matches!(error, WriteError::Unavailable(_)) {
+            return (Outcome::Forget, Some(report));
+        }
         (Outcome::Retry, Some(report))
     }
 

@@ -18,6 +18,7 @@ use crate::controllers::service::orphans::Orphan;
 use crate::controllers::service::plan::{asks, uid};
 use crate::controllers::service::standing::{Known, Odd, Stands};
 use crate::core::millis;
+use crate::planted::planted;
 use crate::provider::{Session, Trouble};
 use crate::writes::{Writes, service_reference};
 
@@ -177,7 +178,10 @@ impl Work {
                 .events
                 .record(&reference, note.kind, &note.reason, note.message);
         }
-        let looks = looks.iter().filter_map(|index| services.get(*index));
+        let looks = looks
+            .iter()
+            .filter(|_| !planted!(UnlistedIsNotLookedAt))
+            .filter_map(|index| services.get(*index));
         for (service, _) in looks {
             self.look_soon(Task::Service(key(service)));
         }

@@ -1,0 +1,54 @@
+//! All that can go wrong once, and all pairs of it, within the life of one Service and of one Node.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::parallel::each;
+use crate::plan::{Life, Plan, Strike, counts_in_pairs};
+use crate::run::judge;
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Played {
+    /// How many runs with one strike, and with two.
+    pub runs: (u64, u64),
+    /// The plans that failed, with what they show.
+    pub failed: Vec<(Plan, String)>,
+}
+
+/// Plays all of this life; `done` is called after each run.
+pub fn play(life: Life, pairs: bool, done: impl Fn(bool) + Sync) -> anyhow::Result<Played> {
+    let counts = judge(&life.plan())?.counts;
+    let singles = life.singles(&counts);
+    let mut sets: Vec<Vec<&Strike>> = singles.iter().map(|one| vec![one]).collect();
+    let one = sets.len() as u64;
+    if pairs {
+        let some: Vec<&Strike> = singles.iter().filter(|one| counts_in_pairs(one)).collect();
+        for (at, first) in some.iter().enumerate() {
+            let others = some[at + 1..].iter();
+            let others =
+                others.filter(|second| second.site != first.site || second.number != first.number);
+            sets.extend(others.map(|second| vec![*first, *second]));
+        }
+    }
+    let all = sets.len() as u64;
+    let failed = Mutex::new(BTreeMap::new());
+    each(0..all, |number| {
+        let Ok(at) = usize::try_from(number) else {
+            return Ok(false);
+        };
+        let plan = life.with(&sets[at]);
+        let first = judge(&plan)?.violations.into_iter().next();
+        done(first.is_none());
+        if let Some(first) = first {
+            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+            failed.insert(number, (plan, first));
+        }
+        Ok(true)
+    })?;
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Played {
+        runs: (one, all - one),
+        failed: failed.into_values().collect(),
+    })
+}

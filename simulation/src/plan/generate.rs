@@ -1,0 +1,503 @@
+//! From a seed to a plan. Things happen to one object in a row, and what goes wrong goes wrong near them. It knows the kinds of things that happen, and no bug.
+
+use std::time::Duration;
+
+use provider_mock::fixture::FailureSpec;
+use provider_mock::{Fault, FaultKind, MUTATING_RPCS};
+use provider_sdk::FailureCode;
+use rand::seq::IndexedRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use super::{ByHand, Class, Plan, RPCS, SITES, Setup, Step, Strike, Wrong};
+use crate::faults::ApiFault;
+
+/// The failures that calls are answered with.
+const CODES: [FailureCode; 7] = [
+    FailureCode::Unavailable,
+    FailureCode::Internal,
+    FailureCode::Throttled,
+    FailureCode::Busy,
+    FailureCode::Credentials,
+    FailureCode::Precondition,
+    FailureCode::NotInitialized,
+];
+
+/// How else calls go wrong.
+const RPC_KINDS: [FaultKind; 8] = [
+    FaultKind::FailureAfter,
+    FaultKind::HangAfter,
+    FaultKind::Hang,
+    FaultKind::Crash,
+    FaultKind::CrashAfter,
+    FaultKind::Disconnect,
+    FaultKind::DisconnectAfter,
+    FaultKind::Delay,
+];
+
+const STATUSES: [u16; 6] = [409, 422, 429, 500, 503, 410];
+
+/// The sites at which things go wrong that have to do with a Node.
+const NODE_SITES: [&str; 14] = [
+    "PATCH nodes",
+    "PATCH nodes/status",
+    "DELETE nodes",
+    "GET nodes",
+    "LIST nodes",
+    "WATCH nodes",
+    "EVENT nodes",
+    "LookupInstances",
+    "ListInstances",
+    "UpdateLoadBalancer",
+    "ListRoutes",
+    "CreateRoutes",
+    "DeleteRoutes",
+    "Initialize",
+];
+
+/// With a Service.
+const SERVICE_SITES: [&str; 12] = [
+    "PATCH services",
+    "PATCH services/status",
+    "GET services",
+    "LIST services",
+    "WATCH services",
+    "EVENT services",
+    "GetLoadBalancer",
+    "EnsureLoadBalancer",
+    "UpdateLoadBalancer",
+    "DeleteLoadBalancer",
+    "ListLoadBalancers",
+    "Initialize",
+];
+
+/// With who leads and who answers.
+const PROCESS_SITES: [&str; 5] = [
+    "PUT leases",
+    "GET leases",
+    "Initialize",
+    "GetProviderInfo",
+    "WatchChanges",
+];
+
+struct Generator {
+    random: ChaCha8Rng,
+    setup: Setup,
+    nodes: u8,
+    services: u8,
+    quiet: bool,
+    steps: Vec<(u64, Step)>,
+    strikes: Vec<Strike>,
+}
+
+pub(super) fn plan(seed: u64) -> Plan {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let setup = setup(&mut random);
+    let nodes = pick(&mut random, &[2, 2, 2, 3, 3, 4, 5, 6, 8, 12]);
+    let services = pick(&mut random, &[1, 1, 2, 2, 3, 4, 6, 8]);
+    let quiet = random.random_ratio(1, 8);
+    let mut generator = Generator {
+        random,
+        setup,
+        nodes,
+        services,
+        quiet,
+        steps: Vec::new(),
+        strikes: Vec::new(),
+    };
+    generator.begin();
+    let minutes = generator.pick(&[3, 4, 5, 5, 8, 12]);
+    for _ in 0..generator.random.random_range(2..=8) {
+        let at = generator.random.random_range(20_000..minutes * 60_000);
+        generator.episode(at);
+    }
+    let Generator {
+        setup,
+        mut steps,
+        strikes,
+        ..
+    } = generator;
+    steps.sort_by_key(|(at, _)| *at);
+    Plan {
+        seed,
+        setup,
+        steps,
+        strikes,
+    }
+}
+
+fn pick<T: Copy>(random: &mut ChaCha8Rng, from: &[T]) -> T {
+    let at = random.random_range(0..from.len());
+    from[at]
+}
+
+fn setup(random: &mut ChaCha8Rng) -> Setup {
+    let ccms = pick(random, &[1, 1, 2, 2, 2, 3]);
+    let slow_ms = pick(random, &[0, 0, 0, 0, 50, 500, 3_000, 8_000, 20_000, 40_000]);
+    Setup {
+        ccms,
+        clocks: (0..ccms)
+            .map(|_| pick(random, &[0, 0, 0, -20, 20, 3_600]))
+            .collect(),
+        lease_seconds: pick(random, &[15, 15, 60, 60, 120]),
+        migration: random.random_ratio(1, 4),
+        second: random.random_ratio(1, 5),
+        routes: random.random_ratio(2, 5),
+        tracks_addresses: random.random(),
+        lists_instances: random.random(),
+        lists_balancers: random.random_ratio(2, 3),
+        power_state: random.random_ratio(3, 4),
+        in_sync: random.random_ratio(3, 4),
+        hints: random.random_ratio(2, 3),
+        default_class: random.random_ratio(3, 4),
+        class: random.random_ratio(3, 4),
+        max_in_flight: pick(random, &[1, 2, 8, 8]),
+        slow_ms,
+        goes_on: slow_ms >= 3_000 && random.random(),
+        silent_get: random.random_ratio(1, 8),
+        made_in_s: pick(random, &[0, 3, 30, 90]),
+        gone_in_s: pick(random, &[0, 3, 30, 90]),
+    }
+}
+
+impl Generator {
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        pick(&mut self.random, from)
+    }
+
+    fn chance(&mut self, of: u32, in_all: u32) -> bool {
+        self.random.random_ratio(of, in_all)
+    }
+
+    fn class(&mut self) -> Class {
+        let second = if self.setup.second {
+            Class::Second
+        } else {
+            Class::Foreign
+        };
+        self.pick(&[
+            Class::Default,
+            Class::Default,
+            Class::Default,
+            Class::Ours,
+            Class::Ours,
+            second,
+        ])
+    }
+
+    /// Machines join, and Services are made.
+    fn begin(&mut self) {
+        for node in 0..self.nodes {
+            let at = self.random.random_range(0..60_000);
+            self.steps.push((at, Step::Join(node)));
+            if self.chance(1, 4) {
+                self.strike_near(at, &NODE_SITES);
+            }
+        }
+        if !self.setup.class && self.random.random() {
+            let at = self.random.random_range(60_000..300_000);
+            self.steps.push((at, Step::ServeClass));
+        }
+        for service in 0..self.services {
+            let at = self.random.random_range(0..90_000);
+            let class = self.class();
+            self.steps.push((at, Step::Create(service, class)));
+            if self.chance(1, 4) {
+                self.strike_near(at, &SERVICE_SITES);
+            }
+        }
+    }
+
+    /// Several things in a row, mostly to one object, and what goes wrong meanwhile.
+    fn episode(&mut self, mut at: u64) {
+        let (script, sites): (Vec<Step>, &[&str]) = match self.random.random_range(0..20) {
+            0..=7 => (self.of_node(), &NODE_SITES),
+            8..=15 => (self.of_service(), &SERVICE_SITES),
+            _ => {
+                let count = self.pick(&[2, 2, 3]);
+                let script = (0..count).map(|_| self.of_process()).collect();
+                (script, &PROCESS_SITES)
+            }
+        };
+        let pace = self.pick(&[300, 3_000, 15_000, 60_000]);
+        let strikes = if self.quiet {
+            0
+        } else {
+            self.pick(&[0, 0, 1, 1, 2, 3])
+        };
+        let struck = self.random.random_range(0..script.len().max(1));
+        let interrupted = self.chance(1, 2);
+        for (place, step) in script.into_iter().enumerate() {
+            self.steps.push((at, step));
+            if place == struck {
+                for _ in 0..strikes {
+                    self.strike_near(at, sites);
+                }
+                if interrupted {
+                    let spread = self.pick(&[500, 5_000, 60_000]);
+                    let when = at + self.random.random_range(0..spread);
+                    let step = self.of_process();
+                    self.steps.push((when, step));
+                }
+            }
+            at += self.random.random_range(0..pace);
+        }
+    }
+
+    fn of_node(&mut self) -> Vec<Step> {
+        let new = self.random.random_range(0..self.nodes + 2);
+        let i = self.random.random_range(0..self.nodes);
+        let away = self.random.random_range(0..200);
+        let mut script = match self.random.random_range(0..26) {
+            0 => vec![Step::Ready(i, false)],
+            1 => vec![
+                Step::Ready(i, false),
+                Step::Ready(i, true),
+                Step::Ready(i, false),
+                Step::Ready(i, true),
+            ],
+            2 => vec![Step::Stop(i)],
+            3 => vec![Step::Stop(i), Step::Start(i)],
+            4..=6 => vec![Step::Terminate(i)],
+            7 => vec![Step::Terminate(i), Step::DeleteNode(i)],
+            8 => vec![Step::Replace(i, away)],
+            9 => vec![Step::DeleteNode(i), Step::Join(i)],
+            10 | 11 => vec![Step::Join(new)],
+            12 => vec![Step::Readdress(i)],
+            13 => vec![Step::LabelNode(i), Step::TaintNode(i)],
+            14 => vec![Step::OverwriteLabel(i)],
+            15 => vec![Step::Exclude(i, true)],
+            16 => vec![Step::Exclude(i, true), Step::Exclude(i, false)],
+            17 => vec![Step::TargetTrouble(i, true), Step::Readdress(i)],
+            18 => vec![Step::TaintNode(i), Step::Ready(i, false)],
+            19 => vec![Step::Ready(i, false), Step::AbsentOnce(i)],
+            20 => vec![Step::Stop(i), Step::AbsentOnce(i)],
+            21 => vec![Step::Stop(i), Step::AllAbsent(60), Step::Start(i)],
+            _ if self.setup.routes => self.of_route(i),
+            _ => vec![Step::Terminate(i), Step::Join(new)],
+        };
+        // Much happens while a Node joins.
+        if let Some(Step::Join(joined)) = script.last().cloned()
+            && self.chance(1, 2)
+        {
+            script.push(match self.random.random_range(0..3) {
+                0 => Step::TaintNode(joined),
+                1 => Step::Terminate(joined),
+                _ => Step::Readdress(joined),
+            });
+        }
+        script
+    }
+
+    fn of_route(&mut self, i: u8) -> Vec<Step> {
+        match self.random.random_range(0..6) {
+            0 | 1 => vec![Step::NoRoutes(90), Step::Join(self.nodes + 1)],
+            // Without hints nobody looks at routes for an hour.
+            _ if !self.setup.hints => vec![Step::NoRoutes(60), Step::Readdress(i)],
+            2 => vec![Step::RemoveRoute(i)],
+            3 => vec![Step::RemoveRoute(i), Step::PlantRoute(i, ByHand::Stray)],
+            4 => vec![Step::RemoveRoute(i), Step::PlantRoute(i, ByHand::WrongNode)],
+            _ => vec![
+                Step::PlantRoute(i, ByHand::Foreign),
+                Step::PlantRoute(i, ByHand::Unmarked),
+            ],
+        }
+    }
+
+    fn of_service(&mut self) -> Vec<Step> {
+        let i = self.random.random_range(0..self.services);
+        let (class, other) = (self.class(), self.class());
+        // What nobody tells of is found by lists alone.
+        let shown = self.setup.hints || self.setup.lists_balancers;
+        match self.random.random_range(0..18) {
+            0 | 1 => vec![Step::EditPort(i)],
+            2 => vec![Step::EditPort(i), Step::EditPort(i)],
+            3 => vec![Step::Annotate(i), Step::EditPort(i)],
+            4 => vec![Step::ToClusterIp(i)],
+            5 => vec![Step::ToClusterIp(i), Step::ToLoadBalancer(i, class)],
+            6 => vec![
+                Step::ToClusterIp(i),
+                Step::ToLoadBalancer(i, class),
+                Step::ToClusterIp(i),
+                Step::ToLoadBalancer(i, other),
+            ],
+            7 | 8 => vec![Step::Delete(i)],
+            9 | 10 => vec![Step::Delete(i), Step::Create(i, class)],
+            11 => vec![
+                Step::Create(self.services, class),
+                Step::Delete(self.services),
+            ],
+            12 => vec![Step::StripRecord(i)],
+            13 => vec![Step::StripRecord(i), Step::ToClusterIp(i)],
+            14 => vec![Step::EditPort(i), Step::Delete(i)],
+            15 if shown => vec![Step::RemoveBalancer(i)],
+            16 if shown => vec![Step::RemoveBalancer(i), Step::EditPort(i)],
+            _ => {
+                let whose = self.pick(&[ByHand::Foreign, ByHand::Unmarked]);
+                vec![Step::PlantBalancer(whose), Step::EditPort(i)]
+            }
+        }
+    }
+
+    fn of_process(&mut self) -> Step {
+        let ccm = self.random.random_range(0..self.setup.ccms);
+        let seconds = self.pick(&[1, 5, 20, 45, 90]);
+        match self.random.random_range(0..17) {
+            0 | 1 => Step::KillCcm(ccm),
+            2 | 3 => Step::RollCcm(ccm),
+            4 => Step::CutOff(ccm, seconds),
+            5 => Step::SlowApi(self.pick(&[300, 1_150]), seconds.max(20)),
+            7 | 16 => Step::EditLease,
+            8 => Step::KillProvider(seconds),
+            9 | 10 => Step::RollProvider,
+            11 => Step::Disconnect,
+            12 | 13 => Step::Forget,
+            14 if !self.setup.class => Step::ServeClass,
+            6 | 14 => Step::Compact,
+            _ => Step::Outage(self.pick(&CODES), seconds),
+        }
+    }
+
+    /// Something goes wrong soon, with one of the first requests at its site.
+    fn strike_near(&mut self, at: u64, sites: &[&'static str]) {
+        if self.quiet {
+            return;
+        }
+        let site = sites
+            .choose(&mut self.random)
+            .copied()
+            .unwrap_or("PATCH nodes");
+        let wrong = if RPCS.contains(&site) {
+            self.wrong_call(site)
+        } else {
+            self.wrong_request(site)
+        };
+        let before = self.pick(&[0, 0, 500]);
+        let after = self.pick(&[0, 0, 2_000, 40_000]);
+        let number = self.pick(&[1, 1, 1, 2, 3]);
+        // Two in a row are more than twice as much.
+        let twice = self.chance(1, 4);
+        for number in number..=number + u32::from(twice) {
+            self.strikes.push(Strike {
+                site: site.to_owned(),
+                from_ms: (at + after).saturating_sub(before),
+                number,
+                wrong: wrong.clone(),
+            });
+        }
+    }
+
+    fn wrong_request(&mut self, site: &str) -> Wrong {
+        let late = Duration::from_millis(self.random.random_range(100..15_000));
+        if site.starts_with("EVENT") {
+            return Wrong::Api(self.pick(&[ApiFault::Broken, ApiFault::Late(late)]));
+        }
+        let code = self.pick(&STATUSES);
+        let writes = site.starts_with('P') || site.starts_with('D');
+        match self.random.random_range(0..8) {
+            0 | 1 => Wrong::Api(ApiFault::Lost),
+            2 => Wrong::Api(ApiFault::Broken),
+            3 => Wrong::Api(ApiFault::Late(late)),
+            4 if writes => Wrong::Dies { after: false },
+            5 if writes => Wrong::Dies { after: true },
+            _ if code == 410 && !site.starts_with("WATCH") => Wrong::Api(ApiFault::Code(409)),
+            _ => Wrong::Api(ApiFault::Code(code)),
+        }
+    }
+
+    fn wrong_call(&mut self, rpc: &'static str) -> Wrong {
+        if MUTATING_RPCS.contains(&rpc) && self.chance(1, 6) {
+            return Wrong::Dies {
+                after: self.random.random(),
+            };
+        }
+        let kind = if self.random.random() {
+            FaultKind::Failure
+        } else {
+            self.pick(&RPC_KINDS)
+        };
+        let code = self.pick(&CODES);
+        let retry = self.pick(&[0, 3, 10, 25]);
+        let delay = Duration::from_secs(self.pick(&[1, 8, 30, 100]));
+        could_hit(rpc, kind, code).map_or_else(
+            || Wrong::failure(rpc, FaultKind::Hang, None),
+            |mut fault| {
+                if let Some(failure) = &mut fault.failure
+                    && code == FailureCode::Throttled
+                    && retry > 0
+                {
+                    failure.retry_after = Some(Duration::from_secs(retry).into());
+                }
+                if kind == FaultKind::Delay {
+                    fault.delay = Some(delay.into());
+                }
+                Wrong::Rpc(Box::new(fault))
+            },
+        )
+    }
+}
+
+/// The fault of this kind at this RPC, where it can strike it and makes a difference.
+fn could_hit(rpc: &str, kind: FaultKind, code: FailureCode) -> Option<Fault> {
+    let row = kind.row();
+    let fails = matches!(kind, FaultKind::Failure | FaultKind::FailureAfter);
+    // What reads has no effect before its answer.
+    let after = matches!(
+        kind,
+        FaultKind::FailureAfter
+            | FaultKind::HangAfter
+            | FaultKind::CrashAfter
+            | FaultKind::DisconnectAfter
+    );
+    let effect = MUTATING_RPCS.contains(&rpc) || rpc == "Initialize";
+    // Nobody is told NOT_INITIALIZED by what is asked before Initialize, or is it.
+    let said = code != FailureCode::NotInitialized || !matches!(rpc, "Initialize");
+    if !row.rpcs.contains(&rpc) || after && !effect || fails && !said {
+        return None;
+    }
+    let mut fault = Fault::new(rpc, kind).times(1);
+    if fails {
+        fault.failure = Some(FailureSpec::new(code));
+    }
+    if kind == FaultKind::Delay {
+        fault.delay = Some(Duration::from_secs(8).into());
+    }
+    Some(fault)
+}
+
+/// Everything that can go wrong somewhere: site and kind.
+#[must_use]
+pub fn everything() -> Vec<(String, Wrong)> {
+    let late = ApiFault::Late(Duration::from_secs(8));
+    let mut all = Vec::new();
+    for site in SITES {
+        let writes = site.starts_with('P') || site.starts_with('D');
+        let mut kinds = vec![Wrong::Api(ApiFault::Broken), Wrong::Api(late)];
+        if !site.starts_with("EVENT") {
+            kinds.push(Wrong::Api(ApiFault::Lost));
+            let codes = STATUSES
+                .iter()
+                .filter(|code| **code != 410 || site.starts_with("WATCH"));
+            kinds.extend(codes.map(|code| Wrong::Api(ApiFault::Code(*code))));
+        }
+        if writes {
+            kinds.extend([false, true].map(|after| Wrong::Dies { after }));
+        }
+        all.extend(kinds.into_iter().map(|wrong| (site.to_owned(), wrong)));
+    }
+    for rpc in RPCS {
+        let failures = CODES.map(|code| (FaultKind::Failure, code));
+        let after = CODES.map(|code| (FaultKind::FailureAfter, code));
+        let others = RPC_KINDS
+            .iter()
+            .filter(|kind| **kind != FaultKind::FailureAfter)
+            .map(|kind| (*kind, FailureCode::Internal));
+        let kinds = failures.into_iter().chain(after).chain(others);
+        let faults = kinds.filter_map(|(kind, code)| could_hit(rpc, kind, code));
+        all.extend(faults.map(|fault| (rpc.to_owned(), Wrong::Rpc(Box::new(fault)))));
+        if MUTATING_RPCS.contains(&rpc) {
+            all.extend([false, true].map(|after| (rpc.to_owned(), Wrong::Dies { after })));
+        }
+    }
+    all
+}

@@ -1,0 +1,95 @@
+//! The life of one Service and of one Node, in a small and quick world: for what can go wrong once or twice in it, each at each place.
+
+use std::collections::BTreeMap;
+
+use super::{Class, Plan, Setup, Step, Strike, Wrong};
+
+/// Whose life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It is made, edited and deleted.
+    Service,
+    /// It joins, stops, starts and is gone.
+    Node,
+}
+
+impl Life {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Service, Self::Node];
+
+    /// Nothing goes wrong.
+    #[must_use]
+    pub fn plan(self) -> Plan {
+        let mut steps = vec![(0, Step::Join(0)), (0, Step::Join(1)), (0, Step::Join(2))];
+        steps.extend(match self {
+            Self::Service => vec![
+                (30_000, Step::Create(0, Class::Default)),
+                (60_000, Step::EditPort(0)),
+                (90_000, Step::Delete(0)),
+            ],
+            Self::Node => vec![
+                (10_000, Step::Create(0, Class::Default)),
+                (30_000, Step::Join(3)),
+                (60_000, Step::Stop(3)),
+                (150_000, Step::Start(3)),
+                (200_000, Step::Terminate(3)),
+            ],
+        });
+        Plan {
+            seed: 1,
+            setup: Setup {
+                routes: self == Self::Node,
+                gone_in_s: 3,
+                made_in_s: 3,
+                ..Setup::default()
+            },
+            steps,
+            strikes: Vec::new(),
+        }
+    }
+
+    /// Everything that can go wrong once, at each request of this life. `counts`: how many requests there are at each site.
+    #[must_use]
+    pub fn singles(self, counts: &BTreeMap<String, u64>) -> Vec<Strike> {
+        let mut all = Vec::new();
+        for (site, wrong) in super::everything() {
+            let most = counts.get(&site).copied().unwrap_or_default().min(MOST);
+            for number in 1..=u32::try_from(most).unwrap_or_default() {
+                all.push(Strike {
+                    site: site.clone(),
+                    from_ms: BEGINS,
+                    number,
+                    wrong: wrong.clone(),
+                });
+            }
+        }
+        all
+    }
+
+    /// The plan in which these go wrong.
+    #[must_use]
+    pub fn with(self, strikes: &[&Strike]) -> Plan {
+        let mut plan = self.plan();
+        plan.strikes = strikes.iter().map(|strike| (*strike).clone()).collect();
+        plan
+    }
+}
+
+/// From when on things go wrong.
+const BEGINS: u64 = 30_000;
+/// Of a site that is called again and again, the first requests.
+const MOST: u64 = 4;
+
+/// Whether this one is worth a pair: of the ways in which a request is refused one stands for all.
+#[must_use]
+pub fn counts_in_pairs(strike: &Strike) -> bool {
+    use crate::faults::ApiFault;
+    match &strike.wrong {
+        Wrong::Api(ApiFault::Code(code)) => matches!(code, 409 | 503),
+        Wrong::Api(_) | Wrong::Dies { .. } => true,
+        Wrong::Rpc(fault) => fault.failure.as_ref().is_none_or(|failure| {
+            use provider_sdk::FailureCode::{Internal, NotInitialized};
+            matches!(failure.code, Internal | NotInitialized)
+        }),
+    }
+}

@@ -1,0 +1,173 @@
+//! The end of a run: nothing goes wrong any more, and everything comes to be as it should.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Run, setup};
+use crate::checker::fields::is_ready;
+use crate::checker::is_known;
+use crate::checker::model::{self, World};
+
+/// After so long without faults the Nodes go that no brake holds.
+const SOON: Duration = Duration::from_mins(8);
+/// When nothing has gone wrong for so long, everything must be right.
+const CALM: Duration = Duration::from_mins(25);
+/// And then for so long nothing may change.
+const STILL: Duration = Duration::from_mins(5);
+/// A run ends sooner when everything is right and nothing has changed for so long: a timer that still runs would have to undo what is right.
+/// One seed in [`PATIENT`] waits all the same, and shows that none does.
+const SETTLED: Duration = Duration::from_secs(100);
+/// How often it is asked whether everything is right.
+const LOOK: Duration = Duration::from_secs(20);
+/// See [`SETTLED`].
+const PATIENT: u64 = 8;
+/// One seed in so many is stirred in the end.
+const STIRRED: u64 = 3;
+
+impl Run {
+    /// Faults end, and what the model says must come to be.
+    pub(super) async fn calm(&mut self) -> anyhow::Result<()> {
+        self.faults.end();
+        self.slow_ms = self.slow_ms.min(8_000);
+        for cloud in &self.clouds {
+            cloud.be_honest();
+            cloud.set_weather(provider_mock::Weather {
+                fail: None,
+                slow_ms: self.slow_ms,
+            });
+            setup::ways(&self.setup, cloud)?;
+            // A Node that cannot be attached can from now on.
+            cloud.change_settings(|settings| settings.target_errors.clear())?;
+        }
+        self.trace.note("* from now on nothing goes wrong");
+        self.calm = true;
+        let calm = Instant::now();
+        let patient = self.seed.is_multiple_of(PATIENT);
+        let mut settled = self.settles(calm + SOON, patient).await?;
+        if !settled {
+            self.soon();
+            settled = self.settles(calm + CALM, patient).await?;
+        }
+        if !settled {
+            self.still().await?;
+        }
+        let braked = self.checker.is_braked(&self.api.list("nodes"));
+        let holds = self.trace.violations().is_empty();
+        if holds && !braked && self.seed.is_multiple_of(STIRRED) {
+            self.stir().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until everything is right and nothing changes any more. `false` where that is not so then, or was not asked for.
+    async fn settles(&mut self, until: Instant, patient: bool) -> anyhow::Result<bool> {
+        let mut last = (self.checker.changes(), Instant::now());
+        while !patient && Instant::now() < until {
+            self.until(Instant::now() + LOOK).await?;
+            if self.checker.changes() != last.0 {
+                last = (self.checker.changes(), Instant::now());
+            } else if last.1.elapsed() >= SETTLED && self.wrong().is_empty() {
+                return Ok(true);
+            }
+        }
+        self.until(until).await?;
+        Ok(false)
+    }
+
+    /// Nothing changes any more, and everything is right.
+    async fn still(&mut self) -> anyhow::Result<()> {
+        let (before, read) = (self.checker.changes(), self.reads());
+        self.until(Instant::now() + STILL).await?;
+        let (changes, read) = (self.checker.changes() - before, self.reads() - read);
+        let braked = self.checker.is_braked(&self.api.list("nodes"));
+        let minutes = STILL.as_secs() / 60;
+        if changes > 0 && !braked {
+            self.trace.violation(format_args!(
+                "{changes} changes in the last {minutes} min, though nothing happened"
+            ));
+        }
+        if read > 0 && !braked {
+            self.trace.violation(format_args!(
+                "{read} objects were read in the last {minutes} min, though nothing happened"
+            ));
+        }
+        for wrong in self.wrong() {
+            self.trace.violation(wrong);
+        }
+        Ok(())
+    }
+
+    fn reads(&self) -> u64 {
+        self.faults.count("GET nodes") + self.faults.count("GET services")
+    }
+
+    /// What is not right yet.
+    fn wrong(&self) -> Vec<String> {
+        let (nodes, services) = (self.api.list("nodes"), self.api.list("services"));
+        let mut wrong = model::wrong(&World {
+            nodes: &nodes,
+            services: &services,
+            clouds: &self.clouds,
+            setup: &self.setup,
+            braked: self.checker.is_braked(&nodes),
+        });
+        wrong.extend(self.checker.touched());
+        wrong
+    }
+
+    /// Where no brake had reason to hold, Nodes without an instance are gone by now.
+    fn soon(&self) {
+        let nodes = self.api.list("nodes");
+        if self.checker.may_brake() {
+            return;
+        }
+        let witness = nodes.iter().any(|node| {
+            is_known(node) && is_ready(node) && self.checker.machine_of(node).is_some()
+        });
+        for node in nodes.iter().filter(|_| witness) {
+            if is_known(node) && !is_ready(node) && self.checker.machine_of(node).is_none() {
+                let minutes = SOON.as_secs() / 60;
+                self.trace.violation(format!(
+                    "the Node {} is there for {minutes} min, its instance is gone, and no brake has reason to hold it",
+                    node["metadata"]["name"]
+                ));
+            }
+        }
+    }
+
+    /// What is no reason to change anything: Nodes that are not Ready for a moment, a label, other processes.
+    async fn stir(&mut self) -> anyhow::Result<()> {
+        let before = self.checker.mutating_calls();
+        self.trace.note("* Nodes are not Ready for a moment");
+        for i in 0..16 {
+            self.flap(i);
+        }
+        self.until(Instant::now() + Duration::from_mins(2)).await?;
+        let calls = self.checker.mutating_calls() - before;
+        if calls > 0 {
+            self.trace.violation(format!(
+                "{calls} calls change the cloud because Nodes were not Ready for a moment"
+            ));
+        }
+        if !self.setup.in_sync || self.setup.silent_get {
+            return Ok(());
+        }
+        self.trace.note("* all ccms are replaced");
+        for process in &self.processes {
+            self.checker.ends(&process.identity);
+            process.shutdown.cancel();
+        }
+        self.until(Instant::now() + Duration::from_mins(4)).await?;
+        let calls = self.checker.mutating_calls() - before - calls;
+        if calls > 0 {
+            self.trace.violation(format!(
+                "{calls} calls change the cloud because ccms were replaced"
+            ));
+        }
+        for wrong in self.wrong() {
+            self.trace.violation(wrong);
+        }
+        Ok(())
+    }
+}
