@@ -12,7 +12,7 @@ BUILD := $(TEST) --no-run --quiet
 # What plays seeds: optimised, and with random numbers of tokio's that a seed decides.
 SIMULATE := RUSTFLAGS="$${RUSTFLAGS:-} --cfg tokio_unstable" $(CARGO)
 # Tests that `cargo test` leaves out.
-SUITES := bridge calls clouds compat e2e lease seeds swap
+SUITES := bridge calls clouds compat e2e it lease seeds swap
 export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
 
 .PHONY: help
@@ -28,21 +28,35 @@ demo: ## the main job before your eyes, on a real API server (CLOUD=digitalocean
 build: ## what all suites run: the binaries, the tests, the test control plane
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
+	@$(BUILD) $(addprefix --test ,$(filter-out seeds,$(SUITES)))
 
 .PHONY: demo-clouds
 demo-clouds: ## the demo with each cloud that has a test API
 	@$(MAKE) demo CLOUD=digitalocean
 	@$(MAKE) demo CLOUD=hetzner
 
-# Tests wait more than they compute: four at once, also on two cores.
 .PHONY: test
-test: ## all tests
+test: units it seeds ## all tests
+
+# Tests wait more than they compute: four at once, also on two cores.
+.PHONY: units
+units: ## a part of `make test`: all tests but those of `make it` and `make seeds`
 	@.ci/prerequisites cargo go npm cc
 	@$(MAKE) --no-print-directory lint-proto control-plane
 	.ci/test-go
 	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST)
+
+.PHONY: seeds
+seeds: ## a part of `make test`: 2,000 seeds of the simulation, and its own tests, optimised
+	@.ci/prerequisites cargo cc
 	$(SIMULATE) test --profile simulation -p simulation --test seeds
 	@$(MAKE) --no-print-directory simulate SEEDS=2000
+
+.PHONY: it
+it: ## a part of `make test`: the ccm process and the mock provider on a real API server (FILTER=b_s8 for some tests only)
+	@.ci/prerequisites cargo go cc
+	@$(MAKE) --no-print-directory control-plane
+	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST) --test it -- $(FILTER)
 
 .PHONY: lease
 lease: ## contention for the Lease with an upstream Go CCM: three minutes, nearly all of them waiting
@@ -72,17 +86,37 @@ compat-bridge: ## the same scenarios with our controller twice: with the cloud a
 calls: ## what each Go cloud sees of an upstream Go CCM, and of the ccm with the bridge: no more calls, or as many more as is said (CALLS_CLOUDS="byid,fake" for some; UPDATE_DOCS=1 writes docs/go-clouds.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
-	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(CARGO) test -p ccm --test calls -- --nocapture
+	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(TEST) --test calls -- --nocapture
 
 .PHONY: conformance
-conformance: ## providers in other languages and bridged Go clouds: their own tests, the conformance suite, and the ccm in front of them (LANGUAGES="java typescript python go python-first rust-first go-first digitalocean hetzner")
+conformance: providers swap bridge clouds ## providers in other languages, of vendors, and Go clouds behind the bridge: their own tests, the conformance suite, and the ccm in front of them
+
+.PHONY: providers
+providers: ## a part of `make conformance`: the providers' own tests, and the conformance suite against each (LANGUAGES="java typescript python go python-first rust-first go-first digitalocean hetzner"; JOBS=3 suites at once)
 	@.ci/prerequisites cargo go npm cc python3 $(if $(filter-out python% go% rust% typescript digitalocean hetzner,$(or $(LANGUAGES),java)),mvn)
 	@$(MAKE) --no-print-directory control-plane
-	providers/test.sh $(LANGUAGES)
+	CONFORMANCE_BIN=$(abspath $(TARGET))/debug providers/test.sh $(LANGUAGES)
 	CONFORMANCE_BIN=$(abspath $(TARGET))/debug providers/interrupted.sh
-	CONFORMANCE_BIN=$(abspath $(TARGET))/debug providers/conformance.sh $(LANGUAGES)
+	CONFORMANCE_BIN=$(abspath $(TARGET))/debug JOBS="$(JOBS)" providers/conformance.sh $(LANGUAGES)
 	$(if $(LANGUAGES),,providers/guide.sh)
-	$(TEST) --test swap --test bridge --test clouds -- --nocapture --test-threads=2 $(if $(LANGUAGES),--skip whole_)
+
+.PHONY: swap
+swap: ## a part of `make conformance`: providers in other languages take each other's place under the ccm
+	@.ci/prerequisites cargo go cc python3
+	@$(MAKE) --no-print-directory control-plane
+	$(TEST) --test swap -- --nocapture
+
+.PHONY: bridge
+bridge: ## a part of `make conformance`: Go clouds behind the bridge, the conformance suite against each, and the ccm in front of them (with LANGUAGES not all of AWS, which takes half an hour)
+	@.ci/prerequisites cargo go cc python3
+	@$(MAKE) --no-print-directory control-plane
+	$(TEST) --test bridge -- --nocapture --test-threads=$(or $(RUST_TEST_THREADS),3) $(if $(LANGUAGES),--skip whole_)
+
+.PHONY: clouds
+clouds: ## a part of `make conformance`: the providers of DigitalOcean and Hetzner Cloud under the ccm
+	@.ci/prerequisites cargo go cc
+	@$(MAKE) --no-print-directory control-plane
+	$(TEST) --test clouds -- --nocapture --test-threads=$(or $(RUST_TEST_THREADS),3)
 
 .PHONY: smoke
 smoke: ## a provider on a real account: one of each made, checked and removed, once you have read what it costs (CLOUD=digitalocean or hetzner; YES=1 does not ask)
@@ -137,14 +171,14 @@ check: ## formatting, lints, documentation, commit subjects
 
 .PHONY: docs
 docs: ## write what is made of docs/ anew, from the tests, flags, metrics and events
-	UPDATE_DOCS=1 $(CARGO) test --quiet -p testenv --test docs
-	UPDATE_DOCS=1 $(CARGO) test --quiet -p ccm --lib docs_
-	UPDATE_DOCS=1 $(CARGO) test --quiet -p ccm --test it -- is_documented
+	UPDATE_DOCS=1 $(TEST) --quiet --test docs
+	UPDATE_DOCS=1 $(TEST) --quiet --lib docs_
+	UPDATE_DOCS=1 $(TEST) --quiet --test it -- is_documented
 
 .PHONY: manifests
 manifests: ## write what is made of the Helm chart anew: deploy/kustomize, and the snapshots of its tests
 	@$(MAKE) --no-print-directory control-plane
-	UPDATE_MANIFESTS=1 $(CARGO) test --quiet -p testenv --test manifests -- kustomize_has_what each_set_of_values
+	UPDATE_MANIFESTS=1 $(TEST) --quiet --test manifests -- kustomize_has_what each_set_of_values
 
 .PHONY: lint-proto
 lint-proto: ## buf lint STANDARD over the contract, buf breaking against the committed image of it
@@ -160,6 +194,11 @@ simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many from FROM=1
 	@.ci/prerequisites cargo cc
 	$(SIMULATE) build --quiet --profile simulation -p simulation
 	$(TARGET)/simulation/simulate $(if $(SEED),--seed $(SEED) $(if $(LOGS),--logs $(LOGS)),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(PLANTED),--planted)
+
+.PHONY: mutants
+mutants: ## changes of the rooms that decide, which the unit tests must find: hours (ROOMS="queue route" for some; SHARD=1/4 for a part)
+	@.ci/prerequisites cargo cc
+	@SHARD="$(SHARD)" ROOMS="$(ROOMS)" .ci/mutants
 
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies; and that an advisory would be found

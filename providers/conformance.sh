@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|python-first|rust-first|go|go-first|typescript|java|digitalocean|hetzner …]`, all of them unless named. What follows `--` goes
-# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. Several run side by side, JOBS of them (2), each in a cloud of its own; of these only what did not pass is printed.
+# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. Several run side by side, JOBS of them (3), each in a cloud of its own; of these only what did not pass is printed.
 # SIGINT and SIGTERM end it when each suite has removed what it made; a second one leaves that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -142,7 +142,7 @@ next() {
   unset "running[$pid]"
 }
 for name in "${names[@]}"; do
-  while [ ${#running[@]} -ge "${JOBS:-2}" ]; do next; done
+  while [ ${#running[@]} -ge "${JOBS:-3}" ]; do next; done
   [ "$interrupted" = 0 ] || break
   command=$(providers/prepare.sh "$name")
   set -m

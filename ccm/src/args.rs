@@ -197,6 +197,17 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Service-lb-controller flags")]
     adopt_unmarked_load_balancers: bool,
 
+    /// The ranges of the Services' cluster IPs: one, or two of different families, as the kube-apiserver has them. No load balancer may be at an address in them. Where absent, the
+    /// ServiceCIDR objects say them.
+    #[arg(
+        long,
+        value_name = "CIDR",
+        value_delimiter = ',',
+        value_parser = parse::expecting::<ipnet::IpNet>("a CIDR with its length, such as 10.96.0.0/12 or fd00:10::/108"),
+        help_heading = "Service-lb-controller flags"
+    )]
+    service_cluster_ip_range: Vec<ipnet::IpNet>,
+
     /// What becomes of load balancers that are marked for a Service of this cluster which does not exist any more: `ignore`; `report` by event, log and
     /// metric; or `delete`, too. The provider is asked for the list of its load balancers where it offers one, and two lists in a row must agree.
     #[arg(

@@ -1,21 +1,24 @@
-//! Our stores of Nodes and Services, fed by one watch each (B-M8), where a controller that runs reads them.
+//! Our stores of Nodes, Services and ServiceCIDRs, fed by one watch each (B-M8), where a controller that runs reads them.
 
 mod apply;
 mod change;
 mod condition;
 mod prune;
+mod ranges;
 mod watch;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::{Client, Resource};
 use tokio::task::JoinSet;
 
-use crate::args::Controller;
+use crate::args::{Config, Controller};
 
-use apply::State;
+use apply::{First, State};
 pub(crate) use change::{Change, Changes};
 pub(crate) use condition::{is_ready, ready_condition};
 pub(crate) use prune::Prune;
@@ -64,7 +67,11 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Store<Node>,
     /// All Services.
     pub(crate) services: Store<Service>,
-    /// Which of the two are watched: the others stay empty.
+    /// The Service ranges, where the operator gave none.
+    service_cidrs: Store<ServiceCIDR>,
+    /// `--service-cluster-ip-range`.
+    given_ranges: Arc<[IpNet]>,
+    /// Which of the three are watched: the others stay empty.
     watched: Watched,
 }
 
@@ -73,30 +80,34 @@ pub(crate) struct Cluster {
 struct Watched {
     nodes: bool,
     services: bool,
+    service_cidrs: bool,
 }
 
 impl Watched {
-    fn by(controllers: &BTreeSet<Controller>) -> Self {
+    fn by(controllers: &BTreeSet<Controller>, given_ranges: &[IpNet]) -> Self {
+        let services = controllers.contains(&Controller::ServiceLb);
         Self {
             nodes: controllers
                 .iter()
                 .any(|controller| *controller != Controller::VolumeLabel),
-            services: controllers.contains(&Controller::ServiceLb),
+            services,
+            service_cidrs: services && given_ranges.is_empty(),
         }
     }
 }
 
 impl Cluster {
-    /// The stores, and in `tasks` one watch for each that these controllers read, which ends only with its task. The jitter of their retries
+    /// The stores, and in `tasks` one watch for each that the controllers of `config` read, which ends only with its task. The jitter of their retries
     /// comes from `seed`.
     pub(crate) fn start(
         client: &Client,
         seed: u64,
-        controllers: &BTreeSet<Controller>,
+        config: &Config,
         tasks: &mut JoinSet<()>,
     ) -> Self {
         let cluster = Self {
-            watched: Watched::by(controllers),
+            watched: Watched::by(&config.controllers, &config.service.cluster_ip_ranges),
+            given_ranges: config.service.cluster_ip_ranges.as_slice().into(),
             ..Self::default()
         };
         if let Some(nodes) = cluster.watched_nodes().cloned() {
@@ -106,6 +117,10 @@ impl Cluster {
         if let Some(services) = cluster.watched_services().cloned() {
             let client = client.clone();
             tasks.spawn(async move { services.watch(client, seed.wrapping_add(1)).await });
+        }
+        if cluster.watched.service_cidrs {
+            let (client, ranges) = (client.clone(), cluster.service_cidrs.clone());
+            tasks.spawn(async move { ranges.watch(client, seed.wrapping_add(2)).await });
         }
         cluster
     }
@@ -127,6 +142,9 @@ impl Cluster {
         if let Some(services) = self.watched_services() {
             services.synced().await;
         }
+        if self.watched.service_cidrs {
+            self.service_cidrs.synced_or_refused().await;
+        }
     }
 
     /// The Nodes, where a controller reads them.
@@ -147,7 +165,7 @@ pub(crate) struct Store<K> {
 
 struct Shared<K> {
     state: RwLock<State<K>>,
-    synced: tokio::sync::watch::Sender<bool>,
+    first: tokio::sync::watch::Sender<First>,
     health: std::sync::Mutex<watch::Progress>,
 }
 
@@ -164,7 +182,7 @@ impl<K> Default for Store<K> {
         Self {
             shared: Arc::new(Shared {
                 state: RwLock::new(State::default()),
-                synced: tokio::sync::watch::Sender::new(false),
+                first: tokio::sync::watch::Sender::new(First::Awaited),
                 health: std::sync::Mutex::default(),
             }),
         }
@@ -222,18 +240,23 @@ impl<K> Store<K> {
 
     /// Returns when the first list is complete.
     pub(crate) async fn synced(&self) {
+        self.first(|first| first == First::Complete).await;
+    }
+
+    /// The same, or when the API server has refused it: who can do without it does not wait for a right.
+    async fn synced_or_refused(&self) {
+        self.first(|first| first != First::Awaited).await;
+    }
+
+    async fn first(&self, is: impl Fn(First) -> bool) {
         // The sender lives as long as `self`, so this cannot fail.
-        let _ = self
-            .shared
-            .synced
-            .subscribe()
-            .wait_for(|synced| *synced)
-            .await;
+        let mut first = self.shared.first.subscribe();
+        let _ = first.wait_for(|first| is(*first)).await;
     }
 
     /// Whether the first list is complete.
     pub(crate) fn is_synced(&self) -> bool {
-        *self.shared.synced.borrow()
+        *self.shared.first.borrow() == First::Complete
     }
 }
 

@@ -147,12 +147,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         event_metrics,
     );
     closing.spawn(event_writer.run(stop_background.clone()));
-    let cluster = Cluster::start(
-        &clients.watch,
-        seed(2),
-        &config.controllers,
-        &mut background,
-    );
+    let cluster = Cluster::start(&clients.watch, seed(2), &config, &mut background);
     let elector = config.leader_election.enabled.then(|| {
         Elector::new(
             clients.lease.clone(),

@@ -52,6 +52,11 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
         () = stop.cancelled() => return,
         () = synced => {}
     }
+    if context.cluster.service_ranges().is_none() {
+        tracing::warn!(
+            "the ServiceCIDRs cannot be read: a load balancer may show an address of another Service until the ccm may list and watch them, or --service-cluster-ip-range says the range"
+        );
+    }
     let mut services = context.cluster.services.subscribe();
     let mut nodes = context.cluster.nodes.subscribe();
     let mut hints = context.hints.subscribe();

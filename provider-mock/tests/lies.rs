@@ -13,7 +13,7 @@ use provider_sdk::conformance::{
 
 const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
 /// Most of them wait for something most of the time.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 6;
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")

@@ -1,35 +1,52 @@
-//! kube-apiserver in memory, behind `kube::Client`.
+//! kube-apiserver in memory, behind `kube::Client`. `tests/api_server.rs` holds it to a real one.
+//!
+//! ```text
+//! request   what a request asks for
+//! store     objects and the one history: POST, PUT, PATCH, DELETE, lists
+//! patch, defaults, services, managed, validate, names
+//!           what becomes of an object on its way into the store
+//! watch     readers of the history
+//! refusal, answer
+//!           what is answered
+//! kind      the kinds that are served
+//! ```
 
+mod answer;
+mod defaults;
+mod kind;
+mod managed;
+mod names;
+mod patch;
+mod refusal;
+mod request;
+mod services;
 pub mod store;
+mod validate;
+mod watch;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::stream;
-use http::{Method, Request, Response, StatusCode};
-use http_body::Frame;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::watch::Sender;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::checker::Checker;
 use crate::faults::{ApiFault, Faults};
 use crate::trace::Trace;
-use store::{Id, KINDS, Patch, Refusal, Store};
-
-type Answer = Response<UnsyncBoxBody<Bytes, Broken>>;
-
-/// A connection that breaks.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection broke")]
-pub struct Broken;
+use answer::{Answer, Broken};
+use kind::{KINDS, Kind};
+use patch::Patch;
+use refusal::Refusal;
+use request::Asked;
+use store::{Done, Effect, Id, Object, Store};
+use watch::Watcher;
 
 /// The API server. Clones are the same one.
 #[derive(Clone)]
@@ -39,10 +56,11 @@ pub struct ApiServer {
 
 struct Inner {
     store: Mutex<Store>,
-    changed: watch::Sender<u64>,
+    /// The newest version of each kind: a watch wakes for its own.
+    changed: [Sender<u64>; KINDS.len()],
     seed: u64,
     /// How often each thing was drawn for.
-    drawn: Mutex<BTreeMap<String, u64>>,
+    drawn: Mutex<BTreeMap<u64, u64>>,
     /// Requests of these processes wait until then.
     cut_off: Mutex<BTreeMap<String, Instant>>,
     faults: Faults,
@@ -50,25 +68,8 @@ struct Inner {
     trace: Trace,
 }
 
-/// What a request asks for.
-struct Asked {
-    verb: &'static str,
-    kind: &'static str,
-    namespace: String,
-    name: String,
-    status: bool,
-}
-
-impl Asked {
-    /// The call site, as faults and coverage name it.
-    fn site(&self) -> String {
-        let part = if self.status { "/status" } else { "" };
-        format!("{} {}{part}", self.verb, self.kind)
-    }
-
-    fn id(&self) -> Id {
-        Id::new(self.kind, &self.namespace, &self.name)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ApiServer {
@@ -84,13 +85,14 @@ impl ApiServer {
         let mut store = Store::default();
         store.wall = Some(Box::new(wall));
         for name in ["default", "kube-system"] {
+            let namespace = json!({"metadata": {"name": name}});
             // The store is empty.
-            let _ = store.create("namespaces", "", json!({"metadata": {"name": name}}));
+            let _ = store.create_as("namespaces", "", namespace, "kube-apiserver");
         }
         Self {
             inner: Arc::new(Inner {
                 store: Mutex::new(store),
-                changed: watch::Sender::new(0),
+                changed: std::array::from_fn(|_| Sender::new(0)),
                 seed,
                 drawn: Mutex::default(),
                 cut_off: Mutex::default(),
@@ -102,10 +104,7 @@ impl ApiServer {
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
-        self.inner
-            .store
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.store)
     }
 
     /// Somebody else does something to what it holds: a user, a kubelet, another controller.
@@ -116,30 +115,28 @@ impl ApiServer {
     }
 
     fn tell(&self) {
-        let version = self.store().version();
-        self.inner.changed.send_replace(version);
+        let newest = self.store().newest();
+        for (changed, newest) in self.inner.changed.iter().zip(newest) {
+            changed.send_if_modified(|told| std::mem::replace(told, newest) != newest);
+        }
     }
 
     /// One object.
     #[must_use]
-    pub fn get(&self, id: &Id) -> Option<Value> {
+    pub fn get(&self, id: &Id) -> Option<Arc<Object>> {
         self.store().get(id).cloned()
     }
 
     /// All of a kind.
     #[must_use]
-    pub fn list(&self, kind: &str) -> Vec<Value> {
-        self.store().list(kind, "")
+    pub fn list(&self, kind: &'static str) -> Vec<Value> {
+        let all = self.store().list(kind, "");
+        all.iter().map(|object| (***object).clone()).collect()
     }
 
     /// Holds back all requests of this process for so long.
     pub fn cut_off(&self, identity: &str, wait: Duration) {
-        let mut cut = self
-            .inner
-            .cut_off
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        cut.insert(identity.to_owned(), Instant::now() + wait);
+        lock(&self.inner.cut_off).insert(identity.to_owned(), Instant::now() + wait);
     }
 
     /// The client of a ccm.
@@ -148,46 +145,43 @@ impl ApiServer {
         let (server, identity) = (self.clone(), Arc::<str>::from(identity));
         let service = tower::service_fn(move |request: Request<Body>| {
             let (server, identity) = (server.clone(), Arc::clone(&identity));
-            async move { server.serve(&identity, request).await }
+            async move {
+                if request.method() == Method::GET {
+                    return server.serve(&identity, request).await;
+                }
+                // What was sent arrives, whatever becomes of who sent it.
+                let arrives = async move { server.serve(&identity, request).await };
+                tokio::spawn(arrives).await.unwrap_or(Err(Broken))
+            }
         });
         kube::Client::new(service, "default")
     }
 
     /// A number that follows from the seed and from what it is for, and not from the order of what happens at one instant.
-    fn draw(&self, what: String) -> u64 {
+    fn draw(&self, what: impl std::hash::Hash) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.inner.seed, &what).hash(&mut hasher);
-        let mut drawn = self
-            .inner
-            .drawn
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let count = drawn.entry(what).or_default();
+        (self.inner.seed, what).hash(&mut hasher);
+        let mut drawn = lock(&self.inner.drawn);
+        let count = drawn.entry(hasher.finish()).or_default();
         *count += 1;
         count.hash(&mut hasher);
         hasher.finish()
     }
 
     fn latency(&self, identity: &str, asked: &Asked) -> Duration {
-        let what = format!(
-            "{identity} {} {}/{}",
-            asked.site(),
-            asked.namespace,
-            asked.name
+        let what = (
+            asked.verb,
+            asked.kind.plural,
+            asked.status,
+            &asked.namespace,
+            &asked.name,
         );
-        Duration::from_millis(1 + self.draw(what) % 15)
+        Duration::from_millis(1 + self.draw((identity, what)) % 15)
     }
 
     async fn connected(&self, identity: &str) {
         loop {
-            let until = {
-                let cut = self
-                    .inner
-                    .cut_off
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                cut.get(identity).copied()
-            };
+            let until = lock(&self.inner.cut_off).get(identity).copied();
             match until {
                 Some(until) if until > Instant::now() => sleep_until(until).await,
                 _ => return,
@@ -195,349 +189,205 @@ impl ApiServer {
         }
     }
 
+    fn note(&self, identity: &str, asked: &Asked, what: impl Display) {
+        let Asked {
+            namespace, name, ..
+        } = asked;
+        self.inner.trace.note(format_args!(
+            "{identity} {} {namespace}/{name}{what}",
+            asked.site()
+        ));
+    }
+
     async fn serve(&self, identity: &Arc<str>, request: Request<Body>) -> Result<Answer, Broken> {
         let (parts, body) = request.into_parts();
-        let query: BTreeMap<String, String> = parts
-            .uri
-            .query()
-            .unwrap_or_default()
-            .split('&')
-            .filter_map(|pair| pair.split_once('='))
-            .map(|(key, value)| {
-                (
-                    key.to_owned(),
-                    value.replace("%3D", "=").replace("%2C", ","),
-                )
-            })
-            .collect();
-        if parts.uri.path() == "/version" {
-            return Ok(answer(
-                StatusCode::OK,
-                &json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
-            ));
+        let path = parts.uri.path();
+        if path == "/version" {
+            let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+            return Ok(answer::of_value(StatusCode::OK, &version));
         }
-        let watches = query
-            .get("watch")
-            .is_some_and(|value| value == "true" || value == "1");
-        let Some(asked) = asked(&parts.method, parts.uri.path(), watches) else {
-            self.inner.trace.violation(format!(
+        let asked = Asked::of(&parts.method, path, parts.uri.query().unwrap_or_default());
+        let Some(asked) = asked else {
+            self.inner.trace.violation(format_args!(
                 "{identity} asks for {} {}, which is not served",
-                parts.method,
-                parts.uri.path()
+                parts.method, parts.uri
             ));
-            return Ok(refuse(&Refusal(404, "NotFound", "no such path".to_owned())));
+            let refused = Refusal::new(404, "NotFound", "this is not served");
+            return Ok(answer::refused(&refused));
         };
         let body = body.collect().await.map_err(|_| Broken)?.to_bytes();
-        let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        let body = match body.as_ref() {
+            [] => Ok(Value::Null),
+            body => serde_json::from_slice(body)
+                .map_err(|error| Refusal::bad_request(format!("the body is no JSON: {error}"))),
+        };
         let sent = Instant::now();
-        if asked.verb != "GET"
-            && asked.verb != "LIST"
-            && asked.verb != "WATCH"
-            && asked.kind != "leases"
-            && asked.kind != "events"
-        {
-            self.inner.checker.sent(identity, &asked.site());
+        let site = asked.site();
+        let counts = asked.changes() && !["leases", "events"].contains(&asked.kind.plural);
+        if counts {
+            self.inner.checker.sent(identity, &site);
         }
-        let fault = self.inner.faults.api(&asked.site());
+        let fault = self.inner.faults.api(&site);
         self.connected(identity).await;
         sleep(self.latency(identity, &asked)).await;
         match fault {
             None | Some(ApiFault::Lost) => {}
             Some(ApiFault::Code(code)) => {
-                self.inner.trace.note(format_args!(
-                    "{identity} {} {}/{} -> {code} (fault)",
-                    asked.site(),
-                    asked.namespace,
-                    asked.name
-                ));
-                let reason = match code {
-                    409 => "Conflict",
-                    422 => "Invalid",
-                    429 => "TooManyRequests",
-                    503 => "ServiceUnavailable",
-                    _ => "InternalError",
-                };
-                return Ok(refuse(&Refusal(code, reason, "on purpose".to_owned())));
+                self.note(identity, &asked, format_args!(" -> {code} (fault)"));
+                return Ok(answer::refused(&on_purpose(code)));
             }
             Some(ApiFault::Late(wait)) => sleep(wait).await,
             Some(ApiFault::Broken) => {
-                self.inner.trace.note(format_args!(
-                    "{identity} {} {}/{} breaks (fault)",
-                    asked.site(),
-                    asked.namespace,
-                    asked.name
-                ));
+                self.note(identity, &asked, " breaks (fault)");
                 return Err(Broken);
             }
         }
         if asked.verb == "WATCH" {
-            return Ok(self.watch(identity, &asked, &query));
+            return Ok(self.watch(identity, asked));
         }
-        let manager = query.get("fieldManager").map_or("unknown", String::as_str);
-        let strategic = parts
-            .headers
-            .get(http::header::CONTENT_TYPE)
-            .is_some_and(|value| value.as_bytes().starts_with(b"application/strategic"));
-        let how = if strategic {
-            Patch::Strategic
-        } else {
-            Patch::Merge
+        let header = |name| {
+            parts
+                .headers
+                .get(name)
+                .map_or(&[][..], http::HeaderValue::as_bytes)
         };
-        let before = (asked.verb == "DELETE" || asked.verb == "PATCH")
-            .then(|| self.get(&asked.id()))
-            .flatten();
-        let done = {
-            let mut store = self.store();
-            match asked.verb {
-                "GET" => store.get(&asked.id()).cloned().ok_or_else(|| {
-                    Refusal(
-                        404,
-                        "NotFound",
-                        format!("{} {:?} not found", asked.kind, asked.name),
-                    )
-                }),
-                "LIST" => Ok(Self::page(&store, &asked)),
-                "POST" => store.create(asked.kind, &asked.namespace, body.clone()),
-                "PUT" => store.replace(&asked.id(), body.clone()),
-                "PATCH" => store.patch(&asked.id(), how, asked.status, &body, manager),
-                _ => store.delete(&asked.id(), &body["preconditions"]),
+        let done = body.and_then(|body| {
+            if !asked.changes() {
+                let partial = header(header::ACCEPT).starts_with(b"application/json;as=Partial");
+                return self.read(&asked, partial);
             }
-        };
-        self.tell();
-        let code = done.as_ref().map_or_else(|refused| refused.0, |_| 200);
-        if asked.verb != "GET" && asked.verb != "LIST" {
-            if asked.kind != "leases" {
-                self.inner.trace.note(format_args!(
-                    "{identity} {} {}/{} -> {code} {body}",
-                    asked.site(),
-                    asked.namespace,
-                    asked.name
-                ));
+            let done = self.write(identity, sent, &asked, header(header::CONTENT_TYPE), &body);
+            let code = done.as_ref().map_or_else(|refused| refused.code, |_| 200);
+            if asked.kind.plural != "leases" {
+                self.note(identity, &asked, format_args!(" -> {code} {body}"));
             } else if code != 200 {
-                self.inner.trace.note(format_args!(
-                    "{identity} {} {}/{} -> {code}",
-                    asked.site(),
-                    asked.namespace,
-                    asked.name
-                ));
+                self.note(identity, &asked, format_args!(" -> {code}"));
             }
-            if let Ok(now) = &done {
-                self.inner
-                    .checker
-                    .wrote(identity, sent, &asked.site(), before.as_ref(), now);
-            }
-        }
+            done
+        });
         if fault == Some(ApiFault::Lost) {
-            self.inner.trace.note(format_args!(
-                "{identity} {} {}/{}: the answer is lost (fault)",
-                asked.site(),
-                asked.namespace,
-                asked.name
-            ));
+            self.note(identity, &asked, ": the answer is lost (fault)");
             return Err(Broken);
         }
         sleep(self.latency(identity, &asked)).await;
         self.connected(identity).await;
-        Ok(match done {
-            Ok(object) => answer(StatusCode::OK, &object),
-            Err(refused) => refuse(&refused),
-        })
+        Ok(done.unwrap_or_else(|refused| answer::refused(&refused)))
     }
 
-    fn page(store: &Store, asked: &Asked) -> Value {
-        let (_, version, kind) = KINDS
-            .iter()
-            .find(|(plural, ..)| *plural == asked.kind)
-            .copied()
-            .unwrap_or(("", "v1", ""));
-        json!({
-            "apiVersion": version,
-            "kind": format!("{kind}List"),
-            "metadata": {"resourceVersion": store.version().to_string()},
-            "items": store.list(asked.kind, &asked.namespace),
-        })
-    }
-
-    fn watch(
-        &self,
-        identity: &Arc<str>,
-        asked: &Asked,
-        query: &BTreeMap<String, String>,
-    ) -> Answer {
-        let from: u64 = query
-            .get("resourceVersion")
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(0);
-        if from != 0 && from < self.store().oldest() {
-            return refuse(&Refusal(
-                410,
-                "Expired",
-                "too old resource version".to_owned(),
-            ));
+    /// GET and LIST.
+    fn read(&self, asked: &Asked, partial: bool) -> Result<Answer, Refusal> {
+        let (kind, store) = (asked.kind, self.store());
+        if asked.verb == "GET" {
+            let object = store.get(&asked.id());
+            let object = object.ok_or_else(|| Refusal::not_found(kind, &asked.name))?;
+            return Ok(if partial {
+                answer::of_metadata(object)
+            } else {
+                answer::of_object(StatusCode::OK, kind, object)
+            });
         }
-        let from = if from == 0 {
-            self.store().version()
-        } else {
-            from
-        };
-        let seconds = query
-            .get("timeoutSeconds")
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(290);
-        let lag =
-            Duration::from_millis(1 + self.draw(format!("{identity} lag {}", asked.kind)) % 100);
-        let watcher = Watcher {
-            server: self.clone(),
-            identity: Arc::clone(identity),
-            kind: asked.kind,
-            namespace: asked.namespace.clone(),
-            name: query
-                .get("fieldSelector")
-                .and_then(|text| text.strip_prefix("metadata.name="))
-                .map(str::to_owned),
-            version: from,
-            until: Instant::now() + Duration::from_secs(seconds),
-            lag,
-            changed: self.inner.changed.subscribe(),
-        };
-        let lines = stream::unfold(watcher, |mut watcher| async move {
-            let line = watcher.next().await?;
-            Some((line.map(|line| Frame::data(Bytes::from(line))), watcher))
+        let version = asked.number("resourceVersion")?;
+        let exact = asked.parameter("resourceVersionMatch") == "Exact";
+        let limit = asked.number("limit")?.filter(|limit| *limit > 0);
+        // What may be as old as it likes comes from a cache, which has no pages.
+        let limit = limit.filter(|_| version != Some(0));
+        let limit = limit.map_or(usize::MAX, |limit| {
+            usize::try_from(limit).unwrap_or(usize::MAX)
         });
-        let body = UnsyncBoxBody::new(StreamBody::new(lines));
-        Response::new(body)
-    }
-}
-
-struct Watcher {
-    server: ApiServer,
-    identity: Arc<str>,
-    kind: &'static str,
-    namespace: String,
-    name: Option<String>,
-    version: u64,
-    until: Instant,
-    lag: Duration,
-    changed: watch::Receiver<u64>,
-}
-
-impl Watcher {
-    fn shows(&self, id: &Id) -> bool {
-        id.kind == self.kind
-            && (self.namespace.is_empty() || id.namespace == self.namespace)
-            && self.name.as_ref().is_none_or(|name| *name == id.name)
+        let (version, begin) = match asked.continued()? {
+            Some((version, begin)) => (version, Some(begin)),
+            None => (version.filter(|_| exact).unwrap_or(0), None),
+        };
+        let shown = |id: &Id| asked.shows(id);
+        let page = store.page(
+            kind.plural,
+            &asked.namespace,
+            version,
+            begin.as_ref(),
+            limit,
+            shown,
+        )?;
+        Ok(answer::of_page(kind, &page, asked.selected().is_none()))
     }
 
-    async fn next(&mut self) -> Option<Result<String, Broken>> {
-        loop {
-            self.changed.borrow_and_update();
-            let (change, newest) = {
-                let store = self.server.store();
-                let mut since = store.since(self.version);
-                (
-                    since.find(|change| self.shows(&change.id)).cloned(),
-                    store.version(),
-                )
-            };
-            if let Some(change) = change {
-                let visible = change.at + self.lag;
-                if visible > self.until {
-                    sleep_until(self.until).await;
-                    return None;
-                }
-                sleep_until(visible).await;
-                match self.server.inner.faults.watch(self.kind) {
-                    Some(ApiFault::Late(wait)) => sleep(wait).await,
-                    Some(_) => return Some(Err(Broken)),
-                    None => {}
-                }
-                self.server.connected(&self.identity).await;
-                self.version = change.version;
-                return Some(Ok(format!(
-                    "{}\n",
-                    json!({"type": change.what, "object": change.object})
-                )));
-            }
-            let bookmark = Instant::now() + Duration::from_mins(1);
-            tokio::select! {
-                biased;
-                _ = self.changed.changed() => {}
-                () = sleep_until(self.until.min(bookmark)) => {
-                    if Instant::now() >= self.until {
-                        return None;
+    /// POST, PUT, PATCH and DELETE, and what the checker says about it.
+    fn write(
+        &self,
+        identity: &str,
+        sent: Instant,
+        asked: &Asked,
+        content: &[u8],
+        body: &Value,
+    ) -> Result<Answer, Refusal> {
+        let (kind, id) = (asked.kind, asked.id());
+        let manager = match asked.parameter("fieldManager") {
+            "" => "unknown",
+            manager => manager,
+        };
+        let before = matches!(asked.verb, "DELETE" | "PATCH")
+            .then(|| self.get(&id))
+            .flatten();
+        let done = {
+            let mut store = self.store();
+            match asked.verb {
+                "POST" => store.create_as(kind.plural, &asked.namespace, body.clone(), manager),
+                "PUT" => store.replace(&id, asked.status, body.clone(), manager),
+                "PATCH" => {
+                    if let Some(how) = Patch::of(content) {
+                        store.patch(&id, how, asked.status, body, manager)
+                    } else {
+                        let content = String::from_utf8_lossy(content).into_owned();
+                        Err(Refusal {
+                            details: json!({}),
+                            ..Refusal::new(415, "UnsupportedMediaType", content)
+                        })
                     }
-                    self.version = self.version.max(newest);
-                    let (_, version, kind) = KINDS.iter().find(|(plural, ..)| *plural == self.kind).copied().unwrap_or(("", "v1", ""));
-                    let mark = json!({"type": "BOOKMARK", "object": {"apiVersion": version, "kind": kind, "metadata": {"resourceVersion": self.version.to_string(), "creationTimestamp": null}, "spec": {}, "status": {}}});
-                    return Some(Ok(format!("{mark}\n")));
                 }
+                _ => store.delete(&id, &body["preconditions"]),
             }
+        };
+        self.tell();
+        let Done { object, effect } = done?;
+        let (checker, before) = (&self.inner.checker, before.as_deref());
+        checker.wrote(
+            identity,
+            sent,
+            &asked.site(),
+            before.map(|object| &**object),
+            &object,
+        );
+        Ok(
+            if asked.verb == "DELETE" && effect == Effect::Deleted && !kind.returns_deleted {
+                let status = refusal::deleted(kind, &asked.name, &object["metadata"]["uid"]);
+                answer::of_value(StatusCode::OK, &status)
+            } else if effect == Effect::Created {
+                answer::of_object(StatusCode::CREATED, kind, &object)
+            } else {
+                answer::of_object(StatusCode::OK, kind, &object)
+            },
+        )
+    }
+
+    fn watch(&self, identity: &Arc<str>, asked: Asked) -> Answer {
+        let lag = 1 + self.draw((&**identity, "lag", asked.kind.plural)) % 100;
+        let place = Kind::place(asked.kind.plural).unwrap_or_default();
+        let changed = self.inner.changed[place].subscribe();
+        let lag = Duration::from_millis(lag);
+        match Watcher::new(self.clone(), identity, asked, lag, changed) {
+            Ok(watcher) => watcher.answer(),
+            Err(refused) => answer::refused(&refused),
         }
     }
 }
 
-fn asked(method: &Method, path: &str, watches: bool) -> Option<Asked> {
-    let path = path.strip_prefix("/api/v1/").or_else(|| {
-        let rest = path.strip_prefix("/apis/")?;
-        rest.split_once('/')?
-            .1
-            .split_once('/')
-            .map(|(_, rest)| rest)
-    })?;
-    let parts: Vec<&str> = path.split('/').collect();
-    let (namespace, rest) = match parts.as_slice() {
-        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
-        rest => ("", rest),
+/// A fault.
+fn on_purpose(code: u16) -> Refusal {
+    let reason = match code {
+        409 => "Conflict",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        _ => "InternalError",
     };
-    let (plural, name, status) = match rest {
-        [plural] => (plural, "", false),
-        [plural, name] => (plural, *name, false),
-        [plural, name, "status"] => (plural, *name, true),
-        _ => return None,
-    };
-    let (kind, ..) = KINDS.iter().find(|(known, ..)| known == plural)?;
-    let verb = match (method.as_str(), name) {
-        ("GET", _) if watches => "WATCH",
-        ("GET", "") => "LIST",
-        ("GET", _) => "GET",
-        ("POST", "") => "POST",
-        ("PUT", _) => "PUT",
-        ("PATCH", _) => "PATCH",
-        ("DELETE", _) => "DELETE",
-        _ => return None,
-    };
-    Some(Asked {
-        verb,
-        kind,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        status,
-    })
-}
-
-fn answer(code: StatusCode, object: &Value) -> Answer {
-    let body = Full::new(Bytes::from(object.to_string()));
-    let body = body.map_err(|never: Infallible| match never {});
-    let mut response = Response::new(UnsyncBoxBody::new(body));
-    *response.status_mut() = code;
-    response.headers_mut().insert(
-        http::header::CONTENT_TYPE,
-        http::HeaderValue::from_static("application/json"),
-    );
-    response
-}
-
-fn refuse(Refusal(code, reason, message): &Refusal) -> Answer {
-    let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code});
-    let mut response = answer(
-        StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-        &status,
-    );
-    if *code == 429 {
-        response.headers_mut().insert(
-            http::header::RETRY_AFTER,
-            http::HeaderValue::from_static("1"),
-        );
-    }
-    response
+    Refusal::new(code, reason, "on purpose")
 }

@@ -7,8 +7,8 @@ use std::{
 
 use k8s_openapi::ByteString;
 use kube::{Client, Config};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 const ROOT: &str = "/registry/";
@@ -95,16 +95,26 @@ struct Entry {
     mod_revision: String,
 }
 
-/// etcd's JSON gateway, so that no etcd client is needed.
 async fn range(etcd_port: u16) -> Result<Range, String> {
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    let body = json!({ "key": bytes(ROOT), "range_end": bytes(BEHIND_ROOT), "keys_only": true });
+    ask(etcd_port, "/v3/kv/range", &body).await
+}
+
+/// Forgets all revisions before this one: lists and watches of the API server from then on are too old.
+pub(crate) async fn compact(etcd_port: u16, revision: u64) -> Result<(), String> {
+    let body = json!({ "revision": revision.to_string(), "physical": true });
+    let _: Value = ask(etcd_port, "/v3/kv/compaction", &body).await?;
+    Ok(())
+}
+
+/// etcd's JSON gateway, so that no etcd client is needed.
+async fn ask<T: DeserializeOwned>(etcd_port: u16, path: &str, body: &Value) -> Result<T, String> {
     let url = format!("http://127.0.0.1:{etcd_port}");
     let mut config = Config::new(url.parse().map_err(|_| "no such port")?);
     config.default_retry = false;
     let client = Client::try_from(config).map_err(|error| error.to_string())?;
-    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
-    let body = json!({ "key": bytes(ROOT), "range_end": bytes(BEHIND_ROOT), "keys_only": true })
-        .to_string();
-    let request = http::Request::post("/v3/kv/range").body(body.into_bytes());
+    let request = http::Request::post(path).body(body.to_string().into_bytes());
     let request = request.map_err(|error| error.to_string())?;
     client
         .request(request)

@@ -12,6 +12,7 @@ use tokio::{sync::OnceCell, task::spawn_blocking};
 use crate::{
     binary::control_plane_binary,
     components::Components,
+    contents::compact,
     credentials::User,
     error::{Error, While},
     process::Process,
@@ -176,6 +177,18 @@ impl ControlPlane {
     pub(crate) fn pids(&self) -> Vec<u32> {
         let own = [Some(&self.etcd), self.api_server.as_ref()];
         own.into_iter().flatten().map(Process::pid).collect()
+    }
+
+    /// Lets etcd and kube-apiserver forget what was before this resourceVersion; kube-apiserver is started again for that.
+    ///
+    /// # Panics
+    ///
+    /// If etcd does not do it.
+    pub async fn forget_before(&mut self, version: u64) -> Result<(), Error> {
+        self.kill_api_server();
+        let compacted = compact(self.etcd_port(), version).await;
+        compacted.expect("etcd forgets what is not newer than its newest");
+        self.start_api_server().await
     }
 
     /// Kills kube-apiserver (SIGKILL); its data stay in etcd.

@@ -16,7 +16,7 @@ const MOST: usize = 1_000;
 const PASSES: usize = 8;
 
 /// Kinds that tests make: where etcd has them, and where the API. Whatever else was left makes the control plane useless.
-const KINDS: [(&str, &str, &str); 13] = [
+const KINDS: [(&str, &str, &str); 14] = [
     ("configmaps/", "/api/v1", "configmaps"),
     (
         "endpointslices/",
@@ -36,6 +36,11 @@ const KINDS: [(&str, &str, &str); 13] = [
     ("pods/", "/api/v1", "pods"),
     ("secrets/", "/api/v1", "secrets"),
     ("serviceaccounts/", "/api/v1", "serviceaccounts"),
+    (
+        "servicecidrs/",
+        "/apis/networking.k8s.io/v1",
+        "servicecidrs",
+    ),
     ("services/endpoints/", "/api/v1", "endpoints"),
     ("services/specs/", "/api/v1", "services"),
 ];

@@ -46,6 +46,26 @@ fn every_tracked_path_concerns_a_suite_and_every_path_of_the_table_exists() {
 }
 
 #[test]
+fn each_suite_of_the_table_is_run_and_each_that_is_run_is_a_target_of_the_makefile() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let (run, table, makefile) = (read(".ci/run"), read(".ci/suites"), read("Makefile"));
+    let chosen = run.lines().find_map(|line| line.strip_prefix("suites=("));
+    let chosen = chosen.unwrap().trim_end_matches(')');
+    let mut chosen: Vec<&str> = chosen.split_whitespace().collect();
+    let lines = table.lines().filter(|line| !line.starts_with('#'));
+    let mut named: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
+    named.retain(|suite| *suite != "all");
+    chosen.sort_unstable();
+    named.sort_unstable();
+    assert_eq!(chosen, named);
+    for suite in chosen {
+        let target = format!("{suite}:");
+        let found = makefile.lines().any(|line| line.starts_with(&target));
+        assert!(found, "the Makefile has no {suite}");
+    }
+}
+
+#[test]
 fn a_change_concerns_the_suites_of_its_line_and_without_a_base_all_run() {
     let repository = tempfile::tempdir().unwrap();
     let here = repository.path();
@@ -81,7 +101,7 @@ fn a_change_concerns_the_suites_of_its_line_and_without_a_base_all_run() {
     assert_eq!(code("lease", ""), Some(0));
     assert_eq!(code("lease", "nobody-knows-it"), Some(0));
     commits("proto/a.proto");
-    for suite in ["test", "lease", "compat", "conformance", "e2e"] {
+    for suite in ["units", "it", "lease", "compat", "providers", "e2e"] {
         assert_eq!(code(suite, &second), Some(0), "{suite}");
     }
     assert_eq!(code("no-suite", &first), Some(2));

@@ -107,14 +107,15 @@ impl Args {
     }
 }
 
-/// Whether it is a flag for a file, a directory or the cluster's CIDRs with an empty value (`--kubeconfig=`): for a Go CCM that is as if it were not given.
+/// Whether it is a flag for a file, a directory or one of the cluster's ranges with an empty value (`--kubeconfig=`): for a Go CCM that is as if it were not given.
 pub(super) fn says_nothing(argument: Option<&str>, command: &Command) -> bool {
     let name = argument.and_then(|text| text.strip_prefix("--")?.strip_suffix('='));
     name.is_some_and(|name| {
         command.get_arguments().any(|arg| {
             let value = arg.get_value_names().and_then(|names| names.first());
             let may = value.is_some_and(|value| matches!(value.as_str(), "FILE" | "DIRECTORY"));
-            arg.get_long() == Some(name) && (may || name == "cluster-cidr")
+            arg.get_long() == Some(name)
+                && (may || matches!(name, "cluster-cidr" | "service-cluster-ip-range"))
         })
     })
 }

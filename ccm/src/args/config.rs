@@ -271,6 +271,8 @@ pub struct ServiceConfig {
     pub orphan_period: Duration,
     /// `--provider-annotation-prefixes`: prefixes of annotation keys that the provider may write on a Service.
     pub annotation_prefixes: Vec<String>,
+    /// `--service-cluster-ip-range`; where empty, the ServiceCIDR objects say it.
+    pub cluster_ip_ranges: Vec<ipnet::IpNet>,
 }
 
 /// The route controller.

@@ -189,6 +189,27 @@ fn cluster_cidrs_are_one_or_two_of_different_families() {
     refused(&["--cluster-cidr=10.0.0.0"], &["--cluster-cidr"]);
 }
 
+/// Shows ▲S22.
+#[test]
+fn service_ranges_are_none_or_one_or_two_of_different_families() {
+    let ranges = |flag: &str| config(&[flag]).map(|config| config.service.cluster_ip_ranges);
+    let flag = "--service-cluster-ip-range";
+    let both = ["10.96.0.0/12", "fd00:10::/108"].map(|range| range.parse().unwrap());
+    assert_eq!(
+        ranges(&format!("{flag}=10.96.0.0/12,fd00:10::/108")),
+        Ok(both.to_vec())
+    );
+    assert_eq!(ranges(&format!("{flag}=")), Ok(Vec::new()));
+    for wrong in [
+        "10.96.0.0/12,10.112.0.0/16",
+        "fd00::/108,fd01::/108",
+        "10.96.0.0",
+    ] {
+        let wrong = format!("{flag}={wrong}");
+        refused(&[&wrong], &[flag]);
+    }
+}
+
 #[test]
 fn b_m5_a_value_that_cannot_be_read_is_answered_with_what_would_be_right() {
     for (flag, right) in [

@@ -140,6 +140,7 @@ impl Args {
                 orphans: self.orphaned_load_balancers,
                 orphan_period: self.orphaned_load_balancer_period,
                 annotation_prefixes: self.provider_annotation_prefixes,
+                cluster_ip_ranges: self.service_cluster_ip_range,
             },
             route: RouteConfig {
                 allocate_node_cidrs: self.allocate_node_cidrs,
@@ -241,18 +242,19 @@ impl Args {
                 }
             }
         }
-        let v4 = self
-            .cluster_cidr
-            .iter()
-            .filter(|cidr| cidr.addr().is_ipv4())
-            .count();
-        if self.cluster_cidr.len() > 2 || v4 > 1 || self.cluster_cidr.len() - v4 > 1 {
-            let given: Vec<_> = self.cluster_cidr.iter().map(ToString::to_string).collect();
-            wrong.push(InvalidFlag::new(
-                "--cluster-cidr",
-                given.join(","),
-                "one CIDR, or two of different IP families",
-            ));
+        for (flag, cidrs) in [
+            ("--cluster-cidr", &self.cluster_cidr),
+            ("--service-cluster-ip-range", &self.service_cluster_ip_range),
+        ] {
+            let v4 = cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
+            if v4 > 1 || cidrs.len() - v4 > 1 {
+                let given: Vec<_> = cidrs.iter().map(ToString::to_string).collect();
+                wrong.push(InvalidFlag::new(
+                    flag,
+                    given.join(","),
+                    "one CIDR, or two of different IP families",
+                ));
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! The watch against a real API server, which is killed meanwhile.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
+use clap::Parser as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Cluster, Key};
-use crate::args::Controller;
+use crate::args::Args;
 
 const DEADLINE: Duration = Duration::from_secs(90);
 
@@ -28,18 +28,21 @@ async fn b_m8_the_stores_follow_the_api_server_through_its_restart() {
             .await
             .unwrap();
     }
+    let config = Args::try_parse_from(["ccm"])
+        .unwrap()
+        .into_config()
+        .unwrap();
     let mut tasks = JoinSet::new();
-    let cluster = Cluster::start(
-        &control_plane.client(),
-        1,
-        &BTreeSet::from(Controller::ALL),
-        &mut tasks,
-    );
+    let cluster = Cluster::start(&control_plane.client(), 1, &config, &mut tasks);
     timeout(DEADLINE, cluster.synced()).await.unwrap();
     let kubernetes = Key {
         namespace: "default".to_owned(),
         name: "kubernetes".to_owned(),
     };
+    let ranges = eventually("the Service range is there", DEADLINE, async || {
+        cluster.service_ranges().filter(|ranges| !ranges.is_empty())
+    });
+    assert_eq!(ranges.await, ["10.0.0.0/16".parse().unwrap()]);
     // The API server makes it a moment after it is ready.
     eventually("the Service is there", DEADLINE, async || {
         cluster.services.get(&kubernetes)

@@ -10,6 +10,15 @@ use super::change::Inbox;
 use super::prune::Prune;
 use super::{Key, Store};
 
+/// What became of the first list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    Awaited,
+    /// The API server answers, but not with the list. It is asked again.
+    Refused,
+    Complete,
+}
+
 pub(super) struct State<K> {
     pub(super) objects: BTreeMap<Key, Arc<K>>,
     /// The keys of the objects that are found by this.
@@ -133,9 +142,10 @@ impl<K: Resource + Prune + Clone> Store<K> {
     pub(crate) fn apply(&self, event: Event<K>) {
         let complete = self.write().apply(event);
         if complete {
+            let complete = First::Complete;
             self.shared
-                .synced
-                .send_if_modified(|synced| !std::mem::replace(synced, true));
+                .first
+                .send_if_modified(|first| std::mem::replace(first, complete) != complete);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A pruned object is no base for a patch that replaces a list which is pruned here (a Node's conditions).
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Service};
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::condition::{NETWORK_UNAVAILABLE, READY};
@@ -102,5 +103,12 @@ impl Prune for PersistentVolume {
 impl Prune for Service {
     fn prune(&mut self) {
         prune_meta(&mut self.metadata);
+    }
+}
+
+impl Prune for ServiceCIDR {
+    fn prune(&mut self) {
+        prune_meta(&mut self.metadata);
+        self.status = None;
     }
 }

@@ -14,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use super::Store;
+use super::apply::First;
 use super::prune::Prune;
 use crate::kube_client::refusal_of_watch;
 use crate::text::millis;
@@ -142,6 +143,15 @@ where
                             tracing::warn!(kind = %kind, failures, %error, retry_in_ms = millis(delay), "watch failed");
                             error.to_string()
                         };
+                        if is_refused(&error) {
+                            self.shared.first.send_if_modified(|first| {
+                                let awaited = *first == First::Awaited;
+                                if awaited {
+                                    *first = First::Refused;
+                                }
+                                awaited
+                            });
+                        }
                         let anew = needs_new_list(&error);
                         self.progress().trouble = Some((Instant::now(), trouble));
                         tokio::time::sleep(delay).await;
@@ -154,6 +164,12 @@ where
             }
         }
     }
+}
+
+/// Whether the API server answers that there is no such list for this process: by a right, or because it does not serve the kind.
+fn is_refused(error: &watcher::Error) -> bool {
+    let unknown = matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404);
+    unknown || refusal_of_watch(error).is_some()
 }
 
 /// Whether only a new list helps. The watcher sees that itself in the watch, but not where the watch is refused from the start: then it asks for the

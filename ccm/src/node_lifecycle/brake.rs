@@ -365,4 +365,23 @@ mod tests {
         brake.uncount(now);
         assert_eq!(judged(&mut brake, &[Duration::ZERO], 20, now).allowed, [0]);
     }
+
+    #[test]
+    fn l6_one_of_many_is_not_one_of_two_and_where_all_go_the_brake_was_not_engaged() {
+        let now = Instant::now();
+        let due = |held: Duration, witnessed, nodes| {
+            let held = &[held];
+            let due = Due {
+                held,
+                waiting: 0,
+                witnessed,
+                nodes,
+            };
+            brake().judge(&due, now)
+        };
+        let many = due(Duration::ZERO, true, 10);
+        assert!(many.allowed == [0] && !many.one_of_two, "{many:?}");
+        let two = due(LONG, false, 2);
+        assert!(two.allowed == [0] && !two.engaged, "{two:?}");
+    }
 }

@@ -1,9 +1,10 @@
 //! Kubernetes objects as the provider sees them, and what it answers as Kubernetes objects. Pure.
 
+mod ingress;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1 as core;
@@ -15,6 +16,7 @@ use super::Trouble;
 use super::limits::{self, NAME_LIMIT};
 use crate::cluster::is_ready;
 
+pub(crate) use ingress::load_balancer_status;
 pub(crate) use volumes::{is_asked_about, volume_view};
 
 /// kubectl's copy of the object: never sent (it is large, and may hold what was since removed for a reason).
@@ -368,124 +370,6 @@ pub(crate) fn node_addresses(
         }
     }
     Ok(shown)
-}
-
-/// Where a load balancer can be reached, as `status.loadBalancer` of a Service. What the API server would refuse is a fault, with the
-/// value named. An absent `ip_mode` becomes `VIP`, as the API server would make it, so that the two compare.
-pub(crate) fn load_balancer_status(
-    status: &api::LoadBalancerStatus,
-) -> Result<core::LoadBalancerStatus, Trouble> {
-    let ingress: Vec<_> = status
-        .ingress
-        .iter()
-        .map(ingress)
-        .collect::<Result<_, _>>()?;
-    Ok(core::LoadBalancerStatus {
-        ingress: (!ingress.is_empty()).then_some(ingress),
-    })
-}
-
-fn ingress(point: &api::LoadBalancerIngress) -> Result<core::LoadBalancerIngress, Trouble> {
-    let ip = filled(point.ip.as_ref());
-    let hostname = filled(point.hostname.as_ref());
-    if ip.is_none() && hostname.is_none() {
-        return Err(Trouble::fault(
-            "an ingress of the load balancer has neither ip nor hostname",
-        ));
-    }
-    if let Some(ip) = &ip {
-        let wrong = match ip.parse::<IpAddr>() {
-            Err(_) => Some("no IP address"),
-            Ok(address) => nobodys(address),
-        };
-        if let Some(wrong) = wrong {
-            return Err(Trouble::fault(format!(
-                "ingress ip {:?} of the load balancer is {wrong}",
-                limits::shown(ip)
-            )));
-        }
-    }
-    if let Some(hostname) = &hostname
-        && (!limits::is_dns_name(hostname) || hostname.parse::<IpAddr>().is_ok())
-    {
-        return Err(Trouble::fault(format!(
-            "ingress hostname {:?} of the load balancer is no DNS name (lower-case letters, digits, '-' and '.')",
-            limits::shown(hostname)
-        )));
-    }
-    let mode = match point.ip_mode {
-        None => "VIP",
-        Some(mode) => match api::IpMode::try_from(mode) {
-            Ok(api::IpMode::Vip) => "VIP",
-            Ok(api::IpMode::Proxy) => "Proxy",
-            Ok(api::IpMode::Unspecified) | Err(_) => {
-                return Err(Trouble::fault(format!(
-                    "ingress ip_mode {mode} of the load balancer is not known"
-                )));
-            }
-        },
-    };
-    let ports: Vec<_> = point.ports.iter().map(port).collect::<Result<_, _>>()?;
-    Ok(core::LoadBalancerIngress {
-        ip_mode: ip.is_some().then(|| mode.to_owned()),
-        ip,
-        hostname,
-        ports: (!ports.is_empty()).then_some(ports),
-    })
-}
-
-/// What keeps an address from being a load balancer's. kube-proxy takes the traffic to an ingress address on each Node for the Service: with one of these a provider
-/// would take over what Nodes say to themselves or to their neighbours.
-fn nobodys(address: IpAddr) -> Option<&'static str> {
-    let address = address.to_canonical();
-    let link_local = match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    if address.is_loopback() {
-        Some("a loopback address")
-    } else if address.is_unspecified() {
-        Some("the unspecified address")
-    } else if address.is_multicast() {
-        Some("a multicast address")
-    } else if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        Some("the broadcast address")
-    } else if link_local {
-        Some("a link-local address")
-    } else {
-        None
-    }
-}
-
-fn port(port: &api::PortStatus) -> Result<core::PortStatus, Trouble> {
-    if !(1..=65535).contains(&port.port) {
-        return Err(Trouble::fault(format!(
-            "port {} in the status of the load balancer is outside 1..65535",
-            port.port
-        )));
-    }
-    if !matches!(port.protocol.as_str(), "TCP" | "UDP" | "SCTP") {
-        return Err(Trouble::fault(format!(
-            "protocol {:?} of port {} in the status of the load balancer is none of TCP, UDP, SCTP",
-            limits::shown(&port.protocol),
-            port.port
-        )));
-    }
-    let error = filled(port.error.as_ref());
-    if let Some(error) = &error
-        && !limits::is_condition_reason(error)
-    {
-        return Err(Trouble::fault(format!(
-            "error {:?} of port {} in the status of the load balancer is neither CamelCase nor domain/CamelCase",
-            limits::shown(error),
-            port.port
-        )));
-    }
-    Ok(core::PortStatus {
-        error,
-        port: port.port,
-        protocol: port.protocol.clone(),
-    })
 }
 
 #[cfg(test)]

@@ -476,3 +476,17 @@ async fn m10_of_keys_that_wait_for_other_credentials_one_is_due_for_all() {
     assert_eq!(now(&queue, 9).await, [4, 5, 6]);
     assert_eq!(Instant::now(), start + secs(100));
 }
+
+#[tokio::test(start_paused = true)]
+async fn which_keys_are_busy_and_which_the_queue_holds() {
+    let queue = queue();
+    queue.add(1);
+    queue.add(2);
+    queue.add_at(3, Instant::now() + secs(9));
+    assert_eq!(queue.busy(), [1, 2], "due");
+    assert_eq!(now(&queue, 1).await, [1]);
+    assert_eq!(queue.busy(), [1, 2], "one is worked on");
+    queue.done(&1, Outcome::Forget);
+    assert_eq!(queue.busy(), [2]);
+    assert!(!queue.holds(&1) && queue.holds(&2) && queue.holds(&3));
+}

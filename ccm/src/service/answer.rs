@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 
 use super::handle::{MAX_HANDLE, Stored};
@@ -24,6 +25,8 @@ pub(super) struct Sent<'a> {
     pub(super) me: &'a str,
     /// Prefixes of annotation keys that the provider may write.
     pub(super) prefixes: &'a [String],
+    /// The ranges of the cluster's Services: no load balancer is at an address in them.
+    pub(super) service_ranges: &'a [IpNet],
 }
 
 /// What came of a call.
@@ -183,6 +186,7 @@ impl Answer {
 /// After GetLoadBalancer.
 pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse) -> Answer {
     use api::get_load_balancer_response::Outcome;
+    let shown = |status| load_balancer_status(status, sent.service_ranges);
     let written = sent.service.status.as_ref();
     let written = written.and_then(|status| status.load_balancer.as_ref());
     let verdict = match response.outcome {
@@ -191,7 +195,7 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
         Some(Outcome::Found(found)) => {
             let present = found.presence() == api::LoadBalancerPresence::Present;
             let ours = found.ownership() == api::Ownership::Ours;
-            match found.status.as_ref().map(load_balancer_status).transpose() {
+            match found.status.as_ref().map(shown).transpose() {
                 Err(trouble) => Verdict::Failed(trouble),
                 // Only what Ensure could have answered is in sync: with an address (LB-14, LB-19), be it the one that the Service has, and with all targets attached.
                 Ok(status)
@@ -222,12 +226,13 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
 /// After EnsureLoadBalancer.
 pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerResponse) -> Answer {
     use api::ensure_load_balancer_response::Outcome;
+    let shown = |status| load_balancer_status(status, sent.service_ranges);
     let verdict = match response.outcome {
         None => unset("EnsureLoadBalancer"),
         Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
         Some(Outcome::Pending(pending)) => waits(pending),
         Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
-        Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(load_balancer_status) {
+        Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(shown) {
             // Absent is not empty: it is not stated where the load balancer is, so it is not written that it is nowhere.
             None => Verdict::Failed(Trouble::fault(
                 "EnsureLoadBalancer answered ready without a status",

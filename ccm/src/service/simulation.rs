@@ -319,6 +319,7 @@ fn call(
         handle: handle.as_deref(),
         me: ME,
         prefixes: &[],
+        service_ranges: &[],
     };
     let answer = world.call(op, &sent, targets);
     world.crash()?;

@@ -19,6 +19,7 @@ use super::plan::{Applied, Facts, Seen, Step, asks, next_step, uid};
 use super::targets::{NodeSelector, TargetSet};
 use super::{Memory, Metrics};
 use crate::args::Config;
+use crate::cluster::Cluster;
 use crate::lease::Fence;
 use crate::provider::{ProviderStatus, Session};
 use crate::queue::Outcome;
@@ -33,6 +34,7 @@ pub(super) struct Tools {
     /// The provider's name, as configured.
     pub(super) provider: Arc<str>,
     pub(super) config: Arc<Config>,
+    pub(super) cluster: Cluster,
     pub(super) writes: Writes,
     pub(super) fence: Fence,
     pub(super) status: watch::Receiver<ProviderStatus>,

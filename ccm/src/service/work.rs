@@ -99,6 +99,7 @@ impl Work {
         let tools = Arc::new(Tools {
             provider: Arc::clone(&context.provider),
             config: Arc::clone(&context.config),
+            cluster: context.cluster.clone(),
             writes: Writes {
                 client: context.writes.client.clone(),
                 events: context.writes.events.for_component("service-controller"),

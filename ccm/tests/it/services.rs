@@ -7,6 +7,7 @@ mod handles;
 mod killed;
 mod life;
 mod many;
+mod ranges;
 mod scope;
 mod shapes;
 mod targets;

@@ -14,6 +14,10 @@
 {{- $flags = concat $flags (list "--allocate-node-cidrs=true" (printf "--cluster-cidr=%s" (join "," $v.cluster.cidrs))) }}
 {{- else if $v.cluster.cidrs }}{{ fail "cluster.cidrs: only the node-route-controller uses it, and that is not in controllers" }}
 {{- end }}
+{{- with $v.cluster.serviceCIDRs }}
+{{- if not (include "ccm.runs" (list $ "service-lb-controller")) }}{{ fail "cluster.serviceCIDRs: only the service-lb-controller uses it, and that is not in controllers" }}{{ end }}
+{{- $flags = append $flags (printf "--service-cluster-ip-range=%s" (join "," .)) }}
+{{- end }}
 {{- if has $v.ccm.bindAddress (list "127.0.0.1" "::1") }}
 {{- if not $v.hostNetwork }}{{ fail "ccm.bindAddress: in a Pod network the kubelet's probes cannot reach a loopback address: use 0.0.0.0, or hostNetwork: true" }}{{ end }}
 {{- if or $v.monitoring.serviceMonitor.enabled $v.monitoring.podMonitor.enabled }}{{ fail "ccm.bindAddress: Prometheus cannot reach a loopback address: use 0.0.0.0, or turn the monitors off" }}{{ end }}
@@ -42,7 +46,7 @@
 {{- $flags = append $flags (printf "--v=%d" (int $v.ccm.logging.verbosity)) }}
 {{- $made := dict }}
 {{- range $flags }}{{ $_ := set $made (first (splitList "=" (trimPrefix "--" .))) true }}{{ end }}
-{{- $reserved := list "allocate-node-cidrs" "cluster-cidr" "cluster-owner-id" "previous-owner-ids" "enable-leader-migration" "leader-migration-config" "use-service-account-credentials" "webhooks" "webhook-secure-port" "webhook-tls-cert-file" "webhook-tls-private-key-file" "node-deletion-brake" "adopt-unmarked-load-balancers" }}
+{{- $reserved := list "allocate-node-cidrs" "cluster-cidr" "service-cluster-ip-range" "cluster-owner-id" "previous-owner-ids" "enable-leader-migration" "leader-migration-config" "use-service-account-credentials" "webhooks" "webhook-secure-port" "webhook-tls-cert-file" "webhook-tls-private-key-file" "node-deletion-brake" "adopt-unmarked-load-balancers" }}
 {{- range $name, $value := $v.ccm.extraArgs }}
 {{- if or (hasKey $made $name) (has $name $reserved) }}{{ fail (printf "ccm.extraArgs.%s: another value makes this flag: see values.yaml" $name) }}{{ end }}
 {{- if eq $name "leader-elect" }}{{ fail "ccm.extraArgs.leader-elect: leader election is always on: updates run two Pods at once" }}{{ end }}

@@ -8,7 +8,13 @@ use syn::visit::{self, Visit};
 use syn::{Expr, Lit};
 
 /// Helpers that wait for something and fail with these words, which are their first argument.
-const WAITS: [&str; 4] = ["comes", "comes_within", "eventually", "until"];
+const WAITS: [&str; 5] = [
+    "comes",
+    "comes_within",
+    "eventually",
+    "until",
+    "until_at_most",
+];
 
 /// The functions of a file, by name.
 type Functions = BTreeMap<String, Function>;
@@ -36,14 +42,17 @@ impl Claims {
         Ok(Self(all))
     }
 
+    /// Of one file: tests, each with its only message.
     #[cfg(test)]
-    pub(crate) fn said(file: &str, test: &str, messages: &[&str]) -> Self {
-        let function = Function {
-            messages: messages.iter().map(|&text| text.to_owned()).collect(),
-            names: BTreeSet::new(),
-        };
-        let functions = Functions::from([(test.to_owned(), function)]);
-        Self(BTreeMap::from([(file.to_owned(), functions)]))
+    pub(crate) fn said(file: &str, tests: &[(&str, &str)]) -> Self {
+        let functions = tests.iter().map(|(test, message)| {
+            let function = Function {
+                messages: [(*message).to_owned()].into(),
+                names: BTreeSet::new(),
+            };
+            ((*test).to_owned(), function)
+        });
+        Self(BTreeMap::from([(file.to_owned(), functions.collect())]))
     }
 
     /// What this test asserts.

@@ -85,7 +85,7 @@ fn faults_are_what_the_tests_say() {
     testenv::document::holds(
         &root().join("docs/faults.md"),
         None,
-        &faults::render(tests, &claims),
+        &faults::render(tests),
         "make docs",
     );
 }

@@ -225,6 +225,14 @@ fn a_wrong_value_is_refused_by_its_name() {
             &["cluster.cidrs", "node-route-controller"],
         ),
         (
+            json!({"controllers": ["cloud-node-controller"], "cluster": {"serviceCIDRs": ["10.96.0.0/12"]}}),
+            &["cluster.serviceCIDRs", "service-lb-controller"],
+        ),
+        (
+            json!({"ccm": {"extraArgs": {"service-cluster-ip-range": "10.96.0.0/12"}}}),
+            &["ccm.extraArgs.service-cluster-ip-range", "another value"],
+        ),
+        (
             json!({"volumeWebhook": {"enabled": true}}),
             &["volumeWebhook.certificateSecret", "kubernetes.io/tls"],
         ),

@@ -441,3 +441,28 @@ fn only_a_change_that_the_provider_sees_wakes_a_node() {
         assert_eq!(woken, expected, "{own:?}");
     }
 }
+
+#[test]
+fn b_n1_b_n2_what_a_node_is_asked_for_by_and_whether_it_gets_an_id() {
+    let by_name = fresh();
+    let mut by_id = fresh();
+    let long = format!("mock://{}", "i".repeat(300));
+    by_id.spec.get_or_insert_default().provider_id = Some(long.clone());
+    assert_eq!(asked_for(&by_name), "the name \"n\", without a provider ID");
+    assert_eq!(asked_for(&by_id), format!("provider ID {:?}", &long[..200]));
+    let mut bare = by_name.clone();
+    bare.spec = None;
+    let mut others = by_name.clone();
+    let taints = others.spec.as_mut().unwrap().taints.as_mut().unwrap();
+    taints.retain(|taint| taint.key != UNINITIALIZED);
+    for (node, uninitialized, gets) in [
+        (&by_name, true, true),
+        (&by_id, true, false),
+        (&bare, false, false),
+        (&others, false, false),
+        (&initialized(), false, false),
+    ] {
+        assert_eq!(is_uninitialized(node), uninitialized);
+        assert_eq!(gets_id(node), gets);
+    }
+}

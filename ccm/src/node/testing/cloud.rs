@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub(crate) times: Vec<tokio::time::Instant>,
     /// What a cloud without batches was asked: whether each instance exists, and of those that do whether they run.
     pub(crate) reads: usize,
+    /// How often Initialize was called.
+    pub(crate) initialized: usize,
     boot: u32,
 }
 
@@ -90,6 +92,7 @@ impl Cloud {
             lookups: Vec::new(),
             times: Vec::new(),
             reads: 0,
+            initialized: 0,
             boot: 0,
         })))
     }
@@ -210,6 +213,7 @@ impl ProviderService for Cloud {
         &self,
         _request: Request<api::InitializeRequest>,
     ) -> Answer<api::InitializeResponse> {
+        self.state().initialized += 1;
         let initialized = api::Initialized {
             cloud_scope: "account 1".to_owned(),
             ..api::Initialized::default()

@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
+use tokio::time::Instant;
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub(crate) struct Faults {
 #[derive(Default)]
 struct State {
     writes: usize,
+    /// When each of these writes came.
+    times: Vec<Instant>,
     reads: usize,
     of_writes: Option<Plan>,
     of_reads: Option<Plan>,
@@ -55,6 +59,7 @@ impl Faults {
     pub(crate) fn writes(&self, from: usize, times: usize, fault: Fault) {
         let mut state = self.state.lock().unwrap();
         state.writes = 0;
+        state.times.clear();
         state.of_writes = Some(Plan { from, times, fault });
     }
 
@@ -78,6 +83,13 @@ impl Faults {
         over(state.of_writes, state.writes) && over(state.of_reads, state.reads)
     }
 
+    /// How long each write after the first came after the one before it, whatever became of them.
+    pub(crate) fn gaps(&self) -> Vec<Duration> {
+        let state = self.state.lock().unwrap();
+        let gaps = state.times.windows(2).map(|pair| pair[1] - pair[0]);
+        gaps.collect()
+    }
+
     /// The watch tells nothing any more.
     pub(crate) fn cut_watch(&self, cut: bool) {
         self.cut.store(cut, Ordering::SeqCst);
@@ -95,6 +107,7 @@ impl Faults {
             state.of_reads.and_then(|plan| plan.strikes(number))
         } else {
             state.writes += 1;
+            state.times.push(Instant::now());
             let number = state.writes;
             state.of_writes.and_then(|plan| plan.strikes(number))
         }
@@ -131,7 +144,7 @@ fn refused(code: u16) -> Response<Body> {
     Response::builder()
         .status(code)
         .header("content-type", "application/json")
-        .header("retry-after", "1")
+        .header("retry-after", "2")
         .body(Body::from(status.to_string().into_bytes()))
         .unwrap()
 }

@@ -68,12 +68,19 @@ impl Looping {
 
     /// Waits until it is so; at most ten minutes of tokio's time. Returns how long it took.
     async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) -> Duration {
+        self.until_at_most(what, Duration::from_mins(10), wanted)
+            .await
+    }
+
+    async fn until_at_most(
+        &self,
+        what: &str,
+        longest: Duration,
+        wanted: impl Fn(&Self) -> bool,
+    ) -> Duration {
         let start = Instant::now();
         while !wanted(self) {
-            assert!(
-                start.elapsed() < Duration::from_mins(10),
-                "never came: {what}"
-            );
+            assert!(start.elapsed() < longest, "never came: {what}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         start.elapsed()

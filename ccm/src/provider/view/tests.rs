@@ -1,3 +1,4 @@
+use ipnet::IpNet;
 use serde_json::json;
 
 use super::super::TroubleCode;
@@ -176,7 +177,7 @@ fn a_service_is_sent_whole() {
     // What the provider says of a load balancer comes back as it was.
     let status = view.status.unwrap();
     assert_eq!(
-        Some(load_balancer_status(&status).unwrap()),
+        Some(load_balancer_status(&status, &[]).unwrap()),
         service.status.unwrap().load_balancer
     );
 }
@@ -190,9 +191,17 @@ fn point(ip: Option<&str>, hostname: Option<&str>) -> api::LoadBalancerIngress {
 }
 
 fn status_of(point: api::LoadBalancerIngress) -> Result<core::LoadBalancerStatus, Trouble> {
-    load_balancer_status(&api::LoadBalancerStatus {
+    status_beside(point, &[])
+}
+
+fn status_beside(
+    point: api::LoadBalancerIngress,
+    service_ranges: &[IpNet],
+) -> Result<core::LoadBalancerStatus, Trouble> {
+    let status = api::LoadBalancerStatus {
         ingress: vec![point],
-    })
+    };
+    load_balancer_status(&status, service_ranges)
 }
 
 #[test]
@@ -201,7 +210,7 @@ fn the_status_of_a_load_balancer_is_checked() {
     assert_eq!(good.ingress.unwrap()[0].ip_mode.as_deref(), Some("VIP"));
     let good = status_of(point(None, Some("lb.example.com"))).unwrap();
     assert_eq!(good.ingress.unwrap()[0].ip_mode, None);
-    let empty = load_balancer_status(&api::LoadBalancerStatus::default()).unwrap();
+    let empty = load_balancer_status(&api::LoadBalancerStatus::default(), &[]).unwrap();
     assert_eq!(empty.ingress, None);
 
     let with_port = |number, protocol: &str, error: Option<&str>| api::LoadBalancerIngress {
@@ -239,7 +248,7 @@ fn the_status_of_a_load_balancer_is_checked() {
     }
 }
 
-/// Finding B13.
+/// Shows ▲S22 (finding B13).
 #[test]
 fn no_load_balancer_is_at_an_address_that_nodes_use_among_themselves() {
     for good in [
@@ -266,6 +275,29 @@ fn no_load_balancer_is_at_an_address_that_nodes_use_among_themselves() {
         let trouble = status_of(point(Some(bad), None)).unwrap_err();
         assert_eq!(trouble.code, TroubleCode::Fault, "{bad}");
         assert!(trouble.message.contains(bad), "{trouble:?}");
+    }
+}
+
+/// Shows ▲S22 (finding B13): kube-proxy would give this load balancer what is meant for another Service.
+#[test]
+fn no_load_balancer_is_at_an_address_of_the_clusters_services() {
+    let ranges = ["10.96.0.0/12", "fd00:10::/108"].map(|range| range.parse().unwrap());
+    for good in ["10.95.255.255", "10.112.0.0", "fd00:11::1", "192.0.2.1"] {
+        let point = point(Some(good), None);
+        assert!(status_beside(point, &ranges).is_ok(), "{good}");
+    }
+    for (bad, range) in [
+        ("10.96.0.1", "10.96.0.0/12"),
+        ("10.111.255.255", "10.96.0.0/12"),
+        ("::ffff:10.96.0.10", "10.96.0.0/12"),
+        ("fd00:10::a", "fd00:10::/108"),
+    ] {
+        let trouble = status_beside(point(Some(bad), None), &ranges).unwrap_err();
+        assert_eq!(trouble.code, TroubleCode::Fault, "{bad}");
+        let says = format!(
+            "{bad:?} of the load balancer is in the range of the cluster's Services, {range}"
+        );
+        assert!(trouble.message.contains(&says), "{trouble:?}");
     }
 }
 

@@ -1,3 +1,5 @@
+mod bounds;
+
 use api::delete_load_balancer_response::Outcome as Deleted;
 use api::ensure_load_balancer_response::Outcome as Ensured;
 use api::get_load_balancer_response::Outcome as Got;
@@ -15,6 +17,7 @@ fn sent<'a>(service: &'a Service, handle: Option<&'a str>, prefixes: &'a [String
         handle,
         me: "mock",
         prefixes,
+        service_ranges: &[],
     }
 }
 
@@ -292,9 +295,10 @@ fn s13_what_is_in_sync_has_an_address_and_all_its_targets() {
         theirs: None,
     };
     let mut written = service();
-    let address = load_balancer_status(&api::LoadBalancerStatus {
+    let address = api::LoadBalancerStatus {
         ingress: ip("192.0.2.1").ingress,
-    });
+    };
+    let address = load_balancer_status(&address, &[]);
     written.status.get_or_insert_default().load_balancer = Some(address.unwrap());
     // A20: the status of this Service was never written.
     assert_eq!(found(&service(), Vec::new()), ensure);
@@ -325,7 +329,7 @@ fn s19_what_was_not_ours_and_is_ready_at_the_same_address_was_taken_over() {
             other => panic!("{other:?}"),
         }
     };
-    let now = |ip: &str| load_balancer_status(&status(&[ip])).unwrap();
+    let now = |ip: &str| load_balancer_status(&status(&[ip]), &[]).unwrap();
     let unmarked = found(api::Ownership::Unmarked).unwrap();
     let foreign = found(api::Ownership::Foreign).unwrap();
     assert!(unmarked.taken_by(&now("192.0.2.2"), None, false));

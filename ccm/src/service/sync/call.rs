@@ -42,11 +42,13 @@ impl Run<'_> {
         let base = Arc::clone(&self.base);
         let handle = handle_to_send(&base, self.applied.as_ref(), self.me);
         let prefixes = Arc::clone(&self.tools.config);
+        let service_ranges = self.tools.cluster.service_ranges().unwrap_or_default();
         let sent = Sent {
             service: &base,
             handle: handle.as_deref(),
             me: self.me,
             prefixes: &prefixes.service.annotation_prefixes,
+            service_ranges: &service_ranges,
         };
         let started = Instant::now();
         self.under_way.begin(op, started, self.applied.as_ref());

@@ -13,7 +13,7 @@ impl Bench {
     }
 }
 
-/// Fault: the provider answers with each code of the error table but NOT_FOUND | the volume is asked about again after what the contract's table says, with a Warning event where the table has one
+/// Fault: the provider answers with each code of the error table but NOT_FOUND | the volume is asked about again after what the contract's table says; a Warning event tells it where the table has one; it is written once
 #[tokio::test(start_paused = true)]
 async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
     use FailureCode as C;
@@ -36,17 +36,53 @@ async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
         bench.api.put(disk("pv", "d-1"));
         bench.labelled("pv").await;
         let took = started.elapsed().as_secs();
-        assert!((least..=most).contains(&took), "{code:?}: {took} s");
-        assert_eq!(bench.told("VolumeLabelsFailed"), events, "{code:?}");
+        assert!(
+            (least..=most).contains(&took),
+            "the volume is asked about again after what the contract's table says: {code:?}: {took} s"
+        );
+        assert_eq!(
+            bench.told("Warning VolumeLabelsFailed"),
+            events,
+            "a Warning event tells it where the table has one: {code:?}"
+        );
         assert_eq!(
             (bench.calls(), bench.api.patches().len()),
             (2, 1),
-            "{code:?}"
+            "it is written once: {code:?}"
         );
     }
 }
 
-/// Fault: the credentials are refused for many volumes | one event, not one per volume; one is asked about again every 20 s, and the others as soon as that is answered, else after 5 min
+/// Fault: the provider names a zone that no label can hold, or an empty one | nothing is written; a Warning event says so; asked again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_volume_a_zone_that_is_none_is_no_answer() {
+    for wrong in ["", "a b"] {
+        let bench = Bench::new().await;
+        let answers = |zone: &str| {
+            let labels = BTreeMap::from([(ZONE.to_owned(), zone.to_owned())]);
+            let change = |cloud: &mut Fixture| drop(cloud.volumes.insert("d-1".to_owned(), labels));
+            bench.cloud.change_settings(change).unwrap();
+        };
+        answers(wrong);
+        bench.api.put(disk("pv", "d-1"));
+        sleep(Duration::from_secs(30)).await;
+        let written = bench.api.patches().len();
+        assert_eq!(written, 0, "nothing is written: {wrong:?}");
+        assert!(
+            bench.told("Warning VolumeLabelsFailed") > 0,
+            "a Warning event says so: {wrong:?}"
+        );
+        let calls = bench.calls();
+        assert!(
+            (4..=6).contains(&calls),
+            "asked again with backoff: {wrong:?}: {calls}"
+        );
+        answers("a");
+        bench.labelled("pv").await;
+    }
+}
+
+/// Fault: the credentials are refused for many volumes | one event, not one per volume; one is asked about again after 20 s, and the others as soon as that is answered; each is asked about once more
 #[tokio::test(start_paused = true)]
 async fn fault_volume_refused_credentials_are_told_once() {
     let bench = Bench::new().await;
@@ -61,12 +97,16 @@ async fn fault_volume_refused_credentials_are_told_once() {
         bench.labelled(&format!("pv-{number}")).await;
     }
     let took = started.elapsed().as_secs();
-    assert!((20..22).contains(&took), "{took} s");
-    assert_eq!(bench.calls(), 6, "each once in vain, and once more");
-    assert_eq!(bench.told("VolumeLabelsFailed"), 1);
+    assert!(
+        (20..22).contains(&took),
+        "one is asked about again after 20 s, and the others as soon as that is answered: {took} s"
+    );
+    assert_eq!(bench.calls(), 6, "each is asked about once more");
+    let told = bench.told("VolumeLabelsFailed");
+    assert_eq!(told, 1, "one event, not one per volume");
 }
 
-/// Fault: a volume is BUSY again and again | five quick tries, then backoff and an event
+/// Fault: a volume is BUSY again and again | it is asked about again quickly, five times; the sixth time an event tells it
 #[tokio::test(start_paused = true)]
 async fn fault_volume_busy_five_times_then_backoff() {
     let bench = Bench::new().await;
@@ -75,28 +115,38 @@ async fn fault_volume_busy_five_times_then_backoff() {
     bench.api.put(disk("pv", "d-1"));
     bench.labelled("pv").await;
     let took = started.elapsed();
-    assert!(took < Duration::from_secs(10), "{took:?}");
-    assert_eq!(bench.told("VolumeLabelsFailed"), 1, "the sixth time");
+    assert!(
+        took < Duration::from_secs(10),
+        "it is asked about again quickly, five times: {took:?}"
+    );
+    let told = bench.told("VolumeLabelsFailed");
+    assert_eq!(told, 1, "the sixth time an event tells it");
 }
 
-/// Fault: the cloud has no such disk (NOT_FOUND) | the volume is left alone, with one Warning event, until it changes or another process leads
+/// Fault: the cloud has no such disk (NOT_FOUND) | it is asked about once; one Warning event tells it; a provider that comes back is not asked about it; another leader asks about it once more
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_missing_disk_is_left_alone() {
     let mut bench = Bench::new().await;
     bench.api.put(disk("pv", "nowhere"));
     sleep(Duration::from_hours(3)).await;
-    assert_eq!((bench.calls(), bench.api.patches().len()), (1, 0));
-    assert_eq!(bench.told("VolumeNotFound"), 1);
-    // A provider that only comes back knows no more than before.
+    let seen = (bench.calls(), bench.api.patches().len());
+    assert_eq!(seen, (1, 0), "it is asked about once");
+    let told = bench.told("Warning VolumeNotFound");
+    assert_eq!(told, 1, "one Warning event tells it");
+    // It knows no more than before.
     bench.start_provider().await;
     sleep(Duration::from_mins(1)).await;
-    assert_eq!(bench.calls(), 1);
+    assert_eq!(
+        bench.calls(),
+        1,
+        "a provider that comes back is not asked about it"
+    );
     bench.restart().await;
     sleep(Duration::from_mins(1)).await;
-    assert_eq!(bench.calls(), 2);
+    assert_eq!(bench.calls(), 2, "another leader asks about it once more");
 }
 
-/// Fault: the provider does not answer for one volume | others go on; that one is asked about again after its deadline, with an event
+/// Fault: the provider does not answer for one volume | others go on; that one is asked about again after its deadline (1 min); an event tells it
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_hang_stops_nobody_else() {
     let bench = Bench::new().await;
@@ -106,17 +156,18 @@ async fn fault_volume_a_hang_stops_nobody_else() {
     bench.api.put(disk("stuck", "d-1"));
     bench.api.put(disk("pv", "d-2"));
     bench.labelled("pv").await;
-    assert!(started.elapsed() < Duration::from_secs(2));
+    assert!(started.elapsed() < Duration::from_secs(2), "others go on");
     bench.labelled("stuck").await;
     let took = started.elapsed();
     assert!(
         (Duration::from_mins(1)..Duration::from_secs(65)).contains(&took),
-        "{took:?}"
+        "that one is asked about again after its deadline (1 min): {took:?}"
     );
-    assert_eq!(bench.told("VolumeLabelsFailed"), 1);
+    let told = bench.told("VolumeLabelsFailed");
+    assert_eq!(told, 1, "an event tells it");
 }
 
-/// Fault: the provider answers for a volume after the deadline of the call | the answer is not heard; asked again with backoff, with an event
+/// Fault: the provider answers for a volume after the deadline of the call | the answer is not heard; an event tells it; asked again; it is written once
 #[tokio::test(start_paused = true)]
 async fn fault_volume_an_answer_after_the_deadline_is_not_heard() {
     let bench = Bench::new().await;
@@ -125,15 +176,16 @@ async fn fault_volume_an_answer_after_the_deadline_is_not_heard() {
     bench.api.put(disk("pv", "d-1"));
     // The deadline is a minute.
     sleep(Duration::from_secs(75)).await;
-    assert_eq!(bench.api.patches().len(), 0);
-    assert_eq!(bench.told("VolumeLabelsFailed"), 1);
+    assert_eq!(bench.api.patches().len(), 0, "the answer is not heard");
+    let told = bench.told("VolumeLabelsFailed");
+    assert_eq!(told, 1, "an event tells it");
     bench.cloud.set_latency(GET, Duration::ZERO).unwrap();
     bench.labelled("pv").await;
-    assert_eq!(bench.api.patches().len(), 1);
+    assert_eq!(bench.api.patches().len(), 1, "it is written once");
     assert!(bench.calls() >= 2, "asked again");
 }
 
-/// Fault: the watch of PersistentVolumes is cut, or answered with 410 Gone, and volumes come, go and are made anew meanwhile | listed again, and compared with what was known: who came is labelled, also under a name that another had
+/// Fault: the watch of PersistentVolumes is cut, or answered with 410 Gone, and volumes come, go and are made anew meanwhile | nothing is asked or written until it is listed again; who came is labelled, also under a name that another had; nobody else is asked about; nothing is told
 #[tokio::test(start_paused = true)]
 async fn fault_volume_the_watch_is_cut() {
     let bench = Bench::new().await;
@@ -147,16 +199,28 @@ async fn fault_volume_the_watch_is_cut() {
     bench.api.put(disk("anew", "d-3"));
     bench.api.put(disk("came", "d-2"));
     sleep(Duration::from_mins(1)).await;
-    assert_eq!((bench.calls(), bench.api.patches().len()), (3, 3));
+    let seen = |bench: &Bench| (bench.calls(), bench.api.patches().len());
+    assert_eq!(
+        seen(&bench),
+        (3, 3),
+        "nothing is asked or written until it is listed again"
+    );
     bench.api.list_again();
-    bench.labelled("anew").await;
-    bench.labelled("came").await;
+    for name in ["anew", "came"] {
+        let volume = bench.labelled(name).await;
+        assert_eq!(
+            label(&volume, ZONE),
+            Some("a"),
+            "who came is labelled, also under a name that another had: {name}"
+        );
+    }
     sleep(Duration::from_mins(1)).await;
-    assert_eq!((bench.calls(), bench.api.patches().len()), (5, 5));
-    assert_eq!(bench.events.recorded(), Vec::<String>::new());
+    assert_eq!(seen(&bench), (5, 5), "nobody else is asked about");
+    let events = bench.events.recorded();
+    assert_eq!(events, Vec::<String>::new(), "nothing is told");
 }
 
-/// Fault: the answer has no outcome, no content, cannot be decoded, is larger than 1 MiB, or is a gRPC status | nothing is concluded, and it is asked again
+/// Fault: the answer has no outcome, no content, cannot be decoded, is larger than 1 MiB, or is a gRPC status | nothing is concluded, and it is asked about again; it is written once
 #[tokio::test(start_paused = true)]
 async fn fault_volume_an_answer_that_is_none_changes_nothing() {
     for kind in [
@@ -176,14 +240,16 @@ async fn fault_volume_an_answer_that_is_none_changes_nothing() {
         bench.api.put(disk("pv", "d-1"));
         bench.labelled("pv").await;
         assert_eq!(
-            (bench.calls(), bench.api.patches().len()),
-            (3, 1),
-            "{kind:?}"
+            bench.calls(),
+            3,
+            "nothing is concluded, and it is asked about again: {kind:?}"
         );
+        let written = bench.api.patches().len();
+        assert_eq!(written, 1, "it is written once: {kind:?}");
     }
 }
 
-/// Fault: the provider dies during a call, before or after it looked | the loop pauses and goes on within a second of its return
+/// Fault: the provider dies during a call, before or after it looked | nobody is asked while it is away; the volume is labelled within a second of its return; nothing is told
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_provider_that_dies_is_waited_for() {
     for kind in [FaultKind::Crash, FaultKind::CrashAfter] {
@@ -199,17 +265,21 @@ async fn fault_volume_a_provider_that_dies_is_waited_for() {
             .await
             .unwrap();
         sleep(Duration::from_mins(1)).await;
-        assert_eq!(bench.calls(), 1);
+        assert_eq!(bench.calls(), 1, "nobody is asked while it is away");
         bench.start_provider().await;
         bench.running.session().await;
         let back = Instant::now();
         bench.labelled("pv").await;
-        assert!(back.elapsed() < Duration::from_secs(1), "{kind:?}");
-        assert_eq!(bench.told("Volume"), 0, "{:?}", bench.events.recorded());
+        assert!(
+            back.elapsed() < Duration::from_secs(1),
+            "the volume is labelled within a second of its return: {kind:?}"
+        );
+        let events = bench.events.recorded();
+        assert_eq!(bench.told("Volume"), 0, "nothing is told: {events:?}");
     }
 }
 
-/// Fault: the provider's credentials reach another account, project or region than before | no volume is asked about or written until the scope is accepted
+/// Fault: the provider's credentials reach another account, project or region than before | no volume is asked about until the scope is accepted; then it is labelled
 #[tokio::test(start_paused = true)]
 async fn fault_volume_another_cloud_scope_labels_nothing() {
     let bench = Bench::not_leading().await;
@@ -219,14 +289,19 @@ async fn fault_volume_another_cloud_scope_labels_nothing() {
     bench.running.session().await;
     bench.api.put(disk("pv", "d-1"));
     sleep(Duration::from_mins(5)).await;
-    assert_eq!(bench.calls(), 0);
+    assert_eq!(
+        bench.calls(),
+        0,
+        "no volume is asked about until the scope is accepted"
+    );
     let scope = bench.running.status.borrow().cloud_scope.clone().unwrap();
     let accepted = BTreeMap::from([(SCOPE_KEY.to_owned(), scope)]);
     bench.running.annotations.send_replace(accepted);
-    bench.labelled("pv").await;
+    let volume = bench.labelled("pv").await;
+    assert_eq!(label(&volume, ZONE), Some("a"), "then it is labelled");
 }
 
-/// Fault: the API server answers the patch with 409, 429, 500 or 503 | the volume is planned anew from what is there then, with backoff; one patch is carried out
+/// Fault: the API server answers the patch with 409, 429, 500 or 503 | the patch is sent once more; nothing is told
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_patch_that_did_not_happen_is_repeated() {
     for code in [409, 429, 500, 503] {
@@ -234,12 +309,14 @@ async fn fault_volume_a_patch_that_did_not_happen_is_repeated() {
         bench.api.answer_next_patch(code);
         bench.api.put(disk("pv", "d-1"));
         bench.labelled("pv").await;
-        assert_eq!(bench.api.patches().len(), 2, "{code}");
-        assert_eq!(bench.events.recorded(), Vec::<String>::new(), "{code}");
+        let sent = bench.api.patches().len();
+        assert_eq!(sent, 2, "the patch is sent once more: {code}");
+        let events = bench.events.recorded();
+        assert_eq!(events, Vec::<String>::new(), "nothing is told: {code}");
     }
 }
 
-/// Fault: the API server refuses the patch (403: a missing right; 422: a policy) | a Warning event, and another try after 30 min
+/// Fault: the API server refuses the patch (403: a missing right; 422: a policy) | a Warning event tells it; tried again after 30 min
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_refused_patch_is_told_and_tried_slowly() {
     for code in [403, 422] {
@@ -248,24 +325,31 @@ async fn fault_volume_a_refused_patch_is_told_and_tried_slowly() {
         let started = Instant::now();
         bench.api.put(disk("pv", "d-1"));
         bench.labelled("pv").await;
-        assert!(started.elapsed() >= Duration::from_mins(30), "{code}");
-        assert_eq!(bench.told("VolumeWriteRefused"), 1, "{code}");
+        let took = started.elapsed();
+        assert!(
+            (Duration::from_mins(30)..Duration::from_mins(31)).contains(&took),
+            "tried again after 30 min: {code}: {took:?}"
+        );
+        let told = bench.told("Warning VolumeWriteRefused");
+        assert_eq!(told, 1, "a Warning event tells it: {code}");
         assert_eq!(bench.api.patches().len(), 2, "{code}");
     }
 }
 
-/// Fault: the volume is deleted while it is asked about | nothing more is done
+/// Fault: the volume is deleted while it is asked about | nothing more is done; nothing is told
 #[tokio::test(start_paused = true)]
 async fn fault_volume_one_that_is_gone_meanwhile_is_forgotten() {
     let bench = Bench::new().await;
     bench.api.put(disk("pv", "d-1"));
     bench.api.gone_before_next_patch("pv");
     sleep(Duration::from_hours(1)).await;
-    assert_eq!((bench.calls(), bench.api.patches().len()), (1, 1));
-    assert_eq!(bench.events.recorded(), Vec::<String>::new());
+    let seen = (bench.calls(), bench.api.patches().len());
+    assert_eq!(seen, (1, 1), "nothing more is done");
+    let events = bench.events.recorded();
+    assert_eq!(events, Vec::<String>::new(), "nothing is told");
 }
 
-/// Fault: the ccm dies during a call, or before its write | the next leader asks once more, and writes once
+/// Fault: the ccm dies during a call, or before its write | the next leader asks once more; it writes once; one that finds it done does nothing
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
     let mut bench = Bench::new().await;
@@ -280,15 +364,17 @@ async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
     assert_eq!(bench.api.patches().len(), 0);
     bench.loop_ = start(&bench.api, &bench.running, &bench.events, &bench.stop);
     bench.labelled("pv").await;
-    assert_eq!(bench.api.patches().len(), 1);
+    assert_eq!(bench.calls(), 2, "the next leader asks once more");
+    assert_eq!(bench.api.patches().len(), 1, "it writes once");
     // A patch that was carried out and not answered: the next leader finds it done.
     bench.loop_.abort();
     bench.loop_ = start(&bench.api, &bench.running, &bench.events, &bench.stop);
     sleep(Duration::from_mins(5)).await;
-    assert_eq!((bench.calls(), bench.api.patches().len()), (2, 1));
+    let seen = (bench.calls(), bench.api.patches().len());
+    assert_eq!(seen, (2, 1), "one that finds it done does nothing");
 }
 
-/// Fault: a provider comes back that offers no volumes | nothing is asked; one that offers them again is asked about what came meanwhile, and about what it did not know before
+/// Fault: a provider comes back that offers no volumes | nothing is asked or told; one that offers them again is asked about what came meanwhile; one that knows another source is asked about its volumes too
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_capability_that_is_gone_is_not_used() {
     let bench = Bench::new().await;
@@ -308,9 +394,15 @@ async fn fault_volume_a_capability_that_is_gone_is_not_used() {
     offer(false).await;
     bench.api.put(disk("pv", "d-1"));
     sleep(Duration::from_hours(1)).await;
-    assert_eq!((bench.calls(), bench.told("Volume")), (0, 0));
+    let seen = (bench.calls(), bench.told("Volume"));
+    assert_eq!(seen, (0, 0), "nothing is asked or told");
     offer(true).await;
-    bench.labelled("pv").await;
+    let volume = bench.labelled("pv").await;
+    assert_eq!(
+        label(&volume, ZONE),
+        Some("a"),
+        "one that offers them again is asked about what came meanwhile"
+    );
 
     // Another source is the provider's own now: volumes that were left alone are looked at.
     let mut other = disk("other", "d-2");
@@ -324,5 +416,10 @@ async fn fault_volume_a_capability_that_is_gone_is_not_used() {
         .change_settings(|cloud| cloud.capabilities.volumes.source_types.append(own))
         .unwrap();
     bench.start_provider().await;
-    bench.labelled("other").await;
+    let volume = bench.labelled("other").await;
+    assert_eq!(
+        label(&volume, ZONE),
+        Some("a"),
+        "one that knows another source is asked about its volumes too"
+    );
 }

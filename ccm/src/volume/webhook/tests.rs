@@ -159,7 +159,7 @@ async fn b_v1_what_is_none_of_ours_is_admitted_as_it_is_and_nobody_is_asked() {
     assert_eq!(bench.cloud.call_count(GET), 0);
 }
 
-/// Fault: the provider fails, hangs or answers nonsense while a volume is created | it is created within the API server's patience, without labels and with a warning; the controller labels it later
+/// Fault: the provider fails, hangs or answers nonsense while a volume is created | it is created without labels; a warning tells it; within the API server's patience
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_creation_never_waits_for_the_provider() {
     let wrong_zone = Fault::failure(GET, FailureCode::Internal);
@@ -186,19 +186,28 @@ async fn fault_volume_a_creation_never_waits_for_the_provider() {
         let started = Instant::now();
         let (stored, warning) = bench.created(&disk("d-1")).await;
         let warning = warning.unwrap();
-        assert_eq!(stored, disk("d-1"), "{kind}");
-        assert!(warning.contains(says), "{kind}: {warning}");
-        assert!(started.elapsed() <= PATIENCE, "{kind}");
+        assert_eq!(stored, disk("d-1"), "it is created without labels: {kind}");
+        assert!(
+            warning.contains(says),
+            "a warning tells it: {kind}: {warning}"
+        );
+        assert!(
+            started.elapsed() <= PATIENCE,
+            "within the API server's patience: {kind}"
+        );
     }
 }
 
-/// Fault: the replica that is asked does not lead, or its provider reaches another account | the volume is created without labels and with a warning, at once
+/// Fault: the replica that is asked does not lead, or its provider reaches another account | the volume is created without labels; a warning tells it; the provider is not asked
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_standby_admits_and_asks_nobody() {
     let bench = Bench::standby().await;
     let (stored, warning) = bench.created(&disk("d-1")).await;
-    assert_eq!(stored, disk("d-1"));
-    assert!(warning.unwrap().contains("does not lead"));
+    assert_eq!(stored, disk("d-1"), "the volume is created without labels");
+    assert!(
+        warning.unwrap().contains("does not lead"),
+        "a warning tells it"
+    );
     // Of what is not this cloud's it says nothing.
     let mut other = disk("d-1");
     other["spec"]["csi"]["driver"] = "disk.example.org".into();
@@ -209,9 +218,12 @@ async fn fault_volume_a_standby_admits_and_asks_nobody() {
     bench.running.annotations.send_replace(elsewhere);
     bench.running.lead();
     bench.running.session().await;
-    let warning = bench.created(&disk("d-1")).await.1.unwrap();
-    assert!(warning.contains("scope"), "{warning}");
-    assert_eq!(bench.cloud.call_count(GET), 0);
+    let (stored, warning) = bench.created(&disk("d-1")).await;
+    assert_eq!(stored, disk("d-1"), "the volume is created without labels");
+    let warning = warning.unwrap();
+    assert!(warning.contains("scope"), "a warning tells it: {warning}");
+    let calls = bench.cloud.call_count(GET);
+    assert_eq!(calls, 0, "the provider is not asked");
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,12 +26,17 @@ async fn fault_node_killed_between_writes_of_its_initialisation() {
                 let node = world.node(&name).await.unwrap();
                 assert!(
                     !taints(&node).is_empty() || !addresses(&node).is_empty(),
-                    "without the taint and without an address: {node:?}"
+                    "the taint never goes before the addresses are there: {node:?}"
                 );
                 ccm = world.ccm(&flags);
             }
             let node = world.initialised(&name).await;
-            assert_eq!(addresses(&node).len(), 1, "{:?}", node.status);
+            assert_eq!(
+                addresses(&node).len(),
+                1,
+                "the next process goes on where it ended: {:?}",
+                node.status
+            );
             assert_eq!(label(&node, "topology.kubernetes.io/zone"), Some("zone-1"));
             assert_eq!(
                 label(&node, "topology.kubernetes.io/region"),

@@ -4,30 +4,52 @@
 use cloud_provider_api::v1alpha1::FailureCode;
 
 use super::*;
-use crate::node::testing::{Fault, Instead};
+use crate::node::testing::Instead;
+
+mod api_server;
+mod calls;
 
 /// The one that is in trouble, of four.
 const NODE: &str = "n0001";
 /// Who is not in trouble is initialised in this time.
 const AT_ONCE: Duration = Duration::from_secs(2);
+/// Of a lookup.
+const DEADLINE: Duration = Duration::from_mins(1);
+/// Whatever it is, it is over by then.
+const HOUR: Duration = Duration::from_hours(1);
 
-/// What follows from a lookup that goes wrong.
-#[derive(Clone, Copy)]
-struct Row {
-    /// The next lookup comes after so many milliseconds,
-    least: u64,
-    /// and before so many.
-    most: u64,
-    /// An event tells the provider's words.
-    told: bool,
+/// What is seen of a Node whose lookup went wrong once. Its assertion says what the row of a fault says.
+type Check = fn(&Looping, &str);
+
+/// From its first lookup until its second it waited so many seconds.
+fn waits(looping: &Looping, least: f64, most: f64) -> bool {
+    (least..=most).contains(&looping.waited().as_secs_f64())
 }
 
-/// The backoff from 1 s, to which jitter adds up to a fifth, and 100 ms in which a batch fills.
-const BACKOFF: Row = Row {
-    least: 1000,
-    most: 1450,
-    told: true,
-};
+fn tells(looping: &Looping, what: &str) {
+    assert!(
+        looping.told(&["Warning", "on purpose"]),
+        "a Warning event tells its words: {what}: {:?}",
+        looping.events()
+    );
+}
+
+fn tells_nothing(looping: &Looping, what: &str) {
+    let events = looping.events();
+    assert!(
+        !looping.told(&["Warning"]),
+        "one failure is not told: {what}: {events:?}"
+    );
+}
+
+/// From 1 s, to which jitter adds up to a fifth, and 100 ms in which a batch fills.
+fn backoff(looping: &Looping, what: &str) {
+    assert!(
+        waits(looping, 1.0, 1.45),
+        "asked again with backoff: {what}: {:?}",
+        looping.waited()
+    );
+}
 
 impl Looping {
     /// Four Nodes join; `trouble` is there before. Returns when all are initialised.
@@ -48,16 +70,14 @@ impl Looping {
                 waiting.count() <= 1
             })
             .await;
-        assert!(took <= within, "{took:?}");
+        assert!(took <= within, "so the others go on: {took:?}");
     }
 
     /// All are initialised, by as many writes as it takes, and nothing is left to do.
     async fn all(self) {
-        let start = Instant::now();
-        while self.uninitialized() > 0 {
-            assert!(start.elapsed() < Duration::from_hours(1), "never");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let done = |this: &Self| this.uninitialized() == 0;
+        self.until_at_most("all are initialised in the end", HOUR, done)
+            .await;
         for node in self.api.nodes() {
             let addresses = node.status.and_then(|status| status.addresses);
             assert_eq!(addresses.unwrap_or_default().len(), 1);
@@ -71,379 +91,261 @@ impl Looping {
             wanted.push(format!("PATCH n{i:04}"));
             wanted.push(format!("PATCH n{i:04}/status"));
         }
-        assert_eq!(writes, wanted);
+        assert_eq!(writes, wanted, "nothing is written twice");
         self.stop().await;
     }
 
     /// From the first lookup that asked about the Node until the second.
     fn waited(&self) -> Duration {
-        let state = self.cloud.state();
-        let mut of_node = state
-            .lookups
-            .iter()
-            .zip(&state.times)
-            .filter(|(names, _)| names.iter().any(|name| name == NODE));
-        let (first, second) = (of_node.next().unwrap(), of_node.next().unwrap());
-        *second.1 - *first.1
+        let asked = self.asked();
+        asked[1].0 - asked[0].0
     }
 
-    fn told(&self, what: &str) -> bool {
-        let events = self.context.writes.events.recorded();
+    /// What was told of the Node.
+    fn events(&self) -> Vec<String> {
+        let mut events = self.context.writes.events.recorded();
+        events.retain(|event| event.contains(NODE));
         events
-            .iter()
-            .any(|event| event.contains(NODE) && event.contains(what))
+    }
+
+    fn told(&self, words: &[&str]) -> bool {
+        let mut events = self.events().into_iter();
+        events.any(|event| words.iter().all(|word| event.contains(word)))
+    }
+
+    /// When the Node was asked about, and in how large a call.
+    fn asked(&self) -> Vec<(Instant, usize)> {
+        let state = self.cloud.state();
+        let lookups = state.lookups.iter().zip(&state.times);
+        let about = lookups.filter(|(names, _)| names.iter().any(|name| name == NODE));
+        about.map(|(names, at)| (*at, names.len())).collect()
+    }
+
+    /// The seconds between each time that the Node was asked about and the next.
+    fn gaps(&self) -> Vec<f64> {
+        let asked = self.asked();
+        let gaps = asked.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        gaps.map(|gap| gap.as_secs_f64()).collect()
+    }
+
+    /// Waits until the Node was asked about so often; at most an hour.
+    async fn until_asked(&self, times: usize) {
+        let asked = |this: &Self| this.asked().len() >= times;
+        self.until_at_most("asked again", HOUR, asked).await;
+    }
+
+    /// Nothing is written about the Node.
+    fn is_untouched(&self) -> bool {
+        !self.api.writes().iter().any(|write| write.contains(NODE))
     }
 }
 
 /// The Node's own failure, once.
-async fn instead(instead: Instead, row: Row) {
+async fn instead(instead: Instead, checks: &[Check]) {
     let looping = Looping::join(|this| {
         let mut state = this.cloud.state();
         state.instead.insert(NODE.to_owned(), [instead].into());
     })
     .await;
     looping.others(AT_ONCE).await;
-    looping
-        .until_asked_twice(Duration::from_millis(row.most) + AT_ONCE)
-        .await;
-    // The first answer took 50 ms.
-    let waited = looping.waited().as_millis();
-    let expected = u128::from(row.least)..=u128::from(row.most);
-    assert!(expected.contains(&waited), "{instead:?}: {waited} ms");
-    assert_eq!(
-        looping.told("on purpose"),
-        row.told,
-        "{instead:?}: {:?}",
-        looping.context.writes.events.recorded()
-    );
+    looping.until_asked(2).await;
+    let what = format!("{instead:?}");
+    assert!(looping.is_untouched(), "nothing is concluded: {what}");
+    for check in checks {
+        check(&looping, &what);
+    }
     looping.all().await;
 }
 
-impl Looping {
-    async fn until_asked_twice(&self, within: Duration) {
-        let asked = |this: &Self| {
-            let state = this.cloud.state();
-            let lookups = state.lookups.iter();
-            lookups
-                .filter(|names| names.iter().any(|name| name == NODE))
-                .count()
-        };
-        let start = Instant::now();
-        while asked(self) < 2 {
-            assert!(start.elapsed() < within, "not asked again");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
+async fn fails(code: FailureCode, checks: &[Check]) {
+    instead(Instead::Failed(code.into()), checks).await;
 }
 
-async fn fails(code: FailureCode, row: Row) {
-    instead(Instead::Failed(code.into()), row).await;
+/// Four Nodes join, and this is answered for one of them so often.
+async fn failing(code: FailureCode, times: usize) -> Looping {
+    Looping::join(|this| {
+        let many = std::iter::repeat_n(Instead::Failed(code.into()), times);
+        let mut state = this.cloud.state();
+        state.instead.insert(NODE.to_owned(), many.collect());
+    })
+    .await
 }
 
 /// Fault: the provider answers INVALID for a Node | a Warning event tells its words; asked again after 30 min
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_invalid() {
-    let row = Row {
-        least: 1_800_000,
-        most: 1_800_500,
-        told: true,
-    };
-    fails(FailureCode::Invalid, row).await;
+    fn half_an_hour(looping: &Looping, what: &str) {
+        assert!(
+            waits(looping, 1_800.0, 1_800.5),
+            "asked again after 30 min: {what}: {:?}",
+            looping.waited()
+        );
+    }
+    fails(FailureCode::Invalid, &[tells, half_an_hour]).await;
 }
 
-/// Fault: the provider answers PRECONDITION for a Node | a Warning event tells its words; asked again with backoff, 1 s to 2 min
+/// Fault: the provider answers PRECONDITION for a Node | a Warning event tells its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_precondition() {
-    fails(FailureCode::Precondition, BACKOFF).await;
+    fails(FailureCode::Precondition, &[tells, backoff]).await;
 }
 
-/// Fault: the provider answers NOT_FOUND for a Node | read as INTERNAL, as LookupInstances does not list it, and never as "gone": a Warning event tells its words; asked again with backoff
+/// Fault: the provider answers NOT_FOUND for a Node, which LookupInstances does not list | it is read as INTERNAL and never as "gone"; a Warning event tells its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_not_found() {
-    fails(FailureCode::NotFound, BACKOFF).await;
+    fn as_internal(looping: &Looping, what: &str) {
+        assert!(
+            looping.told(&["Warning", "INTERNAL"]),
+            "it is read as INTERNAL and never as \"gone\": {what}: {:?}",
+            looping.events()
+        );
+    }
+    fails(FailureCode::NotFound, &[as_internal, tells, backoff]).await;
 }
 
 /// Fault: the provider answers CONFLICT for a Node | a Warning event tells its words; asked again after 5 min
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_conflict() {
-    let row = Row {
-        least: 300_000,
-        most: 300_500,
-        told: true,
-    };
-    fails(FailureCode::Conflict, row).await;
+    fn five_minutes(looping: &Looping, what: &str) {
+        assert!(
+            waits(looping, 300.0, 300.5),
+            "asked again after 5 min: {what}: {:?}",
+            looping.waited()
+        );
+    }
+    fails(FailureCode::Conflict, &[tells, five_minutes]).await;
 }
 
-/// Fault: the provider answers BUSY for a Node | asked again after 1 s to 1.5 s, five times, then with backoff and an event
+/// Fault: the provider answers BUSY for a Node | asked again after 1 s to 1.5 s; that goes on five times, then it is asked with backoff; then an event tells its words
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_busy() {
-    let row = Row {
-        least: 1000,
-        most: 1750,
-        told: false,
-    };
-    fails(FailureCode::Busy, row).await;
+    fn soon(looping: &Looping, what: &str) {
+        assert!(
+            waits(looping, 1.0, 1.75),
+            "asked again after 1 s to 1.5 s: {what}: {:?}",
+            looping.waited()
+        );
+    }
+    fails(FailureCode::Busy, &[soon, tells_nothing]).await;
+    let looping = failing(FailureCode::Busy, 9).await;
+    looping.until_asked(6).await;
+    tells_nothing(&looping, "five times BUSY");
+    looping.until_asked(10).await;
+    let gaps = looping.gaps();
+    let (quick, slow) = gaps.split_at(5);
+    assert!(
+        quick.iter().all(|gap| (1.0..1.75).contains(gap)) && slow.is_sorted() && slow[2] > 3.9,
+        "that goes on five times, then it is asked with backoff: {gaps:?}"
+    );
+    assert!(
+        looping.told(&["Warning", "on purpose"]),
+        "then an event tells its words"
+    );
+    looping.all().await;
 }
 
-/// Fault: the provider answers THROTTLED for a Node | a Warning event tells its words; all lookups wait for its `retry_after` (5 s without one)
+/// Fault: the provider answers THROTTLED for a Node | a Warning event tells its words; asked again after 5 s where it says no time; no other Node is asked about before
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_throttled() {
-    let row = Row {
-        least: 5000,
-        most: 5500,
-        told: true,
-    };
-    fails(FailureCode::Throttled, row).await;
+    fn five_seconds(looping: &Looping, what: &str) {
+        assert!(
+            waits(looping, 5.0, 5.5),
+            "asked again after 5 s where it says no time: {what}: {:?}",
+            looping.waited()
+        );
+    }
+    fails(FailureCode::Throttled, &[tells, five_seconds]).await;
+    let looping = failing(FailureCode::Throttled, 1).await;
+    looping.others(AT_ONCE).await;
+    looping.api.put(&fresh("n0009"));
+    looping.until("all", |this| this.uninitialized() == 0).await;
+    let times = looping.cloud.state().times.clone();
+    assert!(
+        times[1] - times[0] >= Duration::from_secs(5),
+        "no other Node is asked about before: {times:?}"
+    );
+    looping.stop().await;
 }
 
-/// Fault: the provider answers CREDENTIALS for a Node | told on one Node for all, at most every 10 min; one is asked about again every 20 s, and the others as soon as that is answered, else after 5 min
+/// Fault: the provider answers CREDENTIALS for a Node | a Warning event tells its words; asked again after 20 s; where all Nodes wait it is told on one of them; one is asked about every 20 s; the others as soon as that is answered
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_credentials() {
-    let row = Row {
-        least: 20_000,
-        most: 20_500,
-        told: true,
-    };
-    fails(FailureCode::Credentials, row).await;
+    fn twenty_seconds(looping: &Looping, what: &str) {
+        assert!(
+            waits(looping, 20.0, 20.5),
+            "asked again after 20 s: {what}: {:?}",
+            looping.waited()
+        );
+    }
+    fails(FailureCode::Credentials, &[tells, twenty_seconds]).await;
+    let looping = Looping::join(|this| {
+        let many = std::iter::repeat_n(FailureCode::Credentials, 1_000);
+        this.cloud.state().failures.extend(many);
+    })
+    .await;
+    // Those that are not tried are due after 5 min; whoever waits for a minute is told why.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let events = looping.context.writes.events.recorded();
+    let told = events.iter().filter(|event| event.contains("on purpose"));
+    assert_eq!(
+        told.count(),
+        1,
+        "where all Nodes wait it is told on one of them: {events:?}"
+    );
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    assert!(
+        looping.sizes()[1..] == [1; 10],
+        "one is asked about every 20 s: {:?}",
+        looping.sizes()
+    );
+    looping.cloud.state().failures.clear();
+    looping
+        .until("the next", |this| this.uninitialized() < 4)
+        .await;
+    let took = looping.until("all", |this| this.uninitialized() == 0).await;
+    assert!(
+        took <= AT_ONCE,
+        "the others as soon as that is answered: {took:?}"
+    );
+    looping.all().await;
 }
 
 /// Fault: the provider answers UNAVAILABLE for a Node | a Warning event tells its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_unavailable() {
-    fails(FailureCode::Unavailable, BACKOFF).await;
+    fails(FailureCode::Unavailable, &[tells, backoff]).await;
 }
 
-/// Fault: the provider answers NOT_INITIALIZED for a Node | it is initialised again, then asked again
+/// Fault: the provider answers NOT_INITIALIZED for a Node | it is initialised again; then asked again
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_not_initialized() {
-    let row = Row {
-        least: 0,
-        most: 1250,
-        told: false,
-    };
-    fails(FailureCode::NotInitialized, row).await;
+    fn initialised_again(looping: &Looping, what: &str) {
+        let count = looping.cloud.state().initialized;
+        assert_eq!(count, 2, "it is initialised again: {what}");
+    }
+    fn then_asked(looping: &Looping, what: &str) {
+        assert!(waits(looping, 0.0, 1.25), "then asked again: {what}");
+    }
+    let checks: [Check; 3] = [initialised_again, then_asked, tells_nothing];
+    fails(FailureCode::NotInitialized, &checks).await;
 }
 
 /// Fault: the provider answers INTERNAL, or a code that nobody knows, for a Node | a Warning event tells its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_internal() {
-    fails(FailureCode::Internal, BACKOFF).await;
-    instead(Instead::Failed(4711), BACKOFF).await;
+    fails(FailureCode::Internal, &[tells, backoff]).await;
+    instead(Instead::Failed(4711), &[tells, backoff]).await;
 }
 
-/// Fault: the provider's answer for a Node has no outcome | a fault of the provider: nothing is concluded, an event says so; asked again with backoff
+/// Fault: the provider's answer for a Node has no outcome | nothing is concluded; a Warning event says so; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_nothing() {
-    let row = Row {
-        told: false,
-        ..BACKOFF
-    };
-    instead(Instead::Nothing, row).await;
-}
-
-/// Fault: the provider answers a whole call with any code of the table | of none of its Nodes anything is known; all are asked about again as the code says
-#[tokio::test(start_paused = true)]
-async fn fault_node_provider_fails_a_whole_call() {
-    for code in 1..=10 {
-        let code = FailureCode::try_from(code).unwrap();
-        let looping = Looping::join(|this| this.cloud.state().failures = [code].into()).await;
-        looping.all().await;
+    fn says_so(looping: &Looping, what: &str) {
+        assert!(
+            looping.told(&["Warning", "no outcome"]),
+            "a Warning event says so: {what}: {:?}",
+            looping.events()
+        );
     }
-}
-
-/// Fault: the provider answers a gRPC status other than OK because of one Node | never read as an answer; the call is halved, so that the others go on; the Node itself with backoff
-#[tokio::test(start_paused = true)]
-async fn fault_node_provider_answers_a_grpc_status() {
-    let looping = Looping::join(|this| {
-        this.cloud.state().poison.insert(NODE.to_owned());
-    })
-    .await;
-    looping.others(AT_ONCE).await;
-    tokio::time::sleep(Duration::from_mins(3)).await;
-    assert!(looping.told("a handler died"));
-    looping.cloud.state().poison.clear();
-    looping.all().await;
-}
-
-/// Fault: the provider hangs when it is asked about one Node | the call is given up after its deadline (60 s) and cut into tenths, so that the others go on after two deadlines at most; the Node itself is asked about alone, with backoff
-#[tokio::test(start_paused = true)]
-async fn fault_node_provider_hangs() {
-    let looping = Looping::join(|this| {
-        this.cloud.state().hang.insert(NODE.to_owned());
-    })
-    .await;
-    // Four, two, one.
-    looping.others(Duration::from_secs(125)).await;
-    tokio::time::sleep(Duration::from_mins(3)).await;
-    // Those that come later do not wait for it.
-    looping.api.put(&fresh("n0009"));
-    looping.others(AT_ONCE).await;
-    // One event of that reason: while it is asked again it says so.
-    assert!(looping.told("has not answered LookupInstances yet"));
-    let told = |this: &Looping| this.told("was not answered within 60 s");
-    looping.until("its deadline is told", told).await;
-    looping.cloud.state().hang.clear();
-    looping.api.delete("n0009");
-    looping.until("all", |this| this.uninitialized() == 0).await;
-    looping.stop().await;
-}
-
-/// Fault: the provider answers for a Node after the deadline of the call | the answer is not heard; asked again, alone, with backoff
-#[tokio::test(start_paused = true)]
-async fn fault_node_provider_answers_late() {
-    let looping = Looping::join(|this| {
-        let late = (NODE.to_owned(), Duration::from_secs(75));
-        this.cloud.state().slow.insert(late.0, late.1);
-    })
-    .await;
-    looping.others(Duration::from_secs(125)).await;
-    assert_eq!(looping.uninitialized(), 1);
-    looping.cloud.state().slow.clear();
-    looping.all().await;
-}
-
-/// Fault: the provider dies before it answers a lookup | asked again as soon as it is back and initialised; backoffs are reset
-#[tokio::test(start_paused = true)]
-async fn fault_node_provider_dies_before_it_answers() {
-    let looping = Looping::join(|this| this.cloud.state().delay = Duration::from_secs(3)).await;
-    looping
-        .until("asked", |this| !this.cloud.state().lookups.is_empty())
-        .await;
-    looping.process.kill();
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(looping.api.writes().is_empty());
-    looping.cloud.state().delay = Duration::from_millis(50);
-    looping.process.start(looping.cloud.service());
-    looping
-        .provider
-        .until("back", |status| status.working().is_some())
-        .await;
-    let took = looping.until("all", |this| this.uninitialized() == 0).await;
-    assert!(took <= AT_ONCE, "{took:?}");
-    looping.all().await;
-}
-
-/// Fault: the provider dies right after it answered a lookup | what it answered is written; it is not asked again about these Nodes
-#[tokio::test(start_paused = true)]
-async fn fault_node_provider_dies_after_it_answered() {
-    let looping = Looping::start(0).await;
-    let process = looping.process.clone();
-    looping.api.before_next_write(move |_| process.kill());
-    for i in 0..4 {
-        looping.api.put(&fresh(&format!("n{i:04}")));
-    }
-    looping.all().await;
-}
-
-/// Fault: the provider fails for an hour | asked ever less often, with at most 2 min between two tries, until it works; an event tells why within 60 s
-#[tokio::test(start_paused = true)]
-async fn fault_node_provider_fails_for_an_hour() {
-    let unavailable = Instead::Failed(FailureCode::Unavailable.into());
-    let looping = Looping::join(|this| {
-        let many = std::iter::repeat_n(unavailable, 10_000);
-        let mut state = this.cloud.state();
-        state.instead.insert(NODE.to_owned(), many.collect());
-    })
-    .await;
-    looping.others(AT_ONCE).await;
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(looping.told("on purpose"));
-    tokio::time::sleep(Duration::from_hours(1)).await;
-    let tries = looping.cloud.state().lookups.len();
-    assert!((30..60).contains(&tries), "{tries}");
-    looping.cloud.state().instead.clear();
-    let start = Instant::now();
-    looping
-        .until("it too", |this| this.uninitialized() == 0)
-        .await;
-    assert!(start.elapsed() <= Duration::from_secs(121));
-    looping.all().await;
-}
-
-/// Each write of a Node's initialisation in turn goes wrong, so often.
-async fn in_each_write(fault: Fault, times: usize) {
-    for number in 1..=2 {
-        let looping = Looping::start(0).await;
-        looping.api.faults.writes(number, times, fault);
-        let mut node = fresh(NODE);
-        node.metadata.uid = Some("uid".to_owned());
-        looping.api.put(&node);
-        looping
-            .until("initialised", |this| this.uninitialized() == 0)
-            .await;
-        assert!(looping.api.faults.happened(), "write {number}, {fault:?}");
-        tokio::time::sleep(Duration::from_mins(1)).await;
-        let wanted = [format!("PATCH {NODE}/status"), format!("PATCH {NODE}")];
-        assert_eq!(looping.api.writes(), wanted, "write {number}, {fault:?}");
-        let events = looping.context.writes.events.recorded();
-        let synced = events.iter().filter(|event| event.contains("Synced"));
-        // An answer that was lost leaves nothing to tell: the Node is done when it is read again.
-        let lost = fault == Fault::Lost && number == 2;
-        assert_eq!(synced.count(), usize::from(!lost), "{events:?}");
-        let refused = events.iter().any(|event| event.contains("on purpose"));
-        assert_eq!(refused, fault == Fault::Refused(422), "{events:?}");
-        looping.stop().await;
-    }
-}
-
-/// Fault: the API server answers 409 to a write of a Node (addresses; provider ID, labels and taint) | the Node is read again and planned anew
-#[tokio::test(start_paused = true)]
-async fn fault_node_api_server_answers_409() {
-    in_each_write(Fault::Refused(409), 1).await;
-    in_each_write(Fault::Refused(409), 7).await;
-}
-
-/// Fault: the API server answers 422 to a write of a Node | a Warning event says why; tried again with backoff
-#[tokio::test(start_paused = true)]
-async fn fault_node_api_server_answers_422() {
-    in_each_write(Fault::Refused(422), 1).await;
-    in_each_write(Fault::Refused(422), 3).await;
-}
-
-/// Fault: the API server answers 429 to a write of a Node | sent five times in all, each time after its Retry-After, then tried again with backoff
-#[tokio::test(start_paused = true)]
-async fn fault_node_api_server_answers_429() {
-    in_each_write(Fault::Refused(429), 1).await;
-    in_each_write(Fault::Refused(429), 7).await;
-}
-
-/// Fault: the API server answers 500 to a write of a Node | tried again with backoff
-#[tokio::test(start_paused = true)]
-async fn fault_node_api_server_answers_500() {
-    in_each_write(Fault::Refused(500), 1).await;
-    in_each_write(Fault::Refused(500), 3).await;
-}
-
-/// Fault: the API server never answers a write of a Node, and did not do it | given up after 10 s; tried again with backoff
-#[tokio::test(start_paused = true)]
-async fn fault_node_api_server_hangs() {
-    in_each_write(Fault::Hangs, 1).await;
-}
-
-/// Fault: the API server does a write of a Node, and its answer is lost | given up after 10 s; what the watch shows since is taken as it is, nothing is written twice
-#[tokio::test(start_paused = true)]
-async fn fault_node_api_server_loses_an_answer() {
-    in_each_write(Fault::Lost, 1).await;
-}
-
-/// Fault: the API server cuts the watch of Nodes, or answers 410 Gone to it | listed again, and compared with what was known: who joined meanwhile is initialised, also under a name that another Node had
-#[tokio::test(start_paused = true)]
-async fn fault_node_api_server_cuts_the_watch() {
-    let looping = Looping::start(3).await;
-    looping
-        .until("initialised", |this| this.uninitialized() == 0)
-        .await;
-    looping.api.faults.cut_watch(true);
-    looping.api.delete("n0000");
-    looping.api.delete("n0001");
-    looping.api.put(&fresh("n0001"));
-    looping.api.put(&fresh("n0007"));
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(looping.uninitialized(), 2);
-    looping.api.relist();
-    let took = looping.until("all", |this| this.uninitialized() == 0).await;
-    assert!(took <= AT_ONCE, "{took:?}");
-    assert_eq!(looping.api.count(), 3);
-    assert_eq!(looping.api.writes().len(), 6 + 4);
-    looping.stop().await;
+    instead(Instead::Nothing, &[says_so, backoff]).await;
 }

@@ -54,6 +54,12 @@ async fn b_m5_a_right_that_is_missing_at_the_start_is_named_and_the_ccm_goes_on_
     assert!(line.contains(&again("list nodes -A")), "{line}");
     let watched = of_core(&["nodes", "services"], &["list", "watch"]);
     world.grant(&role("ccm-watch", &watched));
+    // It can do without this one, so it goes on.
+    said(
+        &ccm,
+        &lacks("list servicecidrs.networking.k8s.io in the whole cluster"),
+    )
+    .await;
 
     let lease = "get leases.coordination.k8s.io/cloud-controller-manager in namespace kube-system";
     let line = said(&ccm, &lacks(lease)).await;

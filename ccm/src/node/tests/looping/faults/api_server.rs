@@ -1,0 +1,191 @@
+//! The API server refuses, hangs, loses answers and cuts the watch.
+
+use super::*;
+use crate::node::testing::Fault;
+
+/// What the API server answers with 429, in seconds: longer than the first backoff.
+const RETRY_AFTER: f64 = 2.0;
+
+/// What is seen of an initialisation in which a write went wrong. `took`: from the Node's coming until it was initialised.
+struct Seen {
+    /// 1 is the write of the addresses, 2 the other.
+    number: usize,
+    took: Duration,
+    /// The seconds between each write that was sent and the next.
+    gaps: Vec<f64>,
+    reads: usize,
+    events: Vec<String>,
+}
+
+/// Each write of a Node's initialisation in turn goes wrong, so often.
+async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
+    for number in 1..=2 {
+        let looping = Looping::start(0).await;
+        looping.api.faults.writes(number, times, fault);
+        let mut node = fresh(NODE);
+        node.metadata.uid = Some("uid".to_owned());
+        looping.api.put(&node);
+        let took = looping
+            .until("initialised", |this| this.uninitialized() == 0)
+            .await;
+        let what = format!("write {number}, {fault:?}, {times} times");
+        assert!(looping.api.faults.happened(), "{what}");
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let wanted = [format!("PATCH {NODE}/status"), format!("PATCH {NODE}")];
+        assert_eq!(
+            looping.api.writes(),
+            wanted,
+            "nothing is written twice: {what}"
+        );
+        let events = looping.events();
+        let synced = events.iter().filter(|event| event.contains("Synced"));
+        // An answer that was lost leaves nothing to tell: the Node is done when it is read again.
+        let lost = fault == Fault::Lost && number == 2;
+        assert_eq!(synced.count(), usize::from(!lost), "{events:?}");
+        let gaps = looping.api.faults.gaps();
+        let seen = Seen {
+            number,
+            took,
+            gaps: gaps.iter().map(Duration::as_secs_f64).collect(),
+            reads: looping.api.reads(),
+            events,
+        };
+        check(&seen, &what);
+        looping.stop().await;
+    }
+}
+
+impl Seen {
+    fn tells(&self) -> bool {
+        let told = |event: &String| event.contains("Warning") && event.contains("on purpose");
+        self.events.iter().any(told)
+    }
+}
+
+/// From 1 s, to which jitter adds up to a fifth, and what the lookups and batches take.
+fn backoff(seen: &Seen, what: &str) {
+    assert!(
+        seen.gaps.iter().any(|gap| (1.0..1.6).contains(gap)),
+        "tried again with backoff: {what}: {:?}",
+        seen.gaps
+    );
+}
+
+fn tells_nothing(seen: &Seen, what: &str) {
+    assert!(!seen.tells(), "it is not told: {what}: {:?}", seen.events);
+}
+
+/// Fault: the API server answers 409 to a write of a Node (addresses; provider ID, labels and taint) | the Node is read again; nothing is written twice
+#[tokio::test(start_paused = true)]
+async fn fault_node_api_server_answers_409() {
+    fn read_again(seen: &Seen, what: &str) {
+        assert!(seen.reads > 0, "the Node is read again: {what}");
+        tells_nothing(seen, what);
+    }
+    in_each_write(Fault::Refused(409), 1, read_again).await;
+    in_each_write(Fault::Refused(409), 7, read_again).await;
+}
+
+/// Fault: the API server answers 422 to a write of a Node | a Warning event says why; tried again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_node_api_server_answers_422() {
+    fn tells(seen: &Seen, what: &str) {
+        assert!(
+            seen.tells(),
+            "a Warning event says why: {what}: {:?}",
+            seen.events
+        );
+        backoff(seen, what);
+    }
+    in_each_write(Fault::Refused(422), 1, tells).await;
+    in_each_write(Fault::Refused(422), 3, tells).await;
+}
+
+/// Fault: the API server answers 429 to a write of a Node | sent five times in all, each time after its Retry-After; tried again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_node_api_server_answers_429() {
+    fn put_off(seen: &Seen, what: &str) {
+        let slow = |gap: &&f64| **gap >= RETRY_AFTER;
+        let before = seen.gaps.iter().take_while(|gap| **gap < 1.0).count();
+        let sent = seen.gaps[before..].iter().take_while(slow).count();
+        assert_eq!(
+            sent, 4,
+            "sent five times in all, each time after its Retry-After: {what}: {:?}",
+            seen.gaps
+        );
+        backoff(seen, what);
+    }
+    in_each_write(Fault::Refused(429), 1, tells_nothing).await;
+    in_each_write(Fault::Refused(429), 7, put_off).await;
+}
+
+/// Fault: the API server answers 500 to a write of a Node | tried again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_node_api_server_answers_500() {
+    in_each_write(Fault::Refused(500), 1, backoff).await;
+    in_each_write(Fault::Refused(500), 3, backoff).await;
+}
+
+fn given_up(seen: &Seen, what: &str) {
+    assert!(
+        (10.0..13.0).contains(&seen.took.as_secs_f64()),
+        "given up after 10 s: {what}: {:?}",
+        seen.took
+    );
+}
+
+/// Fault: the API server never answers a write of a Node, and did not do it | given up after 10 s; tried again with backoff
+#[tokio::test(start_paused = true)]
+async fn fault_node_api_server_hangs() {
+    fn again(seen: &Seen, what: &str) {
+        given_up(seen, what);
+        assert!(
+            seen.gaps.iter().any(|gap| (11.0..11.6).contains(gap)),
+            "tried again with backoff: {what}: {:?}",
+            seen.gaps
+        );
+    }
+    in_each_write(Fault::Hangs, 1, again).await;
+}
+
+/// Fault: the API server does a write of a Node, and its answer is lost | given up after 10 s; nothing is written twice
+#[tokio::test(start_paused = true)]
+async fn fault_node_api_server_loses_an_answer() {
+    fn first(seen: &Seen, what: &str) {
+        // Nothing follows the other one.
+        if seen.number == 1 {
+            given_up(seen, what);
+        }
+        tells_nothing(seen, what);
+    }
+    in_each_write(Fault::Lost, 1, first).await;
+}
+
+/// Fault: the API server cuts the watch of Nodes, or answers 410 Gone to it | listed again, and compared with what was known: who joined meanwhile is initialised, also under a name that another Node had; nothing is written about the others
+#[tokio::test(start_paused = true)]
+async fn fault_node_api_server_cuts_the_watch() {
+    let looping = Looping::start(3).await;
+    looping
+        .until("initialised", |this| this.uninitialized() == 0)
+        .await;
+    looping.api.faults.cut_watch(true);
+    looping.api.delete("n0000");
+    looping.api.delete("n0001");
+    looping.api.put(&fresh("n0001"));
+    looping.api.put(&fresh("n0007"));
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(looping.uninitialized(), 2);
+    looping.api.relist();
+    let took = looping.until("all", |this| this.uninitialized() == 0).await;
+    assert!(
+        took <= AT_ONCE,
+        "listed again, and compared with what was known: who joined meanwhile is initialised, also under a name that another Node had: {took:?}"
+    );
+    assert_eq!(looping.api.count(), 3);
+    let writes = looping.api.writes().split_off(6);
+    assert!(
+        writes.len() == 4 && !writes.iter().any(|write| write.contains("n0002")),
+        "nothing is written about the others: {writes:?}"
+    );
+    looping.stop().await;
+}

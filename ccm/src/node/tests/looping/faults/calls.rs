@@ -1,0 +1,176 @@
+//! Calls that fail, hang or die as a whole.
+
+use super::*;
+
+/// Fault: the provider answers a whole call with any code of the table | of none of its Nodes anything is known; all are initialised in the end; nothing is written twice
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_fails_a_whole_call() {
+    for code in 1..=10 {
+        let code = FailureCode::try_from(code).unwrap();
+        let looping = Looping::join(|this| this.cloud.state().failures = [code].into()).await;
+        looping
+            .until_at_most("asked again", HOUR, |this| this.sizes().len() > 1)
+            .await;
+        assert!(
+            looping.api.writes().is_empty(),
+            "of none of its Nodes anything is known: {code:?}"
+        );
+        looping.all().await;
+    }
+}
+
+/// Fault: the provider answers a gRPC status other than OK because of one Node | it is never read as an answer; the call is halved; so the others go on; the Node itself is asked about alone, with backoff; a Warning event says so
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_a_grpc_status() {
+    let looping = Looping::join(|this| {
+        this.cloud.state().poison.insert(NODE.to_owned());
+    })
+    .await;
+    looping.others(AT_ONCE).await;
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    let asked = looping.asked();
+    let sizes: Vec<usize> = asked.iter().map(|(_, size)| *size).collect();
+    assert_eq!(sizes[..3], [4, 2, 1], "the call is halved");
+    let gaps = looping.gaps().split_off(2);
+    assert!(
+        sizes[3..].iter().all(|size| *size == 1) && gaps.is_sorted() && gaps.len() >= 5,
+        "the Node itself is asked about alone, with backoff: {sizes:?} {gaps:?}"
+    );
+    assert!(
+        looping.told(&["Warning", "a handler died"]),
+        "a Warning event says so"
+    );
+    assert!(looping.is_untouched(), "it is never read as an answer");
+    looping.cloud.state().poison.clear();
+    looping.all().await;
+}
+
+/// Fault: the provider hangs when it is asked about one Node | the call is given up after its deadline (60 s) and cut into tenths; so the others go on; the Node itself is asked about alone; those that come later do not wait for it; an event says that it waits; an event tells its deadline
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_hangs() {
+    let looping = Looping::join(|this| {
+        this.cloud.state().hang.insert(NODE.to_owned());
+    })
+    .await;
+    looping.others(DEADLINE + AT_ONCE).await;
+    assert!(
+        looping.sizes()[..5] == [4, 1, 1, 1, 1] && (60.0..60.5).contains(&looping.gaps()[0]),
+        "the call is given up after its deadline (60 s) and cut into tenths: {:?} {:?}",
+        looping.sizes(),
+        looping.gaps()
+    );
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    let asked = looping.asked();
+    assert!(
+        asked.len() > 2 && asked[1..].iter().all(|(_, size)| *size == 1),
+        "the Node itself is asked about alone: {asked:?}"
+    );
+    looping.api.put(&fresh("n0009"));
+    let waiting = |this: &Looping| this.uninitialized();
+    let took = looping
+        .until("the new one", |this| waiting(this) == 1)
+        .await;
+    assert!(
+        took <= AT_ONCE,
+        "those that come later do not wait for it: {took:?}"
+    );
+    // One event of that reason: while it is asked again it says so.
+    assert!(
+        looping.told(&["Warning", "has not answered LookupInstances yet"]),
+        "an event says that it waits"
+    );
+    let told = |this: &Looping| this.told(&["Warning", "was not answered within 60 s"]);
+    looping.until("an event tells its deadline", told).await;
+    looping.cloud.state().hang.clear();
+    looping.api.delete("n0009");
+    looping.until("all", |this| this.uninitialized() == 0).await;
+    looping.stop().await;
+}
+
+/// Fault: the provider answers for a Node after the deadline of the call | the answer is not heard; asked again alone; so the others go on
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_answers_late() {
+    let looping = Looping::join(|this| {
+        let late = (NODE.to_owned(), Duration::from_secs(75));
+        this.cloud.state().slow.insert(late.0, late.1);
+    })
+    .await;
+    looping.others(DEADLINE + AT_ONCE).await;
+    looping.until_asked(3).await;
+    assert!(looping.is_untouched(), "the answer is not heard");
+    let asked = looping.asked();
+    assert!(
+        asked[1..].iter().all(|(_, size)| *size == 1),
+        "asked again alone: {asked:?}"
+    );
+    looping.cloud.state().slow.clear();
+    looping.all().await;
+}
+
+/// Fault: the provider dies before it answers a lookup | nothing is concluded; asked again as soon as it is back and initialised; nothing is written twice
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_dies_before_it_answers() {
+    let looping = Looping::join(|this| this.cloud.state().delay = Duration::from_secs(3)).await;
+    looping
+        .until("asked", |this| !this.cloud.state().lookups.is_empty())
+        .await;
+    looping.process.kill();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(looping.api.writes().is_empty(), "nothing is concluded");
+    looping.cloud.state().delay = Duration::from_millis(50);
+    looping.process.start(looping.cloud.service());
+    looping
+        .provider
+        .until("back", |status| status.working().is_some())
+        .await;
+    let took = looping.until("all", |this| this.uninitialized() == 0).await;
+    assert!(
+        took <= AT_ONCE,
+        "asked again as soon as it is back and initialised: {took:?}"
+    );
+    looping.all().await;
+}
+
+/// Fault: the provider dies right after it answered a lookup | all are initialised in the end; nothing is written twice; it is not asked again about these Nodes
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_dies_after_it_answered() {
+    let looping = Looping::start(0).await;
+    let process = looping.process.clone();
+    let cloud = looping.cloud.clone();
+    looping.api.before_next_write(move |_| process.kill());
+    for i in 0..4 {
+        looping.api.put(&fresh(&format!("n{i:04}")));
+    }
+    looping.all().await;
+    let lookups = cloud.state().lookups.clone();
+    assert_eq!(
+        lookups.len(),
+        1,
+        "it is not asked again about these Nodes: {lookups:?}"
+    );
+}
+
+/// Fault: the provider fails for an hour | an event tells why within 60 s; asked ever less often; at most 2 min lie between two tries
+#[tokio::test(start_paused = true)]
+async fn fault_node_provider_fails_for_an_hour() {
+    let looping = failing(FailureCode::Unavailable, 10_000).await;
+    looping.others(AT_ONCE).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(
+        looping.told(&["Warning", "on purpose"]),
+        "an event tells why within 60 s"
+    );
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let gaps = looping.gaps();
+    let doubled = gaps.windows(2).take(5).all(|pair| pair[1] > pair[0] * 1.5);
+    assert!(
+        doubled && gaps.len() < 60,
+        "asked ever less often: {gaps:?}"
+    );
+    assert!(
+        gaps.iter().all(|gap| *gap < 121.0) && gaps.len() >= 30,
+        "at most 2 min lie between two tries: {gaps:?}"
+    );
+    looping.cloud.state().instead.clear();
+    looping.all().await;
+}

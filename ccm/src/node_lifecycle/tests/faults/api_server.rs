@@ -1,0 +1,308 @@
+//! The API server refuses, hangs, loses answers and cuts the watch; and the ccm is killed between two writes.
+
+use super::*;
+use crate::node::testing::Fault;
+
+/// What is seen of a Node's life in which a write went wrong.
+struct Seen {
+    /// 1 is the taint, 2 its removal, 3 the deletion.
+    number: usize,
+    /// So often.
+    times: usize,
+    /// The seconds from each write that went wrong until the next.
+    gaps: Vec<f64>,
+    /// How often the provider was asked about the Node since its instance was gone.
+    answers: usize,
+    /// The deletion was told to have failed.
+    told: bool,
+}
+
+/// Each write of the Node's life in turn goes wrong, so often.
+async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
+    for number in 1..=3 {
+        let what = format!("write {number}, {fault:?}, {times} times");
+        let looping = Looping::start(20).await;
+        looping.api.faults.writes(number, times, fault);
+        looping.down([3], api::InstanceState::Stopped);
+        looping.until("tainted", Looping::tainted).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        looping.comes_back();
+        looping.until("untainted", |this| !this.tainted()).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let before = looping.asked();
+        looping.goes(Duration::from_mins(2)).await;
+        let answers = looping.asked() - before;
+        assert!(looping.api.faults.happened(), "{what}");
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let wanted = ["PATCH n0003", "PATCH n0003", "DELETE n0003"];
+        assert_eq!(
+            looping.api.writes(),
+            wanted,
+            "nothing is written twice: {what}"
+        );
+        let events = looping.context.writes.events.recorded();
+        let told = events.iter().any(|it| {
+            // Upstream's words.
+            it.contains("DeletingNodeFailed") && it.contains(": Failed deleting node n")
+        });
+        let gaps = looping.api.faults.gaps();
+        let after = gaps.iter().map(Duration::as_secs_f64).skip(number - 1);
+        let seen = Seen {
+            number,
+            times,
+            gaps: after.take(times).collect(),
+            answers,
+            told,
+        };
+        check(&seen, &what);
+    }
+}
+
+impl Seen {
+    fn is_deletion(&self) -> bool {
+        self.number == 3
+    }
+}
+
+impl Looping {
+    fn asked(&self) -> usize {
+        let state = self.cloud.state();
+        let lookups = state.lookups.iter();
+        let about = lookups.filter(|names| names.iter().any(|name| name == NODE));
+        about.count()
+    }
+}
+
+fn next_pass(seen: &Seen, what: &str) {
+    let pass = (PERIOD + SOON).as_secs_f64();
+    assert!(
+        seen.is_deletion() || seen.gaps.iter().all(|gap| *gap <= pass),
+        "a taint is tried again with the next pass: {what}: {:?}",
+        seen.gaps
+    );
+}
+
+/// Two before the first deletion, and two before each of the next.
+fn new_answers(seen: &Seen, what: &str) {
+    assert!(
+        !seen.is_deletion() || seen.answers >= 2 * (1 + seen.times),
+        "a deletion needs two new answers: {what}: {}",
+        seen.answers
+    );
+}
+
+fn failed(seen: &Seen, what: &str) {
+    assert_eq!(
+        seen.told,
+        seen.is_deletion(),
+        "a deletion that fails is told (DeletingNodeFailed): {what}"
+    );
+}
+
+/// Fault: the API server answers 409 to a write (shutdown taint, its removal, the deletion) | a taint is tried again with the next pass; a deletion needs two new answers; as somebody else wrote, nothing is told; nothing is written twice
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_api_server_answers_409() {
+    fn conflict(seen: &Seen, what: &str) {
+        next_pass(seen, what);
+        new_answers(seen, what);
+        assert!(
+            !seen.told,
+            "as somebody else wrote, nothing is told: {what}"
+        );
+    }
+    in_each_write(Fault::Refused(409), 1, conflict).await;
+    in_each_write(Fault::Refused(409), 3, conflict).await;
+}
+
+fn fails_as_ever(seen: &Seen, what: &str) {
+    next_pass(seen, what);
+    new_answers(seen, what);
+    failed(seen, what);
+}
+
+/// Fault: the API server answers 422 to a write | a taint is tried again with the next pass; a deletion needs two new answers; a deletion that fails is told (DeletingNodeFailed); it does not count for the brake
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_api_server_answers_422() {
+    in_each_write(Fault::Refused(422), 1, fails_as_ever).await;
+    in_each_write(Fault::Refused(422), 3, fails_as_ever).await;
+    let took = of_three(422).await;
+    assert!(
+        took < Duration::from_mins(1),
+        "it does not count for the brake: {took:?}"
+    );
+}
+
+/// Of three Nodes one may go in ten minutes: how long it takes where the first try fails so.
+async fn of_three(code: u16) -> Duration {
+    let looping = Looping::start(3).await;
+    looping.api.faults.writes(1, 1, Fault::Refused(code));
+    looping.down([2], api::InstanceState::Absent);
+    looping
+        .until("failed", |this| this.api.faults.happened())
+        .await;
+    looping.until("deleted", |this| this.left() < 3).await
+}
+
+/// Fault: the API server answers 429 to a write | sent five times in all, each time after its Retry-After; then as 500; nothing is written twice
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_api_server_answers_429() {
+    fn put_off(seen: &Seen, what: &str) {
+        let short = |gap: &f64| (2.0..2.5).contains(gap);
+        assert!(
+            seen.gaps.iter().take(4).all(short),
+            "sent five times in all, each time after its Retry-After: {what}: {:?}",
+            seen.gaps
+        );
+        // The fifth is given up.
+        let given_up = seen.times > 5 && seen.is_deletion();
+        assert!(
+            seen.told == given_up && (!given_up || seen.answers >= 4),
+            "then as 500: {what}: {}",
+            seen.answers
+        );
+    }
+    in_each_write(Fault::Refused(429), 1, put_off).await;
+    in_each_write(Fault::Refused(429), 7, put_off).await;
+}
+
+/// Fault: the API server answers 500 to a write | a taint is tried again with the next pass; a deletion needs two new answers; a deletion that fails is told (DeletingNodeFailed); it counts for the brake, since nobody knows whether it was done
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_api_server_answers_500() {
+    in_each_write(Fault::Refused(500), 1, fails_as_ever).await;
+    let took = of_three(500).await;
+    assert!(
+        took > Duration::from_mins(9),
+        "it counts for the brake, since nobody knows whether it was done: {took:?}"
+    );
+}
+
+fn given_up(seen: &Seen, what: &str) {
+    // A deletion waits for two new answers.
+    assert!(
+        (10.0..22.0).contains(&seen.gaps[0]),
+        "given up after 10 s: {what}: {:?}",
+        seen.gaps
+    );
+    failed(seen, what);
+}
+
+/// Fault: the API server never answers a write, and did not do it | given up after 10 s; a deletion needs two new answers; a deletion that fails is told (DeletingNodeFailed); nothing is written twice
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_api_server_hangs() {
+    fn then_again(seen: &Seen, what: &str) {
+        given_up(seen, what);
+        new_answers(seen, what);
+    }
+    in_each_write(Fault::Hangs, 1, then_again).await;
+}
+
+/// Fault: the API server does a write, and its answer is lost | nothing is written twice; a deletion that fails is told (DeletingNodeFailed)
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_api_server_loses_an_answer() {
+    in_each_write(Fault::Lost, 1, failed).await;
+}
+
+/// Fault: the API server fails when the Node is read again just before its deletion (409, 422, 429, 500, no answer) | it is not deleted; a deletion needs two new answers; no other Node is deleted
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_api_server_fails_the_last_look() {
+    let codes = [409, 422, 429, 500].map(Fault::Refused);
+    for fault in codes.into_iter().chain([Fault::Hangs]) {
+        let looping = Looping::start(20).await;
+        looping.api.faults.reads(20, fault);
+        looping.down([3], api::InstanceState::Absent);
+        looping
+            .until("failed", |this| this.api.faults.happened())
+            .await;
+        assert_eq!(looping.left(), 20, "it is not deleted: {fault:?}");
+        looping.goes(Duration::from_mins(2)).await;
+        assert_eq!(looping.api.writes(), ["DELETE n0003"], "{fault:?}");
+        let answers = looping.asked();
+        // One look has five reads at most.
+        assert!(
+            answers >= 2 * (1 + 20 / 5),
+            "a deletion needs two new answers: {fault:?}: {answers}"
+        );
+    }
+}
+
+/// Fault: the API server cuts the watch of Nodes, or answers 410 Gone to it | what is not seen is not deleted by mistake: the last look sees a Node that is Ready again or was made anew; listed again, all is judged as it is
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_api_server_cuts_the_watch() {
+    let looping = Looping::start(20).await;
+    looping.down([3, 5], api::InstanceState::Absent);
+    looping.api.faults.cut_watch(true);
+    // One is Ready again, one is another Node: nobody tells.
+    looping
+        .api
+        .edit(NODE, |old| old.status = node(3, "True").status);
+    looping.api.delete("n0005");
+    looping.api.put(&node(5, "True"));
+    // One goes down, and nobody tells.
+    looping.down([7], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(
+        looping.left(),
+        20,
+        "what is not seen is not deleted by mistake: the last look sees a Node that is Ready again or was made anew"
+    );
+    looping.cloud.state().states.remove(NODE);
+    looping.cloud.state().states.remove("n0005");
+    looping.api.relist();
+    let took = looping.until("deleted", |this| this.left() == 19).await;
+    assert!(
+        took <= 3 * PERIOD && looping.api.node("n0007").is_none(),
+        "listed again, all is judged as it is: {took:?}"
+    );
+}
+
+/// Fault: the ccm is killed right before or right after any write (shutdown taint, its removal, the deletion) | the next process goes on where it ended; a deletion that did not happen needs two new answers; nothing is written twice
+#[tokio::test(start_paused = true)]
+async fn fault_lifecycle_ccm_killed_between_writes() {
+    for fault in [Fault::Hangs, Fault::Lost] {
+        for number in 1..=3 {
+            let mut looping = Looping::start(20).await;
+            looping.api.faults.writes(number, 1, fault);
+            looping.down([3], api::InstanceState::Stopped);
+            looping.survives(number == 1, Looping::tainted).await;
+            looping.comes_back();
+            looping.survives(number == 2, |this| !this.tainted()).await;
+            looping.down([3], api::InstanceState::Absent);
+            let before = looping.asked();
+            looping
+                .survives(number == 3, |this| this.left() == 19)
+                .await;
+            let answers = looping.asked() - before;
+            assert!(
+                number < 3 || fault == Fault::Lost || answers >= 4,
+                "a deletion that did not happen needs two new answers: {answers}"
+            );
+            assert!(looping.api.node(NODE).is_none());
+            let wanted = ["PATCH n0003", "PATCH n0003", "DELETE n0003"];
+            assert_eq!(
+                looping.api.writes(),
+                wanted,
+                "nothing is written twice: {number}, {fault:?}"
+            );
+        }
+    }
+}
+
+impl Looping {
+    /// Waits until it is so; where it is killed, a new process does it.
+    async fn survives(&mut self, killed: bool, wanted: impl Fn(&Self) -> bool) {
+        if killed {
+            self.until("the write", |this| this.api.faults.happened())
+                .await;
+            self.tasks.abort_all();
+            while self.tasks.join_next().await.is_some() {}
+            self.context.node_lifecycle_memory = std::sync::Arc::default();
+            self.tasks
+                .spawn(run(self.context.clone(), self.metrics.clone()));
+        }
+        let took = self.until("done", wanted).await;
+        assert!(
+            took <= 4 * PERIOD,
+            "the next process goes on where it ended: {took:?}"
+        );
+    }
+}

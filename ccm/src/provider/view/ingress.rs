@@ -1,0 +1,144 @@
+//! Where a provider says that a load balancer is.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use cloud_provider_api::v1alpha1 as api;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1 as core;
+
+use super::filled;
+use crate::provider::Trouble;
+use crate::provider::limits;
+
+/// Where a load balancer can be reached, as `status.loadBalancer` of a Service. What the API server would refuse is a fault, with the
+/// value named, and so is an address in `service_ranges`. An absent `ip_mode` becomes `VIP`, as the API server would make it, so that the two compare.
+pub(crate) fn load_balancer_status(
+    status: &api::LoadBalancerStatus,
+    service_ranges: &[IpNet],
+) -> Result<core::LoadBalancerStatus, Trouble> {
+    let ingress: Vec<_> = status
+        .ingress
+        .iter()
+        .map(|point| ingress(point, service_ranges))
+        .collect::<Result<_, _>>()?;
+    Ok(core::LoadBalancerStatus {
+        ingress: (!ingress.is_empty()).then_some(ingress),
+    })
+}
+
+fn ingress(
+    point: &api::LoadBalancerIngress,
+    service_ranges: &[IpNet],
+) -> Result<core::LoadBalancerIngress, Trouble> {
+    let ip = filled(point.ip.as_ref());
+    let hostname = filled(point.hostname.as_ref());
+    if ip.is_none() && hostname.is_none() {
+        return Err(Trouble::fault(
+            "an ingress of the load balancer has neither ip nor hostname",
+        ));
+    }
+    if let Some(ip) = &ip {
+        let wrong = match ip.parse::<IpAddr>() {
+            Err(_) => Some("no IP address".to_owned()),
+            Ok(address) => nobodys(address)
+                .map(str::to_owned)
+                .or_else(|| of_services(address, service_ranges)),
+        };
+        if let Some(wrong) = wrong {
+            return Err(Trouble::fault(format!(
+                "ingress ip {:?} of the load balancer is {wrong}",
+                limits::shown(ip)
+            )));
+        }
+    }
+    if let Some(hostname) = &hostname
+        && (!limits::is_dns_name(hostname) || hostname.parse::<IpAddr>().is_ok())
+    {
+        return Err(Trouble::fault(format!(
+            "ingress hostname {:?} of the load balancer is no DNS name (lower-case letters, digits, '-' and '.')",
+            limits::shown(hostname)
+        )));
+    }
+    let mode = match point.ip_mode {
+        None => "VIP",
+        Some(mode) => match api::IpMode::try_from(mode) {
+            Ok(api::IpMode::Vip) => "VIP",
+            Ok(api::IpMode::Proxy) => "Proxy",
+            Ok(api::IpMode::Unspecified) | Err(_) => {
+                return Err(Trouble::fault(format!(
+                    "ingress ip_mode {mode} of the load balancer is not known"
+                )));
+            }
+        },
+    };
+    let ports: Vec<_> = point.ports.iter().map(port).collect::<Result<_, _>>()?;
+    Ok(core::LoadBalancerIngress {
+        ip_mode: ip.is_some().then(|| mode.to_owned()),
+        ip,
+        hostname,
+        ports: (!ports.is_empty()).then_some(ports),
+    })
+}
+
+/// What keeps an address from being a load balancer's. kube-proxy takes the traffic to an ingress address on each Node for the Service: with one of these a provider
+/// would take over what Nodes say to themselves or to their neighbours.
+fn nobodys(address: IpAddr) -> Option<&'static str> {
+    let address = address.to_canonical();
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    if address.is_loopback() {
+        Some("a loopback address")
+    } else if address.is_unspecified() {
+        Some("the unspecified address")
+    } else if address.is_multicast() {
+        Some("a multicast address")
+    } else if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        Some("the broadcast address")
+    } else if link_local {
+        Some("a link-local address")
+    } else {
+        None
+    }
+}
+
+/// An address in the Service range is some Service's, or will be: kube-proxy would give its traffic to this one.
+fn of_services(address: IpAddr, ranges: &[IpNet]) -> Option<String> {
+    let address = address.to_canonical();
+    let range = ranges.iter().find(|range| range.contains(&address))?;
+    Some(format!(
+        "in the range of the cluster's Services, {range}: expected one outside of it"
+    ))
+}
+
+fn port(port: &api::PortStatus) -> Result<core::PortStatus, Trouble> {
+    if !(1..=65535).contains(&port.port) {
+        return Err(Trouble::fault(format!(
+            "port {} in the status of the load balancer is outside 1..65535",
+            port.port
+        )));
+    }
+    if !matches!(port.protocol.as_str(), "TCP" | "UDP" | "SCTP") {
+        return Err(Trouble::fault(format!(
+            "protocol {:?} of port {} in the status of the load balancer is none of TCP, UDP, SCTP",
+            limits::shown(&port.protocol),
+            port.port
+        )));
+    }
+    let error = filled(port.error.as_ref());
+    if let Some(error) = &error
+        && !limits::is_condition_reason(error)
+    {
+        return Err(Trouble::fault(format!(
+            "error {:?} of port {} in the status of the load balancer is neither CamelCase nor domain/CamelCase",
+            limits::shown(error),
+            port.port
+        )));
+    }
+    Ok(core::PortStatus {
+        error,
+        port: port.port,
+        protocol: port.protocol.clone(),
+    })
+}
