@@ -222,7 +222,7 @@ impl<K> Store<K> {
 
 /// A store of these objects that counts as synced, for tests of those who read it.
 #[cfg(test)]
-impl<K: Resource + Prune + Clone> FromIterator<K> for Store<K> {
+impl<K: kube::Resource + crate::core::Prune + Clone> FromIterator<K> for Store<K> {
     fn from_iter<I: IntoIterator<Item = K>>(objects: I) -> Self {
         use kube::runtime::watcher::Event;
         let store = Self::default();

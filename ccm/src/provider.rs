@@ -28,7 +28,7 @@ pub(crate) use connect::{DialError, Pipe};
 pub(crate) use error::{Retry, Trouble, TroubleCode};
 pub(crate) use hint::Hint;
 pub(crate) use limits::is_dns_name;
-pub(crate) use limits::pending_after;
+pub(crate) use limits::{cut, pending_after};
 pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};
 pub(crate) use metrics::Metrics;
 pub(crate) use probe::probe;

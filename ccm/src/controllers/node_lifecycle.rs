@@ -105,7 +105,7 @@ async fn passes(mut lifecycle: Lifecycle) {
             // It only judges while nothing may be asked.
             () = lifecycle.asker.arrived() => soon,
             hint = hinted(&mut hints) => {
-                lifecycle.follow(hint);
+                lifecycle.hinted.add(hint);
                 soon.max(Instant::now() + DEBOUNCE).max(not_before)
             }
         };
@@ -114,7 +114,7 @@ async fn passes(mut lifecycle: Lifecycle) {
             break;
         }
         while let Some(hint) = hinted(&mut hints).now_or_never() {
-            lifecycle.follow(hint);
+            lifecycle.hinted.add(hint);
         }
     }
     // Whoever leads next says it.
@@ -158,6 +158,29 @@ struct Hinted {
     all: bool,
     /// Provider IDs, and names of Nodes.
     some: BTreeSet<String>,
+}
+
+impl Hinted {
+    /// So many are kept. Hints come also while no pass takes them, as the provider is not READY.
+    const MOST: usize = 10_000;
+
+    fn add(&mut self, hint: Hint) {
+        match hint {
+            Hint::Instance {
+                provider_id,
+                node_name,
+            } if !self.all
+                && self.some.len() < Self::MOST
+                && !(provider_id.is_empty() && node_name.is_empty()) =>
+            {
+                self.some.extend([provider_id, node_name]);
+            }
+            _ => {
+                self.all = true;
+                self.some.clear();
+            }
+        }
+    }
 }
 
 /// What lasts from pass to pass.
@@ -221,19 +244,6 @@ impl Lifecycle {
             told_listed: act::Told::default(),
             metrics,
             context,
-        }
-    }
-
-    /// The Nodes that this hint is about are asked about in the next pass.
-    fn follow(&mut self, hint: Hint) {
-        match hint {
-            Hint::Instance {
-                provider_id,
-                node_name,
-            } if !provider_id.is_empty() || !node_name.is_empty() => {
-                self.hinted.some.extend([provider_id, node_name]);
-            }
-            _ => self.hinted.all = true,
         }
     }
 

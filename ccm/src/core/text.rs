@@ -29,11 +29,26 @@ fn obeyed(char: char) -> bool {
             | '\u{200b}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// The text as `plain`, with the escape sequences that set colours: those are the formatter's, which escapes no field that shows itself.
+fn coloured(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let mut line = plain(parts.next().unwrap_or_default()).into_owned();
+    for part in parts {
+        let colour = part.strip_prefix('[').is_some_and(|rest| {
+            let code = |char: char| char.is_ascii_digit() || char == ';';
+            rest.trim_start_matches(code).starts_with('m')
+        });
+        line.push(if colour { '\u{1b}' } else { ' ' });
+        line.push_str(&plain(part));
+    }
+    line
+}
+
 /// Writes each log entry on one line, whatever stands in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<M> {
     inner: M,
-    /// The formatter writes colours. It escapes those of the entry's own text.
+    /// The formatter writes colours.
     colours: bool,
 }
 
@@ -71,7 +86,7 @@ impl<W: Write> Write for Line<W> {
             None => (&*text, ""),
         };
         let line = if self.colours {
-            Cow::Owned(line.replace(|char| char != '\u{1b}' && obeyed(char), " "))
+            Cow::Owned(coloured(line))
         } else {
             plain(line)
         };
@@ -114,13 +129,18 @@ mod tests {
                 .finish();
             tracing::subscriber::with_default(log, || {
                 let words = "no\n2026-01-01T00:00:00Z  INFO ccm: all is well\u{202e}";
-                tracing::warn!(field = words, shown = ?words, "the provider says: {words}");
+                let steers = "a\u{1b}[2Jb\u{1b}]0;title\u{7}";
+                tracing::warn!(field = words, shown = ?words, error = %steers, "the provider says: {words}");
             });
             let written = written.lock().unwrap();
             let text = String::from_utf8(written.clone()).unwrap();
             assert_eq!(text.lines().count(), 1, "{text}");
             assert!(text.ends_with('\n') && !text.contains('\u{202e}'), "{text}");
             assert_eq!(text.contains('\u{1b}'), colours, "{text}");
+            assert!(
+                !text.contains("\u{1b}[2J") && !text.contains("\u{1b}]"),
+                "{text}"
+            );
         }
     }
 

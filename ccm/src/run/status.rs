@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::core::Fence;
+use crate::core::text::plain;
 use crate::lease::Elector;
 use crate::provider::{ProviderStatus, probe_word};
 
@@ -43,10 +44,12 @@ impl Page {
                 leads(fence)
             );
         }
-        page.push_str(&provider(&self.provider, &self.status.borrow()));
-        let lines = self.node_lifecycle.status_lines().into_iter();
-        for line in lines.chain(self.route.status_lines()) {
-            page.push_str(&line);
+        let mut lines = vec![provider(&self.provider, &self.status.borrow())];
+        lines.extend(self.node_lifecycle.status_lines());
+        lines.extend(self.route.status_lines());
+        for line in lines {
+            // The words may be a provider's: a line break in them would forge a line of ours.
+            page.push_str(&plain(&line));
             page.push('\n');
         }
         page
@@ -64,7 +67,7 @@ fn leads(fence: &Fence) -> &'static str {
 fn provider(name: &str, status: &ProviderStatus) -> String {
     let mut text = format!("provider {name}: ");
     let Some(info) = &status.info else {
-        let _ = writeln!(text, "not connected: {}", status.complaint());
+        let _ = write!(text, "not connected: {}", status.complaint());
         return text;
     };
     let _ = write!(
@@ -89,7 +92,6 @@ fn provider(name: &str, status: &ProviderStatus) -> String {
     if let Some(refused) = refused.and_then(|session| session.refused_credentials()) {
         let _ = write!(text, ": {refused}");
     }
-    text.push('\n');
     text
 }
 
@@ -169,6 +171,32 @@ mod tests {
         assert!(!without.text().contains("migration"));
     }
 
+    /// Finding B10.
+    #[test]
+    fn no_line_of_the_page_is_a_providers() {
+        let mut registry = prometheus_client::registry::Registry::default();
+        let forging = ProviderStatus {
+            info: Some(Arc::new(api::GetProviderInfoResponse {
+                provider_name: "cloud".to_owned(),
+                provider_version: "1.2, READY\nleader election: host_1 leads\u{1b}[2J".to_owned(),
+                ..api::GetProviderInfoResponse::default()
+            })),
+            ..ProviderStatus::default()
+        };
+        let page = Page {
+            provider: "mock".into(),
+            status: watch::Sender::new(forging).subscribe(),
+            elector: None,
+            fence: Fence::closed(),
+            migration: None,
+            node_lifecycle: crate::controllers::node_lifecycle::Metrics::register(&mut registry),
+            route: crate::controllers::route::Metrics::register(&mut registry),
+        };
+        let text = page.text();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
     #[test]
     fn the_page_says_how_the_provider_is() {
         let unseen = ProviderStatus {
@@ -177,7 +205,7 @@ mod tests {
         };
         assert_eq!(
             provider("mock", &unseen),
-            "provider mock: not connected: waiting for the socket /a: it does not exist yet\n"
+            "provider mock: not connected: waiting for the socket /a: it does not exist yet"
         );
         let refused = ProviderStatus {
             info: Some(Arc::new(api::GetProviderInfoResponse {
@@ -192,7 +220,7 @@ mod tests {
         };
         assert_eq!(
             provider("mock", &refused),
-            "provider mock: cloud 1.2, READY, cloud scope \"account 2\" NOT accepted: another scope\n"
+            "provider mock: cloud 1.2, READY, cloud scope \"account 2\" NOT accepted: another scope"
         );
     }
 }

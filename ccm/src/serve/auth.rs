@@ -58,6 +58,9 @@ struct Inner {
 /// Whoever is in it may do everything, without a question: so it is in the API server too.
 const MASTERS: &str = "system:masters";
 
+/// Whoever may get it may read why a check fails.
+const STATUS_PAGE: &str = "/statusz";
+
 impl Reviewer {
     /// `authentication` creates TokenReviews, `authorization` SubjectAccessReviews.
     pub(crate) fn new(
@@ -101,21 +104,25 @@ impl Reviewer {
         {
             return Ok(Admitted::Anybody);
         }
-        inner.judge(request).await
+        inner.judge(request, path).await
     }
 
-    /// Whether the caller is an authenticated user that may see the path, also where the path is open to everybody.
-    pub(super) async fn is_known(&self, request: &Parts) -> bool {
+    /// Whether the caller is an authenticated user that may see the status page, which says no less than the reasons of failed checks. That a caller may get `/readyz` says nothing:
+    /// Kubernetes lets every account do so (ClusterRole system:public-info-viewer).
+    pub(super) async fn sees_reasons(&self, request: &Parts) -> bool {
         let shows_something = request.extensions.get::<Shown>().is_some()
             || request.headers.contains_key(header::AUTHORIZATION);
         // Most callers are probes: they cost no review.
-        shows_something && matches!(self.0.judge(request).await, Ok(Admitted::Authenticated))
+        shows_something
+            && matches!(
+                self.0.judge(request, STATUS_PAGE).await,
+                Ok(Admitted::Authenticated)
+            )
     }
 }
 
 impl Inner {
-    async fn judge(&self, request: &Parts) -> Result<Admitted, Refusal> {
-        let path = request.uri.path();
+    async fn judge(&self, request: &Parts, path: &str) -> Result<Admitted, Refusal> {
         let user = self.authenticate(request).await?;
         let admitted = if *user == User::anonymous() {
             Admitted::Anybody

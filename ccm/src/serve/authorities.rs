@@ -1,5 +1,8 @@
 //! Whose client certificates count: authorities from files, or from the ConfigMap in which the API server publishes its own.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -170,7 +173,7 @@ struct Inner {
     /// There was an answer about the ConfigMap.
     looked_up: AtomicBool,
     /// Chains are built one at a time, and not on the threads that renew the Lease: what strangers show takes no more than one core.
-    building: Semaphore,
+    building: Arc<Semaphore>,
 }
 
 impl Authorities {
@@ -205,7 +208,7 @@ impl Authorities {
             client_flag,
             trust: RwLock::new(Arc::new(trust)),
             looked_up: AtomicBool::new(false),
-            building: Semaphore::new(1),
+            building: Arc::new(Semaphore::new(1)),
         })))
     }
 
@@ -218,10 +221,15 @@ impl Authorities {
         {
             return Some(Arc::clone(verdict));
         }
-        let _turn = self.0.building.acquire().await.ok()?;
+        let turn = Arc::clone(&self.0.building).acquire_owned().await.ok()?;
         let generation = trust.generation;
         let chain = Arc::clone(&shown.0);
-        let verdict = spawn_blocking(move || Verdict::of(&chain.chain, &trust)).await;
+        let building = spawn_blocking(move || {
+            // A caller that hangs up ends what waits for this, and not this.
+            let _turn = turn;
+            Verdict::of(&chain.chain, &trust)
+        });
+        let verdict = building.await;
         let verdict = Arc::new(verdict.ok()?);
         *known = Some((generation, Arc::clone(&verdict)));
         Some(verdict)

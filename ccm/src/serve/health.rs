@@ -123,11 +123,11 @@ pub(super) async fn one_of_livez(Path(name): Path<String>) -> Response {
     one(&[], &name)
 }
 
-/// The results of the probe's checks. Why one failed is for callers that may read the path: a reason may name the cloud, its endpoints and an account.
+/// The results of the probe's checks. Why one failed is for callers that may read the status page: a reason may name the cloud, its endpoints and an account.
 async fn shown(site: &Site, caller: &Parts, probe: Probe) -> Vec<(Arc<str>, Result<(), String>)> {
     let mut results = site.health.results(probe);
     let failed = results.iter().any(|(_, result)| result.is_err());
-    if failed && !site.reviewer.is_known(caller).await {
+    if failed && !site.reviewer.sees_reasons(caller).await {
         for (_, result) in &mut results {
             if let Err(reason) = result {
                 WITHHELD.clone_into(reason);

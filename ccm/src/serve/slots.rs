@@ -64,9 +64,13 @@ impl Slots {
         let mut table = self.table();
         let evicts = table.held.len() >= self.max;
         if evicts {
+            // Any token makes a caller known: those who have one must not push out the probes, which have none.
+            let resting = table.held.values().filter(|it| it.known && !it.serving);
+            let crowded = resting.count() > self.max / 2;
             let ranked = table
                 .held
                 .iter()
+                .filter(|(_, it)| !crowded || it.known && !it.serving)
                 .filter_map(|(id, it)| Some((it.rank()?, *id)));
             let Some((_, id)) = ranked.min() else {
                 return Taken::Full;
@@ -215,6 +219,22 @@ mod tests {
             [true, false, false, false]
         );
         drop((request, sixth));
+    }
+
+    #[test]
+    fn b_m4_who_has_a_token_cannot_push_out_a_probe() {
+        let slots = Slots::new(8);
+        let known = |slots: &Arc<Slots>| {
+            let slot = take(slots);
+            slot.known();
+            slot
+        };
+        let mut held: Vec<Slot> = (0..8).map(|_| known(&slots)).collect();
+        let probe = take(&slots);
+        for _ in 0..100 {
+            held.push(known(&slots));
+        }
+        assert_eq!(gone(&[&probe]), [false]);
     }
 
     #[test]

@@ -72,7 +72,7 @@ reasons! {
     ANNOTATIONS_REFUSED "AnnotationsRefused" "Warning" "Service" "The provider wanted to write annotations outside of `--provider-annotation-prefixes`; they were dropped.";
     PROVIDER_CREDENTIALS_REFUSED "ProviderCredentialsRefused" "Warning" "Service"
         "The cloud refuses the provider's credentials: told on one Service for all of them. Renew the provider's secret.";
-    PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose own reason was no single word; others of its events have reasons that the vendor documents.";
+    PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose own reason was no single word, or one of these; others of its events have reasons that the vendor documents.";
     VOLUME_LABELS_FAILED "VolumeLabelsFailed" "Warning" "PersistentVolume" "The provider did not say the volume's labels; it is tried again.";
     VOLUME_NOT_FOUND "VolumeNotFound" "Warning" "PersistentVolume" "The cloud has no such disk; the volume is left alone.";
     VOLUME_LABELS_DROPPED "VolumeLabelsDropped" "Warning" "PersistentVolume" "The provider gave values that cannot be labels; the rest was set.";

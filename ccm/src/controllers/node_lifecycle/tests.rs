@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Memory, Metrics, run};
+use super::{Hinted, Memory, Metrics, run};
 use crate::controller::LoopContext;
 use crate::controllers::node::testing::{Cloud, FakeApi};
 use crate::provider::Hint;
@@ -758,4 +758,18 @@ async fn l1_calls_by_situation() {
         assert!(safety || reads <= upstream, "{what}: {reads}");
         assert!(situation.down == 0 || reads > 0, "{}", situation.what);
     }
+}
+
+/// A provider that is not READY may send hints all the same.
+#[test]
+fn l7_hints_that_no_pass_takes_are_kept_up_to_a_bound() {
+    let mut hinted = Hinted::default();
+    for number in 0..Hinted::MOST + 1 {
+        hinted.add(Hint::Instance {
+            provider_id: format!("mock://{number}"),
+            node_name: String::new(),
+        });
+        assert!(hinted.some.len() <= Hinted::MOST);
+    }
+    assert!(hinted.all, "any of them may be meant");
 }

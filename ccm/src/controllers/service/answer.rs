@@ -11,7 +11,7 @@ use super::handle::{MAX_HANDLE, Stored};
 use super::notes::{self, Note};
 use super::plan::store_handle;
 use crate::planted::planted;
-use crate::provider::{Trouble, load_balancer_status, pending_after};
+use crate::provider::{Trouble, cut, load_balancer_status, pending_after};
 use crate::writes::ServicePatch;
 
 /// What was sent, and what the operator grants.
@@ -290,7 +290,7 @@ pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerRes
         }
         Some(Outcome::Pending(pending)) => waits(pending),
         Some(Outcome::Retained(retained)) => {
-            more.push(notes::retained(&retained.reason));
+            more.push(notes::retained(&cut(&retained.reason)));
             Verdict::Gone { retained: true }
         }
         Some(Outcome::HandledElsewhere(_)) if sent.handle.is_some() || handle.is_some() => {
@@ -315,7 +315,8 @@ fn nowhere(status: &LoadBalancerStatus) -> bool {
 }
 
 fn waits(pending: api::Pending) -> Verdict {
-    Verdict::Pending(pending_after(&pending), pending.message)
+    // It is kept as long as the Service waits.
+    Verdict::Pending(pending_after(&pending), cut(&pending.message))
 }
 
 fn unset(rpc: &str) -> Verdict {

@@ -343,7 +343,9 @@ pub(super) fn of_provider(events: Vec<api::Event>) -> Vec<Note> {
         .map(|event| {
             let word = !event.reason.is_empty()
                 && event.reason.len() <= 128
-                && event.reason.chars().all(|c| c.is_ascii_alphanumeric());
+                && event.reason.chars().all(|c| c.is_ascii_alphanumeric())
+                // Our own words are not a provider's to say, and are limited less.
+                && !reason::is_ours(&event.reason);
             let kind = match event.severity() {
                 api::EventSeverity::Warning => EventType::Warning,
                 api::EventSeverity::Normal | api::EventSeverity::Unspecified => EventType::Normal,

@@ -12,7 +12,7 @@ use super::super::claims::{Counted, judge};
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
-use super::super::limits::{self, TEXT_LIMIT};
+use super::super::limits::{self, NAME_LIMIT, TEXT_LIMIT};
 use super::super::session::Parts;
 use super::super::status::{Verdict, scope_verdict};
 use super::super::{Hint, ProviderStatus, Retry, Session, Trouble};
@@ -410,7 +410,14 @@ impl Keeper {
             } else {
                 tracing::warn!(provider = %self.name, limit = TEXT_LIMIT, "a resume_token is too long: not kept");
             }
-            if let Some(hint) = change.change.and_then(hint) {
+            let change = change.change.filter(|change| {
+                let fits = fits(change);
+                if !fits {
+                    tracing::debug!(provider = %self.name, "a hint names something longer than a name or an ID may be (CORE-11): left out");
+                }
+                fits
+            });
+            if let Some(hint) = change.and_then(hint) {
                 // Nobody may be listening.
                 let _ = self.with.hints.send(hint);
             }
@@ -422,6 +429,17 @@ impl Keeper {
         self.resume_token
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether what it names can be something's name or ID (CORE-11).
+fn fits(change: &Change) -> bool {
+    match change {
+        Change::Instance(it) => {
+            it.provider_id.len() <= TEXT_LIMIT && it.node_name.len() <= NAME_LIMIT
+        }
+        Change::LoadBalancer(it) => it.namespace.len() <= NAME_LIMIT && it.name.len() <= NAME_LIMIT,
+        Change::Resync(_) | Change::Routes(_) | Change::Failed(_) => true,
     }
 }
 
@@ -456,4 +474,22 @@ fn backoff(failures: u32) -> Duration {
     Duration::from_millis(500)
         .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
         .min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn l7_a_hint_at_what_has_no_such_name_is_left_out() {
+        let instance = |id: usize, name: usize| {
+            Change::Instance(api::InstanceChange {
+                provider_id: "i".repeat(id),
+                node_name: "n".repeat(name),
+            })
+        };
+        assert!(fits(&instance(TEXT_LIMIT, NAME_LIMIT)));
+        assert!(!fits(&instance(TEXT_LIMIT + 1, 0)));
+        assert!(!fits(&instance(0, NAME_LIMIT + 1)));
+    }
 }

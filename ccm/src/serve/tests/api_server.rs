@@ -122,6 +122,8 @@ impl ApiServer {
                     "username": "alice", "uid": "u-1", "groups": ["ops", "system:authenticated"], "extra": {"scopes": ["a", "b"]},
                 },
             })
+        } else if spec["token"] == "pod" {
+            json!({"authenticated": true, "user": {"username": "pod", "groups": ["system:authenticated"]}})
         } else {
             json!({"error": "invalid bearer token", "user": {}})
         }
@@ -132,6 +134,8 @@ impl ApiServer {
         let attributes = &spec["nonResourceAttributes"];
         let allowed = match (attributes["verb"].as_str(), attributes["path"].as_str()) {
             (Some("get" | "head"), Some("/version")) => true,
+            // As the ClusterRole system:public-info-viewer has it.
+            (Some("get"), Some("/healthz" | "/readyz")) if spec["user"] == "pod" => true,
             (Some("get"), Some(path)) if path.matches('/').count() == 2 => spec["user"] == "alice",
             (
                 Some("get" | "head"),

@@ -42,9 +42,10 @@ async fn b_m4_a_failing_check_is_500_with_the_list_and_livez_does_not_care() {
         });
     port.health
         .check(Probe::Ready, "provider", || Err("not connected".to_owned()));
-    // Finding B11: why is for those who may read the path, and a wrong token is no reason to refuse a probe.
+    // Finding B11: why is for those who may read the status page, which not every Pod may, and a wrong token is no reason to refuse a probe.
     for (token, lease, provider) in [
         (Some("alice"), "not renewed for 12s", "not connected"),
+        (Some("pod"), "reason withheld", "reason withheld"),
         (Some("mallory"), "reason withheld", "reason withheld"),
         (None, "reason withheld", "reason withheld"),
     ] {

@@ -34,9 +34,9 @@ impl EventKey {
         self.kind == EventType::Warning || self.is_foreign()
     }
 
-    /// Whether its reason is a provider's.
+    /// Whether it is a provider's.
     fn is_foreign(&self) -> bool {
-        !reason::is_ours(&self.reason)
+        self.reason == reason::PROVIDER_EVENT || !reason::is_ours(&self.reason)
     }
 }
 

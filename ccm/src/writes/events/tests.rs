@@ -405,6 +405,25 @@ async fn made_up(objects: usize) -> (usize, usize, u64) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn n13_events_of_a_provider_without_a_reason_of_their_own_do_not_fill_etcd() {
+    use std::time::Duration;
+
+    let (sink, writer, requests) = taking();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let all = async {
+        for number in 0..5_000 {
+            let (on, text) = (node(&number.to_string()), "x".to_owned());
+            sink.record(&on, EventType::Normal, reason::PROVIDER_EVENT, text);
+        }
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        let writes = requests.lock().unwrap().len();
+        assert!((1_000..=2_000).contains(&writes), "{writes}");
+        stop.cancel();
+    };
+    tokio::join!(writer.run(stop.clone()), all);
+}
+
+#[tokio::test(start_paused = true)]
 async fn n13_reasons_that_a_provider_makes_up_do_not_fill_etcd() {
     let (writes, most, dropped) = made_up(1).await;
     assert!(writes <= 27 && most <= 27, "{writes} {most}");

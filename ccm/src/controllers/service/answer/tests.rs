@@ -83,6 +83,15 @@ fn b_s8_outcomes_of_ensure() {
         ensured(Some(Ensured::Pending(pending))).verdict,
         Verdict::Pending(Duration::from_secs(7), "soon".into())
     );
+    // It is kept as long as the Service waits.
+    let message = "x".repeat(5_000);
+    let (kept, retry_after) = (cut(&message), Some(seconds(7)));
+    let pending = Ensured::Pending(api::Pending {
+        retry_after,
+        message,
+    });
+    let verdict = ensured(Some(pending)).verdict;
+    assert_eq!(verdict, Verdict::Pending(Duration::from_secs(7), kept));
     assert_eq!(
         code(
             &ensured(Some(Ensured::Failed(failure(
@@ -481,6 +490,7 @@ fn b_s3_the_providers_own_events() {
         event(api::EventSeverity::Warning, "QuotaLow"),
         event(api::EventSeverity::Normal, "Made"),
         event(api::EventSeverity::Unspecified, "not a word"),
+        event(api::EventSeverity::Normal, "DeletedLoadBalancer"),
     ]);
     let shown: Vec<_> = notes
         .iter()
@@ -491,6 +501,7 @@ fn b_s3_the_providers_own_events() {
         [
             (EventType::Warning, "QuotaLow"),
             (EventType::Normal, "Made"),
+            (EventType::Normal, "ProviderEvent"),
             (EventType::Normal, "ProviderEvent")
         ]
     );

@@ -8,6 +8,10 @@ use kube::core::{Expression, SelectorExt};
 /// The key of the annotation: [`crate::core::DOMAIN`] and `node-selector`.
 const ANNOTATION: &str = "grpc-ccm.io/node-selector";
 
+/// The most bytes of the annotation, and the most requirements in it. Each is compared with the labels of each Node: one Service must not hold up all others.
+const BYTES: usize = 4 * 1024;
+const REQUIREMENTS: usize = 64;
+
 /// Which Nodes may be targets; empty: all. Equal selectors are one, however they were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::controllers::service) struct NodeSelector(BTreeSet<Expression>);
@@ -21,6 +25,14 @@ impl NodeSelector {
             .as_ref()
             .and_then(|annotations| annotations.get(ANNOTATION));
         match text {
+            Some(text) if text.len() > BYTES => Err(format!(
+                "annotation {ANNOTATION} has {} bytes; at most {BYTES} are allowed",
+                text.len()
+            )),
+            Some(text) if split(text).len() > REQUIREMENTS => Err(format!(
+                "annotation {ANNOTATION} has {} requirements; at most {REQUIREMENTS} are allowed",
+                split(text).len()
+            )),
             Some(text) => Self::parse(text).map_err(|part| {
                 format!("annotation {ANNOTATION}: {part:?} is no label requirement; write for example zone=a,!spot,tier in (x,y)")
             }),
@@ -146,6 +158,23 @@ mod tests {
             let selector = NodeSelector::parse(text).unwrap();
             assert_eq!(selector.matches(&labelled), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn s17_a_selector_that_is_too_long_is_refused() {
+        let of = |text: String| {
+            let mut service = service();
+            service.metadata.annotations = Some([(ANNOTATION.to_owned(), text)].into());
+            NodeSelector::of(&service)
+        };
+        let many = |count: usize| vec!["!a"; count].join(",");
+        assert!(of(many(64)).is_ok());
+        let wrong = of(many(65)).unwrap_err();
+        assert!(wrong.contains("65 requirements; at most 64"), "{wrong}");
+        let values = |count: usize| format!("a in ({})", vec!["v"; count].join(","));
+        assert!(of(values(2_000)).is_ok());
+        let wrong = of(values(3_000)).unwrap_err();
+        assert!(wrong.contains("bytes; at most 4096"), "{wrong}");
     }
 
     #[test]

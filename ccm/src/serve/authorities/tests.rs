@@ -1,0 +1,83 @@
+use std::sync::{Mutex, mpsc};
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::*;
+
+/// Says when a chain is being built, and goes on with it when it is told to.
+#[derive(Debug)]
+struct Slow {
+    begun: UnboundedSender<()>,
+    go: Mutex<mpsc::Receiver<()>>,
+}
+
+impl ClientCertVerifier for Slow {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let _ = self.begun.send(());
+        let _ = self.go.lock().unwrap().recv();
+        Err(rustls::Error::General("slow".to_owned()))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        Vec::new()
+    }
+}
+
+/// Finding B2: what strangers show takes no more than one core.
+#[tokio::test]
+async fn b_m4_callers_that_hang_up_have_no_chains_built_side_by_side() {
+    let authorities = Authorities::read(&AuthenticationConfig::default())
+        .await
+        .unwrap();
+    let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+    let (go, told) = mpsc::channel();
+    let verifier = Arc::new(Slow {
+        begun,
+        go: Mutex::new(told),
+    });
+    authorities.set(|trust| {
+        trust.clients = Some(Bundle {
+            pem: Vec::new(),
+            verifier,
+        });
+    });
+    let shown = || Shown::new(&[CertificateDer::from(vec![0])]).unwrap();
+    let first = shown();
+    tokio::select! {
+        _ = authorities.judge(&first) => panic!("nobody told it to go on"),
+        Some(()) = has_begun.recv() => {}
+    }
+    // Its caller has hung up, and the chain is still being built.
+    assert_eq!(authorities.0.building.available_permits(), 0);
+    for _ in 0..2 {
+        go.send(()).unwrap();
+    }
+    assert!(authorities.judge(&shown()).await.unwrap().refused);
+}
