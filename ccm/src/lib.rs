@@ -6,6 +6,8 @@
 
 pub mod args;
 mod cluster;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod kube_client;
 mod lease;
 mod node;

@@ -7,6 +7,8 @@
 
 mod addresses;
 mod claims;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod hints;
 pub(crate) mod labels;
 pub(crate) mod lookup;

@@ -9,6 +9,8 @@
 mod act;
 mod ask;
 mod brake;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod listing;
 mod metrics;
 mod plan;

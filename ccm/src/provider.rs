@@ -6,6 +6,8 @@ mod claims;
 mod connect;
 mod error;
 mod failures;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod handshake;
 mod limits;
 mod maintain;

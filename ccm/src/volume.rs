@@ -28,6 +28,8 @@ use crate::provider::{Capability, Session};
 use crate::queue::{Backoff, Outcome, Queue};
 use crate::run::LoopContext;
 pub(crate) use webhook::Webhook;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use webhook::fuzz;
 
 /// Its name, as events show it.
 const COMPONENT: &str = "persistent-volume-label-controller";

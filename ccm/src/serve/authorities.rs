@@ -1,5 +1,8 @@
 //! Whose client certificates count: authorities from files, or from the ConfigMap in which the API server publishes its own.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
