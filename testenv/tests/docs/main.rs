@@ -10,6 +10,7 @@ mod parity;
 mod situations;
 mod sources;
 mod threats;
+mod updates;
 mod workflows;
 mod written;
 
