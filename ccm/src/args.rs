@@ -3,6 +3,8 @@
 mod command;
 mod config;
 mod file;
+#[cfg(test)]
+pub(crate) mod fuzz;
 mod gates;
 mod legacy;
 mod migration;

@@ -9,6 +9,8 @@ mod cluster;
 mod controller;
 mod controllers;
 pub mod core;
+#[cfg(test)]
+mod fuzz;
 mod kube_client;
 mod lease;
 mod ownership;

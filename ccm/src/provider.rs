@@ -6,6 +6,8 @@ mod claims;
 mod connect;
 mod error;
 mod failures;
+#[cfg(test)]
+pub(crate) mod fuzz;
 mod handshake;
 mod hint;
 mod limits;

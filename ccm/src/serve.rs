@@ -34,6 +34,8 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Config, version};
 
 pub(crate) use auth::Reviewer;
+#[cfg(test)]
+pub(crate) use authorities::fuzz;
 pub(crate) use connections::Listener;
 #[cfg(test)]
 pub(crate) use exposition::encode as exposition;

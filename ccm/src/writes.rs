@@ -22,6 +22,8 @@ use crate::core::Prune;
 use crate::planted::planted;
 
 pub(crate) use error::WriteError;
+#[cfg(test)]
+pub(crate) use events::fuzz;
 pub(crate) use events::{
     EventMetrics, EventSink, EventType, node_reference, service_reference, volume_reference,
 };

@@ -195,7 +195,7 @@ pub(super) fn words(list: &[String]) -> impl Iterator<Item = &str> {
 }
 
 /// `CERT,KEY` or `CERT,KEY:NAME,NAME`.
-fn sni_files(text: &str) -> Option<SniFiles> {
+pub(super) fn sni_files(text: &str) -> Option<SniFiles> {
     let (files, names) = text.split_once(':').unwrap_or((text, ""));
     let (certificate, private_key) = files.split_once(',')?;
     let (certificate, private_key) = (certificate.trim(), private_key.trim());

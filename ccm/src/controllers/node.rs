@@ -8,6 +8,8 @@
 mod addresses;
 mod claimants;
 mod claims;
+#[cfg(test)]
+pub(crate) mod fuzz;
 mod hints;
 pub(crate) mod labels;
 mod managed;

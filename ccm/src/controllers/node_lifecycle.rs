@@ -9,6 +9,8 @@
 mod act;
 mod ask;
 mod brake;
+#[cfg(test)]
+pub(crate) mod fuzz;
 mod listing;
 mod metrics;
 mod plan;

@@ -8,6 +8,8 @@ mod conclude;
 mod fingerprint;
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+pub(crate) mod fuzz;
 mod handle;
 mod ledger;
 mod memory;

@@ -28,6 +28,8 @@ use crate::controller::LoopContext;
 use crate::provider::{Capability, Session};
 use crate::queue::{Backoff, Outcome, Queue};
 pub(crate) use webhook::Webhook;
+#[cfg(test)]
+pub(crate) use webhook::fuzz;
 
 /// Its name, as events show it.
 const COMPONENT: &str = "persistent-volume-label-controller";

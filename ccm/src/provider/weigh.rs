@@ -108,6 +108,12 @@ impl Weight {
         }
     }
 
+    /// What was counted for decoding.
+    #[cfg(test)]
+    pub(super) fn decoded(&self) -> u64 {
+        self.decoded
+    }
+
     /// Adds the next bytes.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         self.read(bytes).map_err(|wrong| {

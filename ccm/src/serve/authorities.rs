@@ -1,6 +1,8 @@
 //! Whose client certificates count: authorities from files, or from the ConfigMap in which the API server publishes its own.
 
 #[cfg(test)]
+pub(crate) mod fuzz;
+#[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@ mod parity;
 mod situations;
 mod sources;
 mod threats;
+mod updates;
 mod workflows;
 mod written;
 

@@ -14,6 +14,7 @@ use kube::core::admission::{
 use kube::core::{GroupVersionResource, PartialObjectMeta};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -228,7 +229,15 @@ fn patch(
     let value =
         |volume: &PersistentVolume| serde_json::to_value(volume).map_err(|error| error.to_string());
     let patched = plan::patched(volume, &labelling.patch);
-    let patch = json_patch::diff(&value(volume)?, &value(&patched)?);
+    let mut before = value(volume)?;
+    // Without terms it may have been sent as null or not at all: no term can be added to that, only the list.
+    let required = before.pointer_mut("/spec/nodeAffinity/required");
+    if let Some(required) = required.and_then(Value::as_object_mut)
+        && required.get("nodeSelectorTerms") == Some(&json!([]))
+    {
+        required.remove("nodeSelectorTerms");
+    }
+    let patch = json_patch::diff(&before, &value(&patched)?);
     response
         .with_patch(patch)
         .map_err(|error| error.to_string())
@@ -238,5 +247,7 @@ fn cut(text: &str, chars: usize) -> String {
     text.chars().take(chars).collect()
 }
 
+#[cfg(test)]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -130,6 +130,25 @@ async fn b_v1_a_volume_is_created_with_its_labels_and_its_affinity() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn b_v1_a_patch_applies_to_an_affinity_that_was_sent_without_terms() {
+    let bench = Bench::new().await;
+    for required in [
+        json!({}),
+        json!({"nodeSelectorTerms": null}),
+        json!({"nodeSelectorTerms": []}),
+    ] {
+        let mut volume = disk("d-1");
+        volume["spec"]["nodeAffinity"] = json!({ "required": required });
+        let (stored, _) = bench.created(&volume).await;
+        let terms = &stored["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+        assert_eq!(
+            terms[0]["matchExpressions"][0]["key"], ZONE,
+            "{required}: {stored}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn b_v1_a_volume_without_labels_or_affinity_of_its_own_gets_both() {
     let bench = Bench::new().await;
     let (stored, _) = bench.created(&disk("d-1")).await;

@@ -1,0 +1,581 @@
+//! A provider that answers any bytes, and one that writes any bytes into the connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cloud_provider_api::v1alpha1 as api;
+use futures::stream;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Node;
+use prost::Message;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::calls::Lanes;
+use super::connect::{Connection, Link, Tasks};
+use super::handshake::{Deadlines, check_info, check_initialized};
+use super::limits::{NAME_LIMIT, TEXT_LIMIT};
+use super::session::Parts;
+use super::weigh::Weight;
+use super::{Metrics, Session, Trouble, TroubleCode, load_balancer_status};
+use crate::core::Fence;
+use crate::fuzz::runtime;
+
+const NAMES: [&str; 2] = ["node-1", "node-2"];
+/// What decoding may allocate beside what was counted for it: of an answer that is next to nothing.
+const SLACK: u64 = 256;
+
+/// An RPC: its path, and its answer's decoder, which says what it allocates at most.
+type Rpc = (&'static str, fn(&[u8]) -> u64);
+
+macro_rules! rpcs {
+    ($($service:literal $rpc:ident $answer:ident,)*) => {
+        [$((
+            concat!("/cloudprovider.v1alpha1.", $service, "/", stringify!($rpc)),
+            peak::<api::$answer>,
+        )),*]
+    };
+}
+
+const RPCS: [Rpc; 16] = rpcs! {
+    "InstanceService" LookupInstances LookupInstancesResponse,
+    "ZoneService" LookupZones LookupZonesResponse,
+    "InstanceService" ListInstances ListInstancesResponse,
+    "LoadBalancerService" GetLoadBalancer GetLoadBalancerResponse,
+    "LoadBalancerService" EnsureLoadBalancer EnsureLoadBalancerResponse,
+    "LoadBalancerService" UpdateLoadBalancer UpdateLoadBalancerResponse,
+    "LoadBalancerService" DeleteLoadBalancer DeleteLoadBalancerResponse,
+    "LoadBalancerService" ListLoadBalancers ListLoadBalancersResponse,
+    "RouteService" ListRoutes ListRoutesResponse,
+    "RouteService" CreateRoutes CreateRoutesResponse,
+    "RouteService" DeleteRoutes DeleteRoutesResponse,
+    "VolumeService" GetVolumeLabels GetVolumeLabelsResponse,
+    "ProviderService" GetProviderInfo GetProviderInfoResponse,
+    "ProviderService" Initialize InitializeResponse,
+    "ProviderService" Probe ProbeResponse,
+    "ProviderService" WatchChanges WatchChangesResponse,
+};
+
+fn peak<M: Message + Default>(bytes: &[u8]) -> u64 {
+    let info = allocation_counter::measure(|| drop(M::decode(bytes)));
+    info.bytes_max
+}
+
+/// The RPC that the first byte names, whether the rest is a whole message, and the rest.
+fn read(input: &[u8]) -> Option<(usize, bool, &[u8])> {
+    let (&first, rest) = input.split_first()?;
+    Some((usize::from(first & 0x7f) % RPCS.len(), first < 0x80, rest))
+}
+
+fn frame(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [&[0][..], &length.to_be_bytes(), message].concat()
+}
+
+/// Decoding an answer allocates no more than what was counted before it was decoded.
+pub(crate) fn decoding(input: &[u8]) {
+    let Some((rpc, _, message)) = read(input) else {
+        return;
+    };
+    let (path, peak) = RPCS[rpc];
+    let mut weight = Weight::of(path);
+    if weight.add(&frame(message)).is_ok() {
+        let (peak, counted) = (peak(message), weight.decoded());
+        assert!(
+            peak <= counted + SLACK,
+            "{path}: {} bytes take {peak}, and {counted} were counted",
+            message.len()
+        );
+    }
+}
+
+/// Whatever a call is answered: what comes of it keeps to the contract.
+pub(crate) fn answers(input: &[u8]) {
+    let Some((rpc, whole, rest)) = read(input) else {
+        return;
+    };
+    let body = if whole { frame(rest) } else { rest.to_vec() };
+    runtime().block_on(async move {
+        let (ours, theirs) = duplex(64 * 1024);
+        let tasks = Tasks::default();
+        serve(&tasks, theirs, body);
+        if let Ok(connection) = Connection::over(Box::new(ours)).await {
+            ask(rpc, &connection.link).await;
+        }
+    });
+}
+
+/// Whatever a provider writes into the connection: a call ends with it, and nothing waits for more.
+pub(crate) fn connection(input: &[u8]) {
+    let Some((&size, bytes)) = input.split_first() else {
+        return;
+    };
+    let (size, bytes) = (usize::from(size).max(1), bytes.to_vec());
+    runtime().block_on(async move {
+        let (ours, theirs) = duplex(64 * 1024);
+        let (mut reads, mut writes) = tokio::io::split(theirs);
+        let mut process = JoinSet::new();
+        process.spawn(async move {
+            for piece in bytes.chunks(size) {
+                if writes.write_all(piece).await.is_err() {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+            let _ = writes.shutdown().await;
+        });
+        process.spawn(async move {
+            let mut sink = vec![0; 1024];
+            while reads.read(&mut sink).await.is_ok_and(|count| count > 0) {}
+        });
+        let began = Instant::now();
+        if let Ok(connection) = Connection::over(Box::new(ours)).await {
+            ask(3, &connection.link).await;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(1),
+            "the call outlives the connection"
+        );
+    });
+}
+
+/// Answers each call with this body.
+fn serve(tasks: &Tasks, pipe: DuplexStream, body: Vec<u8>) {
+    use hyper::rt::Executor as _;
+    let body = Bytes::from(body);
+    let handler = service_fn(move |_: http::Request<Incoming>| {
+        let data = Frame::data(body.clone());
+        let done = http::HeaderValue::from_static("0");
+        let end =
+            http::HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), done)]);
+        let frames = [data, Frame::trailers(end)].map(Ok::<_, std::io::Error>);
+        let answer = http::Response::builder()
+            .header("content-type", "application/grpc")
+            .body(StreamBody::new(stream::iter(frames)));
+        async move { answer }
+    });
+    let connection = hyper::server::conn::http2::Builder::new(tasks.executor())
+        .serve_connection(TokioIo::new(pipe), handler);
+    tasks.executor().execute(async move {
+        let _ = connection.await;
+    });
+}
+
+fn session(link: &Link) -> Session {
+    let info = info();
+    let none = api::Capabilities::default();
+    let offered = info.capabilities.as_ref().unwrap_or(&none);
+    Session::new(Parts {
+        lanes: Arc::new(Lanes::of(offered)),
+        info,
+        ownership: Arc::default(),
+        name: "mock".into(),
+        cluster: api::ClusterRef::default(),
+        link: link.clone(),
+        deadlines: Deadlines::raised(None, Duration::from_mins(15)),
+        metrics: Metrics::register(&mut prometheus_client::registry::Registry::default()),
+    })
+}
+
+fn info() -> api::GetProviderInfoResponse {
+    api::GetProviderInfoResponse {
+        provider_name: "mock".into(),
+        provider_version: "1".into(),
+        boot_id: "b".into(),
+        provider_id_prefixes: vec!["mock://".into()],
+        capabilities: Some(api::Capabilities {
+            instances: Some(api::InstanceCapability {
+                listing: true,
+                ..Default::default()
+            }),
+            zones: Some(api::ZoneCapability::default()),
+            load_balancers: Some(api::LoadBalancerCapability {
+                listing: true,
+                ..Default::default()
+            }),
+            routes: Some(api::RouteCapability::default()),
+            volumes: Some(api::VolumeCapability::default()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+fn node(name: &str) -> Node {
+    let mut node = Node::default();
+    node.metadata.name = Some(name.to_owned());
+    node.metadata.uid = Some(format!("uid-{name}"));
+    node
+}
+
+/// A trouble is something that can be shown to people.
+fn well_told<T>(result: Result<T, Trouble>) -> Option<T> {
+    match result {
+        Ok(found) => Some(found),
+        Err(trouble) => {
+            assert_ne!(trouble.code, TroubleCode::Fenced);
+            for text in [&trouble.reason, &trouble.message] {
+                assert!(text.len() <= TEXT_LIMIT, "{} bytes: {text}", text.len());
+                let hidden = |char: char| char.is_control() || char == '\u{202e}';
+                assert!(!text.contains(hidden), "{text:?}");
+            }
+            None
+        }
+    }
+}
+
+fn check_extras(handle: Option<&str>, events: &[api::Event], errors: Vec<api::TargetError>) {
+    assert!(handle.is_none_or(|handle| (1..=TEXT_LIMIT).contains(&handle.len())));
+    for event in events {
+        assert!(event.reason.len() <= TEXT_LIMIT && event.message.len() <= TEXT_LIMIT);
+    }
+    for error in errors {
+        assert!(error.node_name.len() <= NAME_LIMIT);
+        well_told(Err::<(), _>(Trouble::from(
+            error.failure.unwrap_or_default(),
+        )));
+    }
+}
+
+async fn ask(rpc: usize, link: &Link) {
+    let session = session(link);
+    let fence = Fence::open();
+    let nodes = NAMES.map(node);
+    let nodes: Vec<&Node> = nodes.iter().collect();
+    let prefix = "mock://";
+    match rpc {
+        0 => {
+            let facets = [api::InstanceFacet::Metadata];
+            let found = session
+                .lookup_instances(&nodes, &facets, Duration::ZERO)
+                .await;
+            let found = well_told(found).unwrap_or_default();
+            assert!(found.is_empty() || found.len() == nodes.len());
+            for instance in found.into_iter().filter_map(well_told) {
+                assert_ne!(instance.state(), api::InstanceState::Unspecified);
+                let id = instance.provider_id.as_deref().unwrap_or(prefix);
+                assert!(id.starts_with(prefix) && id.len() <= TEXT_LIMIT);
+            }
+        }
+        1 => {
+            let found = well_told(session.lookup_zones(&nodes).await).unwrap_or_default();
+            for zone in found.into_iter().filter_map(well_told) {
+                let long = |text: Option<String>| text.is_some_and(|text| text.len() > NAME_LIMIT);
+                assert!(!long(zone.zone) && !long(zone.region));
+            }
+        }
+        2 => {
+            well_told(session.list_instances(&[]).await);
+        }
+        3 => {
+            let answer = session.get_load_balancer(api::GetLoadBalancerRequest::default());
+            if let Some(answer) = well_told(answer.await) {
+                use api::get_load_balancer_response::Outcome::Found;
+                check_extras(
+                    answer.handle.as_deref(),
+                    &answer.events,
+                    answer.target_errors,
+                );
+                if let Some(Found(found)) = answer.outcome {
+                    assert!(found.load_balancer_name.len() <= NAME_LIMIT);
+                    let status = found.status.as_ref();
+                    status.and_then(|status| well_told(load_balancer_status(status, &[])));
+                }
+            }
+        }
+        4 => {
+            let request = api::EnsureLoadBalancerRequest::default();
+            if let Some(answer) = well_told(session.ensure_load_balancer(&fence, request).await) {
+                assert!(answer.outcome.is_some());
+                check_extras(
+                    answer.handle.as_deref(),
+                    &answer.events,
+                    answer.target_errors,
+                );
+            }
+        }
+        5 => {
+            let request = api::UpdateLoadBalancerRequest::default();
+            if let Some(answer) = well_told(session.update_load_balancer(&fence, request).await) {
+                assert!(answer.outcome.is_some());
+                check_extras(
+                    answer.handle.as_deref(),
+                    &answer.events,
+                    answer.target_errors,
+                );
+            }
+        }
+        6 => {
+            let request = api::DeleteLoadBalancerRequest::default();
+            if let Some(answer) = well_told(session.delete_load_balancer(&fence, request).await) {
+                assert!(answer.outcome.is_some());
+                check_extras(answer.handle.as_deref(), &answer.events, Vec::new());
+            }
+        }
+        7 => {
+            for listed in well_told(session.list_load_balancers().await).unwrap_or_default() {
+                assert!(listed.load_balancer_name.len() <= NAME_LIMIT);
+                for owner in &listed.owners {
+                    assert!(owner.namespace.len() <= NAME_LIMIT && owner.name.len() <= NAME_LIMIT);
+                }
+            }
+        }
+        8 => {
+            well_told(session.list_routes().await);
+        }
+        9 | 10 => {
+            let route = |key: &str| api::Route {
+                route_key: key.to_owned(),
+                ..Default::default()
+            };
+            let routes = vec![route("a"), route("b")];
+            let written = match rpc {
+                9 => session.create_routes(&fence, routes).await,
+                _ => session.delete_routes(&fence, routes).await,
+            };
+            let written = well_told(written).unwrap_or_default();
+            assert!(written.is_empty() || written.len() == 2);
+            for one in written {
+                well_told(one);
+            }
+        }
+        11 => {
+            well_told(session.get_volume_labels(api::VolumeView::default()).await);
+        }
+        _ => ask_itself(rpc, link.clone()).await,
+    }
+}
+
+/// What a provider says of itself.
+async fn ask_itself(rpc: usize, link: Link) {
+    use api::provider_service_client::ProviderServiceClient;
+    let mut client = ProviderServiceClient::with_origin(link, Link::origin());
+    match rpc {
+        12 => {
+            let request = api::GetProviderInfoRequest::default();
+            if let Ok(info) = client.get_provider_info(request).await {
+                let info = info.into_inner();
+                if check_info(&info).is_ok() {
+                    let prefixes = &info.provider_id_prefixes;
+                    assert!(prefixes.iter().all(|prefix| prefix.contains("://")));
+                    assert!((1..=63).contains(&info.provider_name.len()));
+                }
+            }
+        }
+        13 => {
+            let request = api::InitializeRequest::default();
+            if let Ok(answer) = client.initialize(request).await {
+                use api::initialize_response::Outcome::Initialized;
+                if let Some(Initialized(initialized)) = answer.into_inner().outcome
+                    && check_initialized(&initialized).is_ok()
+                {
+                    let obeyed = |char| "$`'\"\\;&|<>()\n*?!#~{}[]".contains(char);
+                    assert!(!initialized.cloud_scope.contains(obeyed));
+                }
+            }
+        }
+        14 => {
+            let answer = client.probe(api::ProbeRequest::default()).await;
+            drop(answer);
+        }
+        _ => {
+            let request = api::WatchChangesRequest::default();
+            if let Ok(changes) = client.watch_changes(request).await {
+                let mut changes = changes.into_inner();
+                while let Ok(Some(_)) = changes.message().await {}
+            }
+        }
+    }
+}
+
+/// Honest answers, one of each RPC.
+pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
+    let failure = || api::Failure {
+        code: api::FailureCode::Throttled.into(),
+        reason: "Slow".into(),
+        message: "slow down".into(),
+        retry_after: Some(prost_types::Duration {
+            seconds: 3,
+            nanos: 0,
+        }),
+    };
+    let lookup = api::LookupInstancesResponse {
+        results: NAMES
+            .map(|name| api::LookupInstanceResult {
+                node_name: name.into(),
+                node_uid: format!("uid-{name}"),
+                outcome: Some(api::lookup_instance_result::Outcome::Found(api::Instance {
+                    state: api::InstanceState::Running.into(),
+                    provider_id: Some(format!("mock://{name}")),
+                    instance_type: Some("large".into()),
+                    addresses: vec![api::NodeAddress {
+                        r#type: api::NodeAddressType::InternalIp.into(),
+                        address: "192.0.2.1".into(),
+                    }],
+                    labels: [("a".to_owned(), "b".to_owned())].into(),
+                    ..Default::default()
+                })),
+            })
+            .into(),
+        ..Default::default()
+    };
+    let zones = api::LookupZonesResponse {
+        results: vec![api::LookupZoneResult {
+            node_name: NAMES[0].into(),
+            node_uid: format!("uid-{}", NAMES[0]),
+            outcome: Some(api::lookup_zone_result::Outcome::Zone(api::Zone {
+                zone: Some("z".into()),
+                region: Some("r".into()),
+            })),
+        }],
+        ..Default::default()
+    };
+    let found = api::GetLoadBalancerResponse {
+        handle: Some("lb-1".into()),
+        events: vec![api::Event {
+            reason: "Made".into(),
+            message: "it was made".into(),
+            ..Default::default()
+        }],
+        outcome: Some(api::get_load_balancer_response::Outcome::Found(
+            api::LoadBalancer {
+                presence: api::LoadBalancerPresence::Present.into(),
+                ownership: api::Ownership::Ours.into(),
+                load_balancer_name: "a-lb".into(),
+                in_sync: Some(true),
+                status: Some(api::LoadBalancerStatus {
+                    ingress: vec![api::LoadBalancerIngress {
+                        ip: Some("192.0.2.1".into()),
+                        ..Default::default()
+                    }],
+                }),
+            },
+        )),
+        ..Default::default()
+    };
+    let ensured = api::EnsureLoadBalancerResponse {
+        handle: Some("lb-1".into()),
+        outcome: Some(api::ensure_load_balancer_response::Outcome::Failed(
+            failure(),
+        )),
+        target_errors: vec![api::TargetError {
+            node_name: NAMES[0].into(),
+            failure: Some(failure()),
+        }],
+        ..Default::default()
+    };
+    let labels = api::GetVolumeLabelsResponse {
+        outcome: Some(api::get_volume_labels_response::Outcome::Labels(
+            api::VolumeLabels {
+                labels: [("z".to_owned(), "a".to_owned())].into(),
+            },
+        )),
+    };
+    let initialized = api::InitializeResponse {
+        outcome: Some(api::initialize_response::Outcome::Initialized(
+            api::Initialized {
+                cloud_scope: "account 1".into(),
+                ..Default::default()
+            },
+        )),
+    };
+    let messages = [
+        (0, lookup.encode_to_vec()),
+        (1, zones.encode_to_vec()),
+        (3, found.encode_to_vec()),
+        (4, ensured.encode_to_vec()),
+        (11, labels.encode_to_vec()),
+        (12, info().encode_to_vec()),
+        (13, initialized.encode_to_vec()),
+    ];
+    let seed = |(rpc, message): (u8, Vec<u8>)| [&[rpc][..], &message].concat();
+    let mut seeds: Vec<_> = messages.into_iter().map(seed).collect();
+    // Lists: an item and their end, as frames.
+    let list =
+        |rpc: u8, message: Vec<u8>| [&[0x80 | rpc][..], &frame(&message), &frame(&[])].concat();
+    let instance = api::ListInstancesResponse {
+        part: Some(api::list_instances_response::Part::Failed(failure())),
+    };
+    let routes = api::ListRoutesResponse {
+        part: Some(api::list_routes_response::Part::Routes(api::RouteList {
+            routes: vec![api::Route {
+                route_key: "a".into(),
+                name: "r".into(),
+                ..Default::default()
+            }],
+        })),
+    };
+    seeds.push(list(2, instance.encode_to_vec()));
+    seeds.push(list(8, routes.encode_to_vec()));
+    seeds.extend([5, 6, 7, 9, 10, 14, 15].map(|rpc| vec![rpc, 0x0a, 0x00, 0x12, 0x00]));
+    seeds
+}
+
+/// What an honest provider writes: settings, the head of an answer, an answer, its end; and the frames of its farewell.
+pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const ACK: [u8; 9] = [0, 0, 0, 4, 1, 0, 0, 0, 0];
+    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    const WINDOW: [u8; 13] = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+    const RESET: [u8; 13] = [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8];
+    const FAREWELL: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    let http2 = |kind: u8, flags: u8, payload: &[u8]| {
+        let length = u32::try_from(payload.len())
+            .unwrap_or_default()
+            .to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
+    };
+    let field = |name: &str, value: &str| {
+        let length = |text: &str| u8::try_from(text.len()).unwrap_or_default();
+        let (name_length, value_length) = ([0, length(name)], [length(value)]);
+        [
+            &name_length,
+            name.as_bytes(),
+            &value_length,
+            value.as_bytes(),
+        ]
+        .concat()
+    };
+    // `:status: 200` is number 8 of HPACK's static table.
+    let head = [vec![0x88], field("content-type", "application/grpc")].concat();
+    let message = api::GetLoadBalancerResponse {
+        handle: Some("lb-1".into()),
+        ..Default::default()
+    };
+    let answer = [
+        http2(1, 4, &head),
+        http2(0, 0, &frame(&message.encode_to_vec())),
+        http2(1, 5, &field("grpc-status", "0")),
+    ]
+    .concat();
+    let seed = |pieces: &[&[u8]]| [&[16][..], &pieces.concat()].concat();
+    vec![
+        seed(&[&SETTINGS, &ACK, &answer]),
+        seed(&[&SETTINGS, &PING, &WINDOW, &answer, &FAREWELL]),
+        seed(&[&SETTINGS, &ACK, &RESET]),
+        seed(&[&FAREWELL]),
+    ]
+}
+
+/// One address of an instance, as it stands in a Node: of a type that Kubernetes has, and what that type says.
+pub(crate) fn address(given: &api::NodeAddress) {
+    match super::view::node_addresses(std::slice::from_ref(given)) {
+        Err(trouble) => drop(well_told(Err::<(), _>(trouble))),
+        Ok(shown) => {
+            let [shown] = shown.as_slice() else {
+                panic!("{shown:?}");
+            };
+            assert_eq!(shown.address, given.address);
+            let is_ip = shown.address.parse::<std::net::IpAddr>().is_ok();
+            assert!(is_ip || !shown.type_.ends_with("IP"), "{shown:?}");
+            assert!((1..=NAME_LIMIT).contains(&shown.address.len()));
+            assert!(!shown.address.contains([' ', '/', '\n', '%']), "{shown:?}");
+        }
+    }
+}

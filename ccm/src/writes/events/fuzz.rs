@@ -1,0 +1,144 @@
+//! A provider that fails and talks as it likes for ten minutes: what reaches the API server is bounded.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arbitrary::Unstructured;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
+use kube::Client;
+use kube::client::Body;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{EventMetrics, EventSink, EventType};
+use crate::writes::reason;
+
+const TIME: Duration = Duration::from_mins(10);
+const OF_OBJECT: usize = 27;
+const OF_ALL: usize = 2_000;
+const REASONS: [&str; 4] = [
+    reason::SYNC_LOAD_BALANCER_FAILED,
+    reason::ENSURING_LOAD_BALANCER,
+    reason::PROVIDER_EVENT,
+    "MadeUp",
+];
+
+/// How often the API server was asked to write, for each object and in all.
+#[derive(Default)]
+struct Written {
+    of_object: BTreeMap<String, usize>,
+    all: usize,
+}
+
+/// An API server that takes each event.
+fn api_server(written: &Arc<Mutex<Written>>) -> Client {
+    let written = Arc::clone(written);
+    let answer = tower::service_fn(move |request: Request<Body>| {
+        let written = Arc::clone(&written);
+        async move {
+            let path = request.uri().path().to_owned();
+            let body = request.into_body().collect().await?.to_bytes();
+            // A patch names the Event, whose name begins with the object's.
+            let name = match serde_json::from_slice::<Event>(&body) {
+                Ok(event) if event.involved_object.name.is_some() => event.involved_object.name,
+                _ => path
+                    .rsplit('/')
+                    .next()
+                    .and_then(|it| it.split('.').next())
+                    .map(str::to_owned),
+            };
+            let mut written = written.lock().expect("nobody panicked");
+            written.all += 1;
+            *written
+                .of_object
+                .entry(name.unwrap_or_default())
+                .or_default() += 1;
+            let event = serde_json::json!({
+                "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"}, "involvedObject": {},
+            });
+            let answer = Response::new(Body::from(event.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(answer)
+        }
+    });
+    Client::new(answer, "default")
+}
+
+/// One provider.
+pub(crate) fn events(input: &[u8]) {
+    let written = Arc::new(Mutex::new(Written::default()));
+    crate::fuzz::runtime().block_on(play(input, &written));
+    let written = written.lock().expect("nobody panicked");
+    assert!(
+        written.all <= OF_ALL,
+        "{} events in ten minutes",
+        written.all
+    );
+    for (object, count) in &written.of_object {
+        assert!(
+            *count <= OF_OBJECT,
+            "{count} events of {object} in ten minutes"
+        );
+    }
+}
+
+async fn play(input: &[u8], written: &Arc<Mutex<Written>>) {
+    let metrics = EventMetrics::register(&mut Registry::default());
+    let wall = Arc::new(|| jiff::Timestamp::UNIX_EPOCH);
+    let (sink, writer) = EventSink::new(api_server(written), "fuzz".into(), wall, metrics);
+    let stop = CancellationToken::new();
+    let told = async {
+        let end = Instant::now() + TIME;
+        let mut input = Unstructured::new(input);
+        while !input.is_empty() && Instant::now() < end {
+            if record(&sink, &mut input, end).await.is_err() {
+                break;
+            }
+        }
+        tokio::time::sleep_until(end).await;
+    };
+    tokio::select! {
+        () = writer.run(stop.clone()) => {}
+        () = told => {}
+    }
+}
+
+/// A burst of events, and a pause.
+async fn record(
+    sink: &EventSink,
+    input: &mut Unstructured<'_>,
+    end: Instant,
+) -> arbitrary::Result<()> {
+    // Few have all of the burst for themselves, many come to the limit of all.
+    let objects = *input.choose(&[1, 3, 30, 300])?;
+    let made_up = input.ratio(1, 2)?;
+    let reason = *input.choose(&REASONS)?;
+    let repeats = input.int_in_range(1..=10)?;
+    for round in 0..repeats {
+        for number in 0..objects {
+            let object = ObjectReference {
+                kind: Some("Service".to_owned()),
+                namespace: Some("default".to_owned()),
+                name: Some(format!("web-{number}")),
+                uid: Some(format!("uid-{number}")),
+                ..ObjectReference::default()
+            };
+            let reason = if made_up {
+                format!("{reason}{}", round + number)
+            } else {
+                reason.to_owned()
+            };
+            sink.record(&object, EventType::Warning, &reason, format!("{round}"));
+        }
+    }
+    let pause = Duration::from_millis(input.int_in_range(0..=90_000)?);
+    tokio::time::sleep_until(end.min(Instant::now() + pause)).await;
+    Ok(())
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    crate::fuzz::noise(60)
+}
