@@ -764,7 +764,7 @@ async fn l1_calls_by_situation() {
 #[test]
 fn l7_hints_that_no_pass_takes_are_kept_up_to_a_bound() {
     let mut hinted = Hinted::default();
-    for number in 0..Hinted::MOST + 1 {
+    for number in 0..=Hinted::MOST {
         hinted.add(Hint::Instance {
             provider_id: format!("mock://{number}"),
             node_name: String::new(),

@@ -233,7 +233,7 @@ pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerRes
     let verdict = match response.outcome {
         None => unset("EnsureLoadBalancer"),
         Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Some(Outcome::Pending(pending)) => waits(pending),
+        Some(Outcome::Pending(pending)) => waits(&pending),
         Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
         Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(shown) {
             // Absent is not empty: it is not stated where the load balancer is, so it is not written that it is nowhere.
@@ -265,7 +265,7 @@ pub(super) fn after_update(sent: &Sent<'_>, response: api::UpdateLoadBalancerRes
             Verdict::Missing
         }
         Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Some(Outcome::Pending(pending)) => waits(pending),
+        Some(Outcome::Pending(pending)) => waits(&pending),
         Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
         Some(Outcome::Done(_)) => Verdict::Updated(Troubled::of(response.target_errors)),
     };
@@ -288,7 +288,7 @@ pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerRes
         Some(Outcome::Pending(_)) if planted!(ReleasedTooEarly) => {
             Verdict::Gone { retained: false }
         }
-        Some(Outcome::Pending(pending)) => waits(pending),
+        Some(Outcome::Pending(pending)) => waits(&pending),
         Some(Outcome::Retained(retained)) => {
             more.push(notes::retained(&cut(&retained.reason)));
             Verdict::Gone { retained: true }
@@ -314,9 +314,9 @@ fn nowhere(status: &LoadBalancerStatus) -> bool {
     status.ingress.as_ref().is_none_or(Vec::is_empty)
 }
 
-fn waits(pending: api::Pending) -> Verdict {
+fn waits(pending: &api::Pending) -> Verdict {
     // It is kept as long as the Service waits.
-    Verdict::Pending(pending_after(&pending), cut(&pending.message))
+    Verdict::Pending(pending_after(pending), cut(&pending.message))
 }
 
 fn unset(rpc: &str) -> Verdict {
