@@ -27,20 +27,27 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 #[test]
 fn it_answers_as_the_real_one() {
+    let ours = normal::normal(in_memory(|server| async move {
+        play(server.client("test"), async |_| server.act(Store::compact)).await
+    }));
+    if let Err(first) = differences::compare(&really(), &ours) {
+        // A kube-apiserver writes events of its own at times: what a second one does not show is no fault of ours.
+        eprintln!("{first}\nplayed again on another kube-apiserver");
+        differences::compare(&really(), &ours).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+}
+
+/// What a kube-apiserver answers.
+fn really() -> Vec<Outcome> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let real = runtime.block_on(async {
+    normal::normal(runtime.block_on(async {
         let mut control_plane = ControlPlane::start().await.unwrap();
         let client = control_plane.client();
         play(client, async |newest| {
             control_plane.forget_before(newest).await.unwrap();
         })
         .await
-    });
-    let real = normal::normal(real);
-    let ours = normal::normal(in_memory(|server| async move {
-        play(server.client("test"), async |_| server.act(Store::compact)).await
-    }));
-    differences::compare(&real, &ours);
+    }))
 }
 
 fn in_memory<T, F: Future<Output = T>>(act: impl FnOnce(ApiServer) -> F) -> T {
