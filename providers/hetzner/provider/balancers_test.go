@@ -42,7 +42,7 @@ func TestAnnotationsAreHonoured(t *testing.T) {
 	certificate := h.cloud.AddCertificate("web")
 	b := h.service(uid, "name", "front", "type", "lb21", "algorithm-type", "least_connections", "protocol", "https", "http-certificates", "web", "http-redirect-http", "true",
 		"http-sticky-sessions", "true", "http-cookie-name", "C", "http-cookie-lifetime", "60s", "http-timeout-idle", "90s", "uses-proxyprotocol", "true", "use-private-ip", "true",
-		"disable-public-network", "true", "private-ipv4", "10.0.9.9", "health-check-protocol", "https", "health-check-port", "8443", "health-check-interval", "20", "health-check-timeout", "5s",
+		"disable-public-network", "true", "private-ipv4", "10.1.9.9", "health-check-protocol", "https", "health-check-port", "8443", "health-check-interval", "20", "health-check-timeout", "5s",
 		"health-check-retries", "2", "health-check-http-domain", "example.com", "health-check-http-path", "/up", "http-status-codes", "200,204", "ipv4-rdns", "web.example.com", "location", "nbg1")
 	b.ensured()
 	lb := h.only()
@@ -51,7 +51,7 @@ func TestAnnotationsAreHonoured(t *testing.T) {
 	if string(text) != want {
 		t.Errorf("the listener is\n%s\nand should be\n%s", text, want)
 	}
-	if lb.Name != "front" || lb.LoadBalancerType.Name != "lb21" || lb.Algorithm.Type != "least_connections" || lb.PublicNet.Enabled || lb.PrivateNet[0].IP != "10.0.9.9" || !lb.Targets[0].UsePrivateIP || lb.PublicNet.IPv4.DNSPtr != "web.example.com" || lb.Location.Name != "nbg1" {
+	if lb.Name != "front" || lb.LoadBalancerType.Name != "lb21" || lb.Algorithm.Type != "least_connections" || lb.PublicNet.Enabled || lb.PrivateNet[0].IP != "10.1.9.9" || !lb.Targets[0].UsePrivateIP || lb.PublicNet.IPv4.DNSPtr != "web.example.com" || lb.Location.Name != "nbg1" {
 		t.Errorf("%+v", lb)
 	}
 	// LB-7: what is cleared goes. Type, name, location and reverse DNS stay, as with Hetzner's own controller.
@@ -156,7 +156,7 @@ func TestKilledAtEachCallLeaksNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b := h.service(uid, "type", "lb21", "private-ipv4", "10.0.9.9")
+				b := h.service(uid, "type", "lb21", "private-ipv4", "10.1.9.9")
 				h.plan(api.Plan{Skip: skip, Lose: carried, Break: !carried})
 				b.ensure()
 				h.cloud.NoPlans()

@@ -57,7 +57,7 @@ func New(record io.Writer) *Cloud {
 	c := &Cloud{nextID: 10_000, actions: map[int64]*schema.Action{}, ends: map[int64]time.Time{}, made: map[int64]time.Time{}}
 	c.networks = []*schema.Network{{
 		ID: NetworkID, Name: "cluster", IPRange: "10.0.0.0/8", Created: epoch, Routes: []schema.NetworkRoute{}, Servers: []int64{}, LoadBalancers: []int64{}, Labels: map[string]string{},
-		Subnets: []schema.NetworkSubnet{{Type: "cloud", IPRange: "10.0.0.0/16", NetworkZone: "eu-central", Gateway: "10.0.0.1"}},
+		Subnets: []schema.NetworkSubnet{{Type: "cloud", IPRange: "10.1.0.0/16", NetworkZone: "eu-central", Gateway: "10.1.0.1"}},
 	}}
 	mux := http.NewServeMux()
 	handle := func(pattern string, answer func(r *http.Request) (int, any, error)) {

@@ -282,7 +282,7 @@ func (c *Cloud) attach(lb *schema.LoadBalancer, asked schema.LoadBalancerActionA
 	case len(lb.PrivateNet) > 0:
 		return refuse(http.StatusConflict, "load_balancer_already_attached", "already attached")
 	}
-	ip := fmt.Sprintf("10.0.240.%d", lb.ID%250+2)
+	ip := fmt.Sprintf("10.1.240.%d", lb.ID%250+2)
 	if asked.IP != nil {
 		if address, err := netip.ParseAddr(*asked.IP); err != nil || !netip.MustParsePrefix(network.Subnets[0].IPRange).Contains(address) {
 			return refuse(http.StatusUnprocessableEntity, "ip_not_available", "ip %s is not available", *asked.IP)

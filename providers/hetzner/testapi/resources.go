@@ -199,7 +199,7 @@ func (c *Cloud) AddServer(asked NewServer) int64 {
 		server.Labels = map[string]string{}
 	}
 	if !asked.Outside {
-		server.PrivateNet = append(server.PrivateNet, schema.ServerPrivateNet{Network: NetworkID, IP: fmt.Sprintf("10.0.%d.%d", n/250, n%250+2), AliasIPs: []string{}, MACAddress: "86:00:ff:2a:7d:e1"})
+		server.PrivateNet = append(server.PrivateNet, schema.ServerPrivateNet{Network: NetworkID, IP: fmt.Sprintf("10.1.%d.%d", n/250, n%250+2), AliasIPs: []string{}, MACAddress: "86:00:ff:2a:7d:e1"})
 	}
 	c.servers = append(c.servers, server)
 	c.made[server.ID] = time.Now()
@@ -228,7 +228,7 @@ func (c *Cloud) SetServer(name, status string) error {
 func (c *Cloud) AddRoute(destination string, server int64) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	gateway := "10.0.255.254"
+	gateway := "10.1.255.254"
 	if s := c.serverOf(server); s != nil {
 		gateway = s.PrivateNet[0].IP
 	}
