@@ -94,16 +94,10 @@ func TestATokenThatIsRotatedCountsAtOnce(t *testing.T) {
 // In another account no droplet of this cluster is there: every Node would be deleted.
 func TestATokenOfAnotherAccountIsRefusedBeforeAnythingIsAskedWithIt(t *testing.T) {
 	h := initialized(t)
-	h.cloud.Token("other", &api.Token{})
-	h.cloud.SetAccount("another")
-	for _, name := range []string{"node-0", "node-1", "node-2"} {
-		if err := h.cloud.SetDroplet(name, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
+	h.cloud.Token("other", &api.Token{Elsewhere: true})
 	h.token("other")
 	_, routes := h.calls(func() {
-		h.must(h.lookup(node("node-0", h.droplets[0])).Results[0].GetFailed(), sdk.CodeCredentials, "AnotherAccount", "another", testapi.Account)
+		h.must(h.lookup(node("node-0", h.droplets[0])).Results[0].GetFailed(), sdk.CodeCredentials, "AnotherAccount", testapi.AccountElsewhere, testapi.Account)
 		h.must(h.service("other").ensure().GetFailed(), sdk.CodeCredentials, "AnotherAccount")
 	})
 	if len(routes) != 1 || routes["GET /v2/account"] != 2 {
