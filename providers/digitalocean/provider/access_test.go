@@ -154,7 +154,11 @@ func TestFailuresOfTheAPIAreThoseOfTheContract(t *testing.T) {
 		failed := h.service("failures").ensure().GetFailed()
 		t.Log(name, failed)
 		h.must(failed, row.code, row.reason, row.word)
-		if wait := failed.RetryAfter.AsDuration(); wait > row.wait || wait < row.wait-2*time.Second {
+		late := time.Duration(0)
+		if row.wait > time.Minute { // Until a time of the clock, which goes on.
+			late = 30 * time.Second
+		}
+		if wait := failed.RetryAfter.AsDuration(); wait > row.wait || wait < row.wait-late {
 			t.Errorf("%s: asked again after %s; wanted %s", name, wait, row.wait)
 		}
 		if all := h.cloud.LoadBalancers(); len(all) != 0 {
