@@ -294,8 +294,8 @@ type GetProviderInfoResponse struct {
 	// lives. At most 253 bytes, never empty.
 	BootId string `protobuf:"bytes,5,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// The prefixes of this provider's provider IDs, for example `aws://`. At least one if instances
-	// are offered; at most 16 of at most 253 bytes. A Node belongs to the provider with the longest
-	// prefix of its provider ID.
+	// are offered; at most 16 of at most 253 bytes. If a Node's provider ID has prefixes of several
+	// providers, the Node belongs to the provider with the longest.
 	//
 	// PROV-8: Every provider ID that the provider hands out MUST begin with one of the prefixes. A
 	// prefix MUST contain `://`; its characters are ASCII letters, digits and `._:/@+-`. The
@@ -406,8 +406,8 @@ func (x *GetProviderInfoResponse) GetNodeProjection() *NodeProjection {
 	return nil
 }
 
-// What a provider offers. The provider serves the services whose blocks are present, and no others
-// (CORE-5).
+// What a provider offers besides ProviderService. It serves the services whose blocks are present,
+// and no others (CORE-5).
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// InstanceService.

@@ -1184,7 +1184,7 @@ func (x *NodeInfo) GetKubeletVersion() string {
 }
 
 // The fields of each Node that a provider wants to see beyond name, UID, provider ID and addresses.
-// They keep a request for 5,000 Nodes small.
+// A short list keeps a request for 5,000 Nodes small.
 type NodeProjection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exact keys of labels.
