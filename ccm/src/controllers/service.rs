@@ -1,10 +1,9 @@
 //! The service controller (B-S1 to ▲S20): load balancers for Services.
 //!
 //! One loop per provider. A change of a Service, or of the target set it uses, puts it into the queue; a job works on it step by step ([`sync`]), many at once, never
-//! two on one Service. What a job learns comes back as an [`plan::Applied`].
+//! two on one Service. What a job learns comes back as an [`record::Record`].
 
 mod answer;
-mod conclude;
 mod fingerprint;
 #[cfg(test)]
 mod fixtures;
@@ -17,6 +16,8 @@ mod notes;
 mod orphans;
 mod plan;
 mod recheck;
+mod record;
+mod settle;
 #[cfg(test)]
 mod simulation;
 mod standing;

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use super::answer::{self, Answer, Sent, Verdict};
 use super::handle::{ANNOTATION, MAX_HANDLE};
-use super::plan::{Applied, FINALIZER, Facts, Step, handle_to_send, next_step};
+use super::plan::{FINALIZER, Facts, Step, handle_to_send, next_step};
+use super::record::{Cloud, Record};
 use super::targets::NodeSelector;
 use crate::writes::ServicePatch;
 
@@ -101,18 +102,22 @@ pub(crate) fn services(input: &[u8]) {
 
 fn decide(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let service = Arc::new(service(input)?);
-    let mut applied = None;
+    let mut record = None;
     if bool::arbitrary(input)? {
-        let mut known = Applied::new(&service);
-        known.touched = bool::arbitrary(input)?;
-        known.gone = input.ratio(1, 4)?;
-        known.look = bool::arbitrary(input)?;
-        known.by = (*input.choose(&[None, Some(ME), Some("other")])?).map(str::to_owned);
+        let mut known = Record::new(&service);
+        let (touched, gone) = (bool::arbitrary(input)?, input.ratio(1, 4)?);
+        known.check = bool::arbitrary(input)?;
+        let by = (*input.choose(&[ME, ME, "other"])?).to_owned();
+        known.cloud = match (touched, gone) {
+            (_, true) => Cloud::Deleted,
+            (true, false) => Cloud::MayStand { by },
+            (false, false) => Cloud::Unknown,
+        };
         if input.ratio(1, 4)? {
             let by = *input.choose(&[ME, "other"])?;
             known.unsaved_handle = Some((by.to_owned(), "lb-unsaved".to_owned()));
         }
-        applied = Some(known);
+        record = Some(known);
     }
     let class = service
         .spec
@@ -126,29 +131,29 @@ fn decide(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     };
     let facts = Facts {
         me: ME,
+        departed: false,
         owner: class.map_or(capability.default_class, |class| class == CLASSES[1]),
         capability: &capability,
     };
     let written = written(&service);
     let said = |field: &str| written.as_ref().and_then(|it| it[field].as_str());
 
-    if let Some(handle) = handle_to_send(&service, applied.as_ref(), ME) {
+    if let Some(handle) = handle_to_send(&service, record.as_ref(), ME) {
         assert!((1..=MAX_HANDLE).contains(&handle.len()), "{handle:?}");
-        let unsaved = applied.as_ref().and_then(|it| it.unsaved_handle.as_ref());
+        let unsaved = record.as_ref().and_then(|it| it.unsaved_handle.as_ref());
         let given = unsaved == Some(&(ME.to_owned(), handle.clone()));
         let stored = said("provider") == Some(ME) && said("handle") == Some(&handle);
         assert!(given || stored, "{handle:?} is another's: {written:?}");
     }
-    let touched = applied.as_ref().filter(|applied| applied.touched);
-    let ours = touched.is_some_and(|it| it.by.as_deref().is_none_or(|by| by == ME));
-    match next_step(&service, applied.as_ref(), None, &facts) {
+    let ours = record.as_ref().and_then(|record| record.cloud.by()) == Some(ME);
+    match next_step(&service, record.as_ref(), None, &facts) {
         Step::Delete => {
             // A record that names nobody is garbage: then no handle is sent.
             let by = said("provider").filter(|by| !by.is_empty());
             let held = holds_finalizer(&service) && by.is_none_or(|by| by == ME);
             let class = by.and(said("class")).unwrap_or_default();
             let served = class.is_empty() || class == CLASSES[1];
-            assert!(ours || (held && served), "{written:?} {applied:?}");
+            assert!(ours || (held && served), "{written:?} {record:?}");
         }
         Step::AddFinalizer(patch) | Step::StoreHandle(patch) => check_record(&patch, &service),
         Step::Get | Step::Ensure | Step::Update => {
@@ -156,9 +161,9 @@ fn decide(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
             assert!(holds_finalizer(&service), "no call before the finalizer");
         }
         Step::Release { metadata, .. } => {
-            let known = applied.as_ref();
+            let known = record.as_ref();
             assert!(
-                known.is_some_and(|known| known.gone),
+                known.is_some_and(|known| known.cloud == Cloud::Deleted),
                 "what may stand keeps its Service"
             );
             if let Some(finalizers) = metadata.and_then(|patch| patch.finalizers) {

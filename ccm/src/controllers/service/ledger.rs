@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::plan::{Applied, is_news, uid, version, wants_targets};
+use super::plan::{is_news, uid, wants_targets};
+use super::record::{Cloud, Record, version};
 use super::targets::{NodeSelector, Sets};
 use crate::core::Key;
 
@@ -24,7 +25,7 @@ pub(super) enum Task {
 /// The loop's memory.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    entries: BTreeMap<Task, Applied>,
+    entries: BTreeMap<Task, Record>,
     selectors: BTreeMap<Key, NodeSelector>,
     departed: usize,
 }
@@ -34,7 +35,7 @@ pub(super) struct Ledger {
 pub(super) struct Taken {
     /// The newest view of the Service; `None`: there is nothing to do.
     pub(super) service: Option<Arc<Service>>,
-    pub(super) applied: Option<Applied>,
+    pub(super) record: Option<Record>,
     /// A load balancer was found to be left behind: to be queued.
     pub(super) departed: Option<Task>,
     /// One was found, and there is no room to remember it.
@@ -46,7 +47,7 @@ impl Ledger {
     pub(super) fn take(&mut self, task: &Task, now: Option<Arc<Service>>) -> Taken {
         let mut taken = Taken {
             service: None,
-            applied: self.entries.remove(task),
+            record: self.entries.remove(task),
             departed: None,
             forgotten: false,
         };
@@ -54,27 +55,27 @@ impl Ledger {
             Task::Departed(..) => {
                 self.departed = self.departed.saturating_sub(1);
                 taken.service = taken
-                    .applied
+                    .record
                     .as_ref()
-                    .map(|applied| Arc::clone(&applied.latest));
+                    .map(|record| Arc::clone(&record.latest));
             }
             Task::Service(key) => {
                 let same = now.as_ref().is_some_and(|now| {
                     taken
-                        .applied
+                        .record
                         .as_ref()
-                        .is_none_or(|applied| applied.uid == uid(now))
+                        .is_none_or(|record| record.uid() == uid(now))
                 });
-                if !same && let Some(applied) = taken.applied.take() {
-                    self.depart(key, applied, &mut taken);
+                if !same && let Some(record) = taken.record.take() {
+                    self.depart(key, record, &mut taken);
                 }
                 if now.is_none() {
                     self.selectors.remove(key);
                 }
-                taken.service = match (now, &taken.applied) {
+                taken.service = match (now, &taken.record) {
                     // The watch may be behind our own writes.
-                    (Some(now), Some(applied)) if version(&now) < version(&applied.latest) => {
-                        Some(Arc::clone(&applied.latest))
+                    (Some(now), Some(record)) if version(&now) < version(&record.latest) => {
+                        Some(Arc::clone(&record.latest))
                     }
                     (now, _) => now,
                 };
@@ -83,8 +84,8 @@ impl Ledger {
         taken
     }
 
-    fn depart(&mut self, key: &Key, applied: Applied, taken: &mut Taken) {
-        if !applied.touched || applied.gone {
+    fn depart(&mut self, key: &Key, record: Record, taken: &mut Taken) {
+        if record.cloud.by().is_none() {
             return;
         }
         if self.departed >= MOST_DEPARTED {
@@ -92,49 +93,50 @@ impl Ledger {
             return;
         }
         self.departed += 1;
-        let task = Task::Departed(key.clone(), applied.uid.clone());
-        self.entries.insert(task.clone(), applied);
+        let task = Task::Departed(key.clone(), record.uid().to_owned());
+        self.entries.insert(task.clone(), record);
         taken.departed = Some(task);
     }
 
     /// Puts back what is known of a task.
-    pub(super) fn put(&mut self, task: &Task, applied: Option<Applied>) {
-        let Some(applied) = applied else {
+    pub(super) fn put(&mut self, task: &Task, record: Option<Record>) {
+        let Some(record) = record else {
             return;
         };
         if matches!(task, Task::Departed(..)) {
             self.departed += 1;
         }
-        self.entries.insert(task.clone(), applied);
+        self.entries.insert(task.clone(), record);
     }
 
-    /// The load balancer of a Service that was gone before this process looked (▲S16): to be queued, where that is not known already.
-    pub(super) fn adopt(&mut self, ghost: &Arc<Service>) -> Option<Task> {
+    /// The load balancer of a Service that was gone before this process looked (▲S16): to be queued, where that is not known already. `by`: the provider that
+    /// lists it.
+    pub(super) fn adopt(&mut self, ghost: &Arc<Service>, by: &str) -> Option<Task> {
         let task = Task::Departed(Key::of(&**ghost), uid(ghost).to_owned());
         if self.departed >= MOST_DEPARTED || self.entries.contains_key(&task) {
             return None;
         }
         self.departed += 1;
-        let touched = true;
-        let applied = Applied {
-            touched,
-            ..Applied::new(ghost)
+        let by = by.to_owned();
+        let record = Record {
+            cloud: Cloud::MayStand { by },
+            ..Record::new(ghost)
         };
-        self.entries.insert(task.clone(), applied);
+        self.entries.insert(task.clone(), record);
         Some(task)
     }
 
     /// The UIDs of all Services that something is known of, those that are gone too.
     pub(super) fn uids(&self) -> impl Iterator<Item = &str> {
-        self.entries.values().map(|applied| applied.uid.as_str())
+        self.entries.values().map(Record::uid)
     }
 
     /// The UIDs of the Services whose load balancer the provider confirmed, and that are not being worked on.
     pub(super) fn confirmed(&self) -> BTreeSet<&str> {
-        let confirmed = self.entries.iter().filter(|(task, applied)| {
-            matches!(task, Task::Service(_)) && applied.inputs.is_some() && !applied.elsewhere
+        let confirmed = self.entries.iter().filter(|(task, record)| {
+            matches!(task, Task::Service(_)) && record.progress.confirmed().is_some()
         });
-        confirmed.map(|(_, applied)| applied.uid.as_str()).collect()
+        confirmed.map(|(_, record)| record.uid()).collect()
     }
 
     /// Which targets the Service uses; `None`: none.
@@ -152,16 +154,16 @@ impl Ledger {
 
     /// What is left of a Service that is gone.
     pub(super) fn latest(&self, task: &Task) -> Option<Arc<Service>> {
-        let applied = self.entries.get(task)?;
-        Some(Arc::clone(&applied.latest))
+        let record = self.entries.get(task)?;
+        Some(Arc::clone(&record.latest))
     }
 
     /// Whether what the watch shows is a reason to look at the Service.
     pub(super) fn is_news(&self, key: &Key, now: Option<&Service>) -> bool {
-        let applied = self.entries.get(&Task::Service(key.clone()));
+        let record = self.entries.get(&Task::Service(key.clone()));
         match now {
-            Some(now) => is_news(now, applied),
-            None => applied.is_some(),
+            Some(now) => is_news(now, record),
+            None => record.is_some(),
         }
     }
 
@@ -169,7 +171,7 @@ impl Ledger {
     pub(super) fn overtaken(&self, task: &Task) -> bool {
         self.entries
             .get(task)
-            .is_some_and(|applied| is_news(&applied.latest, Some(applied)))
+            .is_some_and(|record| is_news(&record.latest, Some(record)))
     }
 
     /// Whether the Service's targets are others than what was confirmed.
@@ -182,7 +184,7 @@ impl Ledger {
             .get(key)
             .and_then(|selector| sets.get(selector));
         match (self.entries.get(task), set) {
-            (Some(applied), Some(set)) => wants_targets(applied, set.fingerprint),
+            (Some(record), Some(set)) => wants_targets(record, set.fingerprint),
             _ => false,
         }
     }
@@ -203,19 +205,19 @@ impl Ledger {
             Task::Service(key) => selectors.get(key) == Some(selector),
             Task::Departed(..) => false,
         };
-        let untold = self.entries.iter_mut().filter(|(task, applied)| {
-            uses(task) && applied.inputs.is_some() && !applied.elsewhere && !applied.cut_told
+        let untold = self.entries.iter_mut().filter(|(task, record)| {
+            uses(task) && record.progress.confirmed().is_some() && !record.cut_told
         });
         untold
-            .map(|(_, applied)| {
-                applied.cut_told = true;
-                Arc::clone(&applied.latest)
+            .map(|(_, record)| {
+                record.cut_told = true;
+                Arc::clone(&record.latest)
             })
             .collect()
     }
 
     /// All that is known, for the loop after this one; first what nothing else in the world tells of.
-    pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Applied)> + use<> {
+    pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Record)> + use<> {
         self.departed = 0;
         std::mem::take(&mut self.entries).into_iter().rev()
     }
@@ -227,15 +229,15 @@ impl Ledger {
 
     /// Whether the provider said `pending` last.
     pub(super) fn is_pending(&self, task: &Task) -> bool {
-        let applied = self.entries.get(task);
-        applied.is_some_and(|applied| applied.pending)
+        let record = self.entries.get(task);
+        record.is_some_and(|record| record.progress.is_pending())
     }
 
     /// The provider is asked how this one is before anything else; says whether it is known.
-    pub(super) fn look(&mut self, task: &Task) -> bool {
+    pub(super) fn check(&mut self, task: &Task) -> bool {
         match self.entries.get_mut(task) {
-            Some(applied) => {
-                applied.look = true;
+            Some(record) => {
+                record.check = true;
                 true
             }
             None => false,
@@ -259,10 +261,11 @@ mod tests {
         Arc::new(service)
     }
 
-    fn touched(service: &Arc<Service>) -> Applied {
-        Applied {
-            touched: true,
-            ..Applied::new(service)
+    fn made(service: &Arc<Service>) -> Record {
+        let by = "mock".to_owned();
+        Record {
+            cloud: Cloud::MayStand { by },
+            ..Record::new(service)
         }
     }
 
@@ -272,21 +275,21 @@ mod tests {
         let old = at("uid-1", "10");
         for now in [None, Some(at("uid-2", "11"))] {
             let mut ledger = Ledger::default();
-            ledger.put(&task, Some(touched(&old)));
+            ledger.put(&task, Some(made(&old)));
             assert!(ledger.is_news(&key(), now.as_deref()));
             let taken = ledger.take(&task, now.clone());
             let departed = taken.departed.expect("it is left behind");
-            assert!(taken.applied.is_none(), "the new one begins anew");
+            assert!(taken.record.is_none(), "the new one begins anew");
             assert_eq!(taken.service, now);
             let taken = ledger.take(&departed, None);
             assert_eq!(taken.service, Some(Arc::clone(&old)));
-            assert!(taken.applied.is_some_and(|applied| applied.touched));
+            assert_eq!(taken.record.unwrap().cloud.by(), Some("mock"));
         }
         for harmless in [
-            Applied::new(&old),
-            Applied {
-                gone: true,
-                ..touched(&old)
+            Record::new(&old),
+            Record {
+                cloud: Cloud::Deleted,
+                ..made(&old)
             },
         ] {
             let mut ledger = Ledger::default();
@@ -300,13 +303,13 @@ mod tests {
         let mut ledger = Ledger::default();
         for i in 0..=MOST_DEPARTED {
             let task = Task::Service(key());
-            ledger.put(&task, Some(touched(&at(&format!("uid-{i}"), "1"))));
+            ledger.put(&task, Some(made(&at(&format!("uid-{i}"), "1"))));
             let taken = ledger.take(&task, None);
             assert_eq!(taken.forgotten, i == MOST_DEPARTED);
         }
         // One is done: there is room again.
         ledger.take(&Task::Departed(key(), "uid-7".to_owned()), None);
-        ledger.put(&Task::Service(key()), Some(touched(&at("again", "1"))));
+        ledger.put(&Task::Service(key()), Some(made(&at("again", "1"))));
         assert!(!ledger.take(&Task::Service(key()), None).forgotten);
     }
 
@@ -316,7 +319,7 @@ mod tests {
         let task = Task::Service(key());
         let written = at("uid-1", "10");
         for (shown, expected) in [("9", "10"), ("10", "10"), ("11", "11")] {
-            ledger.put(&task, Some(touched(&written)));
+            ledger.put(&task, Some(made(&written)));
             let taken = ledger.take(&task, Some(at("uid-1", shown)));
             let version = taken.service.unwrap().metadata.resource_version.clone();
             assert_eq!(version.as_deref(), Some(expected));

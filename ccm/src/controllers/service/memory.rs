@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tracing::error;
 
 use super::ledger::Task;
-use super::plan::Applied;
+use super::record::Record;
 
 /// So many load balancers are remembered between two loops.
 const MOST: usize = 20_000;
@@ -20,7 +20,7 @@ pub(crate) struct Memory(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    balancers: Vec<(Task, Applied)>,
+    balancers: Vec<(Task, Record)>,
     credentials_told: Option<Instant>,
 }
 
@@ -30,9 +30,9 @@ impl Memory {
     }
 
     /// Keeps for the next loop what may stand in the cloud.
-    pub(super) fn keep(&self, known: impl Iterator<Item = (Task, Applied)>) {
+    pub(super) fn keep(&self, known: impl Iterator<Item = (Task, Record)>) {
         let mut state = self.state();
-        for entry in known.filter(|(_, applied)| applied.touched && !applied.gone) {
+        for entry in known.filter(|(_, record)| record.cloud.by().is_some()) {
             if state.balancers.len() >= MOST {
                 error!(
                     most = MOST,
@@ -45,7 +45,7 @@ impl Memory {
     }
 
     /// What the loop before knew; it is forgotten here.
-    pub(super) fn take(&self) -> Vec<(Task, Applied)> {
+    pub(super) fn take(&self) -> Vec<(Task, Record)> {
         std::mem::take(&mut self.state().balancers)
     }
 
@@ -66,20 +66,22 @@ mod tests {
 
     use super::*;
     use crate::controllers::service::fixtures::service;
+    use crate::controllers::service::record::Cloud;
     use crate::core::Key;
 
     #[test]
     fn s9_what_is_kept_between_two_loops_is_bounded() {
         let memory = Memory::default();
         let service = Arc::new(service());
-        let touched = Applied {
-            touched: true,
-            ..Applied::new(&service)
+        let by = "mock".to_owned();
+        let made = Record {
+            cloud: Cloud::MayStand { by },
+            ..Record::new(&service)
         };
         let task = |i: usize| Task::Departed(Key::of(&*service), format!("uid-{i}"));
-        memory.keep([(task(0), Applied::new(&service))].into_iter());
+        memory.keep([(task(0), Record::new(&service))].into_iter());
         assert!(memory.take().is_empty(), "nothing can stand there");
-        memory.keep((0..=MOST).map(|i| (task(i), touched.clone())));
+        memory.keep((0..=MOST).map(|i| (task(i), made.clone())));
         assert_eq!(memory.take().len(), MOST);
         assert!(memory.take().is_empty());
     }

@@ -1,14 +1,11 @@
 //! What to do with a Service next. Pure.
 
-mod applied;
-
 use cloud_provider_api::v1alpha1::LoadBalancerCapability;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 
-pub(super) use applied::{Applied, Seen, version};
-
 use super::fingerprint::{Fingerprint, service_inputs};
 use super::handle::{self, Stored};
+use super::record::{Cloud, Progress, Record, Seen, version};
 use super::support::without_condition;
 use super::targets::TargetSet;
 use crate::planted::planted;
@@ -24,6 +21,8 @@ pub(super) struct Facts<'a> {
     pub(super) me: &'a str,
     /// Whether this provider serves the Service's class (B-S1).
     pub(super) owner: bool,
+    /// The Service is gone from the API server (B-S9): only its load balancer is left.
+    pub(super) departed: bool,
     /// What the provider's LoadBalancerService can do.
     pub(super) capability: &'a LoadBalancerCapability,
 }
@@ -82,7 +81,7 @@ fn is_load_balancer(service: &Service) -> bool {
 }
 
 /// The Service's class; empty where it has none.
-fn class(service: &Service) -> &str {
+pub(super) fn class(service: &Service) -> &str {
     let spec = service.spec.as_ref();
     spec.and_then(|spec| spec.load_balancer_class.as_deref())
         .unwrap_or_default()
@@ -100,29 +99,33 @@ pub(super) fn has_finalizer(service: &Service) -> bool {
 /// The handle to send with the next call.
 pub(super) fn handle_to_send(
     service: &Service,
-    applied: Option<&Applied>,
+    record: Option<&Record>,
     me: &str,
 ) -> Option<String> {
-    applied
-        .and_then(|applied| applied.unsaved_handle.as_ref())
+    record
+        .and_then(|record| record.unsaved_handle.as_ref())
         .filter(|(by, _)| by == me)
         .map(|(_, handle)| handle.clone())
         .or_else(|| Stored::of(service).handle_of(me).map(str::to_owned))
 }
 
-/// Decides. `applied` is what this process knows of it; `targets` the set that it should have, `None` where the Service needs none.
+/// Decides. `record` is what this process knows of it; `targets` the set that it should have, `None` where the Service needs none.
 pub(super) fn next_step(
     service: &Service,
-    applied: Option<&Applied>,
+    record: Option<&Record>,
     targets: Option<&TargetSet>,
     facts: &Facts<'_>,
 ) -> Step {
+    let cloud = record.map_or(&Cloud::Unknown, |record| &record.cloud);
+    let known = cloud.by().is_some();
+    if facts.departed {
+        return if known { Step::Delete } else { Step::Ignore };
+    }
     let stored = Stored::of(service);
     let other = stored.provider().filter(|provider| *provider != facts.me);
-    let touched = applied.filter(|applied| applied.touched);
     // Another ccm, whose provider has the same name, may serve the class that is written down.
     let theirs = stored.class().filter(|class| !facts.serves(class));
-    let theirs = theirs.filter(|_| touched.is_none() && !planted!(OtherClassIsMine));
+    let theirs = theirs.filter(|_| !known && !planted!(OtherClassIsMine));
     let left = theirs.is_none() && left(service, &stored, facts);
     if asks(service) && !left {
         if !facts.owner {
@@ -134,31 +137,26 @@ pub(super) fn next_step(
         if theirs.is_some() {
             return blocked(facts.me, theirs);
         }
-        return wanted(service, &stored, applied, targets, facts);
+        return wanted(service, &stored, record, targets, facts);
     }
 
-    let gone = applied.is_some_and(|applied| applied.gone);
     let changed = planted!(ReleasedOnTypeChange) && service.metadata.deletion_timestamp.is_none();
-    if gone || changed && has_finalizer(service) && stored.provider() == Some(facts.me) {
-        let retained = applied.is_some_and(|applied| applied.retained);
-        return release(service, retained, left);
+    if changed && has_finalizer(service) && stored.provider() == Some(facts.me) {
+        return release(service, *cloud == Cloud::Kept, left);
     }
-    let by = touched.and_then(|applied| applied.by.as_deref());
-    if let Some(by) = by.filter(|by| *by != facts.me) {
-        return blocked(by, None);
-    }
-    if touched.is_none() {
-        if !has_finalizer(service) || theirs.is_some() {
-            return Step::Ignore;
-        }
-        match other {
+    match cloud {
+        Cloud::Deleted | Cloud::Kept => return release(service, *cloud == Cloud::Kept, left),
+        Cloud::MayStand { by } if by != facts.me => return blocked(by, None),
+        Cloud::MayStand { .. } => {}
+        Cloud::Unknown if !has_finalizer(service) || theirs.is_some() => return Step::Ignore,
+        Cloud::Unknown => match other {
             Some(other) if facts.owner => return blocked(other, None),
             Some(_) => return Step::Ignore,
             None if stored.provider().is_none() && !facts.owner => return Step::Ignore,
             None => {}
-        }
+        },
     }
-    unsaved(service, applied).map_or(Step::Delete, Step::StoreHandle)
+    unsaved(service, record).map_or(Step::Delete, Step::StoreHandle)
 }
 
 fn blocked(by: &str, class: Option<&str>) -> Step {
@@ -182,46 +180,47 @@ fn left(service: &Service, stored: &Stored, facts: &Facts<'_>) -> bool {
 fn wanted(
     service: &Service,
     stored: &Stored,
-    applied: Option<&Applied>,
+    record: Option<&Record>,
     targets: Option<&TargetSet>,
     facts: &Facts<'_>,
 ) -> Step {
     if !has_finalizer(service) {
         return Step::AddFinalizer(add_finalizer(service, facts.me));
     }
-    if let Some(patch) = unsaved(service, applied) {
+    if let Some(patch) = unsaved(service, record) {
         return Step::StoreHandle(patch);
     }
     // Whose it is must be known when the class has vanished with the type; what cannot be read is left to whoever edited it.
     let known = *stored == Stored::Garbage || stored.class_of(facts.me) == Some(class(service));
     if !known && !planted!(ClassIsWrittenOnce) {
         let handle = stored.handle_of(facts.me);
-        return Step::StoreHandle(record(service, facts.me, Some(class(service)), handle));
+        return Step::StoreHandle(annotate(service, facts.me, Some(class(service)), handle));
     }
-    let look = if facts.capability.in_sync {
-        Step::Get
+    let Some(record) = record.filter(|record| !record.check) else {
+        return if facts.capability.in_sync {
+            Step::Get
+        } else {
+            Step::Ensure
+        };
+    };
+    let asked = service_inputs(service);
+    let confirmed = match record.progress {
+        Progress::Elsewhere { inputs } if inputs == asked => return Step::Ignore,
+        Progress::Confirmed { inputs, targets } if inputs == asked => targets,
+        Progress::Pending { inputs } if inputs == Some(asked) => None,
+        _ => return Step::Ensure,
+    };
+    let wanted = targets.map(|targets| targets.fingerprint);
+    if wanted.is_none() || wanted == confirmed || facts.capability.ignores_nodes {
+        Step::Ignore
     } else {
-        Step::Ensure
-    };
-    let Some(applied) = applied else {
-        return look;
-    };
-    if applied.look {
-        return look;
-    }
-    if applied.mend || applied.inputs != Some(service_inputs(service)) {
-        return Step::Ensure;
-    }
-    let settled = facts.capability.ignores_nodes || applied.elsewhere;
-    match targets {
-        Some(targets) if !settled && applied.targets != Some(targets.fingerprint) => Step::Update,
-        _ => Step::Ignore,
+        Step::Update
     }
 }
 
 /// The patch that stores a handle which is not on the Service yet, in the name of who gave it.
-fn unsaved(service: &Service, applied: Option<&Applied>) -> Option<ServicePatch> {
-    let (by, handle) = applied?.unsaved_handle.as_ref()?;
+fn unsaved(service: &Service, record: Option<&Record>) -> Option<ServicePatch> {
+    let (by, handle) = record?.unsaved_handle.as_ref()?;
     (Stored::of(service).handle_of(by) != Some(handle.as_str()))
         .then(|| store_handle(service, by, Some(handle)))
 }
@@ -233,10 +232,15 @@ pub(super) fn store_handle(service: &Service, me: &str, handle: Option<&str>) ->
     let class = stored
         .class_of(me)
         .or_else(|| is_load_balancer(service).then(|| class(service)));
-    record(service, me, class, handle)
+    annotate(service, me, class, handle)
 }
 
-fn record(service: &Service, me: &str, class: Option<&str>, handle: Option<&str>) -> ServicePatch {
+fn annotate(
+    service: &Service,
+    me: &str,
+    class: Option<&str>,
+    handle: Option<&str>,
+) -> ServicePatch {
     let value = handle::render(me, service.metadata.uid.as_deref(), class, handle);
     ServicePatch {
         annotations: [(handle::ANNOTATION.to_owned(), Some(value))].into(),
@@ -252,7 +256,7 @@ fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
         Stored::Garbage => ServicePatch::default(),
         // The class vanishes when the type changes; whose the load balancer is, and whether it still is, must be known then.
         Stored::Nothing | Stored::By { .. } => {
-            record(service, me, Some(class(service)), stored.handle_of(me))
+            annotate(service, me, Some(class(service)), stored.handle_of(me))
         }
     };
     patch.finalizers = Some(finalizers);
@@ -337,12 +341,12 @@ fn comparable(mut status: LoadBalancerStatus) -> LoadBalancerStatus {
 }
 
 /// Whether a Service that the watch shows now can need work: not our own write come back, not a label, not a status (B-S4).
-pub(super) fn is_news(service: &Service, applied: Option<&Applied>) -> bool {
-    match applied {
-        Some(applied) if applied.uid == uid(service) => {
+pub(super) fn is_news(service: &Service, record: Option<&Record>) -> bool {
+    match record {
+        Some(record) if record.uid() == uid(service) => {
             // Older than what we wrote: the watch is behind.
-            let stale = version(service) < version(&applied.latest);
-            !stale && Seen::of(service) != applied.seen
+            let stale = version(service) < version(&record.latest);
+            !stale && Seen::of(service) != record.seen
         }
         Some(_) => true,
         None => asks(service) || has_finalizer(service),
@@ -351,12 +355,15 @@ pub(super) fn is_news(service: &Service, applied: Option<&Applied>) -> bool {
 
 /// Whether a changed target set is a reason to call the provider for this Service now. A set that was tried waits for its retry; one that was not does not wait for
 /// another's (B-S7), unless the provider is at it and has said when to ask again.
-pub(super) fn wants_targets(applied: &Applied, targets: Fingerprint) -> bool {
-    (applied.inputs.is_some() || applied.wrong || applied.mend)
-        && !applied.pending
-        && !applied.elsewhere
-        && applied.targets != Some(targets)
-        && applied.tried != Some(targets)
+pub(super) fn wants_targets(record: &Record, targets: Fingerprint) -> bool {
+    let concerned = match &record.progress {
+        Progress::Confirmed { targets: now, .. } => *now != Some(targets),
+        Progress::Rejected => true,
+        Progress::Unconfirmed { .. } | Progress::Pending { .. } | Progress::Elsewhere { .. } => {
+            false
+        }
+    };
+    concerned && record.tried != Some(targets)
 }
 
 /// `metadata.uid`; empty where the API server gave none.

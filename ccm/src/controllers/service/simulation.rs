@@ -12,12 +12,13 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
 use super::answer::{self, Answer, Sent, Verdict};
-use super::conclude::{Made, begin, conclude};
 use super::fingerprint::{Fingerprint, service_inputs};
 use super::fixtures::service;
 use super::handle::Stored;
 use super::notes::Op;
-use super::plan::{Applied, Facts, Step, handle_to_send, has_finalizer, next_step, status_patch};
+use super::plan::{Facts, Step, handle_to_send, has_finalizer, next_step, status_patch};
+use super::record::Record;
+use super::settle::{Call, begin, settle};
 use super::targets::TargetSet;
 use crate::provider::{Trouble, TroubleCode};
 use crate::writes::{ServicePatch, ServiceStatusPatch};
@@ -238,7 +239,7 @@ fn targets(size: usize) -> TargetSet {
 /// One turn of the controller. Says whether there was anything to do.
 fn turn(
     world: &mut World,
-    applied: &mut Option<Applied>,
+    record: &mut Option<Record>,
     targets: &TargetSet,
 ) -> Result<bool, Crash> {
     let capability = api::LoadBalancerCapability {
@@ -248,46 +249,49 @@ fn turn(
     };
     let Some(base) = world.service.clone() else {
         // B-S9: what this process knew is still deleted.
-        let Some(known) = applied.as_mut().filter(|known| known.touched) else {
-            *applied = None;
+        let Some(known) = record.as_mut().filter(|known| known.cloud.by().is_some()) else {
+            *record = None;
             return Ok(false);
         };
         let base = Arc::clone(&known.latest);
-        call(world, applied, &base, Op::Delete, targets)?;
+        call(world, record, &base, Op::Delete, targets)?;
         return Ok(true);
     };
     let base = Arc::new(base);
-    if let Some(applied) = applied.as_mut() {
-        applied.latest = Arc::clone(&base);
+    if let Some(record) = record.as_mut() {
+        record.latest = Arc::clone(&base);
     }
     let facts = Facts {
         me: ME,
         owner: true,
+        departed: false,
         capability: &capability,
     };
-    let step = next_step(&base, applied.as_ref(), Some(targets), &facts);
+    let step = next_step(&base, record.as_ref(), Some(targets), &facts);
     world.crash()?;
     match step {
         Step::Ignore => return Ok(false),
         Step::Blocked { .. } => panic!("nobody else is here"),
         Step::AddFinalizer(patch) => {
+            let fresh = record.is_none() && Stored::of(&base) == Stored::Nothing;
             if let Some(now) = world.patch(&patch) {
                 world.crash()?;
-                applied.get_or_insert_with(|| Applied::new(&now)).look = false;
+                let record = record.get_or_insert_with(|| Record::new(&now));
+                record.check &= !fresh;
             }
         }
         Step::StoreHandle(patch) => {
             if world.patch(&patch).is_some() {
                 world.crash()?;
-                if let Some(applied) = applied.as_mut() {
-                    applied.unsaved_handle = None;
+                if let Some(record) = record.as_mut() {
+                    record.unsaved_handle = None;
                 }
             }
         }
-        Step::Get => call(world, applied, &base, Op::Get, targets)?,
-        Step::Ensure => call(world, applied, &base, Op::Ensure, targets)?,
-        Step::Update => call(world, applied, &base, Op::Update, targets)?,
-        Step::Delete => call(world, applied, &base, Op::Delete, targets)?,
+        Step::Get => call(world, record, &base, Op::Get, targets)?,
+        Step::Ensure => call(world, record, &base, Op::Ensure, targets)?,
+        Step::Update => call(world, record, &base, Op::Update, targets)?,
+        Step::Delete => call(world, record, &base, Op::Delete, targets)?,
         Step::Release { status, metadata } => {
             assert!(world.balancer.is_none(), "the finalizer goes last (▲S18)");
             if let Some(status) = status
@@ -306,13 +310,23 @@ fn turn(
 
 fn call(
     world: &mut World,
-    applied: &mut Option<Applied>,
+    record: &mut Option<Record>,
     base: &Arc<Service>,
     op: Op,
     targets: &TargetSet,
 ) -> Result<(), Crash> {
-    let known = applied.get_or_insert_with(|| Applied::new(base));
-    begin(known, op, ME);
+    let call = Call {
+        op,
+        me: ME,
+        departed: world.service.is_none(),
+        service: base,
+        targets: Some(targets),
+        adopt_unmarked: false,
+        jitter: 0.0,
+    };
+    let known = record.take().unwrap_or_else(|| Record::new(base));
+    let (known, _) = begin(known, &call, &api::LoadBalancerCapability::default());
+    let known = record.insert(known);
     let handle = handle_to_send(base, Some(known), ME);
     let sent = Sent {
         service: base,
@@ -326,14 +340,14 @@ fn call(
     if answer.new_handle.is_some() {
         known.unsaved_handle = answer.new_handle.map(|handle| (ME.to_owned(), handle));
     }
-    let settled = matches!(
+    let as_asked = matches!(
         answer.verdict,
         Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_)
     );
     if let Some(patch) = &answer.metadata {
         if world.patch(patch).is_some() {
             known.unsaved_handle = None;
-        } else if settled {
+        } else if as_asked {
             return Ok(());
         }
         world.crash()?;
@@ -349,28 +363,21 @@ fn call(
         }
         world.crash()?;
     }
-    let made = Made {
-        op,
-        me: ME,
-        departed: world.service.is_none(),
-        inputs: service_inputs(base),
-        targets: Some(targets),
-        jitter: 0.0,
-    };
-    conclude(known, &answer.verdict, &made, Instant::now());
+    let (settled, _) = settle(known.clone(), &call, &answer.verdict, None, Instant::now());
+    *known = settled;
     Ok(())
 }
 
 /// Runs until nothing is left to do.
-fn converge(world: &mut World, applied: &mut Option<Applied>, targets: &TargetSet) {
+fn converge(world: &mut World, record: &mut Option<Record>, targets: &TargetSet) {
     for turns in 0.. {
         assert!(turns < 500, "it does not converge");
         // The faults end: else it would never have to converge.
         world.faults &= turns < 60;
-        match turn(world, applied, targets) {
+        match turn(world, record, targets) {
             Ok(true) => {}
             Ok(false) => return,
-            Err(Crash) => *applied = None,
+            Err(Crash) => *record = None,
         }
     }
 }
@@ -387,8 +394,8 @@ fn s13_s18_s19_every_crash_and_every_fault_converges() {
             faults: true,
             rng: StdRng::seed_from_u64(seed),
         };
-        let mut applied = None;
-        converge(&mut world, &mut applied, &targets(3));
+        let mut record = None;
+        converge(&mut world, &mut record, &targets(3));
         let check = |world: &World, size: usize| {
             let balancer = world.balancer.as_ref().expect("it is made");
             let service = world.service.as_ref().unwrap();
@@ -408,25 +415,25 @@ fn s13_s18_s19_every_crash_and_every_fault_converges() {
 
         // A restart on a converged cluster makes no mutating call.
         let before = world.mutations;
-        applied = None;
-        converge(&mut world, &mut applied, &targets(3));
+        record = None;
+        converge(&mut world, &mut record, &targets(3));
         assert_eq!(world.mutations, before, "seed {seed}");
 
         // An edit, then other targets, with faults.
         world.faults = true;
         let spec = world.service.as_mut().unwrap().spec.as_mut().unwrap();
         spec.external_traffic_policy = Some("Local".into());
-        converge(&mut world, &mut applied, &targets(3));
+        converge(&mut world, &mut record, &targets(3));
         check(&world, 3);
         world.faults = true;
-        converge(&mut world, &mut applied, &targets(5));
+        converge(&mut world, &mut record, &targets(5));
         check(&world, 5);
 
         // It disappears from the cloud behind our back and comes back with the next update (B-S10).
         if seed % 3 == 0 {
             world.balancer = None;
             world.made = 0;
-            converge(&mut world, &mut applied, &targets(6));
+            converge(&mut world, &mut record, &targets(6));
             assert_eq!(world.balancer.as_ref().map(|b| b.targets), Some(6));
         }
 
@@ -441,13 +448,13 @@ fn s13_s18_s19_every_crash_and_every_fault_converges() {
                 // Somebody takes the finalizer off and deletes it; the process knew it (B-S9).
                 world.faults = false;
                 world.service = None;
-                converge(&mut world, &mut applied, &targets(6));
+                converge(&mut world, &mut record, &targets(6));
                 assert!(world.balancer.is_none(), "seed {seed}");
                 continue;
             }
         }
         world.faults = true;
-        converge(&mut world, &mut applied, &targets(6));
+        converge(&mut world, &mut record, &targets(6));
         assert!(world.balancer.is_none(), "none is left (seed {seed})");
         if seed % 4 == 0 {
             let service = world.service.as_ref().unwrap();

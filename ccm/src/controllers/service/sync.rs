@@ -12,10 +12,11 @@ use tracing::{info, warn};
 
 mod call;
 
-use super::conclude::{SLOW, Told};
 use super::handle::Stored;
 use super::notes::{self, Note, Op};
-use super::plan::{Applied, Facts, Seen, Step, asks, next_step, uid};
+use super::plan::{Facts, Step, asks, next_step, uid};
+use super::record::{Cloud, Record, Seen};
+use super::settle::{SLOW, Told};
 use super::targets::{NodeSelector, TargetSet};
 use super::{Memory, Metrics};
 use crate::args::Config;
@@ -46,7 +47,7 @@ pub(super) struct Tools {
 /// One Service to work on.
 pub(super) struct Job {
     pub(super) service: Arc<Service>,
-    pub(super) applied: Option<Applied>,
+    pub(super) record: Option<Record>,
     /// It is gone from the API server: only its load balancer is left (B-S9).
     pub(super) departed: bool,
     pub(super) session: Arc<Session>,
@@ -59,49 +60,46 @@ pub(super) struct Job {
     pub(super) under_way: Arc<UnderWay>,
 }
 
-/// The call that is under way, for who watches from outside.
-#[derive(Default)]
+/// A job as the loop sees it from outside.
 pub(super) struct UnderWay(Mutex<Known>);
 
-#[derive(Default)]
 struct Known {
     call: Option<(Op, Instant)>,
-    /// What is to be remembered where the work breaks off now.
-    left: Option<Applied>,
+    record: Option<Record>,
 }
 
 impl UnderWay {
+    /// `record`: what is known before it begins.
+    pub(super) fn new(record: Option<Record>) -> Self {
+        let call = None;
+        Self(Mutex::new(Known { call, record }))
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call is about to be made, and this was noted of it.
-    fn begin(&self, op: Op, at: Instant, noted: Option<&Applied>) {
-        let mut known = self.known();
-        known.call = Some((op, at));
-        known.left = noted.cloned();
+    /// This call is sent now, or none is under way any more; this is known by now.
+    fn now(&self, call: Option<(Op, Instant)>, record: Option<&Record>) {
+        let record = record.cloned();
+        *self.known() = Known { call, record };
     }
 
-    /// It was answered, and this was noted of the answer so far.
-    fn end(&self, noted: Option<&Applied>) {
-        let mut known = self.known();
-        known.call = None;
-        known.left = noted.cloned();
-    }
-
-    /// Which, and since when.
+    /// The call that was sent and is not answered, and since when.
     pub(super) fn call(&self) -> Option<(Op, Instant)> {
         self.known().call
     }
 
-    /// What is to be remembered of work that broke off; `before`: what was known before it began. What its calls did is not known, so it is looked at as after a
-    /// restart, and whose load balancer it may have made is not forgotten with the Service.
-    pub(super) fn broken_off(&self, before: Option<Applied>) -> Option<Applied> {
-        let applied = self.known().left.take().or(before)?;
-        Some(Applied {
-            look: true,
-            ..applied
-        })
+    /// The UID of the Service that is worked on; `None` while nothing is known of it.
+    pub(super) fn uid(&self) -> Option<String> {
+        let known = self.known();
+        known.record.as_ref().map(|record| record.uid().to_owned())
+    }
+
+    /// What is left of work that broke off. What its calls did is not known, so it is checked as after a restart, and whose load balancer it may have made is not
+    /// forgotten with the Service.
+    pub(super) fn broken_off(&self) -> Option<Record> {
+        self.known().record.take().map(Record::doubted)
     }
 }
 
@@ -115,7 +113,7 @@ pub(super) struct Report {
 
 /// What came of it.
 pub(super) struct Finished {
-    pub(super) applied: Option<Applied>,
+    pub(super) record: Option<Record>,
     pub(super) outcome: Outcome,
     pub(super) throttle: Option<Duration>,
     /// The cloud took the provider's credentials.
@@ -144,7 +142,7 @@ pub(super) async fn sync(job: Job, tools: Arc<Tools>) -> Finished {
         departed: job.departed,
         jitter: job.jitter,
         base: job.service,
-        applied: job.applied,
+        record: job.record,
         throttle: None,
         accepted: false,
         attempt: job.attempt,
@@ -152,8 +150,8 @@ pub(super) async fn sync(job: Job, tools: Arc<Tools>) -> Finished {
         reports: Vec::new(),
     };
     let outcome = run.steps(&job.selector).await;
-    if let (Some(applied), Some(targets)) = (&mut run.applied, run.targets) {
-        applied.tried = Some(targets.fingerprint);
+    if let (Some(record), Some(targets)) = (&mut run.record, run.targets) {
+        record.tried = Some(targets.fingerprint);
     }
     Finished {
         outcome,
@@ -162,9 +160,9 @@ pub(super) async fn sync(job: Job, tools: Arc<Tools>) -> Finished {
         reports: run.reports,
         service: Some(run.base),
         // Nothing is left to remember of what is gone for good.
-        applied: run
-            .applied
-            .filter(|applied| !(job.departed && applied.gone)),
+        record: run
+            .record
+            .filter(|record| !job.departed || record.cloud.by().is_some()),
     }
 }
 
@@ -186,7 +184,7 @@ struct Run<'a> {
     jitter: f64,
     /// The Service as it is now, as far as we know.
     base: Arc<Service>,
-    applied: Option<Applied>,
+    record: Option<Record>,
     throttle: Option<Duration>,
     accepted: bool,
     attempt: u32,
@@ -198,9 +196,9 @@ impl Run<'_> {
     async fn steps(&mut self, selector: &Result<NodeSelector, String>) -> Outcome {
         let mut deleted = false;
         for _ in 0..MOST_STEPS {
-            if let Some(applied) = &mut self.applied {
-                applied.seen = Seen::of(&self.base);
-                applied.latest = Arc::clone(&self.base);
+            if let Some(record) = &mut self.record {
+                record.seen = Seen::of(&self.base);
+                record.latest = Arc::clone(&self.base);
             }
             let owner = self.session.ownership.service_owner(&self.base)
                 == Some(self.tools.provider.as_ref());
@@ -210,21 +208,17 @@ impl Run<'_> {
                 }
                 if let Err(why) = selector {
                     self.report_invalid(notes::invalid(why));
-                    self.applied();
+                    self.record();
                     return Outcome::At(Instant::now() + SLOW);
                 }
             }
             let facts = Facts {
                 me: self.me,
                 owner,
+                departed: self.departed,
                 capability: self.capability,
             };
-            let step = if self.departed {
-                let gone = self.applied.as_ref().is_none_or(|applied| applied.gone);
-                if gone { Step::Ignore } else { Step::Delete }
-            } else {
-                next_step(&self.base, self.applied.as_ref(), self.targets, &facts)
-            };
+            let step = next_step(&self.base, self.record.as_ref(), self.targets, &facts);
             let result = match step {
                 Step::Ignore => {
                     if deleted {
@@ -236,7 +230,7 @@ impl Run<'_> {
                 Step::Blocked { by, class } => {
                     let class = class.as_deref();
                     self.report_invalid(notes::blocked(&by, class, self.me));
-                    self.applied();
+                    self.record();
                     return Outcome::At(Instant::now() + SLOW);
                 }
                 Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,
@@ -246,24 +240,20 @@ impl Run<'_> {
                     let lost =
                         Stored::of(&self.base) == Stored::Nothing && !self.holds_unsaved_handle();
                     self.patch(&patch, what).await.map(|()| {
-                        let applied = self.applied();
-                        applied.unsaved_handle = None;
-                        applied.look |= lost;
+                        let record = self.record();
+                        record.unsaved_handle = None;
+                        record.check |= lost;
                     })
                 }
                 Step::Get => self.call(Op::Get).await,
                 Step::Ensure => self.call(Op::Ensure).await,
                 Step::Update => self.call(Op::Update).await,
-                Step::Delete => match self.call(Op::Delete).await {
-                    Ok(()) => {
-                        deleted = self.applied().gone && !self.applied().retained;
-                        Ok(())
-                    }
-                    stop => stop,
-                },
+                Step::Delete => self.call(Op::Delete).await.map(|()| {
+                    deleted = self.record().cloud == Cloud::Deleted;
+                }),
                 Step::Release { status, metadata } => match self.release(status, metadata).await {
                     Ok(()) => {
-                        if !self.applied().retained {
+                        if self.record().cloud != Cloud::Kept {
                             self.tell_deleted();
                         }
                         self.let_go();
@@ -282,12 +272,12 @@ impl Run<'_> {
     }
 
     fn holds_unsaved_handle(&self) -> bool {
-        let applied = self.applied.as_ref();
-        applied.is_some_and(|applied| applied.unsaved_handle.is_some())
+        let record = self.record.as_ref();
+        record.is_some_and(|record| record.unsaved_handle.is_some())
     }
 
-    fn applied(&mut self) -> &mut Applied {
-        self.applied.get_or_insert_with(|| Applied::new(&self.base))
+    fn record(&mut self) -> &mut Record {
+        self.record.get_or_insert_with(|| Record::new(&self.base))
     }
 
     fn tell(&self, note: Note) {
@@ -316,9 +306,10 @@ impl Run<'_> {
 
     /// That its load balancer is gone says nothing of the next one, which another ccm may make for it.
     fn let_go(&mut self) {
-        if let Some(applied) = self.applied.as_mut().filter(|_| !self.departed) {
-            applied.gone = false;
-            applied.retained = false;
+        if let Some(record) = self.record.as_mut().filter(|_| !self.departed)
+            && matches!(record.cloud, Cloud::Deleted | Cloud::Kept)
+        {
+            record.cloud = Cloud::Unknown;
         }
     }
 
@@ -329,11 +320,11 @@ impl Run<'_> {
 
     async fn add_finalizer(&mut self, patch: &ServicePatch) -> Result<(), Stop> {
         // What had neither finalizer nor handle has no load balancer of ours: nothing to look for.
-        let fresh = self.applied.is_none() && Stored::of(&self.base) == Stored::Nothing;
+        let fresh = self.record.is_none() && Stored::of(&self.base) == Stored::Nothing;
         self.patch(patch, "failed to add load balancer cleanup finalizer")
             .await?;
         if fresh {
-            self.applied().look = false;
+            self.record().check = false;
         }
         Ok(())
     }
@@ -371,9 +362,9 @@ impl Run<'_> {
             }
         }
         let base = Arc::clone(&self.base);
-        let applied = self.applied();
-        applied.seen = Seen::of(&base);
-        applied.latest = base;
+        let record = self.record();
+        record.seen = Seen::of(&base);
+        record.latest = base;
         Ok(())
     }
 
@@ -383,8 +374,7 @@ impl Run<'_> {
             Ok(now) => {
                 self.base = Arc::new(now);
                 let base = Arc::clone(&self.base);
-                let applied = self.applied();
-                applied.latest = base;
+                self.record().latest = base;
                 Ok(())
             }
             // Gone: the watch tells the rest (B-S11).

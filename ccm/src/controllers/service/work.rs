@@ -1,6 +1,6 @@
 //! The state of one provider's loop, and what each thing that happens does to it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) use told::HOUSEKEEPING;
 
 use super::ledger::{Ledger, Task};
 use super::orphans::Orphans;
-use super::plan::{Applied, asks};
+use super::plan::asks;
 use super::standing::Standing;
 use super::sync::{Finished, Job, Tools, UnderWay, sync};
 use super::targets::{Candidates, NodeSelector, Sets, Settle, TargetSet};
@@ -44,11 +44,21 @@ const MOST_IN_FLIGHT: usize = 32;
 /// A Service whose targets are not known yet waits so long.
 const TARGETS_AGAIN: Duration = Duration::from_secs(1);
 
-/// Hints make at most one look at a Service in this time.
-const LOOK_GAP: Duration = Duration::from_secs(10);
+/// Hints make at most one check of a Service in this time.
+const CHECK_GAP: Duration = Duration::from_secs(10);
 
 /// What a recheck found: the selectors that were asked about, those whose set is empty indeed.
 type Rechecked = (Vec<NodeSelector>, Result<Vec<NodeSelector>, kube::Error>);
+
+/// A Service that is worked on.
+struct Flight {
+    id: Id,
+    under_way: Arc<UnderWay>,
+    /// It changed meanwhile.
+    changed: bool,
+    /// It is to be checked when the job is over.
+    check: bool,
+}
 
 /// The loop's state.
 pub(super) struct Work {
@@ -63,18 +73,12 @@ pub(super) struct Work {
     standing: Standing,
     /// A list of this session was seen: one alone says nothing, and what was counted before stands.
     listed_before: bool,
-    /// What each job works on, and what was known before.
-    ids: HashMap<Id, (Task, Option<Applied>)>,
-    in_flight: BTreeMap<Task, Arc<UnderWay>>,
+    in_flight: BTreeMap<Task, Flight>,
     /// Who is not done, and what they were told.
     waiting: Waiting<Task>,
     away: Away,
-    /// Changed while it was worked on.
-    dirty: BTreeSet<Task>,
-    /// Hinted at while it was worked on.
-    looked_for: BTreeSet<Task>,
-    /// When a hint last had, or will have, a Service looked at.
-    looks: BTreeMap<Task, Instant>,
+    /// When a hint last had, or will have, a Service checked.
+    checks: BTreeMap<Task, Instant>,
     ledger: Ledger,
     session: Option<Arc<Session>>,
     /// Whether calls may be made now.
@@ -113,12 +117,12 @@ impl Work {
             wall: Arc::clone(&context.wall),
         });
         let mut ledger = Ledger::default();
-        for (task, applied) in tools.memory.take() {
+        for (task, record) in tools.memory.take() {
             let shown = match &task {
                 Task::Service(key) => context.cluster.services.get(key),
                 Task::Departed(..) => None,
             };
-            ledger.put(&task, Some(applied.anew(shown.as_deref())));
+            ledger.put(&task, Some(record.inherited(shown.as_deref())));
             queue.add(task);
         }
         let rng = StdRng::seed_from_u64(context.seed);
@@ -134,13 +138,10 @@ impl Work {
             orphans: Orphans::default(),
             standing: Standing::default(),
             listed_before: false,
-            ids: HashMap::new(),
             in_flight: BTreeMap::new(),
             waiting: Waiting::default(),
             away: Away::default(),
-            dirty: BTreeSet::new(),
-            looked_for: BTreeSet::new(),
-            looks: BTreeMap::new(),
+            checks: BTreeMap::new(),
             ledger,
             session: None,
             open: false,
@@ -258,10 +259,8 @@ impl Work {
                 continue;
             };
             let task = Task::Service(key.clone());
-            if self.in_flight.contains_key(&task) {
-                if !planted!(ChangeDuringWorkIsForgotten) {
-                    self.dirty.insert(task);
-                }
+            if let Some(flight) = self.in_flight.get_mut(&task) {
+                flight.changed |= !planted!(ChangeDuringWorkIsForgotten);
             } else if self.ledger.is_news(&key, change.new.as_deref()) {
                 self.queue.add(task);
             } else if change.new.is_none() {
@@ -286,22 +285,18 @@ impl Work {
             Hint::Resync | Hint::Instance { .. } | Hint::Routes => Vec::new(),
         };
         for task in tasks {
-            self.look_soon(task);
+            self.check(task);
         }
     }
 
-    /// The Service is looked at, when what is being done for it is over.
-    fn look_soon(&mut self, task: Task) {
-        if self.in_flight.contains_key(&task) {
-            self.looked_for.insert(task);
-        } else {
-            self.look_for(task);
+    /// A hint or a list: the Service is checked soon, or when the job is over that works on it. No retry comes earlier for it: the retry checks first, and what
+    /// failed is not tried at the pace of the hints.
+    fn check(&mut self, task: Task) {
+        if let Some(flight) = self.in_flight.get_mut(&task) {
+            flight.check = true;
+            return;
         }
-    }
-
-    /// A hint or a list: the Service is looked at, soon, but no retry comes earlier for it. The retry looks first: what failed is not tried in the rhythm of the hints.
-    fn look_for(&mut self, task: Task) {
-        if !self.ledger.look(&task) {
+        if !self.ledger.check(&task) {
             return;
         }
         // `pending` is no failure: that it is done now is what a hint is for.
@@ -309,13 +304,13 @@ impl Work {
             return;
         }
         let now = Instant::now();
-        self.looks.retain(|_, at| *at + LOOK_GAP > now);
-        let at = match self.looks.get(&task) {
+        self.checks.retain(|_, at| *at + CHECK_GAP > now);
+        let at = match self.checks.get(&task) {
             Some(planned) if *planned > now => *planned,
-            Some(last) => *last + LOOK_GAP,
+            Some(last) => *last + CHECK_GAP,
             None => now,
         };
-        self.looks.insert(task.clone(), at);
+        self.checks.insert(task.clone(), at);
         self.queue.add_at(task, at);
     }
 
@@ -337,7 +332,7 @@ impl Work {
             );
         }
         let (Some(service), Some(session)) = (taken.service, self.session.clone()) else {
-            self.ledger.put(&task, taken.applied);
+            self.ledger.put(&task, taken.record);
             self.queue.done(&task, Outcome::Forget);
             self.queue.remove(&task);
             self.tried(&task);
@@ -356,7 +351,7 @@ impl Work {
             (Ok(selector), true) => {
                 let set = self.targets_now(selector);
                 if set.is_none() {
-                    self.ledger.put(&task, taken.applied);
+                    self.ledger.put(&task, taken.record);
                     self.queue
                         .done(&task, Outcome::At(Instant::now() + TARGETS_AGAIN));
                     return;
@@ -365,18 +360,14 @@ impl Work {
             }
             _ => None,
         };
-        let mut kept = taken.applied.clone();
-        if let (Some(kept), Some(targets)) = (&mut kept, &targets) {
-            kept.tried = Some(targets.fingerprint);
-        }
         let uid = service.metadata.uid.as_deref();
         self.waiting.seen(&task, uid, None, Instant::now());
-        let under_way = Arc::new(UnderWay::default());
+        let under_way = Arc::new(UnderWay::new(taken.record.clone()));
         let job = Job {
             attempt: self.waiting.attempts(&task) + 1,
             under_way: Arc::clone(&under_way),
             service,
-            applied: taken.applied,
+            record: taken.record,
             departed,
             session,
             selector,
@@ -384,8 +375,13 @@ impl Work {
             jitter: self.rng.random(),
         };
         let handle = self.jobs.spawn(sync(job, Arc::clone(&self.tools)));
-        self.ids.insert(handle.id(), (task.clone(), kept));
-        self.in_flight.insert(task, under_way);
+        let flight = Flight {
+            id: handle.id(),
+            under_way,
+            changed: false,
+            check: false,
+        };
+        self.in_flight.insert(task, flight);
     }
 
     /// A job is over.
@@ -394,14 +390,15 @@ impl Work {
             Ok((id, finished)) => (id, Some(finished)),
             Err(error) => (error.id(), None),
         };
-        let Some((task, kept)) = self.ids.remove(&id) else {
+        let mut flights = self.in_flight.iter();
+        let task = flights.find_map(|(task, flight)| (flight.id == id).then(|| task.clone()));
+        let Some((task, flight)) = task.and_then(|task| self.in_flight.remove_entry(&task)) else {
             return;
         };
-        let under_way = self.in_flight.remove(&task);
         let finished = finished.unwrap_or_else(|| {
             error!(?task, "the work on a Service broke off: a bug");
             Finished {
-                applied: broken_off(under_way.as_deref(), kept),
+                record: flight.under_way.broken_off(),
                 outcome: Outcome::Retry,
                 throttle: None,
                 accepted: false,
@@ -412,13 +409,13 @@ impl Work {
         if let Some(wait) = finished.throttle {
             self.throttled = self.throttled.max(Some(Instant::now() + wait));
         }
-        self.ledger.put(&task, finished.applied);
+        self.ledger.put(&task, finished.record);
         if finished.accepted {
             self.queue.accepted(&task);
         }
         self.queue.done(&task, finished.outcome);
         let mut again = self.ledger.overtaken(&task);
-        if self.dirty.remove(&task)
+        if flight.changed
             && let Task::Service(key) = &task
         {
             let now = self.context.cluster.services.get(key);
@@ -442,8 +439,8 @@ impl Work {
             _ if !self.queue.holds(&task) => self.waiting.gone(&task),
             _ => {}
         }
-        if self.looked_for.remove(&task) {
-            self.look_for(task.clone());
+        if flight.check {
+            self.check(task.clone());
         }
         self.tried(&task);
     }
@@ -465,21 +462,10 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let in_flight = std::mem::take(&mut self.in_flight);
-        let broken = self.ids.drain().filter_map(|(_, (task, kept))| {
-            let under_way = in_flight.get(&task).map(|under_way| &**under_way);
-            let applied = broken_off(under_way, kept)?;
-            Some((task, applied))
-        });
+        let in_flight = std::mem::take(&mut self.in_flight).into_iter();
+        let broken =
+            in_flight.filter_map(|(task, flight)| Some((task, flight.under_way.broken_off()?)));
         self.tools.memory.keep(broken.chain(self.ledger.leave()));
-    }
-}
-
-/// What is to be remembered of a job that broke off.
-fn broken_off(under_way: Option<&UnderWay>, before: Option<Applied>) -> Option<Applied> {
-    match under_way {
-        Some(under_way) => under_way.broken_off(before),
-        None => before,
     }
 }
 

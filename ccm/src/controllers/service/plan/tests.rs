@@ -28,6 +28,7 @@ fn facts(capability: &LoadBalancerCapability) -> Facts<'_> {
     Facts {
         me: ME,
         owner: true,
+        departed: false,
         capability,
     }
 }
@@ -96,19 +97,26 @@ fn status(ip: &str) -> LoadBalancerStatus {
     }
 }
 
+fn made_by(provider: &str) -> Cloud {
+    let by = provider.to_owned();
+    Cloud::MayStand { by }
+}
+
 /// All confirmed, with these targets.
-fn confirmed(service: &Service, targets: u128) -> Applied {
-    Applied {
-        touched: true,
-        inputs: Some(service_inputs(service)),
-        targets: Some(Fingerprint(targets)),
-        look: false,
-        ..Applied::new(&Arc::new(service.clone()))
+fn confirmed(service: &Service, targets: u128) -> Record {
+    Record {
+        cloud: made_by(ME),
+        progress: Progress::Confirmed {
+            inputs: service_inputs(service),
+            targets: Some(Fingerprint(targets)),
+        },
+        check: false,
+        ..Record::new(&Arc::new(service.clone()))
     }
 }
 
-fn step(service: &Service, applied: Option<&Applied>) -> Step {
-    next_step(service, applied, Some(&set(1)), &facts(&capability()))
+fn step(service: &Service, record: Option<&Record>) -> Step {
+    next_step(service, record, Some(&set(1)), &facts(&capability()))
 }
 
 #[test]
@@ -187,9 +195,9 @@ fn b_s1_every_protocol_gets_a_load_balancer() {
         let mut service = held();
         let spec = service.spec.get_or_insert_default();
         spec.ports.get_or_insert_default()[0].protocol = Some(protocol.into());
-        let fresh = Applied {
-            look: false,
-            ..Applied::new(&Arc::new(service.clone()))
+        let fresh = Record {
+            check: false,
+            ..Record::new(&Arc::new(service.clone()))
         };
         assert_eq!(step(&service, Some(&fresh)), Step::Ensure, "{protocol}");
     }
@@ -202,12 +210,14 @@ fn b_s4_what_calls_the_provider() {
     edited.spec.get_or_insert_default().external_ips = Some(vec!["192.0.2.7".into()]);
     let mut labelled = with_status(held());
     labelled.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
-    let fresh = Applied {
-        look: false,
-        ..Applied::new(&Arc::new(service.clone()))
+    let fresh = Record {
+        check: false,
+        ..Record::new(&Arc::new(service.clone()))
     };
-    let elsewhere = Applied {
-        elsewhere: true,
+    let elsewhere = Record {
+        progress: Progress::Elsewhere {
+            inputs: service_inputs(&service),
+        },
         ..confirmed(&service, 0)
     };
     let cases = [
@@ -245,17 +255,30 @@ fn b_s4_what_calls_the_provider() {
         (
             "an update failed (B-S10)",
             &service,
-            Some(Applied {
-                mend: true,
+            Some(Record {
+                progress: Progress::Rejected,
                 ..confirmed(&service, 2)
             }),
             Step::Ensure,
         ),
         (
-            "an update failed, and the former targets are back (B-S10)",
+            "an update is pending (B-S9)",
             &service,
-            Some(Applied {
-                mend: true,
+            Some(Record {
+                progress: Progress::Pending {
+                    inputs: Some(service_inputs(&service)),
+                },
+                ..confirmed(&service, 1)
+            }),
+            Step::Update,
+        ),
+        (
+            "an update is pending, and an input",
+            &edited,
+            Some(Record {
+                progress: Progress::Pending {
+                    inputs: Some(service_inputs(&service)),
+                },
                 ..confirmed(&service, 1)
             }),
             Step::Ensure,
@@ -273,16 +296,16 @@ fn b_s4_what_calls_the_provider() {
             Step::Ensure,
         ),
     ];
-    for (name, service, applied, expected) in cases {
-        assert_eq!(step(service, applied.as_ref()), expected, "{name}");
+    for (name, service, record, expected) in cases {
+        assert_eq!(step(service, record.as_ref()), expected, "{name}");
     }
     let ignores = LoadBalancerCapability {
         ignores_nodes: true,
         ..capability()
     };
-    let applied = confirmed(&service, 2);
+    let record = confirmed(&service, 2);
     assert_eq!(
-        next_step(&service, Some(&applied), Some(&set(1)), &facts(&ignores)),
+        next_step(&service, Some(&record), Some(&set(1)), &facts(&ignores)),
         Step::Ignore
     );
 }
@@ -300,8 +323,8 @@ fn s13_after_a_restart_get_comes_first() {
         Step::Ensure
     );
     // A hint.
-    let hinted = Applied {
-        look: true,
+    let hinted = Record {
+        check: true,
         ..confirmed(&held(), 1)
     };
     assert_eq!(step(&held(), Some(&hinted)), Step::Get);
@@ -309,8 +332,8 @@ fn s13_after_a_restart_get_comes_first() {
 
 #[test]
 fn s19_what_another_provider_made_in_this_process_is_not_deleted_through_this_one() {
-    let made = |by: &str| Applied {
-        by: Some(by.to_owned()),
+    let made = |by: &str| Record {
+        cloud: made_by(by),
         ..confirmed(&held(), 1)
     };
     let leaving = [
@@ -327,14 +350,14 @@ fn s19_what_another_provider_made_in_this_process_is_not_deleted_through_this_on
 
 #[test]
 fn s19_handles() {
-    let unsaved = |service: &Service, handle: &str| Applied {
+    let unsaved = |service: &Service, handle: &str| Record {
         unsaved_handle: Some(("mock".to_owned(), handle.to_owned())),
         ..confirmed(service, 1)
     };
     // Stored before the next call, whatever that is.
     for service in [held(), handled(held(), ME, Some("old")), deleting(held())] {
-        let applied = unsaved(&service, "lb-1");
-        let Step::StoreHandle(patch) = step(&service, Some(&applied)) else {
+        let record = unsaved(&service, "lb-1");
+        let Step::StoreHandle(patch) = step(&service, Some(&record)) else {
             panic!("not stored");
         };
         assert_eq!(
@@ -342,7 +365,7 @@ fn s19_handles() {
             Some(r#"{"provider":"mock","uid":"uid-1","class":"","handle":"lb-1"}"#)
         );
         assert_eq!(
-            handle_to_send(&service, Some(&applied), ME).as_deref(),
+            handle_to_send(&service, Some(&record), ME).as_deref(),
             Some("lb-1")
         );
     }
@@ -367,11 +390,11 @@ fn b_s4_our_own_writes_are_no_news() {
         service.metadata.resource_version = Some(version.to_owned());
         service
     };
-    let applied = {
+    let record = {
         let service = handled(held(), ME, Some("lb-1"));
         confirmed(&at(service, "20"), 1)
     };
-    let news = |service: Service| is_news(&service, Some(&applied));
+    let news = |service: Service| is_news(&service, Some(&record));
     let edited = |mut service: Service| {
         service.spec.get_or_insert_default().external_ips = Some(vec!["192.0.2.7".into()]);
         service
@@ -408,51 +431,42 @@ fn b_s4_our_own_writes_are_no_news() {
 
 #[test]
 fn s12_who_is_woken_by_other_targets() {
+    let (mine, other) = (Fingerprint(1), Fingerprint(2));
+    let inputs = service_inputs(&held());
+    let record = |progress: Progress, tried: u128| Record {
+        progress,
+        tried: Some(Fingerprint(tried)),
+        failures: 4,
+        ..confirmed(&held(), 1)
+    };
     let base = confirmed(&held(), 1);
-    let other = Fingerprint(2);
     assert!(wants_targets(&base, other));
-    assert!(!wants_targets(&base, Fingerprint(1)));
+    assert!(!wants_targets(&base, mine));
+    let not_attached = Progress::Confirmed {
+        inputs,
+        targets: None,
+    };
     for sleeper in [
-        Applied {
-            tried: Some(other),
-            targets: None,
-            ..base.clone()
-        },
-        Applied {
-            pending: true,
-            ..base.clone()
-        },
-        Applied {
-            elsewhere: true,
-            ..base.clone()
-        },
-        Applied {
-            inputs: None,
-            ..base.clone()
-        },
+        record(not_attached.clone(), 2),
+        record(Progress::Rejected, 2),
+        record(Progress::UNCONFIRMED, 3),
+        record(Progress::Elsewhere { inputs }, 3),
+        record(Progress::Pending { inputs: None }, 3),
+        record(
+            Progress::Pending {
+                inputs: Some(inputs),
+            },
+            3,
+        ),
     ] {
         assert!(!wants_targets(&sleeper, other), "{sleeper:?}");
     }
-    for awake in [
-        Applied {
-            tried: Some(Fingerprint(3)),
-            targets: None,
-            failures: 4,
-            ..base.clone()
-        },
-        Applied {
-            tried: Some(Fingerprint(3)),
-            inputs: None,
-            wrong: true,
-            ..base.clone()
-        },
-        Applied {
-            tried: Some(Fingerprint(3)),
-            inputs: None,
-            mend: true,
-            ..base.clone()
-        },
-    ] {
+    for awake in [record(not_attached, 3), record(Progress::Rejected, 3)] {
         assert!(wants_targets(&awake, other), "{awake:?}");
     }
+    let hinted = Record {
+        check: true,
+        ..base
+    };
+    assert!(wants_targets(&hinted, other), "its check may have to wait");
 }

@@ -4,23 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+use k8s_openapi::api::core::v1::LoadBalancerStatus;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{Report, Run, Stop, display_name};
 use crate::controllers::service::answer::{self, Answer, Sent, Verdict};
-use crate::controllers::service::conclude::{Made, begin, conclude};
-use crate::controllers::service::fingerprint::service_inputs;
-use crate::controllers::service::handle::Stored;
 use crate::controllers::service::notes::{self, Op};
-use crate::controllers::service::plan::{Seen, handle_to_send, status_patch};
-use crate::controllers::service::support::{conditions, unsupported};
+use crate::controllers::service::plan::{handle_to_send, status_patch};
+use crate::controllers::service::record::Record;
+use crate::controllers::service::settle::{Call, begin, settle};
+use crate::controllers::service::support::conditions;
 use crate::controllers::service::targets::TargetSet;
 use crate::core::millis;
 use crate::provider::{Trouble, TroubleCode, service_view};
 use crate::queue::Outcome;
-use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
+use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 
 /// A write that was refused is asked for again no sooner, whatever the provider says.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
@@ -38,20 +37,33 @@ impl Run<'_> {
         if op != Op::Delete {
             self.write_conditions().await?;
         }
-        self.before(op);
         let base = Arc::clone(&self.base);
-        let handle = handle_to_send(&base, self.applied.as_ref(), self.me);
-        let prefixes = Arc::clone(&self.tools.config);
+        let config = Arc::clone(&self.tools.config);
+        let call = Call {
+            op,
+            me: self.me,
+            departed: self.departed,
+            service: &base,
+            targets: self.targets,
+            adopt_unmarked: config.service.adopt_unmarked,
+            jitter: self.jitter,
+        };
+        let (record, notes) = begin(self.take_record(), &call, self.capability);
+        let handle = handle_to_send(&base, Some(&record), self.me);
+        let started = Instant::now();
+        self.under_way.now(Some((op, started)), Some(&record));
+        self.record = Some(record);
+        for note in notes {
+            self.tell(note);
+        }
         let service_ranges = self.tools.cluster.service_ranges().unwrap_or_default();
         let sent = Sent {
             service: &base,
             handle: handle.as_deref(),
             me: self.me,
-            prefixes: &prefixes.service.annotation_prefixes,
+            prefixes: &config.service.annotation_prefixes,
             service_ranges: &service_ranges,
         };
-        let started = Instant::now();
-        self.under_way.begin(op, started, self.applied.as_ref());
         let answer = match self.ask(op, &sent).await {
             Ok(answer) => answer,
             Err(trouble) => Answer::failed(trouble),
@@ -65,20 +77,20 @@ impl Run<'_> {
         } = answer;
         if new_handle.is_some() {
             let me = self.me;
-            self.applied().unsaved_handle = new_handle.map(|handle| (me.to_owned(), handle));
+            self.record().unsaved_handle = new_handle.map(|handle| (me.to_owned(), handle));
         }
-        self.under_way.end(self.applied.as_ref());
+        self.under_way.now(None, self.record.as_ref());
         for note in notes {
             self.tell(note);
         }
         let stored = self.store(metadata.as_ref()).await;
-        let settled = matches!(
+        let as_asked = matches!(
             verdict,
             Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_)
         );
         let unwritten = match stored {
             // Not confirmed: it is asked for again, when the handle is stored.
-            Err(stop) if settled => return Err(stop),
+            Err(stop) if as_asked => return Err(stop),
             Err(stop) => Some(stop),
             Ok(()) => None,
         };
@@ -87,7 +99,7 @@ impl Run<'_> {
         }
         // What was not written cannot have been seen: it would look like a user's change that came in between.
         let written = metadata.as_ref().filter(|_| unwritten.is_none());
-        let next = self.after(&verdict, &base, written, op, took);
+        let next = self.settle(&call, &verdict, written, took);
         match (next, unwritten) {
             // Its refusal must not be asked for at the pace of a quick retry.
             (Err(Stop::With(Outcome::At(at))), Some(Stop::With(outcome)))
@@ -107,52 +119,9 @@ impl Run<'_> {
                 .is_some_and(|session| std::ptr::eq(Arc::as_ptr(session), self.session))
     }
 
-    /// What is noted and told before a call.
-    fn before(&mut self, op: Op) {
-        let inputs = service_inputs(&self.base);
-        let me = self.me;
-        let no_nodes =
-            !self.capability.ignores_nodes && self.targets.is_some_and(TargetSet::is_empty);
-        let cut = self.targets.filter(|targets| targets.left_out > 0);
-        let cut = cut.filter(|_| !self.capability.ignores_nodes);
-        let cut = cut.map(|targets| notes::targets_cut(targets, &self.base));
-        let fields = unsupported(&self.base, self.capability);
-        let garbage = Stored::of(&self.base) == Stored::Garbage;
-        let mut told = Vec::new();
-        let applied = self.applied();
-        begin(applied, op, me);
-        if op != Op::Delete && applied.told != Some(inputs) {
-            applied.told = Some(inputs);
-            if !fields.is_empty() {
-                told.push(notes::unsupported(&fields, me));
-            }
-        }
-        if garbage && op != Op::Update && applied.failures == 0 && !applied.pending {
-            told.push(notes::garbage());
-        }
-        if op != Op::Delete {
-            let told_before = std::mem::replace(&mut applied.cut_told, cut.is_some());
-            told.extend(cut.filter(|_| !told_before));
-        }
-        match op {
-            Op::Get | Op::Update => {}
-            Op::Ensure => {
-                if !applied.pending {
-                    told.push(notes::ensuring());
-                }
-                if no_nodes {
-                    told.push(notes::no_nodes());
-                }
-            }
-            Op::Delete => {
-                if !applied.pending && applied.failures == 0 {
-                    told.push(notes::deleting());
-                }
-            }
-        }
-        for note in told {
-            self.tell(note);
-        }
+    fn take_record(&mut self) -> Record {
+        let record = self.record.take();
+        record.unwrap_or_else(|| Record::new(&self.base))
     }
 
     async fn ask(&self, op: Op, sent: &Sent<'_>) -> Result<Answer, Trouble> {
@@ -223,7 +192,7 @@ impl Run<'_> {
             match self.tools.writes.patch_service(&self.base, patch).await {
                 Ok(now) => {
                     self.base = Arc::new(now);
-                    self.applied().unsaved_handle = None;
+                    self.record().unsaved_handle = None;
                     return Ok(());
                 }
                 Err(WriteError::Gone) => return Ok(()),
@@ -260,7 +229,7 @@ impl Run<'_> {
             Ok(now) => {
                 self.base = Arc::new(now);
                 let base = Arc::clone(&self.base);
-                self.applied().latest = base;
+                self.record().latest = base;
                 Ok(())
             }
             Err(WriteError::Gone) => Ok(()),
@@ -298,76 +267,54 @@ impl Run<'_> {
     }
 
     /// Takes note of an answer, and tells it.
-    fn after(
+    fn settle(
         &mut self,
+        call: &Call<'_>,
         verdict: &Verdict,
-        sent: &Service,
-        metadata: Option<&ServicePatch>,
-        op: Op,
+        written: Option<&ServicePatch>,
         took: Duration,
     ) -> Result<(), Stop> {
-        // What was asked for, and what the provider itself wrote: a user's change in between is news.
-        let expected = metadata.map(|patch| with_annotations(sent, patch));
-        let expected = expected.as_ref().unwrap_or(sent);
-        let made = Made {
-            op,
-            me: self.me,
-            departed: self.departed,
-            inputs: service_inputs(expected),
-            targets: self.targets,
-            jitter: self.jitter,
-        };
-        let seen = Seen::of(expected);
-        let base = Arc::clone(&self.base);
-        let adopts = self.tools.config.service.adopt_unmarked;
-        let asked_for = sent.spec.as_ref();
-        let asked_for = asked_for.and_then(|spec| spec.load_balancer_ip.as_deref());
-        let applied = self.applied();
-        let taken = match (&applied.theirs, verdict) {
-            (Some(theirs), Verdict::Ready(status, _))
-                if theirs.taken_by(status, asked_for, adopts) =>
-            {
-                Some(notes::taken_over(theirs))
-            }
-            _ => None,
-        };
-        applied.seen = seen;
-        applied.latest = base;
-        let next = conclude(applied, verdict, &made, Instant::now());
-        self.throttle = self.throttle.max(next.throttle);
-        self.accepted = match verdict {
-            Verdict::Failed(trouble) => self.accepted && trouble.code != TroubleCode::Credentials,
-            _ => true,
-        };
-        self.reports.extend(next.told.map(|told| Report {
+        let mut record = self.take_record();
+        record.latest = Arc::clone(&self.base);
+        let (record, effects) = settle(record, call, verdict, written, Instant::now());
+        self.record = Some(record);
+        self.throttle = self.throttle.max(effects.throttle);
+        self.accepted = effects.accepted.unwrap_or(self.accepted);
+        self.reports.extend(effects.told.map(|told| Report {
             told,
-            rpc: Some(op.rpc()),
+            rpc: Some(call.op.rpc()),
             took: Some(took),
         }));
-        if let Some(note) = taken {
-            warn!(service = %display_name(&self.base), provider = %self.tools.provider, why = note.message, "the provider took over a load balancer");
+        for note in effects.notes {
+            if note.reason == reason::LOAD_BALANCER_TAKEN_OVER {
+                warn!(service = %display_name(&self.base), provider = %self.tools.provider, why = note.message, "the provider took over a load balancer");
+            }
             self.tell(note);
         }
-        let (rpc, attempt) = (op.rpc(), self.attempt);
-        let took_ms = millis(took);
+        self.log(call, verdict, took);
+        match effects.requeue {
+            Some(outcome) => Err(Stop::With(outcome)),
+            None => Ok(()),
+        }
+    }
+
+    fn log(&self, call: &Call<'_>, verdict: &Verdict, took: Duration) {
+        let (rpc, attempt, took_ms) = (call.op.rpc(), self.attempt, millis(took));
         let service = display_name(&self.base);
         let provider = &self.tools.provider;
         match verdict {
             Verdict::Ready(..) => {
-                self.tell(notes::ensured());
                 info!(%service, %provider, rpc, took_ms, attempt, "ensured load balancer");
             }
             Verdict::Updated(_) => {
-                let targets = self.targets.map_or(0, |targets| targets.nodes.len());
-                self.tell(if targets == 0 {
-                    notes::no_nodes()
-                } else {
-                    notes::updated()
-                });
+                let targets = call.targets.map_or(0, |targets| targets.nodes.len());
                 info!(%service, %provider, rpc, took_ms, attempt, targets, "updated load balancer");
             }
+            Verdict::Gone { retained: true } => {
+                info!(%service, %provider, rpc, took_ms, attempt, "the provider keeps the load balancer");
+            }
             Verdict::Failed(trouble) => {
-                if op == Op::Update {
+                if call.op == Op::Update {
                     self.tools.metrics.nodesync_errors.inc();
                 }
                 if trouble.code == TroubleCode::Credentials
@@ -377,27 +324,7 @@ impl Run<'_> {
                     warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: its load balancers wait");
                 }
             }
-            Verdict::Gone { retained: true } => {
-                info!(%service, %provider, rpc, took_ms, attempt, "the provider keeps the load balancer");
-            }
             _ => {}
         }
-        match next.outcome {
-            Some(outcome) => Err(Stop::With(outcome)),
-            None => Ok(()),
-        }
     }
-}
-
-/// The Service with these annotations written.
-fn with_annotations(service: &Service, patch: &ServicePatch) -> Service {
-    let mut service = service.clone();
-    let annotations = service.metadata.annotations.get_or_insert_default();
-    for (key, value) in &patch.annotations {
-        match value {
-            Some(value) => annotations.insert(key.clone(), value.clone()),
-            None => annotations.remove(key),
-        };
-    }
-    service
 }

@@ -186,7 +186,7 @@ async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgott
     world.tasks.abort_all();
     while world.tasks.join_next().await.is_some() {}
     let known = world.memory.take();
-    let by: Vec<_> = known.iter().map(|(_, it)| it.by.as_deref()).collect();
+    let by: Vec<_> = known.iter().map(|(_, it)| it.cloud.by()).collect();
     assert_eq!(by, [Some("mock")], "and whose it is");
     world.memory.keep(known.into_iter());
     // Its Service vanishes, finalizer and all, before the next loop of this process looks.

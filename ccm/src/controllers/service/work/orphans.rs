@@ -84,16 +84,20 @@ impl Work {
 
     fn listed(&mut self, session: &Session, listed: &[ListedLoadBalancer]) {
         let services = self.context.cluster.services.all();
+        let in_flight: Vec<String> = self
+            .in_flight
+            .iter()
+            .filter_map(|(task, flight)| match task {
+                Task::Departed(_, uid) => Some(uid.clone()),
+                Task::Service(_) => flight.under_way.uid(),
+            })
+            .collect();
         let mut known: BTreeSet<&str> = services
             .iter()
             .filter_map(|service| service.metadata.uid.as_deref())
             .collect();
         known.extend(self.ledger.uids());
-        let in_flight = self.ids.values().filter_map(|(task, kept)| match task {
-            Task::Departed(_, uid) => Some(uid.as_str()),
-            Task::Service(_) => kept.as_ref().map(|kept| kept.uid.as_str()),
-        });
-        known.extend(in_flight);
+        known.extend(in_flight.iter().map(String::as_str));
         let found = self.orphans.pass(listed, |uid| known.contains(uid));
         let provider = &self.context.provider;
         if self.listed_before {
@@ -183,7 +187,7 @@ impl Work {
             .filter(|_| !planted!(UnlistedIsNotLookedAt))
             .filter_map(|index| services.get(*index));
         for (service, _) in looks {
-            self.look_soon(Task::Service(key(service)));
+            self.check(Task::Service(key(service)));
         }
         if news.len() > TOLD_AT {
             warn!(%provider, count = news.len(), "of so many Services the list of load balancers says what it should not");
@@ -203,8 +207,9 @@ impl Work {
             {
                 continue;
             }
-            let ghost = orphan.ghost(&session.info.provider_name);
-            if let Some(task) = self.ledger.adopt(&Arc::new(ghost)) {
+            let me = &session.info.provider_name;
+            let ghost = Arc::new(orphan.ghost(me));
+            if let Some(task) = self.ledger.adopt(&ghost, me) {
                 let Orphan {
                     load_balancer,
                     service,

@@ -140,8 +140,8 @@ impl Work {
         if let Some(obstacle) = Obstacle::of_provider(provider, &self.context.status.borrow()) {
             return Some(obstacle);
         }
-        if let Some(under_way) = self.in_flight.get(task) {
-            let (op, since) = under_way.call()?;
+        if let Some(flight) = self.in_flight.get(task) {
+            let (op, since) = flight.under_way.call()?;
             let since = self.wall_time(since);
             let deadline = self.session.as_ref();
             let deadline = deadline.map(|session| session.load_balancer_deadline());

@@ -39,7 +39,7 @@ fn s1_a_service_that_returns_with_another_class_is_let_go() {
         ..facts(&capability)
     };
     let step =
-        |service: &Service, applied: Option<&Applied>| next_step(service, applied, None, &not_ours);
+        |service: &Service, record: Option<&Record>| next_step(service, record, None, &not_ours);
     let without_finalizer = {
         let mut service = returned(Some(""), None);
         service.metadata.finalizers = Some(vec!["x/y".into()]);
@@ -89,7 +89,7 @@ fn s1_a_service_that_returns_with_another_class_is_let_go() {
 
     // A handle that was not stored in time is, and what was written down stays.
     let service = returned(Some(""), None);
-    let unsaved = Applied {
+    let unsaved = Record {
         unsaved_handle: Some((ME.to_owned(), "lb-1".to_owned())),
         ..confirmed(&service, 1)
     };
@@ -103,9 +103,8 @@ fn s1_a_service_that_returns_with_another_class_is_let_go() {
 
     // The status is somebody else's by now.
     for service in [service.clone(), deleting(service)] {
-        let gone = Applied {
-            gone: true,
-            touched: false,
+        let gone = Record {
+            cloud: Cloud::Deleted,
             ..confirmed(&service, 1)
         };
         let Step::Release { status, metadata } = step(&service, Some(&gone)) else {
@@ -201,8 +200,8 @@ fn s1_what_is_not_written_down_is_whatever_else_is_known() {
             r#"{"provider":"mock","uid":"uid-1","class":"","handle":"lb-1"}"#,
         ),
     ] {
-        for applied in [None, Some(confirmed(&service, 1))] {
-            let Step::StoreHandle(patch) = step(&service, applied.as_ref()) else {
+        for record in [None, Some(confirmed(&service, 1))] {
+            let Step::StoreHandle(patch) = step(&service, record.as_ref()) else {
                 panic!("{name}: not written");
             };
             let now = patch.annotations[handle::ANNOTATION].as_deref();
@@ -211,9 +210,9 @@ fn s1_what_is_not_written_down_is_whatever_else_is_known() {
         assert_eq!(step(&cluster_ip(service), None), Step::Delete, "{name}");
     }
     let garbage = annotated("lb-1");
-    let applied = confirmed(&garbage, 1);
+    let record = confirmed(&garbage, 1);
     assert_eq!(
-        step(&garbage, Some(&applied)),
+        step(&garbage, Some(&record)),
         Step::Ignore,
         "left to whoever edited it"
     );

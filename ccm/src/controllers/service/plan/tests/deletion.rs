@@ -39,18 +39,20 @@ fn b_s5_what_is_deleted() {
             Step::Delete,
         ),
     ];
-    for (name, service, applied, expected) in cases {
-        assert_eq!(step(&service, applied), expected, "{name}");
+    for (name, service, record, expected) in cases {
+        assert_eq!(step(&service, record), expected, "{name}");
     }
 }
 
 #[test]
 fn b_s5_what_is_written_when_it_is_gone() {
-    let gone = |service: &Service, retained| Applied {
-        gone: true,
-        touched: false,
-        retained,
-        inputs: None,
+    let gone = |service: &Service, retained| Record {
+        cloud: if retained {
+            Cloud::Kept
+        } else {
+            Cloud::Deleted
+        },
+        progress: Progress::UNCONFIRMED,
         ..confirmed(service, 1)
     };
     let release = |service: &Service, retained| match step(service, Some(&gone(service, retained)))
@@ -92,9 +94,9 @@ fn b_s5_what_is_written_when_it_is_gone() {
     assert_eq!(release(&cluster_ip(service()), false), (None, None));
     // Wanted again meanwhile: made again.
     let again = held();
-    let applied = Applied {
-        look: false,
+    let record = Record {
+        check: false,
         ..gone(&again, false)
     };
-    assert_eq!(step(&again, Some(&applied)), Step::Ensure);
+    assert_eq!(step(&again, Some(&record)), Step::Ensure);
 }

@@ -1,0 +1,376 @@
+//! What a call and its answer change in a Service's record, and what follows. Pure.
+//!
+//! [`begin`] makes the rows "is sent", before the call: what the record says if no answer comes. [`settle`] makes the others, when all writes that the answer
+//! asks for are done. "as before" is what the row "is sent" left. A test holds this table to the code.
+//!
+//! | call | answer | cloud | progress | check | failures | next |
+//! |---|---|---|---|---|---|---|
+//! | Get | is sent | as before | as before | as before | as before | |
+//! | Get | in sync | may stand | confirmed | no | 0 | done |
+//! | Get | not in sync | may stand | unconfirmed | no | as before | at once |
+//! | Get | none of ours | as before | unconfirmed | no | as before | at once |
+//! | Get | INVALID | as before | rejected | yes | one more | when it changes |
+//! | Get | fails | as before | as before, not pending | yes | one more | backoff |
+//! | Ensure | is sent | may stand | unconfirmed, or rejected as before | as before | as before | |
+//! | Ensure | ready | as before | confirmed | no | 0 | done |
+//! | Ensure | ready but for targets | as before | confirmed but for targets | no | one more | backoff |
+//! | Ensure | pending | as before | pending | no | as before | after its delay |
+//! | Ensure | elsewhere | as before | elsewhere | no | 0 | done |
+//! | Ensure | INVALID | as before | rejected | no | one more | when it changes |
+//! | Ensure | fails | as before | unconfirmed, or rejected as before | no | one more | backoff |
+//! | Update | is sent | as before | confirmed but for targets | as before | as before | |
+//! | Update | done | as before | confirmed | no | 0 | done |
+//! | Update | done but for targets | as before | confirmed but for targets | no | one more | backoff |
+//! | Update | pending | as before | pending, inputs confirmed | no | as before | after its delay |
+//! | Update | elsewhere | as before | confirmed | no | 0 | done |
+//! | Update | missing | as before | unconfirmed | no | as before | at once |
+//! | Update | INVALID | as before | rejected | no | one more | when it changes |
+//! | Update | fails | as before | rejected | no | one more | backoff |
+//! | Delete | is sent | may stand | unconfirmed | as before | as before | |
+//! | Delete | gone | deleted | unconfirmed | no | 0 | at once |
+//! | Delete | retained | kept | unconfirmed | no | 0 | at once |
+//! | Delete | orphaned | as before | unconfirmed | no | one more | slowly |
+//! | Delete | pending | as before | pending | no | as before | after its delay |
+//! | Delete | INVALID | as before | rejected | no | one more | when it changes |
+//! | Delete | fails | as before | unconfirmed | no | one more | backoff |
+
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1::LoadBalancerCapability;
+use k8s_openapi::api::core::v1::Service;
+use tokio::time::Instant;
+
+use super::answer::{Troubled, Verdict};
+use super::fingerprint::{Fingerprint, service_inputs};
+use super::handle::Stored;
+use super::notes::{self, Note, Op};
+use super::record::{Cloud, Progress, Record, Seen};
+use super::support::unsupported;
+use super::targets::TargetSet;
+use crate::planted::planted;
+use crate::provider::{Retry, Trouble, TroubleCode};
+use crate::queue::Outcome;
+use crate::writes::ServicePatch;
+
+/// Where only a change of the Service can help.
+pub(super) const SLOW: Duration = Duration::from_mins(30);
+/// THROTTLED without a delay.
+const THROTTLE: Duration = Duration::from_secs(5);
+/// From so many failed Deletes in a row on the Service says so, whatever the failure (▲S18).
+const DELETES_TOLD: u32 = 3;
+
+/// A call of the provider.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub(super) op: Op,
+    /// The name of the provider that is called.
+    pub(super) me: &'a str,
+    /// The Service is gone from the API server (B-S9).
+    pub(super) departed: bool,
+    /// The Service as it is sent.
+    pub(super) service: &'a Service,
+    /// The targets that are sent.
+    pub(super) targets: Option<&'a TargetSet>,
+    /// The operator lets the provider adopt load balancers that are not marked.
+    pub(super) adopt_unmarked: bool,
+    /// 0.0..1.0.
+    pub(super) jitter: f64,
+}
+
+/// What follows from an answer.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Effects {
+    /// When to look again; `None`: at once.
+    pub(super) requeue: Option<Outcome>,
+    /// All calls of this provider's load balancers wait so long.
+    pub(super) throttle: Option<Duration>,
+    /// Whether the cloud took the provider's credentials; `None`: the answer does not say.
+    pub(super) accepted: Option<bool>,
+    /// What a user is told who asks why it is not done.
+    pub(super) told: Option<Told>,
+    /// Events on the Service.
+    pub(super) notes: Vec<Note>,
+}
+
+/// Why it is not done.
+#[derive(Debug, PartialEq)]
+pub(super) struct Told {
+    pub(super) note: Note,
+    /// As the contract names it, or what became of the call.
+    pub(super) code: Option<&'static str>,
+    /// Told at once; else when it was told before, or has waited for half a minute.
+    pub(super) at_once: bool,
+    /// Another try comes as soon as the Service changes.
+    pub(super) when_changed: bool,
+}
+
+impl Effects {
+    fn with(outcome: Outcome) -> Self {
+        Self {
+            requeue: Some(outcome),
+            ..Self::default()
+        }
+    }
+}
+
+/// A call is about to be sent: until its answer nothing is confirmed any more, whatever the user puts back meanwhile. And what is told before it.
+pub(super) fn begin(
+    mut record: Record,
+    call: &Call<'_>,
+    capability: &LoadBalancerCapability,
+) -> (Record, Vec<Note>) {
+    let notes = before(&mut record, call, capability);
+    if matches!(call.op, Op::Ensure | Op::Delete) {
+        record.cloud = may_stand(call);
+    }
+    record.progress = match (call.op, record.progress) {
+        (Op::Get, progress) => progress,
+        (Op::Ensure, progress @ (Progress::Unconfirmed { .. } | Progress::Rejected)) => progress,
+        (Op::Update, progress) => progress
+            .confirmed()
+            .map_or(Progress::UNCONFIRMED, |inputs| Progress::Confirmed {
+                inputs,
+                targets: None,
+            }),
+        (Op::Ensure | Op::Delete, _) => Progress::UNCONFIRMED,
+    };
+    (record, notes)
+}
+
+fn may_stand(call: &Call<'_>) -> Cloud {
+    Cloud::MayStand {
+        by: call.me.to_owned(),
+    }
+}
+
+/// What is told before a call, each thing once.
+fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapability) -> Vec<Note> {
+    let mut notes = Vec::new();
+    let pending = record.progress.is_pending();
+    let first = record.failures == 0 && !pending;
+    let targets = call.targets.filter(|_| !capability.ignores_nodes);
+    if call.op != Op::Delete {
+        let inputs = service_inputs(call.service);
+        let fields = unsupported(call.service, capability);
+        if record.unsupported_told.replace(inputs) != Some(inputs) && !fields.is_empty() {
+            notes.push(notes::unsupported(&fields, call.me));
+        }
+    }
+    if call.op != Op::Update && first && Stored::of(call.service) == Stored::Garbage {
+        notes.push(notes::garbage());
+    }
+    if call.op != Op::Delete {
+        let cut = targets.filter(|targets| targets.left_out > 0);
+        let told = std::mem::replace(&mut record.cut_told, cut.is_some());
+        let cut = cut.filter(|_| !told);
+        notes.extend(cut.map(|targets| notes::targets_cut(targets, call.service)));
+    }
+    match call.op {
+        Op::Ensure => {
+            if !pending {
+                notes.push(notes::ensuring());
+            }
+            if targets.is_some_and(TargetSet::is_empty) {
+                notes.push(notes::no_nodes());
+            }
+        }
+        Op::Delete if first => notes.push(notes::deleting()),
+        Op::Get | Op::Update | Op::Delete => {}
+    }
+    notes
+}
+
+/// A call was answered. `written`: what its answer asked to be written into the Service, where that was done.
+pub(super) fn settle(
+    mut record: Record,
+    call: &Call<'_>,
+    verdict: &Verdict,
+    written: Option<&ServicePatch>,
+    now: Instant,
+) -> (Record, Effects) {
+    // What was asked for, and what the provider itself wrote: a user's change in between is news.
+    let expected = written.map(|patch| with_annotations(call.service, patch));
+    let expected = expected.as_ref().unwrap_or(call.service);
+    let inputs = service_inputs(expected);
+    let targets = call.targets.map(|targets| targets.fingerprint);
+    let confirmed = Progress::Confirmed { inputs, targets };
+    record.seen = Seen::of(expected);
+    record.check = false;
+    let before = std::mem::replace(&mut record.progress, Progress::UNCONFIRMED);
+    let mut effects = match verdict {
+        Verdict::InSync(_) => {
+            record.cloud = may_stand(call);
+            // The plan has the last word: what changed meanwhile is seen at once.
+            done(&mut record, confirmed)
+        }
+        Verdict::OutOfSync { exists, theirs } => {
+            if *exists {
+                record.cloud = may_stand(call);
+            }
+            let theirs = theirs.clone();
+            record.progress = Progress::Unconfirmed { theirs };
+            Effects::default()
+        }
+        Verdict::Ready(_, troubled) | Verdict::Updated(troubled) if troubled.is_empty() => {
+            done(&mut record, confirmed)
+        }
+        Verdict::Ready(_, troubled) | Verdict::Updated(troubled) => {
+            not_attached(&mut record, inputs, troubled, now)
+        }
+        Verdict::Missing => Effects::default(),
+        Verdict::Elsewhere if call.op == Op::Update => done(&mut record, confirmed),
+        Verdict::Elsewhere => done(&mut record, Progress::Elsewhere { inputs }),
+        Verdict::Gone { retained } => {
+            record.failures = 0;
+            record.cloud = if *retained {
+                Cloud::Kept
+            } else {
+                record.unsaved_handle = None;
+                Cloud::Deleted
+            };
+            Effects::default()
+        }
+        Verdict::Orphaned => {
+            record.failures = record.failures.saturating_add(1);
+            Effects::with(Outcome::At(now + SLOW))
+        }
+        Verdict::Pending(after, what) => {
+            let inputs = before.confirmed();
+            record.progress = Progress::Pending { inputs };
+            pending(call.op, now + *after, what)
+        }
+        Verdict::Failed(_) if call.op == Op::Update && planted!(FailedUpdateIsForgotten) => {
+            done(&mut record, confirmed)
+        }
+        Verdict::Failed(trouble) => failed(&mut record, &before, trouble, call, now),
+    };
+    effects.notes = after(&before, call, verdict);
+    if !matches!(verdict, Verdict::Failed(_)) {
+        effects.accepted = Some(true);
+    }
+    (record, effects)
+}
+
+fn done(record: &mut Record, progress: Progress) -> Effects {
+    record.failures = 0;
+    record.progress = progress;
+    Effects::with(Outcome::Forget)
+}
+
+/// It is as asked, but for some targets (▲S14).
+fn not_attached(
+    record: &mut Record,
+    inputs: Fingerprint,
+    troubled: &Troubled,
+    now: Instant,
+) -> Effects {
+    record.failures = record.failures.saturating_add(1);
+    let targets = None;
+    record.progress = Progress::Confirmed { inputs, targets };
+    let again = troubled.retry_after;
+    Effects {
+        told: Some(Told {
+            note: notes::targets_failed(&troubled.nodes, &troubled.message),
+            code: None,
+            at_once: true,
+            when_changed: false,
+        }),
+        ..Effects::with(again.map_or(Outcome::Retry, |after| Outcome::At(now + after)))
+    }
+}
+
+fn pending(op: Op, again: Instant, what: &str) -> Effects {
+    Effects {
+        told: Some(Told {
+            note: notes::pending(op, what),
+            code: Some("PENDING"),
+            at_once: true,
+            when_changed: false,
+        }),
+        ..Effects::with(Outcome::At(again))
+    }
+}
+
+fn failed(
+    record: &mut Record,
+    before: &Progress,
+    trouble: &Trouble,
+    call: &Call<'_>,
+    now: Instant,
+) -> Effects {
+    let reaction = trouble.reaction_jittered(record.failures, call.jitter);
+    let when_changed = matches!(reaction.retry, Retry::WhenChangedElse(_));
+    // BUSY and lost connections are no failures of the Service, but they are counted: that is what ends their quick retries.
+    record.failures = record.failures.saturating_add(1);
+    record.check = call.op == Op::Get;
+    record.progress = match (call.op, before) {
+        _ if when_changed => Progress::Rejected,
+        // As upstream does: what an Update could not do an Ensure may (B-S10).
+        (Op::Update, _) | (Op::Ensure, Progress::Rejected) => Progress::Rejected,
+        (Op::Ensure | Op::Delete, _) | (Op::Get, Progress::Unconfirmed { .. }) => {
+            Progress::UNCONFIRMED
+        }
+        (Op::Get, Progress::Pending { inputs }) => match *inputs {
+            Some(inputs) => Progress::Confirmed {
+                inputs,
+                targets: None,
+            },
+            None => Progress::UNCONFIRMED,
+        },
+        (Op::Get, before) => before.clone(),
+    };
+    let throttled = trouble.code == TroubleCode::Throttled && !planted!(ThrottleIsIgnored);
+    let stuck = call.op == Op::Delete && record.failures >= DELETES_TOLD;
+    Effects {
+        throttle: throttled.then(|| trouble.retry_after.unwrap_or(THROTTLE)),
+        accepted: (trouble.code == TroubleCode::Credentials).then_some(false),
+        // A process that no longer leads tells nothing.
+        told: (trouble.code != TroubleCode::Fenced).then(|| Told {
+            note: notes::failed(call.op, call.departed, call.targets, &notes::why(trouble)),
+            code: Some(trouble.code.name()),
+            at_once: reaction.event || stuck,
+            when_changed,
+        }),
+        ..Effects::with(reaction.retry.outcome(now))
+    }
+}
+
+/// What is told after a call that succeeded.
+fn after(before: &Progress, call: &Call<'_>, verdict: &Verdict) -> Vec<Note> {
+    match verdict {
+        Verdict::Ready(status, _) => {
+            let spec = call.service.spec.as_ref();
+            let asked_for = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
+            let taken = match before {
+                Progress::Unconfirmed {
+                    theirs: Some(theirs),
+                } => Some(theirs)
+                    .filter(|theirs| theirs.taken_by(status, asked_for, call.adopt_unmarked)),
+                _ => None,
+            };
+            let taken = taken.map(notes::taken_over);
+            taken.into_iter().chain([notes::ensured()]).collect()
+        }
+        Verdict::Updated(_) if call.targets.is_none_or(TargetSet::is_empty) => {
+            vec![notes::no_nodes()]
+        }
+        Verdict::Updated(_) => vec![notes::updated()],
+        _ => Vec::new(),
+    }
+}
+
+/// The Service with these annotations written.
+fn with_annotations(service: &Service, patch: &ServicePatch) -> Service {
+    let mut service = service.clone();
+    let annotations = service.metadata.annotations.get_or_insert_default();
+    for (key, value) in &patch.annotations {
+        match value {
+            Some(value) => annotations.insert(key.clone(), value.clone()),
+            None => annotations.remove(key),
+        };
+    }
+    service
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,457 @@
+mod table;
+
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
+
+use super::*;
+use crate::controllers::service::answer::{Theirs, Troubled};
+use crate::controllers::service::fixtures::service;
+use crate::writes::EventType;
+
+const ME: &str = "mock";
+
+fn set() -> TargetSet {
+    TargetSet {
+        nodes: vec![api::NodeView {
+            name: "a".into(),
+            ..api::NodeView::default()
+        }],
+        fingerprint: Fingerprint(7),
+        version: 0,
+        left_out: 0,
+    }
+}
+
+fn record() -> Record {
+    Record::new(&Arc::new(service()))
+}
+
+fn call<'a>(op: Op, service: &'a Service, targets: &'a TargetSet) -> Call<'a> {
+    Call {
+        op,
+        me: ME,
+        departed: false,
+        service,
+        targets: Some(targets),
+        adopt_unmarked: false,
+        jitter: 0.0,
+    }
+}
+
+fn trouble(code: TroubleCode, retry_after: Option<u64>) -> Trouble {
+    Trouble {
+        retry_after: retry_after.map(Duration::from_secs),
+        ..Trouble::new(code, "no")
+    }
+}
+
+fn run(record: &mut Record, op: Op, verdict: &Verdict, now: Instant) -> Effects {
+    let (service, set) = (service(), set());
+    let call = call(op, &service, &set);
+    let (sent, _) = begin(record.clone(), &call, &LoadBalancerCapability::default());
+    let (settled, effects) = settle(sent, &call, verdict, None, now);
+    *record = settled;
+    effects
+}
+
+fn inputs() -> Fingerprint {
+    service_inputs(&service())
+}
+
+fn confirmed(targets: Option<u128>) -> Progress {
+    Progress::Confirmed {
+        inputs: inputs(),
+        targets: targets.map(Fingerprint),
+    }
+}
+
+fn ready() -> Verdict {
+    Verdict::Ready(LoadBalancerStatus::default(), Troubled::default())
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+#[test]
+fn b_s9_pending_is_again_after_exactly_the_delay() {
+    let now = Instant::now();
+    let mut record = record();
+    record.failures = 3;
+    let next = run(
+        &mut record,
+        Op::Ensure,
+        &Verdict::Pending(secs(17), "being made".into()),
+        now,
+    );
+    assert_eq!(next.requeue, Some(Outcome::At(now + secs(17))));
+    let told = next.told.unwrap();
+    assert!(told.at_once && told.code == Some("PENDING"));
+    assert_eq!(
+        told.note.message,
+        "The load balancer is not ready yet: being made"
+    );
+    assert_eq!(record.failures, 3, "failure count untouched");
+    assert_eq!(record.progress, Progress::Pending { inputs: None });
+}
+
+#[test]
+fn b_s9_what_follows_each_failure() {
+    use TroubleCode as T;
+    let now = Instant::now();
+    let at = |seconds| Outcome::At(now + secs(seconds));
+    let refused = |probe, each| Outcome::Refused {
+        probe: now + secs(probe),
+        at: now + secs(each),
+    };
+    let cases = [
+        (T::Invalid, None, at(1800), true),
+        (T::Invalid, Some(60), at(60), true),
+        (T::Precondition, None, Outcome::Retry, true),
+        (T::Precondition, Some(90), at(90), true),
+        (T::NotFound, None, Outcome::Retry, true),
+        (T::Conflict, None, at(300), true),
+        (T::Busy, None, at(1), false),
+        (T::Throttled, Some(20), at(20), true),
+        (T::Credentials, None, refused(20, 300), false),
+        (T::Credentials, Some(60), refused(60, 60), false),
+        (T::Unavailable, None, Outcome::Retry, true),
+        (T::NotInitialized, None, Outcome::RetryTransport, false),
+        (T::Internal, None, Outcome::Retry, true),
+        (T::Unknown, None, Outcome::RetryTransport, false),
+        (T::Disconnected, None, Outcome::RetryTransport, false),
+        (T::Fault, None, Outcome::Retry, true),
+        (T::Fenced, None, Outcome::Retry, false),
+    ];
+    for (code, after, outcome, told) in cases {
+        let mut record = record();
+        let verdict = Verdict::Failed(trouble(code, after));
+        let next = run(&mut record, Op::Ensure, &verdict, now);
+        assert_eq!(next.requeue, Some(outcome), "{code:?}");
+        let tells = next.told.map(|told| (told.at_once, told.code));
+        let expected = (code != T::Fenced).then_some((told, Some(code.name())));
+        assert_eq!(tells, expected, "{code:?}");
+        assert_eq!(
+            next.throttle,
+            (code == T::Throttled).then(|| secs(20)),
+            "{code:?}"
+        );
+        assert_eq!(record.failures, 1, "{code:?}");
+        let rejected = record.progress == Progress::Rejected;
+        assert_eq!(rejected, code == T::Invalid, "{code:?}");
+        let accepted = (code == T::Credentials).then_some(false);
+        assert_eq!(next.accepted, accepted, "{code:?}");
+    }
+}
+
+#[test]
+fn b_s9_busy_is_quick_five_times() {
+    let now = Instant::now();
+    let mut record = record();
+    let verdict = Verdict::Failed(trouble(TroubleCode::Busy, None));
+    for _ in 0..5 {
+        let next = run(&mut record, Op::Ensure, &verdict, now);
+        assert_eq!(next.requeue, Some(Outcome::At(now + secs(1))));
+    }
+    let next = run(&mut record, Op::Ensure, &verdict, now);
+    assert_eq!(next.requeue, Some(Outcome::Retry));
+}
+
+#[test]
+fn b_s3_failures_in_upstreams_words() {
+    let now = Instant::now();
+    let set = set();
+    let told = |op, departed| {
+        let service = service();
+        let call = Call {
+            departed,
+            ..call(op, &service, &set)
+        };
+        let verdict = Verdict::Failed(trouble(TroubleCode::Precondition, None));
+        let (_, effects) = settle(record(), &call, &verdict, None, now);
+        let note = effects.told.unwrap().note;
+        assert_eq!(note.kind, EventType::Warning);
+        (note.reason.into_owned(), note.message)
+    };
+    let expect = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
+    assert_eq!(
+        told(Op::Ensure, false),
+        expect(
+            "SyncLoadBalancerFailed",
+            "Error syncing load balancer: failed to ensure load balancer: no"
+        )
+    );
+    assert_eq!(
+        told(Op::Delete, false),
+        expect(
+            "SyncLoadBalancerFailed",
+            "Error syncing load balancer: failed to delete load balancer: no"
+        )
+    );
+    assert_eq!(
+        told(Op::Delete, true),
+        expect(
+            "DeleteLoadBalancerFailed",
+            "Error deleting load balancer: no"
+        )
+    );
+    assert_eq!(
+        told(Op::Update, false),
+        expect(
+            "UpdateLoadBalancerFailed",
+            "Error updating load balancer with new hosts [a] [node names limited, total number of nodes: 1], error: no"
+        )
+    );
+}
+
+#[test]
+fn s18_a_delete_that_keeps_failing_says_so_whatever_the_failure() {
+    let now = Instant::now();
+    let mut record = record();
+    let verdict = Verdict::Failed(trouble(TroubleCode::Busy, None));
+    let told: Vec<_> = (0..4)
+        .map(|_| {
+            run(&mut record, Op::Delete, &verdict, now)
+                .told
+                .unwrap()
+                .at_once
+        })
+        .collect();
+    assert_eq!(told, [false, false, true, true]);
+    assert_eq!(record.cloud.by(), Some(ME));
+}
+
+#[test]
+fn s14_target_errors_never_fail_the_rest_and_are_tried_again() {
+    let now = Instant::now();
+    let mut record = record();
+    let troubled = |retry_after| Troubled {
+        nodes: vec!["a".into()],
+        message: "full".into(),
+        retry_after,
+    };
+    let verdict = Verdict::Ready(LoadBalancerStatus::default(), troubled(None));
+    let next = run(&mut record, Op::Ensure, &verdict, now);
+    assert_eq!(next.requeue, Some(Outcome::Retry));
+    assert_eq!(next.told.unwrap().note.reason, "UpdateLoadBalancerFailed");
+    assert_eq!(record.progress, confirmed(None));
+    let verdict = Verdict::Updated(troubled(Some(secs(9))));
+    let next = run(&mut record, Op::Update, &verdict, now);
+    assert_eq!(next.requeue, Some(Outcome::At(now + secs(9))));
+    assert_eq!(record.failures, 2);
+    let next = run(
+        &mut record,
+        Op::Update,
+        &Verdict::Updated(Troubled::default()),
+        now,
+    );
+    assert_eq!(next.requeue, Some(Outcome::Forget));
+    assert_eq!((record.failures, record.progress), (0, confirmed(Some(7))));
+}
+
+#[test]
+fn b_s4_what_was_half_done_is_not_confirmed_any_more() {
+    let (service, set) = (service(), set());
+    let sent = |op| {
+        let record = Record {
+            progress: confirmed(Some(7)),
+            ..record()
+        };
+        let call = call(op, &service, &set);
+        begin(record, &call, &LoadBalancerCapability::default()).0
+    };
+    assert_eq!(sent(Op::Get).progress, confirmed(Some(7)));
+    let update = sent(Op::Update).progress;
+    assert_eq!(update, confirmed(None), "some of the targets may be others");
+    for op in [Op::Ensure, Op::Delete] {
+        let progress = sent(op).progress;
+        let expected = Progress::UNCONFIRMED;
+        assert_eq!(progress, expected, "the user may put the former back");
+    }
+}
+
+#[test]
+fn s10_gone_on_update_is_made_anew_at_once() {
+    let now = Instant::now();
+    let mut record = record();
+    run(&mut record, Op::Ensure, &ready(), now);
+    let next = run(&mut record, Op::Update, &Verdict::Missing, now);
+    assert_eq!((next.requeue, next.told), (None, None));
+    assert_eq!(record.progress, Progress::UNCONFIRMED);
+}
+
+#[test]
+fn b_s10_an_update_that_fails_is_followed_by_an_ensure() {
+    let now = Instant::now();
+    let mut record = record();
+    run(&mut record, Op::Ensure, &ready(), now);
+    let failed = Verdict::Failed(trouble(TroubleCode::Internal, None));
+    let next = run(&mut record, Op::Update, &failed, now);
+    assert_eq!(next.requeue, Some(Outcome::Retry));
+    assert_eq!(record.progress, Progress::Rejected);
+    run(&mut record, Op::Ensure, &failed, now);
+    let expected = Progress::Rejected;
+    assert_eq!(record.progress, expected, "until one succeeds");
+    run(&mut record, Op::Ensure, &ready(), now);
+    assert_eq!(record.progress, confirmed(Some(7)));
+    run(&mut record, Op::Ensure, &failed, now);
+    let expected = Progress::UNCONFIRMED;
+    assert_eq!(
+        record.progress, expected,
+        "the Ensure is tried again anyway"
+    );
+}
+
+#[test]
+fn b_s9_an_update_that_is_pending_keeps_its_inputs() {
+    let now = Instant::now();
+    let mut record = record();
+    run(&mut record, Op::Ensure, &ready(), now);
+    let pending = Verdict::Pending(secs(1), String::new());
+    let waits = Progress::Pending {
+        inputs: Some(inputs()),
+    };
+    for _ in 0..2 {
+        run(&mut record, Op::Update, &pending, now);
+        assert_eq!(record.progress, waits);
+    }
+    // A hint meanwhile: Update again, but not at the pace of hints.
+    let failed = Verdict::Failed(trouble(TroubleCode::Internal, None));
+    run(&mut record, Op::Get, &failed, now);
+    assert_eq!(record.progress, confirmed(None));
+    run(&mut record, Op::Ensure, &pending, now);
+    assert_eq!(record.progress, Progress::Pending { inputs: None });
+}
+
+#[test]
+fn s13_get_in_sync_confirms_and_out_of_sync_does_not() {
+    let now = Instant::now();
+    let mut record = record();
+    let next = run(&mut record, Op::Get, &Verdict::InSync(None), now);
+    assert_eq!(next.requeue, Some(Outcome::Forget));
+    assert_eq!((record.cloud.by(), record.check), (Some(ME), false));
+    assert_eq!(record.progress, confirmed(Some(7)));
+    let found = Verdict::OutOfSync {
+        exists: true,
+        theirs: None,
+    };
+    let next = run(&mut record, Op::Get, &found, now);
+    assert_eq!(next.requeue, None);
+    assert_eq!(record.progress, Progress::UNCONFIRMED);
+    assert!(!record.check);
+    record.check = true;
+    let lost = Verdict::Failed(trouble(TroubleCode::Unknown, None));
+    run(&mut record, Op::Get, &lost, now);
+    assert!(record.check, "asked again");
+}
+
+/// What was kept or deleted and is there again is deleted again before its Service goes.
+#[test]
+fn s18_what_get_finds_again_may_stand() {
+    for cloud in [Cloud::Deleted, Cloud::Kept] {
+        for found in [
+            Verdict::InSync(None),
+            Verdict::OutOfSync {
+                exists: true,
+                theirs: None,
+            },
+        ] {
+            let mut record = Record {
+                cloud: cloud.clone(),
+                ..record()
+            };
+            run(&mut record, Op::Get, &found, Instant::now());
+            assert_eq!(record.cloud.by(), Some(ME), "{cloud:?} {found:?}");
+        }
+    }
+}
+
+#[test]
+fn s19_who_made_it_is_noted_before_the_call_and_when_it_is_found() {
+    let after = |op, verdict: Option<Verdict>| {
+        let mut record = record();
+        match verdict {
+            Some(verdict) => drop(run(&mut record, op, &verdict, Instant::now())),
+            None => {
+                let (service, set) = (service(), set());
+                let call = call(op, &service, &set);
+                record = begin(record, &call, &LoadBalancerCapability::default()).0;
+            }
+        }
+        record.cloud.by().map(str::to_owned)
+    };
+    let found = |exists| {
+        Some(Verdict::OutOfSync {
+            exists,
+            theirs: None,
+        })
+    };
+    assert_eq!(after(Op::Ensure, None).as_deref(), Some(ME));
+    assert_eq!(after(Op::Delete, None).as_deref(), Some(ME));
+    assert_eq!(after(Op::Get, found(true)).as_deref(), Some(ME));
+    assert_eq!(after(Op::Get, found(false)), None);
+}
+
+#[test]
+fn s19_what_get_said_is_not_ours_holds_for_the_ensure_that_follows() {
+    let now = Instant::now();
+    let theirs = Theirs {
+        foreign: false,
+        name: "theirs".into(),
+        addresses: vec!["192.0.2.1".into()],
+    };
+    let found = Verdict::OutOfSync {
+        exists: false,
+        theirs: Some(theirs.clone()),
+    };
+    for last in [
+        Verdict::Pending(secs(1), String::new()),
+        ready(),
+        Verdict::Failed(trouble(TroubleCode::Conflict, None)),
+        Verdict::Elsewhere,
+    ] {
+        let mut record = record();
+        run(&mut record, Op::Get, &found, now);
+        let theirs = Some(theirs.clone());
+        assert_eq!(record.progress, Progress::Unconfirmed { theirs });
+        run(&mut record, Op::Ensure, &last, now);
+        let still = matches!(record.progress, Progress::Unconfirmed { theirs: Some(_) });
+        assert!(!still, "{last:?}");
+    }
+}
+
+/// Shows ▲S19: at the same address, and only there, the provider took another's load balancer over.
+#[test]
+fn s19_who_makes_it_ready_where_another_one_was_took_that_over() {
+    let now = Instant::now();
+    let at = |ip: &str| LoadBalancerStatus {
+        ingress: Some(vec![LoadBalancerIngress {
+            ip: Some(ip.into()),
+            ..LoadBalancerIngress::default()
+        }]),
+    };
+    for (ip, taken) in [("192.0.2.1", true), ("192.0.2.2", false)] {
+        let theirs = Theirs {
+            foreign: true,
+            name: "theirs".into(),
+            addresses: vec!["192.0.2.1".into()],
+        };
+        let found = Verdict::OutOfSync {
+            exists: false,
+            theirs: Some(theirs),
+        };
+        let mut record = record();
+        run(&mut record, Op::Get, &found, now);
+        let ready = Verdict::Ready(at(ip), Troubled::default());
+        let notes = run(&mut record, Op::Ensure, &ready, now).notes;
+        let reasons: Vec<&str> = notes.iter().map(|note| &*note.reason).collect();
+        let expected: &[&str] = if taken {
+            &["LoadBalancerTakenOver", "EnsuredLoadBalancer"]
+        } else {
+            &["EnsuredLoadBalancer"]
+        };
+        assert_eq!(reasons, expected, "{ip}");
+    }
+}
