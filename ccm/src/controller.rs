@@ -15,7 +15,7 @@ mod gate;
 mod load;
 mod sources;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use std::sync::Arc;
 

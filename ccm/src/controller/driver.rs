@@ -43,6 +43,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
 }
 
 /// What tells one controller's loop from another's.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
     /// Its name in events and in the log, as upstream has it.
     pub(crate) name: &'static str,
