@@ -149,6 +149,10 @@ image-contexts: ## what the Containerfiles copy, for docker, podman or buildah b
 sbom: ## what is in each image that `make images` left, beside it, as CycloneDX (IMAGES, PLATFORMS)
 	@.ci/sbom/make
 
+.PHONY: sbom-scan
+sbom-scan: ## known faults of what `make sbom` listed, by the public database OSV (needs osv.dev; SEEDED=1 needs no network: it shows that a fault would be found)
+	@.ci/sbom/scan $(if $(SEEDED),seeded)
+
 .PHONY: images-reproducible
 images-reproducible: ## all images twice, from two places: they must not differ in a byte
 	@.ci/images-reproducible

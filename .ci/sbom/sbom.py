@@ -1,7 +1,7 @@
 """Lists, as CycloneDX, what is in one image of an OCI archive: sbom.py ARCHIVE ARCHITECTURE OUTPUT.
 
-Debian's and Python's packages are those that the image's own files name, modules of Go those that the binary names. A binary of Rust names only some of its crates: they are those that
-Cargo resolves for it, in the tree that the image was made of, and any crate that the binary names must be among them.
+Debian's and Python's packages are those that the image's own files name, modules of Go those that the binary names. The crates of a binary of Rust are those that
+Cargo resolves for it, in the tree that the image was made of. Each must be in the binary's own list, and any crate that a path in the binary names must be among them.
 
 The same image gives the same list: its time is the image's, and its serial number is made of the image's digest.
 """
@@ -21,6 +21,7 @@ import uuid
 from datetime import datetime
 from pathlib import Path
 
+import auditable
 from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model import HashAlgorithm, HashType
 from cyclonedx.model.bom import Bom
@@ -149,6 +150,12 @@ def crates(image: Image, inventory: Inventory) -> None:
     binary = image.files[image.config["config"]["Entrypoint"][0].lstrip("/")]
     named = {(name.decode(), version.decode()) for name, version in NAMED.findall(binary)}
     listed = {(one.name, one.version) for one in inventory.known.values()}
+    own = auditable.crates(binary)
+    if own is None:
+        raise Wrong(f"{image.title}: the binary has no list of its crates")
+    # Its own list may have more: cargo-auditable counts the features that other crates of the workspace ask for.
+    if missing := sorted(listed - {(one["name"], one["version"]) for one in own}):
+        raise Wrong(f"{image.title}: crates in the list that the binary's own list has not: {missing}")
     if not named:
         raise Wrong(f"{image.title}: the binary names no crate, so that the list cannot be compared with it")
     if missing := sorted(named - listed):

@@ -219,6 +219,7 @@ async fn the_provider_itself_can_lie() {
         "rpc: GetProviderInfo, kind: contract-minor, value: \"7\"",
         "rpc: GetProviderInfo, kind: min-controller-minor, value: \"8\"",
         "rpc: GetProviderInfo, kind: boot-id, value: other",
+        "rpc: GetProviderInfo, kind: load-balancer-class, value: example.com/others",
         "rpc: Probe, kind: probe-state, value: BROKEN",
         "rpc: Initialize, kind: cloud-scope, value: elsewhere",
     ] {
@@ -238,6 +239,8 @@ async fn the_provider_itself_can_lie() {
         ),
         (7, 8, "other")
     );
+    let offer = info.capabilities.unwrap().load_balancers.unwrap();
+    assert!(offer.classes.contains(&"example.com/others".to_owned()));
     let probe = world
         .provider()
         .probe(pb::ProbeRequest {})

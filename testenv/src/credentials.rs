@@ -44,7 +44,7 @@ impl User {
     }
 
     /// The bearer token. Not random: the server is on the loopback, for a test, and trusts nobody else's.
-    fn token(self) -> &'static str {
+    pub fn token(self) -> &'static str {
         match self {
             Self::Admin => "testenv-admin",
             Self::Ccm => "testenv-ccm",

@@ -75,6 +75,16 @@ pub fn renewals(log: &Path) -> usize {
     .count()
 }
 
+/// How many events were written whose names begin so.
+pub fn event_writes(log: &Path, begin: &str) -> usize {
+    let all = requests(log).into_iter();
+    all.filter(|request| {
+        let written = ["create", "patch"].contains(&request.verb.as_str());
+        written && request.resource == "events" && request.name.starts_with(begin)
+    })
+    .count()
+}
+
 /// Every request was allowed, and by a binding of the manifests (or one that everybody has): returns a table of them.
 pub fn check(log: &Path) -> String {
     let mut table: BTreeMap<String, usize> = BTreeMap::new();

@@ -127,6 +127,20 @@ impl Cloud {
         names
     }
 
+    /// Whether the load balancer of this Service listens on a port.
+    pub fn listens_on(&self, service: &str, port: usize) -> bool {
+        let state = self.read();
+        let balancers = state["load_balancers"].as_array().unwrap();
+        let ours = balancers
+            .iter()
+            .filter(|one| one["gone_at_ms"].is_null() && one["owner"]["name"] == service);
+        let ports = ours.filter_map(|one| one["config"]["ports"].as_array());
+        let texts = ports.flatten().filter_map(Value::as_str);
+        // `name:protocol:port:nodePort:appProtocol`
+        let mut ports = texts.filter_map(|text| text.split(':').nth(2));
+        ports.any(|one| one == port.to_string())
+    }
+
     /// How many writes ever reached the cloud.
     pub fn writes(&self) -> usize {
         let log = fs::read_to_string(self.file(".writes"));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Pod;
 use procfs::net::TcpState;
@@ -37,6 +38,17 @@ impl Inside {
     /// When it began, in ticks since the machine's start.
     pub fn began(&self) -> u64 {
         self.0.stat().unwrap().starttime
+    }
+
+    /// The most resident memory that it ever had.
+    pub fn most_resident_bytes(&self) -> u64 {
+        let most = self.0.status().unwrap().vmhwm;
+        most.unwrap() * 1024
+    }
+
+    /// Its network, as it can be entered.
+    pub fn network(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.0.pid()).into()
     }
 
     /// What is mounted where, besides what is everywhere: `rw` or `ro`.

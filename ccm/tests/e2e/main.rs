@@ -10,15 +10,19 @@
 
 mod audit;
 mod before;
+#[path = "../it/input/callers.rs"]
+mod callers;
 mod cloud;
 mod cluster;
 mod control_plane;
 mod digitalocean;
+mod hostile;
 mod images;
 mod inside;
 mod leaders;
 mod one_node;
 mod release;
 mod report;
+mod strangers;
 mod two_nodes;
 mod world;

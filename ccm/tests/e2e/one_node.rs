@@ -1,4 +1,4 @@
-//! A cluster of one Node, with kubectl: from nothing to a Service, whatever dies in the Pod, the provider as a native sidecar and as an ordinary container, providers that take each other's place, and one that does not work.
+//! A cluster of one Node, with kubectl: from nothing to a Service, whatever dies in the Pod, attacks on it, the provider as a native sidecar and as an ordinary container, providers that take each other's place, and one that does not work.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,9 @@ use testenv::objects::UNINITIALIZED;
 
 use crate::before::Before;
 use crate::cloud::{HOST_PATH, STATE, provider_id};
+use crate::hostile;
 use crate::images::Image;
+use crate::strangers;
 use crate::world::{
     NAME, PATIENCE, ROOT, World, condition, copy, has_taint, id, is_initialised, outcome, restarts,
     sidecars,
@@ -33,6 +35,8 @@ async fn story(world: &mut World) {
     ordinary(world, &own).await;
     killed(world, "provider").await;
     killed(world, "ccm").await;
+    strangers::at_the_https_port(world).await;
+    hostile::provider(world).await;
     swapped(world).await;
     broken(world).await;
     rebooted(world).await;
@@ -200,7 +204,7 @@ async fn ordinary(world: &mut World, folder: &str) {
 }
 
 /// The one Pod there is, ready, with this provider.
-async fn one_pod(world: &World, provider: Image) -> Pod {
+pub async fn one_pod(world: &World, provider: Image) -> Pod {
     let (ccm, provider) = (Image::Ccm.reference(), provider.reference());
     let mut pods = world.ready(1, &ccm, &provider).await;
     pods.remove(0)

@@ -214,6 +214,11 @@ impl World {
         audit::changes(&self.audit_log())
     }
 
+    /// How many events the ccm's account wrote whose names begin so: with the name of what they are about.
+    pub fn event_writes(&self, begin: &str) -> usize {
+        audit::event_writes(&self.audit_log(), begin)
+    }
+
     fn audit_log(&self) -> PathBuf {
         self.cluster.audit_log().expect("it was asked for")
     }

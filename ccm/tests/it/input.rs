@@ -1,5 +1,6 @@
 //! Flags, files and sockets that are wrong, and the HTTPS port.
 
+mod callers;
 mod describe;
 mod kubeconfig;
 mod port;

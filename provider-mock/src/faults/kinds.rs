@@ -207,6 +207,8 @@ kinds! {
     ProviderName = "provider-name", Answer, &["GetProviderInfo"], "the name";
     /// The one prefix of provider IDs is `value`; without it there is none.
     ProviderIdPrefix = "provider-id-prefix", Answer, &["GetProviderInfo"], "the prefix";
+    /// The provider claims the load balancer class `value` too.
+    LoadBalancerClass = "load-balancer-class", Answer, &["GetProviderInfo"], "the class";
     /// The capabilities are not set.
     NoCapabilities = "no-capabilities", Answer, &["GetProviderInfo"], "";
     /// The cloud's scope is `value`; without it empty.

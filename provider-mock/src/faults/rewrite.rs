@@ -286,6 +286,12 @@ fn provider_info(fault: &Fault, answer: &mut pb::GetProviderInfoResponse) {
         FaultKind::ProviderIdPrefix => {
             answer.provider_id_prefixes = fault.value.iter().cloned().collect();
         }
+        FaultKind::LoadBalancerClass => {
+            let offered = answer.capabilities.as_mut();
+            if let Some(offer) = offered.and_then(|offered| offered.load_balancers.as_mut()) {
+                offer.classes.extend(fault.value.clone());
+            }
+        }
         FaultKind::NoCapabilities => answer.capabilities = None,
         _ => {}
     }

@@ -13,7 +13,6 @@ mod situations;
 mod sources;
 mod threats;
 mod updates;
-mod workflows;
 mod written;
 
 use std::{path::Path, sync::LazyLock};

@@ -1,6 +1,5 @@
 //! The HTTPS port of the running ccm, before the real API server's judgement.
 
-use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::{Client, Config};
 use provider_mock::Fixture;
@@ -10,32 +9,14 @@ use rcgen::{
 };
 use testenv::{Options, eventually};
 
+use super::callers::{ask, client};
 use crate::world::{SOON, World, free_port, said};
 
 const ADMIN: Option<&str> = Some("testenv-admin");
 
 /// Status and text of a path of the HTTPS port; 0 where nobody answers.
 pub async fn get(port: u16, path: &str, token: Option<&str>) -> (u16, String) {
-    let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
-    config.accept_invalid_certs = true;
-    config.default_retry = false;
-    ask(config, path, token).await
-}
-
-async fn ask(config: Config, path: &str, token: Option<&str>) -> (u16, String) {
-    let client = Client::try_from(config).unwrap();
-    let mut request = http::Request::get(path);
-    if let Some(token) = token {
-        request = request.header("Authorization", format!("Bearer {token}"));
-    }
-    match client.send(request.body(Body::empty()).unwrap()).await {
-        Err(error) => (0, format!("{error:?}")),
-        Ok(answer) => {
-            let status = answer.status().as_u16();
-            let body = answer.into_body().collect().await.unwrap().to_bytes();
-            (status, String::from_utf8(body.to_vec()).unwrap())
-        }
-    }
+    ask(&client(port), path, token).await
 }
 
 /// Shows B-M7 and ▲M7 too.
@@ -181,12 +162,12 @@ async fn b_m4_a_given_certificate_is_the_one_that_is_served() {
         let mut config = Config::new(format!("https://localhost:{port}").parse().unwrap());
         config.root_cert = Some(vec![root]);
         config.default_retry = false;
-        config
+        Client::try_from(config).unwrap()
     };
-    let answer = ask(trusting(made.cert.der().to_vec()), "/livez", None).await;
+    let answer = ask(&trusting(made.cert.der().to_vec()), "/livez", None).await;
     assert_eq!(answer, (200, "ok".to_owned()));
     let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let answer = ask(trusting(other.cert.der().to_vec()), "/livez", None).await;
+    let answer = ask(&trusting(other.cert.der().to_vec()), "/livez", None).await;
     assert_eq!(answer.0, 0, "{answer:?}");
 }
 

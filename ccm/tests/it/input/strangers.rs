@@ -1,85 +1,31 @@
 //! Strangers at the HTTPS port of the running ccm: what they hold open or show costs neither probes nor scrapes nor the Lease.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http_body_util::Empty;
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use kube::client::Body;
-use kube::{Client, Config};
 use provider_mock::Fixture;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
 };
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use testenv::{Options, eventually};
-use tokio::io::AsyncReadExt;
-use tokio::net::{TcpSocket, TcpStream};
+use rustls_pki_types::PrivateKeyDer;
+use testenv::Options;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
+use super::callers::{
+    Chain, HALF_HELLO, IN_TIME, PAUSE, Sends, connector, shaken, silent, time_of_99_in_100_probes,
+};
 use super::port::{Authority, get};
-use crate::world::{SOON, World, free_port, said};
+use crate::world::{World, free_port, said};
 
-/// Half of them say nothing, half of them end their handshake and say nothing then.
+/// Of each kind: a third of them never end their handshake, and the others are silent after it.
 const IDLE: u8 = 200;
 /// Callers that make requests, each with the longest chain that the port looks at.
 const CHAINS: u8 = 40;
-/// How long who was closed waits before it comes again.
-const PAUSE: Duration = Duration::from_secs(2);
-const PROBES: usize = 100;
-/// Other tests run beside this one: so often it is measured until it is good.
-const ROUNDS: usize = 3;
 const MIB: u64 = 1 << 20;
-
-#[derive(Debug)]
-struct AnyServer;
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![
-            SignatureScheme::ECDSA_NISTP256_SHA256,
-            SignatureScheme::ED25519,
-        ]
-    }
-}
-
-type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// A client certificate, and intermediates that all have the name of the authority that is trusted: each may stand before each other one.
 fn chain(name: &str, intermediates: usize) -> Chain {
@@ -107,60 +53,6 @@ fn chain(name: &str, intermediates: usize) -> Chain {
     let made = params.signed_by(&own, &issuer).unwrap();
     chain.insert(0, made.der().clone());
     (chain, PrivateKeyDer::Pkcs8(own.serialize_der().into()))
-}
-
-fn connector(identity: Option<&Chain>) -> TlsConnector {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer));
-    let config = match identity {
-        None => builder.with_no_client_auth(),
-        Some((chain, key)) => builder
-            .with_client_auth_cert(chain.clone(), key.clone_key())
-            .unwrap(),
-    };
-    TlsConnector::from(Arc::new(config))
-}
-
-async fn connect(from: [u8; 4], port: u16) -> std::io::Result<TcpStream> {
-    let socket = TcpSocket::new_v4()?;
-    socket.bind(SocketAddr::from((from, 0)))?;
-    socket
-        .connect(SocketAddr::from(([127, 0, 0, 1], port)))
-        .await
-}
-
-async fn shaken(
-    from: [u8; 4],
-    port: u16,
-    tls: &TlsConnector,
-) -> std::io::Result<TlsStream<TcpStream>> {
-    let name = ServerName::try_from("localhost").unwrap();
-    tls.connect(name, connect(from, port).await?).await
-}
-
-/// Holds a connection open and comes again when it was closed.
-async fn silent(from: [u8; 4], port: u16, tls: Option<TlsConnector>) {
-    loop {
-        let mut byte = [0];
-        // Whether it was refused, closed or reset is all the same to a stranger.
-        match &tls {
-            None => {
-                if let Ok(mut stream) = connect(from, port).await {
-                    let _ = stream.read(&mut byte).await;
-                }
-            }
-            Some(tls) => {
-                if let Ok(mut stream) = shaken(from, port, tls).await {
-                    let _ = stream.read(&mut byte).await;
-                }
-            }
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
 }
 
 /// Makes one request after the other with a certificate that is worth nothing.
@@ -204,13 +96,12 @@ async fn b_m4_strangers_at_the_port_cost_neither_probes_nor_scrapes_nor_the_leas
 
     let mut strangers = JoinSet::new();
     for number in 0..IDLE {
-        strangers.spawn(silent([127, 0, 1, number], port, None));
-        strangers.spawn(silent([127, 0, 2, number], port, Some(connector(None))));
-        strangers.spawn(silent(
-            [127, 0, 3, number],
-            port,
-            Some(connector(Some(&claims_the_name))),
-        ));
+        let hello: &[u8] = if number % 2 == 0 { b"" } else { HALF_HELLO };
+        let identities = [None, Some(&claims_the_name)];
+        let [anonymous, named] = identities.map(|identity| Sends::Handshake(connector(identity)));
+        strangers.spawn(silent([127, 0, 1, number], port, Sends::Bytes(hello)));
+        strangers.spawn(silent([127, 0, 2, number], port, anonymous));
+        strangers.spawn(silent([127, 0, 3, number], port, named));
     }
     let expensive = chain("users", 4);
     for number in 0..CHAINS {
@@ -218,49 +109,8 @@ async fn b_m4_strangers_at_the_port_cost_neither_probes_nor_scrapes_nor_the_leas
     }
     said(&ccm, "the HTTPS port has all the connections that it takes").await;
 
-    // Prometheus keeps its connection.
-    let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
-    config.accept_invalid_certs = true;
-    config.default_retry = false;
-    let scraper = Client::try_from(config).unwrap();
-    let mut late = Duration::MAX;
-    for _ in 0..ROUNDS {
-        let mut took = Vec::new();
-        for number in 0..PROBES {
-            let begun = Instant::now();
-            let (status, text) = get(port, "/livez", None).await;
-            // A probe that is not answered took for ever.
-            let answered = status == 200 && text == "ok";
-            took.push(if answered {
-                begun.elapsed()
-            } else {
-                Duration::MAX
-            });
-            if number % 20 == 0 {
-                eventually("a scrape is answered", SOON, async || {
-                    let request = http::Request::get("/metrics")
-                        .header("Authorization", "Bearer testenv-admin")
-                        .body(Body::empty())
-                        .unwrap();
-                    match scraper.send(request).await {
-                        Ok(answer) if answer.status() == 200 => Ok(()),
-                        other => Err(format!("{other:?}")),
-                    }
-                })
-                .await;
-            }
-        }
-        took.sort();
-        late = took[PROBES * 99 / 100 - 1];
-        println!(
-            "probes: median {:?}, 99th percentile {late:?}",
-            took[PROBES / 2]
-        );
-        if late < Duration::from_secs(1) {
-            break;
-        }
-    }
-    assert!(late < Duration::from_secs(1), "{}", ccm.log());
+    let late = time_of_99_in_100_probes(port, "testenv-admin").await;
+    assert!(late < IN_TIME, "{late:?}: {}", ccm.log());
     world.renewals(3).await;
     let most = ccm.resident_bytes();
     println!(

@@ -1,0 +1,120 @@
+//! Strangers on the Node: processes beside the Pod in its network, which keep the HTTPS port's connections open.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use testenv::{Process, User};
+use tokio::task::JoinSet;
+
+use crate::callers::{HALF_HELLO, IN_TIME, Sends, connector, silent, time_of_99_in_100_probes};
+use crate::images::Image;
+use crate::inside::Inside;
+use crate::one_node::one_pod;
+use crate::world::{PATIENCE, World, id};
+
+/// Of the ccm.
+const PORT: u16 = 10258;
+/// Set for a process on the Node: which of the two it is.
+const ROLE: &str = "CCM_E2E_AT_THE_PORT";
+const STRANGERS: &str = "strangers";
+const MEASURES: &str = "measures";
+/// So many of each kind: silent from the beginning, in the middle of the handshake, and after it.
+const OF_EACH: u8 = 200;
+/// Strangers end by themselves if nobody ends them.
+const LIFE: Duration = Duration::from_mins(5);
+const MIB: u64 = 1 << 20;
+
+/// Runs on the Node for the test below: alone it does nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_the_port() {
+    match std::env::var(ROLE).as_deref() {
+        Ok(STRANGERS) => {
+            let mut strangers = JoinSet::new();
+            for number in 0..OF_EACH {
+                let shaken = Sends::Handshake(connector(None));
+                strangers.spawn(silent([127, 0, 1, number], PORT, Sends::Bytes(b"")));
+                strangers.spawn(silent([127, 0, 2, number], PORT, Sends::Bytes(HALF_HELLO)));
+                strangers.spawn(silent([127, 0, 3, number], PORT, shaken));
+            }
+            let _ = tokio::time::timeout(LIFE, strangers.join_all()).await;
+        }
+        Ok(MEASURES) => {
+            let late = time_of_99_in_100_probes(PORT, User::Admin.token()).await;
+            assert!(late < IN_TIME, "{late:?}");
+        }
+        _ => {}
+    }
+}
+
+/// The test above, as a process in the network of a container.
+fn at_the_port_of(ccm: &Inside, role: &str, directory: &Path) -> Process {
+    let mut command = Command::new("nsenter");
+    command
+        .arg(format!("--net={}", ccm.network().display()))
+        .arg("--")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "strangers::at_the_port", "--nocapture"])
+        .env(ROLE, role);
+    Process::start(command, directory.join(format!("{role}.log"))).unwrap()
+}
+
+/// 600 connections of strangers cost neither the kubelet's probes, nor scrapes, nor the Lease.
+pub async fn at_the_https_port(world: &mut World) {
+    let before = one_pod(world, Image::Mock).await;
+    let pod = before.name_any();
+    let ccm = Inside::of(&before, "ccm");
+    let (base, failed) = (ccm.most_resident_bytes(), failed_probes(world, &pod));
+    let directory = world.cluster.directory().to_owned();
+
+    world.report.start();
+    let mut strangers = at_the_port_of(&ccm, STRANGERS, &directory);
+    let full = "the HTTPS port has all the connections that it takes";
+    world.said(&pod, "ccm", full).await;
+    world.report.lap("600 strangers to a full HTTPS port");
+    let mut measures = at_the_port_of(&ccm, MEASURES, &directory);
+    let ended = measures.wait(PATIENCE).await.unwrap();
+    assert!(ended.success(), "{}", measures.log());
+    world
+        .report
+        .lap("100 probes and 5 scrapes that are answered in time meanwhile");
+    // The kubelet probes each 5 and 10 seconds.
+    world.renewals(6).await;
+    assert!(strangers.exit_status().is_none(), "{}", strangers.log());
+    strangers.kill();
+    world.report.lap("6 renewals of the Lease meanwhile");
+
+    assert_eq!(
+        failed_probes(world, &pod),
+        failed,
+        "the kubelet is answered"
+    );
+    assert_goes_on(world, &before).await;
+    let added = ccm.most_resident_bytes() - base;
+    eprintln!("600 strangers: {} MiB over {} MiB", added / MIB, base / MIB);
+    assert!(added < 64 * MIB, "{added}");
+}
+
+/// The Pod is ready, and the same processes run in it.
+pub async fn assert_goes_on(world: &World, before: &Pod) {
+    let after = one_pod(world, Image::Mock).await;
+    for container in ["ccm", "provider"] {
+        assert_eq!(id(&after, container), id(before, container), "{container}");
+    }
+}
+
+/// How often the kubelet said that a probe of the Pod failed.
+fn failed_probes(world: &World, pod: &str) -> u32 {
+    let counts = world.kubectl(&[
+        "get",
+        "events",
+        &format!("--field-selector=involvedObject.name={pod},reason=Unhealthy"),
+        "--output=jsonpath={.items[*].count}",
+    ]);
+    counts
+        .split_whitespace()
+        .map(|count| count.parse::<u32>().unwrap())
+        .sum()
+}
