@@ -245,10 +245,10 @@ impl Run<'_> {
                     // Whoever took the record off took the handle too: the provider knows it.
                     let lost =
                         Stored::of(&self.base) == Stored::Nothing && !self.holds_unsaved_handle();
+                    // Also where the answer of the patch is lost.
+                    self.applied().look |= lost;
                     self.patch(&patch, what).await.map(|()| {
-                        let applied = self.applied();
-                        applied.unsaved_handle = None;
-                        applied.look |= lost;
+                        self.applied().unsaved_handle = None;
                     })
                 }
                 Step::Get => self.call(Op::Get).await,
