@@ -1,4 +1,21 @@
-//! What every controller is given.
+//! The loop that every controller runs on, with the policies that they share, and what it is given.
+//!
+//! | policy | where |
+//! |---|---|
+//! | reconcile only while the provider works, offers the capability and has the accepted scope | [`gate`] |
+//! | changes and hints make keys due | [`sources`] |
+//! | batches, calls at once, writes at once, THROTTLED, drain | [`driver`], [`load`] |
+//! | each key is settled once, however its task ends | [`batch`] |
+//! | BUSY, jitter, credentials reported once, common failures logged once | [`failures`] |
+
+mod batch;
+mod driver;
+mod failures;
+mod gate;
+mod load;
+mod sources;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
@@ -11,6 +28,11 @@ use crate::core::{Fence, WallClock};
 use crate::provider::{Hint, ProviderStatus};
 use crate::queue;
 use crate::writes::Writes;
+
+pub(crate) use batch::Batch;
+pub(crate) use driver::{Driver, Reconciler, Spec, run};
+pub(crate) use load::Width;
+pub(crate) use sources::{Sources, Wake};
 
 /// What one loop of one (controller, provider) is given.
 #[derive(Clone)]

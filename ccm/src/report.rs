@@ -205,8 +205,6 @@ struct Entry {
     answered: Option<Answered>,
     /// When it was told of last, and of which state.
     told: Option<(Instant, String)>,
-    /// How often in a row it was BUSY.
-    busy: u32,
 }
 
 impl<K: Clone + Ord> Waiting<K> {
@@ -229,7 +227,6 @@ impl<K: Clone + Ord> Waiting<K> {
             attempts: 0,
             answered: None,
             told: None,
-            busy: 0,
         };
         self.entries.insert(key.clone(), entry);
     }
@@ -272,16 +269,6 @@ impl<K: Clone + Ord> Waiting<K> {
             entry.told = Some((now, answered.words.clone()));
         }
         tell
-    }
-
-    /// It was BUSY, or not. Returns how often in a row it was before.
-    pub(crate) fn busy(&mut self, key: &K, busy: bool) -> u32 {
-        let Some(entry) = self.entries.get_mut(key) else {
-            return 0;
-        };
-        let before = entry.busy;
-        entry.busy = if busy { before.saturating_add(1) } else { 0 };
-        before
     }
 
     /// Those about which somebody must be told now, because they have waited for longer than `patience`, or because what is in their way is another than what was told. `state` says what

@@ -27,22 +27,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::cluster::Change;
-use crate::controller::LoopContext;
+use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
 use crate::core::{Key, wall_time};
 use crate::ownership::Ownership;
 use crate::provider::lookup::Loners;
-use crate::provider::{Capability, Projection, Session};
-use crate::queue::{Backoff, Outcome, Queue};
+use crate::provider::{Capability, Projection, ProviderStatus, Session};
+use crate::queue::{Backoff, Outcome};
 use crate::report::{self, Answered, Away, Next, Waiting};
 use crate::writes::{EventType, node_reference, reason};
 
 pub(crate) use metrics::Metrics;
-use sync::HandedOut;
 
 /// Writes to the API server that run at once, over all batches.
 const WRITERS: usize = 64;
@@ -50,31 +48,24 @@ const WRITERS: usize = 64;
 const WRITE_BACKLOG: usize = 4 * WRITERS;
 /// How often it is looked at who waits for too long.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
-const BACKOFF: Backoff = Backoff {
-    base: Duration::from_secs(1),
-    max: Duration::from_mins(2),
-};
+/// Hints make a Node due at most once in this time.
+const HINT_GAP: Duration = Duration::from_secs(5);
 
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
-pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
-    context.writes = context.writes.with_component("cloud-node-controller");
+pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     let worker = Arc::new(Worker::new(context, metrics));
     tokio::join!(
-        worker.watch_nodes(),
-        worker.follow_provider(),
-        worker.follow_hints(),
+        crate::controller::run(&worker),
         worker.housekeep(),
-        worker.dispatch(),
         worker.refresh(),
     );
 }
 
-/// What the parts of the loop share.
+/// The controller.
 struct Worker {
-    context: LoopContext,
+    /// Its keys are names of Nodes with the taint.
+    driver: Driver<String>,
     metrics: Metrics,
-    /// Names of Nodes with the taint.
-    queue: Queue<String>,
     waiting: Mutex<Waiting<String>>,
     claims: claims::Claims,
     /// The Nodes that a lookup is under way for, since when.
@@ -82,12 +73,7 @@ struct Worker {
     loners: Loners,
     managed: managed::Managed,
     writers: Semaphore,
-    load: watch::Sender<Load>,
     lookups: Mutex<Lookups>,
-    /// The cloud said slow down: no lookup before this (THROTTLED).
-    not_before: Mutex<Instant>,
-    /// When it was last told that the cloud refuses the provider's credentials.
-    credentials_told: Mutex<Option<Instant>>,
     /// What the provider said last; it holds also while the provider is away.
     said: Mutex<Option<Arc<Said>>>,
     /// The addresses that were written to Nodes that still have the taint: they come back by the watch and are no news.
@@ -101,15 +87,6 @@ struct Said {
     projection: Projection,
 }
 
-/// What is under way.
-#[derive(Clone, Copy, Debug, Default)]
-struct Load {
-    /// Batches whose lookup is not over.
-    asking: usize,
-    /// Nodes whose writes are not over.
-    writing: usize,
-}
-
 /// The lookups that one session allows at once.
 struct Lookups {
     session: Weak<Session>,
@@ -119,47 +96,35 @@ struct Lookups {
 
 impl Worker {
     fn new(context: LoopContext, metrics: Metrics) -> Self {
-        let queue = Queue::new("Nodes", BACKOFF, context.seed, &context.queue_metrics);
-        queue.pause();
+        let spec = Spec {
+            name: "cloud-node-controller",
+            queue: "Nodes",
+            backoff: Backoff {
+                base: Duration::from_secs(1),
+                max: Duration::from_mins(2),
+            },
+            needs: Capability::Instances,
+        };
         Self {
-            queue,
+            driver: Driver::new(context, spec),
             waiting: Mutex::default(),
             claims: claims::Claims::default(),
             asked: Mutex::default(),
             loners: Loners::default(),
             managed: managed::Managed::default(),
             writers: Semaphore::new(WRITERS),
-            load: watch::Sender::new(Load::default()),
             lookups: Mutex::new(Lookups {
                 session: Weak::new(),
                 limit: 1,
                 permits: Arc::new(Semaphore::new(1)),
             }),
-            not_before: Mutex::new(Instant::now()),
-            credentials_told: Mutex::default(),
             said: Mutex::default(),
             addressed: Mutex::default(),
-            context,
             metrics,
         }
     }
 
-    /// Feeds the queue from the store.
-    async fn watch_nodes(&self) {
-        let mut changes = self.context.cluster.nodes.subscribe();
-        loop {
-            let batch = tokio::select! {
-                biased;
-                () = self.context.stop.cancelled() => return,
-                batch = changes.next() => batch,
-            };
-            for change in &batch {
-                self.note(change);
-            }
-        }
-    }
-
-    fn note(&self, change: &Change<Node>) {
+    fn wakes(&self, change: &Change<Node>) -> Option<Wake<String>> {
         match (&change.old, &change.new) {
             (_, Some(node)) => {
                 let name = name(node);
@@ -169,90 +134,26 @@ impl Worker {
                 if !plan::is_uninitialized(node) || !self.concerns(node) {
                     self.waiting().gone(&name.to_owned());
                     self.addressed().remove(name);
-                    return;
+                    return None;
                 }
                 // One that is left alone, with its taint, is waited for no more, whatever else changes.
                 let said = self.said();
                 let nothing = Projection::default();
                 let projection = said.as_ref().map_or(&nothing, |said| &said.projection);
                 let own = self.addressed().get(name).cloned();
-                if plan::wakes(change.old.as_deref(), node, projection, own.as_deref()) {
+                plan::wakes(change.old.as_deref(), node, projection, own.as_deref()).then(|| {
                     self.wait_for(node);
-                    self.queue.add(name.to_owned());
-                }
+                    Wake::Due(name.to_owned())
+                })
             }
             (Some(node), None) => {
                 let name = name(node).to_owned();
                 self.claims.settled(&name);
                 self.waiting().gone(&name);
                 self.addressed().remove(&name);
-                self.queue.remove(&name);
+                Some(Wake::Gone(name))
             }
-            (None, None) => {}
-        }
-    }
-
-    /// Pauses while the provider cannot be asked, and goes on at once when it can again (▲M9).
-    async fn follow_provider(&self) {
-        let mut status = self.context.status.clone();
-        let mut last: Weak<Session> = Weak::new();
-        let mut scope_told = false;
-        loop {
-            let (session, working) = {
-                let status = status.borrow_and_update();
-                (
-                    status.usable(Capability::Instances),
-                    status.working().is_some(),
-                )
-            };
-            if let Some(session) = &session {
-                let current = Arc::downgrade(session);
-                if !current.ptr_eq(&last) {
-                    last = current;
-                    *self.said.lock().unwrap_or_else(PoisonError::into_inner) =
-                        Some(Arc::new(Said {
-                            ownership: Arc::clone(&session.ownership),
-                            projection: session.projection.clone(),
-                        }));
-                    self.queue.reset_transport_backoffs();
-                    self.add_all();
-                }
-                self.queue.resume();
-                scope_told = false;
-            } else {
-                self.queue.pause();
-                if working && !scope_told {
-                    scope_told = true;
-                    tracing::warn!(
-                        provider = %self.context.provider,
-                        "no Node is initialised or refreshed: the cloud scope is not the accepted one"
-                    );
-                }
-            }
-            drop(session);
-            tokio::select! {
-                biased;
-                () = self.context.stop.cancelled() => return,
-                changed = status.changed() => if changed.is_err() {
-                    self.queue.pause();
-                    return self.context.stop.cancelled().await;
-                },
-            }
-        }
-    }
-
-    /// A new session may know what the last one did not, and own other Nodes.
-    fn add_all(&self) {
-        for node in self.context.cluster.nodes.all() {
-            if !plan::is_uninitialized(&node) {
-                continue;
-            }
-            if self.concerns(&node) {
-                self.wait_for(&node);
-                self.queue.add(name(&node).to_owned());
-            } else {
-                self.waiting().gone(&name(&node).to_owned());
-            }
+            (None, None) => None,
         }
     }
 
@@ -264,21 +165,22 @@ impl Worker {
         loop {
             tokio::select! {
                 biased;
-                () = self.context.stop.cancelled() => break,
+                () = self.driver.context.stop.cancelled() => break,
                 _ = ticks.tick() => {}
             }
-            let patience = away.patience(&self.context.status.borrow(), Instant::now());
+            let patience = away.patience(&self.driver.context.status.borrow(), Instant::now());
             self.tell_the_overdue(patience);
-            let oldest = self.waiting().oldest((self.context.wall)());
-            self.metrics.oldest(&self.context.provider, oldest);
+            let oldest = self.waiting().oldest((self.driver.context.wall)());
+            self.metrics.oldest(&self.driver.context.provider, oldest);
         }
         // Until somebody leads again nobody may tell.
-        let patience = Away::last_patience(&self.context.status.borrow());
+        let patience = Away::last_patience(&self.driver.context.status.borrow());
         if let Some(patience) = patience {
             self.tell_the_overdue(patience);
         }
         // Whoever leads next reports it.
-        self.metrics.oldest(&self.context.provider, Duration::ZERO);
+        self.metrics
+            .oldest(&self.driver.context.provider, Duration::ZERO);
     }
 
     fn tell_the_overdue(&self, patience: Duration) {
@@ -299,7 +201,7 @@ impl Worker {
                     (answered.reason, text)
                 }
                 (None, None) => {
-                    let provider = &self.context.provider;
+                    let provider = &self.driver.context.provider;
                     let text = format!(
                         "provider {provider} has not been asked about this Node yet: it waits for its turn"
                     );
@@ -312,8 +214,8 @@ impl Worker {
 
     /// Why nothing is tried for this Node now.
     fn obstacle(&self, name: &str) -> Option<report::Obstacle> {
-        let provider = &self.context.provider;
-        let status = self.context.status.borrow();
+        let provider = &self.driver.context.provider;
+        let status = self.driver.context.status.borrow();
         if let Some(obstacle) = report::Obstacle::of_provider(provider, &status) {
             return Some(obstacle);
         }
@@ -327,8 +229,8 @@ impl Worker {
 
     /// What is told of the last attempt. `changes`: it is tried again as soon as the Node changes.
     fn told(&self, node: &Node, answered: &Answered, attempt: u32, changes: bool) -> String {
-        let provider = &self.context.provider;
-        let next = self.queue.due(&name(node).to_owned()).map(|at| {
+        let provider = &self.driver.context.provider;
+        let next = self.driver.queue.due(&name(node).to_owned()).map(|at| {
             if self.session().is_none() {
                 Next::WhenBack
             } else if changes {
@@ -342,75 +244,12 @@ impl Worker {
     }
 
     fn wall_time(&self, at: Instant) -> jiff::Timestamp {
-        wall_time(at, Instant::now(), (self.context.wall)())
-    }
-
-    /// Takes batches while there is room for them.
-    async fn dispatch(self: &Arc<Self>) {
-        let mut load = self.load.subscribe();
-        let mut tasks = JoinSet::new();
-        loop {
-            let batch = async {
-                let limit = self.session().map_or(1, |session| self.lookups(&session).0);
-                let room = |load: &Load| load.asking < limit && load.writing < WRITE_BACKLOG;
-                // Its sender is our own.
-                drop(load.wait_for(room).await);
-                let not_before = *self
-                    .not_before
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                tokio::time::sleep_until(not_before).await;
-                let max = self.session().map_or(100, |session| session.max_batch());
-                self.queue
-                    .next_batch(max, self.context.config.node.batch_linger)
-                    .await
-            };
-            tokio::select! {
-                biased;
-                () = self.context.stop.cancelled() => break,
-                Some(ended) = tasks.join_next(), if !tasks.is_empty() => report(ended),
-                names = batch => {
-                    let asking = self.asking();
-                    let worker = Arc::clone(self);
-                    tasks.spawn(async move { worker.initialize(names, asking).await });
-                }
-            }
-        }
-        while let Some(ended) = tasks.join_next().await {
-            report(ended);
-        }
-    }
-
-    /// What one batch of the queue becomes.
-    async fn initialize(&self, names: Vec<String>, asking: Asking) {
-        let handed = HandedOut::new(&self.queue, names.clone());
-        let Some(session) = self.session() else {
-            for name in &names {
-                handed.done(name, Outcome::RetryTransport);
-            }
-            return;
-        };
-        let mut nodes = Vec::with_capacity(names.len());
-        for name in names {
-            let node = self.node(&name).filter(|node| {
-                let ours = session.ownership.concerns(&self.context.provider, node);
-                ours && plan::is_uninitialized(node)
-            });
-            if let Some(node) = node {
-                nodes.push(node);
-            } else {
-                self.waiting().gone(&name);
-                handed.done(&name, Outcome::Forget);
-            }
-        }
-        let _asked = Asked::about(self, &nodes);
-        self.sync(&session, nodes, Duration::ZERO, asking, &handed)
-            .await;
+        wall_time(at, Instant::now(), (self.driver.context.wall)())
     }
 
     /// The session, while Nodes may be looked up and written.
     fn session(&self) -> Option<Arc<Session>> {
-        self.context.status.borrow().usable(Capability::Instances)
+        self.driver.session()
     }
 
     /// How many lookups may run at once, and the permits for them.
@@ -419,7 +258,7 @@ impl Worker {
         let current = Arc::downgrade(session);
         if !current.ptr_eq(&lookups.session) {
             // The flag only lowers it.
-            let lowered = self.context.config.node.concurrent_syncs;
+            let lowered = self.driver.context.config.node.concurrent_syncs;
             let limit = session
                 .max_lookups()
                 .min(lowered.unwrap_or(usize::MAX))
@@ -431,11 +270,6 @@ impl Worker {
             };
         }
         (lookups.limit, Arc::clone(&lookups.permits))
-    }
-
-    fn asking(&self) -> Asking {
-        self.load.send_modify(|load| load.asking += 1);
-        Asking(self.load.clone())
     }
 
     fn addressed(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NodeAddress>>> {
@@ -452,7 +286,7 @@ impl Worker {
     /// Whether the Node may be this provider's. Until the provider has said what is its own, each may be.
     fn concerns(&self, node: &Node) -> bool {
         self.said()
-            .is_none_or(|said| said.ownership.concerns(&self.context.provider, node))
+            .is_none_or(|said| said.ownership.concerns(&self.driver.context.provider, node))
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting<String>> {
@@ -467,15 +301,78 @@ impl Worker {
     }
 
     fn node(&self, name: &str) -> Option<Arc<Node>> {
-        self.context.cluster.nodes.get(&Key::node(name))
+        self.driver.context.cluster.nodes.get(&Key::node(name))
     }
 
     fn event(&self, node: &Node, kind: EventType, reason: &str, message: String) {
         let reference = node_reference(node);
-        self.context
+        self.driver
+            .context
             .writes
             .events
             .record(&reference, kind, reason, message);
+    }
+}
+
+impl Reconciler for Worker {
+    type Key = String;
+
+    fn driver(&self) -> &Driver<String> {
+        &self.driver
+    }
+
+    fn sources<'a>(&'a self, sources: &mut Sources<'a, String>) {
+        let nodes = &self.driver.context.cluster.nodes;
+        sources.changes(nodes, |change| self.wakes(change));
+        sources.hints(HINT_GAP, |hint| self.hinted_at(hint));
+    }
+
+    /// A new session may know what the last one did not, and own other Nodes.
+    fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Said {
+            ownership: Arc::clone(&session.ownership),
+            projection: session.projection.clone(),
+        }));
+        let mut nodes = self.driver.context.cluster.nodes.all();
+        nodes.retain(|node| plan::is_uninitialized(node));
+        let (ours, others): (Vec<_>, Vec<_>) =
+            nodes.into_iter().partition(|node| self.concerns(node));
+        for node in others {
+            self.waiting().gone(&name(&node).to_owned());
+        }
+        let due = ours.iter().map(|node| {
+            self.wait_for(node);
+            name(node).to_owned()
+        });
+        due.collect()
+    }
+
+    fn width(&self, session: &Arc<Session>) -> Width {
+        Width {
+            batch: session.max_batch(),
+            linger: self.driver.context.config.node.batch_linger,
+            calls: self.lookups(session).0,
+            writes: WRITE_BACKLOG,
+        }
+    }
+
+    async fn reconcile(&self, session: &Arc<Session>, batch: &Batch<'_, String>) {
+        let names = batch.keys();
+        let mut nodes = Vec::with_capacity(names.len());
+        for name in names {
+            let node = self.node(&name).filter(|node| {
+                let provider = &self.driver.context.provider;
+                session.ownership.concerns(provider, node) && plan::is_uninitialized(node)
+            });
+            if let Some(node) = node {
+                nodes.push(node);
+            } else {
+                self.waiting().gone(&name);
+                batch.settle(&name, Outcome::Forget);
+            }
+        }
+        let _asked = Asked::about(self, &nodes);
+        self.sync(session, nodes, Duration::ZERO, batch).await;
     }
 }
 
@@ -506,22 +403,6 @@ impl Drop for Asked<'_> {
         for name in &self.names {
             asked.remove(name);
         }
-    }
-}
-
-/// A batch whose lookup is not over.
-struct Asking(watch::Sender<Load>);
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.0
-            .send_modify(|load| load.asking = load.asking.saturating_sub(1));
-    }
-}
-
-fn report(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "a batch of Nodes ended early");
     }
 }
 

@@ -478,8 +478,7 @@ impl Lifecycle {
     fn note_trouble(&mut self, node: &Node, trouble: &Trouble) {
         let (node, provider) = (plan::name(node), &self.context.provider);
         tracing::debug!(node, %provider, error = %trouble, "nothing is known of this Node's instance");
-        if trouble.code == TroubleCode::Throttled {
-            let after = trouble.retry_after.unwrap_or(Duration::from_secs(1));
+        if let Some(after) = trouble.slows() {
             self.not_before = self.not_before.max(Instant::now() + after);
         }
     }

@@ -30,8 +30,6 @@ pub(super) struct Lane {
 const LONGEST_SLOWING: Duration = Duration::from_secs(30);
 /// A refusal that nobody met again for so long is not shown any more: what it was about may be gone.
 const REFUSED_SHOWN: Duration = Duration::from_mins(15);
-/// How long a service is slowed where THROTTLED comes without `retry_after`.
-const SLOWED: Duration = Duration::from_secs(5);
 
 impl Lane {
     /// A lane for the `max_in_flight` of a capability: 8 where it is absent or zero, at most 32.
@@ -85,8 +83,8 @@ impl Lane {
 
     /// After a THROTTLED: no call of the service before its `retry_after` is over.
     fn slow(&self, trouble: &Trouble) {
-        if trouble.code == TroubleCode::Throttled && !planted!(ThrottleIsIgnored) {
-            let until = Instant::now() + trouble.retry_after.unwrap_or(SLOWED);
+        if let Some(wait) = trouble.slows() {
+            let until = Instant::now() + wait;
             let mut not_before = self
                 .not_before
                 .lock()

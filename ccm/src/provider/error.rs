@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::limits;
 use super::weigh::Refused;
+use crate::planted::planted;
 use crate::queue::{Outcome, PROBE};
 
 /// Why a call, or an item of one, did not succeed. Says nothing about the existence of anything.
@@ -141,6 +142,8 @@ const INVALID_AGAIN: Duration = Duration::from_mins(30);
 const SLOW: Duration = Duration::from_mins(5);
 /// How often BUSY is repeated quickly.
 const BUSY_TRIES: u32 = 5;
+/// How long calls are slowed where THROTTLED comes without `retry_after`.
+const SLOWED: Duration = Duration::from_secs(5);
 /// So many lost connections in a row are told on the object; fewer are the status page's matter.
 const DISCONNECTS_TOLD: u32 = 5;
 
@@ -185,24 +188,42 @@ impl Trouble {
         Self::new(TroubleCode::Fault, message)
     }
 
+    /// The cloud said slow down: for so long.
+    pub(crate) fn slows(&self) -> Option<Duration> {
+        let throttled = self.code == TroubleCode::Throttled && !planted!(ThrottleIsIgnored);
+        throttled.then(|| self.after_or(SLOWED))
+    }
+
+    /// The object was BUSY `times` times in a row before: it is tried again after this, while that is to be quick. `jitter` (0.0..1.0) spreads 1.0 s over
+    /// 1.0 s to 1.5 s.
+    pub(crate) fn busy_again(&self, times: u32, jitter: f64) -> Option<Duration> {
+        let quick = self.code == TroubleCode::Busy && times < BUSY_TRIES;
+        let spread = Duration::from_millis(500).mul_f64(jitter.clamp(0.0, 1.0));
+        quick.then(|| self.after_or(Duration::from_secs(1) + spread))
+    }
+
+    /// The provider's `retry_after`, else this.
+    fn after_or(&self, otherwise: Duration) -> Duration {
+        self.retry_after.unwrap_or(otherwise)
+    }
+
     /// What to do about it, for an object that already failed `failures` times in a row (0: this is the first time).
     pub(crate) fn reaction(&self, failures: u32) -> Reaction {
         self.reaction_jittered(failures, 0.0)
     }
 
-    /// As `reaction`; `jitter` (0.0..1.0) spreads the quick retries of BUSY over 1.0 s to 1.5 s.
+    /// As `reaction`; `jitter` is that of [`Self::busy_again`].
     pub(crate) fn reaction_jittered(&self, failures: u32, jitter: f64) -> Reaction {
+        if let Some(after) = self.busy_again(failures, jitter) {
+            return Reaction {
+                retry: Retry::After(after),
+                event: false,
+            };
+        }
         let or = |otherwise: Retry| self.retry_after.map_or(otherwise, Retry::After);
         let (retry, event) = match self.code {
-            TroubleCode::Invalid => (
-                Retry::WhenChangedElse(self.retry_after.unwrap_or(INVALID_AGAIN)),
-                true,
-            ),
+            TroubleCode::Invalid => (Retry::WhenChangedElse(self.after_or(INVALID_AGAIN)), true),
             TroubleCode::Conflict => (or(Retry::After(SLOW)), true),
-            TroubleCode::Busy if failures < BUSY_TRIES => {
-                let spread = Duration::from_millis(500).mul_f64(jitter.clamp(0.0, 1.0));
-                (or(Retry::After(Duration::from_secs(1) + spread)), false)
-            }
             TroubleCode::Busy
             | TroubleCode::Precondition
             | TroubleCode::NotFound
@@ -212,8 +233,8 @@ impl Trouble {
             | TroubleCode::Fault => (or(Retry::Backoff), true),
             TroubleCode::Credentials => (
                 Retry::Refused {
-                    probe: self.retry_after.unwrap_or(PROBE),
-                    each: self.retry_after.unwrap_or(SLOW),
+                    probe: self.after_or(PROBE),
+                    each: self.after_or(SLOW),
                 },
                 false,
             ),

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{HandedOut, Worker, name, plan, report};
+use super::{Worker, name, plan};
 use crate::ownership::NodeOwner;
 use crate::provider::{Capability, Session};
 
@@ -18,12 +18,12 @@ impl Worker {
     /// Round after round until `stop`.
     pub(super) async fn refresh(self: &Arc<Self>) {
         let mut tasks = JoinSet::new();
-        let stop = &self.context.stop;
+        let stop = &self.driver.context.stop;
         // The first list is part of the first round.
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = self.context.cluster.nodes.synced() => {}
+            () = self.driver.context.cluster.nodes.synced() => {}
         }
         while stop
             .run_until_cancelled(self.round(&mut tasks))
@@ -31,12 +31,12 @@ impl Worker {
             .is_some()
         {}
         while let Some(ended) = tasks.join_next().await {
-            report(ended);
+            self.driver.ended(ended);
         }
     }
 
     async fn round(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
-        let mut status = self.context.status.clone();
+        let mut status = self.driver.context.status.clone();
         let Ok(session) = status
             .wait_for(|status| status.usable(Capability::Instances).is_some())
             .await
@@ -48,13 +48,14 @@ impl Worker {
         let Some(session) = session else { return };
         let start = Instant::now();
         let period = self
+            .driver
             .context
             .config
             .node
             .status_update_frequency
             .max(Duration::from_millis(100));
 
-        let all = self.context.cluster.nodes.all();
+        let all = self.driver.context.cluster.nodes.all();
         self.loners.keep(&all);
         self.managed.keep(&all);
         let names: Vec<String> = all
@@ -86,7 +87,7 @@ impl Worker {
         loop {
             tokio::select! {
                 biased;
-                Some(ended) = tasks.join_next(), if !tasks.is_empty() => report(ended),
+                Some(ended) = tasks.join_next(), if !tasks.is_empty() => self.driver.ended(ended),
                 () = &mut sleep, if !sleep.is_elapsed() => {}
                 else => return,
             }
@@ -109,14 +110,13 @@ impl Worker {
         if nodes.is_empty() {
             return;
         }
-        let max_age = self.context.config.node.status_update_frequency / 2;
-        let handed = HandedOut::new(&self.queue, Vec::new());
-        self.sync(&session, nodes, max_age, self.asking(), &handed)
-            .await;
+        let max_age = self.driver.context.config.node.status_update_frequency / 2;
+        let batch = self.driver.batch(Vec::new());
+        self.sync(&session, nodes, max_age, &batch).await;
     }
 
     fn is_refreshed(&self, session: &Session, node: &Node) -> bool {
         let owner = session.ownership.node_owner(node);
-        !plan::is_uninitialized(node) && owner == NodeOwner::Provider(&self.context.provider)
+        !plan::is_uninitialized(node) && owner == NodeOwner::Provider(&self.driver.context.provider)
     }
 }

@@ -1,7 +1,6 @@
 //! From a batch of Nodes to their writes.
 
 mod conclude;
-mod under_way;
 mod write;
 
 use std::collections::BTreeMap;
@@ -11,14 +10,12 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Node;
-use tokio::time::Instant;
 
 use super::plan;
-use super::{Asking, WRITERS, Worker, claims, name};
+use super::{WRITERS, Worker, claims, name};
+use crate::controller::Batch;
+use crate::provider::Session;
 use crate::provider::lookup::{self, Called, Lookup};
-use crate::provider::{Session, TroubleCode};
-pub(super) use under_way::HandedOut;
-use under_way::Writing;
 
 /// What is asked for the node controller.
 const FACETS: [api::InstanceFacet; 2] =
@@ -33,8 +30,7 @@ impl Worker {
         session: &Arc<Session>,
         nodes: Vec<Arc<Node>>,
         max_age: Duration,
-        asking: Asking,
-        handed: &HandedOut<'_>,
+        batch: &Batch<'_, String>,
     ) {
         let (_, permits) = self.lookups(session);
         let lookups = lookup::answers(self.loners.batches(nodes, session.max_batch()), |nodes| {
@@ -48,14 +44,14 @@ impl Worker {
             }
         });
         let over = stream::once(async move {
-            drop(asking);
+            batch.called();
             Vec::new()
         });
         // A lookup may be dropped at any time; only writes are finished.
         lookups
-            .take_until(self.context.stop.cancelled())
+            .take_until(self.driver.context.stop.cancelled())
             .chain(over)
-            .for_each_concurrent(None, |found| self.apply(session, found, handed))
+            .for_each_concurrent(None, |found| self.apply(session, found, batch))
             .await;
     }
 
@@ -64,7 +60,7 @@ impl Worker {
         &self,
         session: &Arc<Session>,
         mut found: Vec<Lookup<api::Instance>>,
-        handed: &HandedOut<'_>,
+        batch: &Batch<'_, String>,
     ) {
         if let Some(Lookup {
             node,
@@ -73,11 +69,10 @@ impl Worker {
             ..
         }) = found.first()
         {
-            let (provider, error, nodes) = (&self.context.provider, trouble, found.len());
+            let (provider, error, nodes) = (&self.driver.context.provider, trouble, found.len());
             tracing::warn!(%provider, rpc = RPC, nodes, first = name(node), %error, "a lookup of Nodes failed");
         }
-        self.slow_down(&found);
-        claims::refuse_what_is_given_twice(&mut found, (self.context.wall)());
+        claims::refuse_what_is_given_twice(&mut found, (self.driver.context.wall)());
         let offered = session.info.capabilities.as_ref();
         let zones = offered.is_some_and(|offered| offered.zones.is_some());
         let lacks = |found: &Lookup<api::Instance>| {
@@ -86,8 +81,8 @@ impl Worker {
         let (lacking, found): (Vec<_>, Vec<_>) = found.into_iter().partition(lacks);
         self.loners.learn(&found);
         tokio::join!(
-            self.settle_all(session, found, handed),
-            self.add_zones(session, lacking, handed),
+            self.settle_all(session, found, batch),
+            self.add_zones(session, lacking, batch),
         );
     }
 
@@ -96,20 +91,21 @@ impl Worker {
         &self,
         session: &Session,
         found: Vec<Lookup<api::Instance>>,
-        handed: &HandedOut<'_>,
+        batch: &Batch<'_, String>,
     ) {
-        let writing = Writing::of(self, found.len());
+        let found = found.into_iter();
+        let found: Vec<_> = found.map(|it| (it, self.driver.writing())).collect();
         stream::iter(found)
-            .for_each_concurrent(WRITERS, |lookup| async {
+            .for_each_concurrent(WRITERS, |(lookup, writing)| async move {
                 // Never closed.
                 let _permit = self.writers.acquire().await;
                 // Whoever leads next begins with it.
-                if self.context.stop.is_cancelled() {
+                if self.driver.context.stop.is_cancelled() {
                     return;
                 }
-                self.settle(&session.info.provider_id_prefixes, lookup, handed)
+                self.settle(&session.info.provider_id_prefixes, lookup, batch)
                     .await;
-                writing.one_less();
+                drop(writing);
             })
             .await;
     }
@@ -119,7 +115,7 @@ impl Worker {
         &self,
         session: &Arc<Session>,
         lacking: Vec<Lookup<api::Instance>>,
-        handed: &HandedOut<'_>,
+        batch: &Batch<'_, String>,
     ) {
         let nodes: Vec<Arc<Node>> = lacking
             .iter()
@@ -140,7 +136,7 @@ impl Worker {
                 (nodes, outcome) as Called<api::Zone>
             }
         })
-        .take_until(self.context.stop.cancelled())
+        .take_until(self.driver.context.stop.cancelled())
         .map(|zones| {
             // One that made its call fail is looked up alone from then on.
             self.loners.learn(&zones);
@@ -154,25 +150,8 @@ impl Worker {
             });
             with_zone.collect()
         })
-        .for_each_concurrent(None, |found| self.settle_all(session, found, handed))
+        .for_each_concurrent(None, |found| self.settle_all(session, found, batch))
         .await;
-    }
-
-    /// THROTTLED slows all lookups of this loop.
-    fn slow_down(&self, found: &[Lookup<api::Instance>]) {
-        let throttled = found.iter().filter_map(|lookup| match &lookup.answer {
-            Err(trouble) if trouble.code == TroubleCode::Throttled => {
-                Some(trouble.retry_after.unwrap_or(Duration::from_secs(1)))
-            }
-            _ => None,
-        });
-        if let Some(longest) = throttled.max() {
-            let mut not_before = self
-                .not_before
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            *not_before = (*not_before).max(Instant::now() + longest);
-        }
     }
 
     /// Writes what follows for one Node.
@@ -180,7 +159,7 @@ impl Worker {
         &self,
         prefixes: &[String],
         lookup: Lookup<api::Instance>,
-        handed: &HandedOut<'_>,
+        batch: &Batch<'_, String>,
     ) {
         let key = name(&lookup.node).to_owned();
         let asked = self
@@ -189,15 +168,17 @@ impl Worker {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&key);
         let took = asked.map(|since| since.elapsed());
-        let (node, (outcome, report)) =
-            match self.write(prefixes, &lookup.node, &lookup.answer).await {
-                Ok((node, plan)) => {
-                    let concluded = self.conclude(&node, plan, took);
-                    (node, concluded)
-                }
-                Err(error) => (Arc::clone(&lookup.node), Self::excuse(&error)),
-            };
-        handed.done(&key, outcome);
+        let (node, report) = match self.write(prefixes, &lookup.node, &lookup.answer).await {
+            Ok((node, plan)) => {
+                let report = self.conclude(&node, plan, took, batch);
+                (node, report)
+            }
+            Err(error) => {
+                let (outcome, report) = Self::excuse(&error);
+                batch.settle(&key, outcome);
+                (Arc::clone(&lookup.node), report)
+            }
+        };
         if let Some(report) = report {
             self.report(&node, &report, lookup.whole);
         }

@@ -55,7 +55,7 @@ impl Bench {
         });
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
         let worker = Worker::new(api.context(status.subscribe()), metrics);
-        worker.queue.resume();
+        worker.driver.queue.resume();
         Self {
             api,
             worker,
@@ -69,26 +69,33 @@ impl Bench {
 
     /// Settles the Node with this answer for this view of it; one with the taint comes from the queue.
     async fn settle(&self, node: Arc<Node>, answer: Result<api::Instance, Trouble>) {
-        let queue = &self.worker.queue;
+        let queue = &self.worker.driver.queue;
         let mut names = Vec::new();
         if plan::is_uninitialized(&node) {
             self.worker.wait_for(&node);
             queue.add(name(&node).to_owned());
             names = queue.next_batch(1, Duration::ZERO).await;
         }
-        let handed = HandedOut::new(queue, names);
+        let batch = self.worker.driver.batch(names);
         let lookup = Lookup {
             node,
             answer,
             whole: false,
         };
         let prefixes = ["mock://".to_owned()];
-        self.worker.settle(&prefixes, lookup, &handed).await;
-        assert_eq!(self.worker.queue.in_flight(), 0);
+        self.worker.settle(&prefixes, lookup, &batch).await;
+        assert_eq!(self.worker.driver.queue.in_flight(), 0);
+    }
+
+    /// The Nodes that wait are seen, and told about.
+    async fn watching(&self) {
+        let mut sources = Sources::new(&self.worker.driver);
+        self.worker.sources(&mut sources);
+        tokio::join!(sources.run(), self.worker.housekeep());
     }
 
     fn events(&self) -> Vec<String> {
-        self.worker.context.writes.events.recorded()
+        self.worker.driver.context.writes.events.recorded()
     }
 
     fn initialized(&self, name: &str) -> bool {
@@ -105,7 +112,7 @@ async fn n7_two_writes_initialise_a_node_and_the_addresses_come_first() {
     assert_eq!(bench.api.writes(), ["PATCH n/status", "PATCH n"]);
     assert!(bench.initialized("n"));
     assert_eq!(bench.events().len(), 1, "{:?}", bench.events());
-    assert_eq!(bench.worker.queue.len(), 0);
+    assert_eq!(bench.worker.driver.queue.len(), 0);
     // Once more, as after a restart: nothing to write.
     bench.settle(bench.stored("n"), Ok(instance())).await;
     assert_eq!(bench.api.writes().len(), 2);
@@ -174,7 +181,7 @@ async fn b_s11_a_node_that_is_gone_is_forgotten() {
     let bench = Bench::new();
     bench.api.put(&fresh("n"));
     bench.settle_after(|api| api.delete("n"), instance()).await;
-    assert!(bench.events().is_empty() && bench.worker.queue.len() == 0);
+    assert!(bench.events().is_empty() && bench.worker.driver.queue.len() == 0);
 }
 
 /// An initialised Node whose instance-type labels this manager wrote last.
@@ -256,7 +263,7 @@ async fn b_n8_a_failure_keeps_the_taint_and_comes_again() {
         .settle(bench.stored("n"), Err(trouble(TroubleCode::Disconnected)))
         .await;
     assert!(bench.events().is_empty());
-    assert_eq!(bench.worker.queue.len(), 1);
+    assert_eq!(bench.worker.driver.queue.len(), 1);
     bench
         .settle(bench.stored("n"), Err(trouble(TroubleCode::Unavailable)))
         .await;
@@ -270,15 +277,15 @@ async fn b_n8_a_failure_keeps_the_taint_and_comes_again() {
         ..api::Instance::default()
     };
     bench.settle(bench.stored("n"), Ok(absent)).await;
-    assert!(bench.api.writes().is_empty() && bench.worker.queue.len() == 1);
+    assert!(bench.api.writes().is_empty() && bench.worker.driver.queue.len() == 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn n13_who_waits_is_told_why_even_without_a_provider() {
     let bench = Bench::new();
     bench.api.put(&fresh("n"));
-    let stop = bench.worker.context.stop.clone();
-    let watching = async { tokio::join!(bench.worker.watch_nodes(), bench.worker.housekeep()) };
+    let stop = bench.worker.driver.context.stop.clone();
+    let watching = bench.watching();
     let within_a_minute = async {
         tokio::time::sleep(Duration::from_secs(45)).await;
         stop.cancel();
@@ -306,7 +313,7 @@ async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
         }),
         ..api::GetProviderInfoResponse::default()
     };
-    let me = bench.worker.context.provider.clone();
+    let me = bench.worker.driver.context.provider.clone();
     *bench.worker.said.lock().unwrap() = Some(Arc::new(Said {
         ownership: Arc::new(Ownership::of(&[(&me, &info)], None).unwrap()),
         projection: Projection::default(),
@@ -316,8 +323,8 @@ async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
         node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
         bench.api.put(&node);
     }
-    let stop = bench.worker.context.stop.clone();
-    let watching = async { tokio::join!(bench.worker.watch_nodes(), bench.worker.housekeep()) };
+    let stop = bench.worker.driver.context.stop.clone();
+    let watching = bench.watching();
     let within_a_minute = async {
         tokio::time::sleep(Duration::from_secs(45)).await;
         stop.cancel();
@@ -334,8 +341,8 @@ async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
 async fn b_n9_a_node_that_is_left_alone_is_told_nothing_when_it_changes() {
     let bench = Bench::new();
     bench.api.put(&fresh("n"));
-    let stop = bench.worker.context.stop.clone();
-    let watching = async { tokio::join!(bench.worker.watch_nodes(), bench.worker.housekeep()) };
+    let stop = bench.worker.driver.context.stop.clone();
+    let watching = bench.watching();
     let changing = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let unmanaged = api::Instance {
@@ -365,7 +372,7 @@ async fn b_n8_busy_comes_again_five_times_and_then_backs_off() {
             retry_after: None,
         };
         bench.settle(bench.stored("n"), Err(busy)).await;
-        let failures = bench.worker.queue.failures(&"n".to_owned());
+        let failures = bench.worker.driver.queue.failures(&"n".to_owned());
         assert_eq!(failures, round.saturating_sub(5), "round {round}");
     }
 }
@@ -461,7 +468,7 @@ async fn l6_the_id_of_another_node_is_refused_told_and_asked_for_again() {
             && events[0].contains("Node other's"),
         "{events:?}"
     );
-    assert_eq!(bench.worker.queue.len(), 1);
+    assert_eq!(bench.worker.driver.queue.len(), 1);
     let right = api::Instance {
         provider_id: Some("mock://i-2".to_owned()),
         ..instance()
@@ -475,8 +482,8 @@ async fn n13_a_node_that_joins_late_while_the_provider_is_away_is_told_before_no
     // Well before the leader steps down, and in its last moment.
     for (joins, ends) in [(45, 55), (58, 60)] {
         let bench = Bench::new();
-        let stop = bench.worker.context.stop.clone();
-        let watching = async { tokio::join!(bench.worker.watch_nodes(), bench.worker.housekeep()) };
+        let stop = bench.worker.driver.context.stop.clone();
+        let watching = bench.watching();
         let joining = async {
             tokio::time::sleep(Duration::from_secs(joins)).await;
             bench.api.put(&fresh("n"));

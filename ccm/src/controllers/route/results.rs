@@ -17,8 +17,6 @@ use crate::provider::{Session, Trouble, TroubleCode};
 
 /// After so many calls that failed as a whole, in a row, it is not what they asked for.
 const NOT_ITSELF: u32 = 10;
-/// How often BUSY is repeated quickly.
-const BUSY_TRIES: u32 = 5;
 /// So many names in a line of the log.
 const NAMED: usize = 5;
 
@@ -92,18 +90,19 @@ impl Work {
         let (mut busy, mut wait) = (Vec::new(), Duration::ZERO);
         let (mut items, mut rest) = (Vec::new(), Vec::new());
         for (mut item, answer) in batch.items.into_iter().zip(answers) {
-            match &answer {
-                Some(Err(trouble))
-                    if trouble.code == TroubleCode::Busy && item.busy < BUSY_TRIES =>
-                {
-                    wait = wait.max(trouble.retry_after.unwrap_or_else(|| self.busy_wait()));
-                    item.busy += 1;
-                    busy.push(item);
+            let again = match &answer {
+                Some(Err(trouble)) if trouble.code == TroubleCode::Busy => {
+                    trouble.busy_again(item.busy, self.jitter())
                 }
-                _ => {
-                    items.push(item);
-                    rest.push(answer);
-                }
+                _ => None,
+            };
+            if let Some(again) = again {
+                wait = wait.max(again);
+                item.busy += 1;
+                busy.push(item);
+            } else {
+                items.push(item);
+                rest.push(answer);
             }
         }
         if !busy.is_empty() {

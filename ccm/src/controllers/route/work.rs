@@ -447,9 +447,9 @@ impl Work {
         }
     }
 
-    /// A second, and up to a half more.
-    pub(super) fn busy_wait(&mut self) -> Duration {
-        Duration::from_millis(self.random.random_range(1000..=1500))
+    /// 0.0 to 1.0: routes that were BUSY together do not come back together.
+    pub(super) fn jitter(&mut self) -> f64 {
+        self.random.random_range(0.0..=1.0)
     }
 
     pub(super) fn condition_again(&self) {

@@ -1,16 +1,16 @@
 //! One volume: ask, plan, write.
 
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use tokio::time::Instant;
 
 use super::plan::{self, Labelling, Task};
-use super::{Asking, Worker, source_types};
+use super::{Worker, source_types};
+use crate::controller::Batch;
 use crate::core::Key;
-use crate::provider::{Trouble, TroubleCode};
+use crate::provider::{Session, Trouble, TroubleCode};
 use crate::queue::Outcome;
 use crate::writes::{EventType, VolumePatch, WriteError, reason, volume_reference};
 
@@ -19,55 +19,55 @@ const REFUSED_AGAIN: Duration = Duration::from_mins(30);
 
 impl Worker {
     /// Works on the volume of this name, as it is now.
-    pub(super) async fn sync(&self, name: &str, asking: Asking) -> Outcome {
-        let Some(session) = self.session() else {
-            return Outcome::RetryTransport;
-        };
+    pub(super) async fn sync(&self, name: &str, session: &Arc<Session>, batch: &Batch<'_, String>) {
+        let key = name.to_owned();
+        let settle = |outcome| batch.settle(&key, outcome);
         let Some(volume) = self.volumes.get(&Key::node(name)) else {
-            return Outcome::Forget;
+            return settle(Outcome::Forget);
         };
-        let provider = &self.context.provider;
-        let labelling = match plan::task(&volume, provider, source_types(&session)) {
-            Task::LeaveAlone => return Outcome::Forget,
+        let (provider, stop) = (&self.driver.context.provider, &self.driver.context.stop);
+        let labelling = match plan::task(&volume, provider, source_types(session)) {
+            Task::LeaveAlone => return settle(Outcome::Forget),
             Task::Trust(labels) => match plan::trusted(&volume, provider, &labels) {
                 Ok(labelling) => labelling,
                 Err(why) => {
                     self.warn(&volume, reason::VOLUME_LABELS_FAILED, why);
-                    return Outcome::At(Instant::now() + REFUSED_AGAIN);
+                    return settle(Outcome::At(Instant::now() + REFUSED_AGAIN));
                 }
             },
             Task::Ask(view) => {
                 let asked = session.get_volume_labels(*view);
                 // A lookup may be dropped at any time; only writes are finished.
-                let Some(answer) = self.context.stop.run_until_cancelled(asked).await else {
-                    return Outcome::Retry;
+                let Some(answer) = stop.run_until_cancelled(asked).await else {
+                    return;
                 };
                 let planned = answer.and_then(|labels| {
                     plan::answered(&volume, provider, &labels).map_err(Trouble::fault)
                 });
                 match planned {
                     Ok(labelling) => {
-                        self.queue.accepted(&name.to_owned());
+                        batch.answered(&key);
                         labelling
                     }
-                    Err(trouble) => return self.troubled(&volume, &trouble),
+                    Err(trouble) => return self.troubled(&volume, &trouble, batch),
                 }
             }
         };
-        drop(asking);
-        self.forget_busy(name);
-        self.told.store(false, Ordering::Relaxed);
         match labelling {
-            None => Outcome::Forget,
+            None => settle(Outcome::Forget),
             // Whoever leads next begins with it.
-            Some(_) if self.context.stop.is_cancelled() => Outcome::Retry,
-            Some(labelling) => self.write(&volume, labelling).await,
+            Some(_) if stop.is_cancelled() => {}
+            Some(labelling) => {
+                let _writing = self.driver.writing();
+                batch.called();
+                settle(self.write(&volume, labelling).await);
+            }
         }
     }
 
     async fn write(&self, volume: &PersistentVolume, labelling: Labelling) -> Outcome {
         let Labelling { patch, dropped } = labelling;
-        let writes = &self.context.writes;
+        let writes = &self.driver.context.writes;
         let mut written = writes.patch_volume(volume, &patch).await;
         if let Err(WriteError::Refused(why)) = &written
             && patch.node_affinity.is_some()
@@ -90,7 +90,7 @@ impl Worker {
                 );
             }
         }
-        let provider = &self.context.provider;
+        let provider = &self.driver.context.provider;
         match written {
             Ok(_) => {
                 tracing::info!(volume = super::name(volume), %provider, "PersistentVolume labelled");
@@ -119,75 +119,39 @@ impl Worker {
     }
 
     /// The provider did not say.
-    fn troubled(&self, volume: &PersistentVolume, trouble: &Trouble) -> Outcome {
-        let (key, provider) = (super::name(volume), &self.context.provider);
+    fn troubled(&self, volume: &PersistentVolume, trouble: &Trouble, batch: &Batch<'_, String>) {
+        let (key, provider) = (
+            super::name(volume).to_owned(),
+            &self.driver.context.provider,
+        );
+        let why = describe(trouble);
         if trouble.code == TroubleCode::NotFound {
-            self.forget_busy(key);
             self.warn(
                 volume,
                 reason::VOLUME_NOT_FOUND,
-                format!("The cloud has no such disk: {}", describe(trouble)),
+                format!("The cloud has no such disk: {why}"),
             );
-            return Outcome::Forget;
+            return batch.settle(&key, Outcome::Forget);
         }
-        let failures = if trouble.code == TroubleCode::Busy {
-            self.busy_again(key)
-        } else {
-            self.queue.failures(&key.to_owned())
-        };
-        let reaction = trouble.reaction_jittered(failures, self.jitter(key, failures));
-        let why = describe(trouble);
-        // What concerns every volume alike is logged once; that the credentials are refused is told on one of them.
-        let common = matches!(
-            trouble.code,
-            TroubleCode::Credentials | TroubleCode::Unavailable | TroubleCode::Throttled
-        );
-        let first = if common {
-            !self.told.swap(true, Ordering::Relaxed)
-        } else {
-            failures == 0
-        };
-        if first && trouble.code != TroubleCode::Fenced {
+        let failed = batch.failed(&key, trouble);
+        if failed.warn {
             tracing::warn!(volume = key, %provider, error = why, "PersistentVolume not labelled");
         } else {
             tracing::debug!(volume = key, %provider, error = why, "PersistentVolume not labelled");
         }
-        if reaction.event || (first && trouble.code == TroubleCode::Credentials) {
+        if failed.event {
             self.warn(
                 volume,
                 reason::VOLUME_LABELS_FAILED,
                 format!("Error getting labels for the volume: {why}"),
             );
         }
-        reaction.retry.outcome(Instant::now())
-    }
-
-    /// How often it was BUSY in a row before.
-    fn busy_again(&self, name: &str) -> u32 {
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = busy.entry(name.to_owned()).or_default();
-        let before = *times;
-        *times = times.saturating_add(1);
-        before
-    }
-
-    pub(super) fn forget_busy(&self, name: &str) {
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.remove(name);
     }
 
     fn warn(&self, volume: &PersistentVolume, reason: &str, message: String) {
         let object = volume_reference(volume);
-        let events = &self.context.writes.events;
+        let events = &self.driver.context.writes.events;
         events.record(&object, EventType::Warning, reason, message);
-    }
-
-    /// 0.0 to 1.0: volumes that were BUSY together do not come back together.
-    fn jitter(&self, key: &str, failures: u32) -> f64 {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let mut hasher = DefaultHasher::new();
-        (self.context.seed, key, failures).hash(&mut hasher);
-        f64::from((hasher.finish() >> 32) as u32) / f64::from(u32::MAX)
     }
 }
 

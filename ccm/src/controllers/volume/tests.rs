@@ -145,7 +145,7 @@ fn start(
         hints: running.hints.clone(),
     };
     let worker = Arc::new(Worker::new(context, api.store.clone()));
-    tokio::spawn(async move { worker.work().await })
+    tokio::spawn(async move { crate::controller::run(&worker).await })
 }
 
 fn disk(name: &str, handle: &str) -> Value {

@@ -1,6 +1,5 @@
 //! What an attempt came to: when the Node is tried again, and who is told.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -9,15 +8,13 @@ use tokio::time::Instant;
 use super::super::plan::{NodePlan, Then};
 use super::super::{Worker, name};
 use super::RPC;
+use crate::controller::Batch;
 use crate::core::millis;
 use crate::planted::planted;
-use crate::provider::{Retry, Trouble, TroubleCode};
+use crate::provider::{Retry, Trouble};
 use crate::queue::Outcome;
 use crate::report::Answered;
 use crate::writes::{EventType, WriteError, reason};
-
-/// That the cloud refuses the provider's credentials is told no more often.
-const CREDENTIALS_AGAIN: Duration = Duration::from_mins(10);
 
 /// What an attempt brought that did not succeed.
 pub(super) struct Report {
@@ -26,21 +23,22 @@ pub(super) struct Report {
     at_once: bool,
     /// Another try comes as soon as the Node changes.
     when_changed: bool,
-    /// It is no failure.
+    /// The log does not warn of it.
     quiet: bool,
 }
 
 impl Worker {
-    /// The writes are done. `took`: how long the lookup did.
+    /// The writes are done: the Node's key is settled. `took`: how long the lookup did.
     pub(super) fn conclude(
         &self,
         node: &Node,
         plan: NodePlan,
         took: Option<Duration>,
-    ) -> (Outcome, Option<Report>) {
-        let (key, provider) = (name(node).to_owned(), &self.context.provider);
+        batch: &Batch<'_, String>,
+    ) -> Option<Report> {
+        let (key, provider) = (name(node).to_owned(), &self.driver.context.provider);
         if !matches!(plan.then, Then::Trouble(_)) {
-            self.queue.accepted(&key);
+            batch.answered(&key);
         }
         let mut lasting = false;
         for event in plan.events {
@@ -63,7 +61,7 @@ impl Worker {
             when_changed: false,
             quiet: false,
         };
-        match plan.then {
+        let (outcome, report) = match plan.then {
             Then::Initialized => {
                 if let Some(first) = plan.reserved.first() {
                     let labels = plan.reserved.len();
@@ -72,7 +70,7 @@ impl Worker {
                 }
                 let created = node.metadata.creation_timestamp.as_ref();
                 if let Some(created) = created {
-                    let age = (self.context.wall)().duration_since(created.0);
+                    let age = (self.driver.context.wall)().duration_since(created.0);
                     self.metrics
                         .initialized(Duration::try_from(age).unwrap_or_default());
                 }
@@ -103,45 +101,17 @@ impl Worker {
             }
             Then::Retry(why) => (Outcome::Retry, Some(report(why, None))),
             Then::Trouble(trouble) => {
-                // `Outcome::At` leaves the failures of the queue as they are.
-                let is_busy = trouble.code == TroubleCode::Busy;
-                let busy = self.waiting().busy(&key, is_busy);
-                let failures = if is_busy {
-                    busy
-                } else {
-                    self.queue.failures(&key)
-                };
-                let reaction = trouble.reaction_jittered(failures, self.jitter(&key, failures));
-                let refused = trouble.code == TroubleCode::Credentials;
-                let report = Report {
-                    at_once: reaction.event || refused && self.tells_credentials(),
-                    when_changed: matches!(reaction.retry, Retry::WhenChangedElse(_)),
+                let failed = batch.failed(&key, &trouble);
+                return Some(Report {
+                    at_once: failed.event,
+                    when_changed: matches!(failed.retry, Retry::WhenChangedElse(_)),
+                    quiet: !failed.warn,
                     ..report(describe(&trouble), Some(trouble.code.name()))
-                };
-                (reaction.retry.outcome(Instant::now()), Some(report))
+                });
             }
-        }
-    }
-
-    /// Whether it is to be told now that the cloud refuses the provider's credentials: on one Node for all of them.
-    fn tells_credentials(&self) -> bool {
-        let told = &mut *self
-            .credentials_told
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let due = told.is_none_or(|at| at.elapsed() >= CREDENTIALS_AGAIN);
-        if due {
-            *told = Some(Instant::now());
-        }
-        due
-    }
-
-    /// 0.0 to 1.0: Nodes that were BUSY together do not come back together.
-    fn jitter(&self, key: &str, failures: u32) -> f64 {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let mut hasher = DefaultHasher::new();
-        (self.context.seed, key, failures).hash(&mut hasher);
-        f64::from((hasher.finish() >> 32) as u32) / f64::from(u32::MAX)
+        };
+        batch.settle(&key, outcome);
+        report
     }
 
     /// A write did not happen.
@@ -183,8 +153,9 @@ impl Worker {
             (tell, waiting.attempts(&key))
         };
         let told = self.told(node, answered, attempt, report.when_changed);
-        let (provider, error) = (&self.context.provider, answered.words.as_str());
+        let (provider, error) = (&self.driver.context.provider, answered.words.as_str());
         let retry_in_ms = self
+            .driver
             .queue
             .due(&key)
             .map(|at| at.saturating_duration_since(now))

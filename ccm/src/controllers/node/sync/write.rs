@@ -22,7 +22,7 @@ impl Worker {
         node: &Arc<Node>,
         answer: &Result<api::Instance, Trouble>,
     ) -> Result<(Arc<Node>, NodePlan), WriteError> {
-        let writes = &self.context.writes;
+        let writes = &self.driver.context.writes;
         let mut node = Arc::clone(node);
         let mut managed = self.managed.of(&node);
         // An answer with another Node's ID is none.
@@ -108,17 +108,22 @@ impl Worker {
     }
 
     fn claim(&self, node: &Node, id: &str) -> Result<(), Trouble> {
-        let nodes = &self.context.cluster.nodes;
-        self.claims.claim(node, id, nodes, (self.context.wall)())
+        let nodes = &self.driver.context.cluster.nodes;
+        self.claims
+            .claim(node, id, nodes, (self.driver.context.wall)())
     }
 
     /// The same Node, from the API server. One that is another provider's by now is gone for us.
     async fn read(&self, node: &Node) -> Result<Arc<Node>, WriteError> {
-        let fresh = self.context.writes.read_node(name(node)).await?;
+        let fresh = self.driver.context.writes.read_node(name(node)).await?;
         let same = fresh.filter(|fresh| fresh.metadata.uid == node.metadata.uid);
         let same = same.filter(|fresh| {
             let session = self.session();
-            session.is_none_or(|session| session.ownership.concerns(&self.context.provider, fresh))
+            session.is_none_or(|session| {
+                session
+                    .ownership
+                    .concerns(&self.driver.context.provider, fresh)
+            })
         });
         same.map(Arc::new).ok_or(WriteError::Gone)
     }

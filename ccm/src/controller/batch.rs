@@ -1,0 +1,96 @@
+//! Keys that left the queue together.
+
+use std::collections::BTreeSet;
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use super::driver::Driver;
+use super::failures::Failed;
+use super::load::UnderWay;
+use crate::provider::Trouble;
+use crate::queue::Outcome;
+
+/// Keys that left the queue together. Each is settled by itself, as soon as its work is over. Those that are not, because the task panicked or was told
+/// to stop, return to the queue with backoff: else nobody would reconcile them again.
+pub(crate) struct Batch<'a, K: Clone + Ord + Hash + Send + 'static> {
+    driver: &'a Driver<K>,
+    left: Mutex<BTreeSet<K>>,
+    call: Mutex<Option<UnderWay>>,
+}
+
+impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
+    /// `call`: the place of its calls.
+    pub(super) fn new(driver: &'a Driver<K>, keys: Vec<K>, call: UnderWay) -> Self {
+        Self {
+            driver,
+            left: Mutex::new(keys.into_iter().collect()),
+            call: Mutex::new(Some(call)),
+        }
+    }
+
+    /// The keys that are not settled.
+    pub(crate) fn keys(&self) -> Vec<K> {
+        self.left().iter().cloned().collect()
+    }
+
+    /// It makes no further calls: the next batch may.
+    pub(crate) fn called(&self) {
+        let call = self
+            .call
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(call);
+    }
+
+    /// The provider answered for this key, and so the cloud takes its credentials.
+    pub(crate) fn answered(&self, key: &K) {
+        self.driver.failures().answered();
+        self.driver.queue.accepted(key);
+    }
+
+    /// A call for this key failed: when it is tried again, and who is told.
+    pub(crate) fn failed(&self, key: &K, trouble: &Trouble) -> Failed {
+        let (driver, now) = (self.driver, Instant::now());
+        let queued = self.left().remove(key);
+        let count = driver.queue.failures(key);
+        let failed = driver.failures().failed(key, trouble, count, queued, now);
+        if let Some(wait) = trouble.slows() {
+            driver.slow_down(now + wait);
+        }
+        if queued {
+            driver.queue.done(key, failed.retry.outcome(now));
+            if !driver.queue.holds(key) {
+                // Its object is gone.
+                driver.failures().forget(key);
+            }
+        }
+        failed
+    }
+
+    /// The work on this key is over. Ignored for a key that is not of this batch, or settled.
+    pub(crate) fn settle(&self, key: &K, outcome: Outcome) {
+        if self.left().remove(key) {
+            self.give_back(key, outcome);
+        }
+    }
+
+    fn give_back(&self, key: &K, outcome: Outcome) {
+        self.driver.failures().forget(key);
+        self.driver.queue.done(key, outcome);
+    }
+
+    fn left(&self) -> MutexGuard<'_, BTreeSet<K>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Clone + Ord + Hash + Send + 'static> Drop for Batch<'_, K> {
+    fn drop(&mut self) {
+        for key in self.keys() {
+            self.give_back(&key, Outcome::Retry);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a loop has under way, and how much of it a provider allows at once.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How much of a controller's work may be under way at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Width {
+    /// Keys of one batch.
+    pub(crate) batch: usize,
+    /// How long a batch that is not full waits for more keys.
+    pub(crate) linger: Duration,
+    /// Batches that still call the provider.
+    pub(crate) calls: usize,
+    /// Keys that are written to the API server.
+    pub(crate) writes: usize,
+}
+
+/// What is under way. Calls and writes are counted apart: a slow write takes no place of a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Load {
+    calls: usize,
+    writes: usize,
+    /// THROTTLED: no batch leaves the queue before.
+    pub(super) not_before: Option<Instant>,
+}
+
+impl Load {
+    /// Whether another batch may leave the queue.
+    pub(super) fn has_room(&self, width: &Width) -> bool {
+        self.calls < width.calls.max(1) && self.writes < width.writes.max(1)
+    }
+}
+
+/// One batch that calls the provider, or one key that is written, for as long as this exists.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    load: watch::Sender<Load>,
+    part: fn(&mut Load) -> &mut usize,
+}
+
+impl UnderWay {
+    pub(super) fn call(load: &watch::Sender<Load>) -> Self {
+        Self::begin(load, |load| &mut load.calls)
+    }
+
+    pub(super) fn write(load: &watch::Sender<Load>) -> Self {
+        Self::begin(load, |load| &mut load.writes)
+    }
+
+    fn begin(load: &watch::Sender<Load>, part: fn(&mut Load) -> &mut usize) -> Self {
+        load.send_modify(|load| *part(load) += 1);
+        let load = load.clone();
+        Self { load, part }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.load.send_modify(|load| {
+            let count = (self.part)(load);
+            *count = count.saturating_sub(1);
+        });
+    }
+}

@@ -1,0 +1,151 @@
+//! What makes keys due: changes of objects, and hints of the provider.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+
+use super::driver::Driver;
+use crate::cluster::{Change, Store};
+use crate::provider::Hint;
+
+/// What a change of an object means for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wake<K> {
+    /// It is due now.
+    Due(K),
+    /// Its object is gone: nothing is to be done, and its failures are forgotten.
+    Gone(K),
+}
+
+/// The sources of one controller's keys. They run beside its batches until it is told to stop.
+pub(crate) struct Sources<'a, K> {
+    driver: &'a Driver<K>,
+    running: Vec<BoxFuture<'a, ()>>,
+}
+
+impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
+    /// None yet.
+    pub(crate) fn new(driver: &'a Driver<K>) -> Self {
+        let running = Vec::new();
+        Self { driver, running }
+    }
+
+    /// Changes of the objects of a store. The objects that it has now count as changes.
+    pub(crate) fn changes<T: Send + Sync + 'static>(
+        &mut self,
+        store: &Store<T>,
+        wakes: impl Fn(&Change<T>) -> Option<Wake<K>> + Send + Sync + 'a,
+    ) {
+        let (driver, mut changes) = (self.driver, store.subscribe());
+        self.running.push(Box::pin(async move {
+            loop {
+                let batch = tokio::select! {
+                    biased;
+                    () = driver.context.stop.cancelled() => return,
+                    batch = changes.next() => batch,
+                };
+                for change in &batch {
+                    match wakes(change) {
+                        Some(Wake::Due(key)) => driver.queue.add(key),
+                        Some(Wake::Gone(key)) => driver.remove(&key),
+                        None => {}
+                    }
+                }
+            }
+        }));
+    }
+
+    /// Hints of the provider. Each makes the keys due that it may be about: at most once in `gap`, whatever is hinted. One that is reconciled now is due
+    /// again only if that does not succeed. Hints that were missed may have been about anything.
+    pub(crate) fn hints(
+        &mut self,
+        gap: Duration,
+        about: impl Fn(&Hint) -> Vec<K> + Send + Sync + 'a,
+    ) {
+        let driver = self.driver;
+        let mut hints = driver.context.hints.subscribe();
+        self.running.push(Box::pin(async move {
+            let mut paced = Paced::new(gap);
+            loop {
+                let hint = tokio::select! {
+                    biased;
+                    () = driver.context.stop.cancelled() => return,
+                    hint = hints.recv() => hint,
+                };
+                let hint = match hint {
+                    Ok(hint) => hint,
+                    Err(RecvError::Lagged(_)) => Hint::Resync,
+                    Err(RecvError::Closed) => return,
+                };
+                let now = Instant::now();
+                paced.forget_old(now);
+                for key in about(&hint) {
+                    let at = paced.at(&key, now);
+                    driver.queue.hasten(key, at);
+                }
+            }
+        }));
+    }
+
+    /// Returns when the controller is told to stop.
+    pub(crate) async fn run(self) {
+        join_all(self.running).await;
+    }
+}
+
+/// When a hint last made, or will make, a key due.
+#[derive(Debug)]
+struct Paced<K> {
+    gap: Duration,
+    due: BTreeMap<K, Instant>,
+}
+
+impl<K: Clone + Ord> Paced<K> {
+    fn new(gap: Duration) -> Self {
+        let due = BTreeMap::new();
+        Self { gap, due }
+    }
+
+    /// When this key is due for a hint that comes now.
+    fn at(&mut self, key: &K, now: Instant) -> Instant {
+        let at = match self.due.get(key) {
+            Some(planned) if *planned > now => *planned,
+            Some(last) => (*last + self.gap).max(now),
+            None => now,
+        };
+        self.due.insert(key.clone(), at);
+        at
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        self.due.retain(|_, at| *at + self.gap > now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn l7_hints_make_a_key_due_once_in_the_gap() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut paced = Paced::new(Duration::from_secs(5));
+        assert_eq!(paced.at(&"n", at(0)), at(0));
+        // However many come: once.
+        for now in [0, 1, 4] {
+            assert_eq!(paced.at(&"n", at(now)), at(5));
+        }
+        assert_eq!(paced.at(&"other", at(4)), at(4));
+        assert_eq!(paced.at(&"n", at(6)), at(10));
+        assert_eq!(paced.at(&"n", at(60)), at(60));
+        paced.forget_old(at(64));
+        assert_eq!(paced.due.len(), 1);
+        paced.forget_old(at(66));
+        assert!(paced.due.is_empty());
+    }
+}

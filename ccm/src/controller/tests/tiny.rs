@@ -1,0 +1,145 @@
+//! A made-up controller: it labels each Node with its instance type. `docs/architecture.md` walks through it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::Node;
+
+use super::super::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
+use crate::cluster::Change;
+use crate::core::Key;
+use crate::provider::{Capability, Hint, ProviderStatus, Session, Trouble};
+use crate::queue::{Backoff, Outcome};
+use crate::writes::{EventType, NodePatch, WriteError, node_reference};
+
+pub(super) const LABEL: &str = "example.org/size";
+
+pub(super) struct Tiny {
+    pub(super) driver: Driver<String>,
+    pub(super) width: Width,
+}
+
+impl Tiny {
+    pub(super) fn new(context: LoopContext, width: Width) -> Self {
+        let spec = Spec {
+            name: "tiny-controller",
+            queue: "tiny",
+            backoff: Backoff {
+                base: Duration::from_secs(1),
+                max: Duration::from_mins(1),
+            },
+            needs: Capability::Instances,
+        };
+        let driver = Driver::new(context, spec);
+        Self { driver, width }
+    }
+
+    /// The Node, if there is something to do for it.
+    fn node(&self, name: &str) -> Option<Arc<Node>> {
+        let node = self.driver.context.cluster.nodes.get(&Key::node(name));
+        node.filter(|node| !is_labelled(node))
+    }
+
+    async fn write(&self, node: &Node, instance: api::Instance) -> Outcome {
+        let patch = NodePatch {
+            labels: BTreeMap::from([(LABEL.to_owned(), instance.instance_type)]),
+            ..NodePatch::default()
+        };
+        match self.driver.context.writes.patch_node(node, &patch).await {
+            Ok(_) | Err(WriteError::Gone) => Outcome::Forget,
+            Err(_) => Outcome::Retry,
+        }
+    }
+
+    fn failed(&self, node: &Node, trouble: &Trouble, batch: &Batch<'_, String>) {
+        if batch.failed(&name(node), trouble).event {
+            let (events, node) = (&self.driver.context.writes.events, node_reference(node));
+            events.record(&node, EventType::Warning, "SizeUnknown", trouble.why());
+        }
+    }
+}
+
+impl Reconciler for Tiny {
+    type Key = String;
+
+    fn driver(&self) -> &Driver<String> {
+        &self.driver
+    }
+
+    fn sources<'a>(&'a self, sources: &mut Sources<'a, String>) {
+        sources.changes(&self.driver.context.cluster.nodes, wakes);
+        sources.hints(Duration::from_secs(5), |hint| match hint {
+            Hint::Instance { node_name, .. } => vec![node_name.clone()],
+            _ => Vec::new(),
+        });
+    }
+
+    fn renewed(&self, _: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {
+        // Another version may know Nodes that this one did not.
+        let nodes = self.driver.context.cluster.nodes.all();
+        nodes.iter().map(|node| name(node)).collect()
+    }
+
+    fn width(&self, _: &Arc<Session>) -> Width {
+        self.width
+    }
+
+    async fn reconcile(&self, session: &Arc<Session>, batch: &Batch<'_, String>) {
+        let mut nodes = Vec::new();
+        for name in batch.keys() {
+            match self.node(&name) {
+                Some(node) => nodes.push(node),
+                None => batch.settle(&name, Outcome::Forget),
+            }
+        }
+        if nodes.is_empty() {
+            return;
+        }
+        let (asked, stop): (Vec<&Node>, _) = (
+            nodes.iter().map(|node| &**node).collect(),
+            &self.driver.context.stop,
+        );
+        let facets = [api::InstanceFacet::Metadata];
+        let call = session.lookup_instances(&asked, &facets, Duration::ZERO);
+        // A read may be dropped. What is not settled returns to the queue.
+        let Some(answers) = stop.run_until_cancelled(call).await else {
+            return;
+        };
+        let answers = answers.unwrap_or_else(|trouble| vec![Err(trouble); asked.len()]);
+        // From here on the keys count as writes, and the next batch may call.
+        let answers: Vec<_> = answers
+            .into_iter()
+            .map(|it| (it, self.driver.writing()))
+            .collect();
+        batch.called();
+        for (node, (answer, _writing)) in asked.into_iter().zip(answers) {
+            match answer {
+                Ok(_) if stop.is_cancelled() => return,
+                Ok(instance) => {
+                    batch.answered(&name(node));
+                    batch.settle(&name(node), self.write(node, instance).await);
+                }
+                Err(trouble) => self.failed(node, &trouble, batch),
+            }
+        }
+    }
+}
+
+fn wakes(change: &Change<Node>) -> Option<Wake<String>> {
+    match (&change.old, &change.new) {
+        (_, Some(node)) => (!is_labelled(node)).then(|| Wake::Due(name(node))),
+        (Some(node), None) => Some(Wake::Gone(name(node))),
+        (None, None) => None,
+    }
+}
+
+pub(super) fn is_labelled(node: &Node) -> bool {
+    let labels = node.metadata.labels.as_ref();
+    labels.is_some_and(|labels| labels.contains_key(LABEL))
+}
+
+fn name(node: &Node) -> String {
+    node.metadata.name.clone().unwrap_or_default()
+}
