@@ -72,6 +72,7 @@ mod on {
         VanishedIsNotSeen, "", "What was deleted while nobody watched stays in the cache.";
         ThrottleIsIgnored, "", "THROTTLED slows nothing down.";
         NameIsTheNode, "", "A Node of the same name counts as the one that was to be deleted.";
+        LostDeleteTakesRoom, "", "A Node whose delete request was not answered takes the brake's room twice.";
         VoidPassesCount, "", "ABSENT counts although no witness is recognised.";
     }
 

@@ -376,6 +376,11 @@ fn respond(messages: &[Vec<u8>]) -> Response {
     response
 }
 
+/// For how long an answer with this body asks not to be called: the `retry_after` of a THROTTLED.
+pub fn throttled(rpc: &str, body: &Bytes) -> Option<std::time::Duration> {
+    messages::throttled(rpc, &frames(body)?)
+}
+
 /// The messages of a gRPC body; `None` where it is compressed or broken.
 fn frames(body: &Bytes) -> Option<Vec<Bytes>> {
     let mut messages = Vec::new();

@@ -31,6 +31,7 @@ pub use error::{CloudError, FixtureError, StartError};
 pub use faults::{ALL_RPCS, Fault, FaultKind, KINDS, Kind, MUTATING_RPCS, RPCS};
 pub use fixture::Fixture;
 pub use instances::{Address, Instance, Power};
+pub use layer::throttled;
 pub use lies::Lie;
 pub use load_balancers::{LoadBalancer, LoadBalancerConfig, Mark, native_name};
 pub use pool::Pool;

@@ -1,5 +1,7 @@
 //! What the layer reads of requests and answers: whom a call is about, what came of it, single items of a batch.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use cloud_provider_api::v1alpha1 as pb;
 use prost::Message;
@@ -211,23 +213,43 @@ pub(crate) fn with_items(rpc: &str, messages: Vec<Vec<u8>>, left_out: &LeftOut) 
     messages.into_iter().map(change).collect()
 }
 
+/// What came of a call.
+enum Came {
+    Failed(pb::Failure),
+    Other(String),
+}
+
 /// What came of a call, in a word.
 pub(crate) fn outcome(rpc: &str, messages: &[Bytes]) -> String {
+    match came(rpc, messages) {
+        Came::Failed(failure) => {
+            let name = failure.code().as_str_name();
+            let name = name.strip_prefix("FAILURE_CODE_").unwrap_or(name);
+            format!("failed:{name}")
+        }
+        Came::Other(word) => word,
+    }
+}
+
+/// For how long this answer asks not to be called: the `retry_after` of a THROTTLED.
+pub(crate) fn throttled(rpc: &str, messages: &[Bytes]) -> Option<Duration> {
+    match came(rpc, messages) {
+        Came::Failed(failure) if failure.code() == pb::FailureCode::Throttled => {
+            failure.retry_after?.try_into().ok()
+        }
+        _ => None,
+    }
+}
+
+fn came(rpc: &str, messages: &[Bytes]) -> Came {
     let Some(last) = messages.last() else {
-        return "ok, no answer".into();
-    };
-    let failed = |failure: &pb::Failure| {
-        let name = failure.code().as_str_name();
-        format!(
-            "failed:{}",
-            name.strip_prefix("FAILURE_CODE_").unwrap_or(name)
-        )
+        return Came::Other("ok, no answer".into());
     };
     macro_rules! of {
         ($message:ident, $field:ident, $oneof:path $(, $other:ident = $text:literal)*) => {{
             use $oneof as Of;
             match pb::$message::decode(last.clone()).ok().and_then(|answer| answer.$field) {
-                Some(Of::Failed(failure)) => failed(&failure),
+                Some(Of::Failed(failure)) => return Came::Failed(failure),
                 $(Some(Of::$other(_)) => $text.into(),)*
                 Some(_) => "ok".into(),
                 None => "unset".into(),
@@ -238,8 +260,8 @@ pub(crate) fn outcome(rpc: &str, messages: &[Bytes]) -> String {
         ($message:ident, $oneof:path) => {{
             use $oneof as Of;
             match pb::$message::decode(last.clone()) {
-                Ok(answer) => match &answer.failed {
-                    Some(failure) => failed(failure),
+                Ok(answer) => match answer.failed {
+                    Some(failure) => return Came::Failed(failure),
                     None => {
                         let bad = answer
                             .results
@@ -257,7 +279,7 @@ pub(crate) fn outcome(rpc: &str, messages: &[Bytes]) -> String {
             }
         }};
     }
-    match rpc {
+    Came::Other(match rpc {
         "Initialize" => of!(
             InitializeResponse,
             outcome,
@@ -321,5 +343,5 @@ pub(crate) fn outcome(rpc: &str, messages: &[Bytes]) -> String {
         "CreateRoutes" => of_batch!(CreateRoutesResponse, pb::route_result::Outcome),
         "DeleteRoutes" => of_batch!(DeleteRoutesResponse, pb::route_result::Outcome),
         _ => "ok".into(),
-    }
+    })
 }

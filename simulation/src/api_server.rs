@@ -37,7 +37,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch::Sender;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::checker::Checker;
+use crate::checker::{Checker, Sent};
 use crate::faults::{ApiFault, Faults};
 use crate::trace::Trace;
 use answer::{Answer, Broken};
@@ -129,9 +129,8 @@ impl ApiServer {
 
     /// All of a kind.
     #[must_use]
-    pub fn list(&self, kind: &'static str) -> Vec<Value> {
-        let all = self.store().list(kind, "");
-        all.iter().map(|object| (***object).clone()).collect()
+    pub fn list(&self, kind: &'static str) -> Vec<Arc<Object>> {
+        self.store().list(kind, "")
     }
 
     /// Holds back all requests of this process for so long.
@@ -221,7 +220,10 @@ impl ApiServer {
             body => serde_json::from_slice(body)
                 .map_err(|error| Refusal::bad_request(format!("the body is no JSON: {error}"))),
         };
-        let sent = Instant::now();
+        let sent = Sent {
+            at: Instant::now(),
+            over: self.get(&asked.id()).filter(|_| asked.changes()),
+        };
         let site = asked.site();
         let counts = asked.changes() && !["leases", "events"].contains(&asked.kind.plural);
         if counts {
@@ -256,7 +258,7 @@ impl ApiServer {
                 let partial = header(header::ACCEPT).starts_with(b"application/json;as=Partial");
                 return self.read(&asked, partial);
             }
-            let done = self.write(identity, sent, &asked, header(header::CONTENT_TYPE), &body);
+            let done = self.write(identity, &sent, &asked, header(header::CONTENT_TYPE), &body);
             let code = done.as_ref().map_or_else(|refused| refused.code, |_| 200);
             if asked.kind.plural != "leases" {
                 self.note(identity, &asked, format_args!(" -> {code} {body}"));
@@ -314,7 +316,7 @@ impl ApiServer {
     fn write(
         &self,
         identity: &str,
-        sent: Instant,
+        sent: &Sent,
         asked: &Asked,
         content: &[u8],
         body: &Value,

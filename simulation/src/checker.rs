@@ -13,9 +13,11 @@ use provider_mock::{Cloud, Instance, LoadBalancer, MUTATING_RPCS, Route};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::api_server::store::Object;
 use crate::trace::Trace;
 pub use calls::Call;
 use calls::Calls;
+pub use fields::{RECORD, has_finalizer, is_known, is_recorded};
 
 /// What keeps a Service until its load balancer is gone.
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
@@ -63,6 +65,12 @@ impl Rules {
             &[LEASE, MIGRATION_LEASE]
         }
     }
+}
+
+/// When a request was sent, and what it was to change as it was then.
+pub(crate) struct Sent {
+    pub(crate) at: Instant,
+    pub(crate) over: Option<Arc<Object>>,
 }
 
 /// The checker of a run. Clones are the same one.
@@ -136,6 +144,12 @@ impl Checker {
         self.inner().mutating
     }
 
+    /// Whether a call that changes the cloud is under way.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        self.inner().calls.is_changing()
+    }
+
     /// Who leads.
     #[must_use]
     pub fn leader(&self) -> Option<String> {
@@ -182,7 +196,7 @@ impl Checker {
     pub(crate) fn wrote(
         &self,
         identity: &str,
-        sent: Instant,
+        sent: &Sent,
         site: &str,
         before: Option<&Value>,
         now: &Value,
@@ -194,9 +208,19 @@ impl Checker {
                 "{identity} changes what is not its own in {site} of {name}: {what}"
             ));
         }
+        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+        let then = sent.over.as_ref().map(|object| version(object));
+        if site.starts_with("PATCH services")
+            && before.is_some_and(|before| version(before) != version(now))
+            && before.map(version) != then
+        {
+            inner.trace.violation(format!(
+                "{identity} overwrites in {site} of {name} what was written while it was on its way"
+            ));
+        }
         match site {
             "POST leases" | "PUT leases" if now["spec"]["holderIdentity"] == identity => {
-                inner.renew(name, identity, sent);
+                inner.renew(name, identity, sent.at);
             }
             "DELETE nodes" => {
                 inner.deleted.push(Instant::now());
@@ -280,7 +304,12 @@ impl Checker {
     }
 
     /// After each step: what must hold at any time. `hindered`: until when requests to the API server went wrong, as far as it is known.
-    pub fn always(&self, nodes: &[Value], services: &[Value], hindered: Option<Instant>) {
+    pub fn always(
+        &self,
+        nodes: &[Arc<Object>],
+        services: &[Arc<Object>],
+        hindered: Option<Instant>,
+    ) {
         let mut inner = self.inner();
         inner.look_at_routes(nodes, hindered);
         let limit = inner.rules.max_in_flight;
@@ -305,7 +334,7 @@ impl Checker {
 
     /// Whether the deletion brake may hold Nodes for longer than a run: so many instances went that half of the Nodes or more would have to follow.
     #[must_use]
-    pub fn is_braked(&self, nodes: &[Value]) -> bool {
+    pub fn is_braked(&self, nodes: &[Arc<Object>]) -> bool {
         let inner = self.inner();
         let nodes = nodes.iter().filter(|node| is_known(node));
         let gone = nodes.clone().filter(|node| inner.instance(node).is_none());
@@ -359,7 +388,7 @@ impl Inner {
     }
 
     /// How many Nodes that are not Ready have no instance or were deleted lately, how many Nodes there are, and how many may go at once.
-    fn absences(&self, nodes: &[Value]) -> (usize, usize, usize) {
+    fn absences(&self, nodes: &[Arc<Object>]) -> (usize, usize, usize) {
         const WINDOW: Duration = Duration::from_mins(12);
         let lately = |at: &&Instant| at.elapsed() < WINDOW;
         let deleted = self.deleted.iter().filter(lately).count();
@@ -380,7 +409,7 @@ impl Inner {
         (gone + deleted, all, limit)
     }
 
-    fn look_at_routes(&mut self, nodes: &[Value], hindered: Option<Instant>) {
+    fn look_at_routes(&mut self, nodes: &[Arc<Object>], hindered: Option<Instant>) {
         let lease = if self.rules.migration {
             MIGRATION_LEASE
         } else {
@@ -399,7 +428,7 @@ impl Inner {
         }
     }
 
-    fn look_at_clouds(&self, services: &[Value]) {
+    fn look_at_clouds(&self, services: &[Arc<Object>]) {
         let mut owners: BTreeMap<String, u32> = BTreeMap::new();
         for cloud in &self.clouds {
             let all = cloud.load_balancers();
@@ -459,17 +488,4 @@ impl Checker {
             .map(|what| format!("{what} is somebody else's, and was changed or removed"))
             .collect()
     }
-}
-
-/// Whether the Node has a provider ID: another one is never deleted.
-#[must_use]
-pub fn is_known(node: &Value) -> bool {
-    node["spec"]["providerID"].is_string()
-}
-
-/// Whether the Service is kept until its load balancer is gone.
-#[must_use]
-pub fn has_finalizer(service: &Value) -> bool {
-    let all = service["metadata"]["finalizers"].as_array();
-    all.is_some_and(|all| all.iter().any(|one| one == FINALIZER))
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::plan::{Strike, Wrong};
+use crate::plan::{Step, Strike, Wrong};
 
 /// What goes wrong with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,8 @@ impl ApiFault {
 
 /// A process that dies after its request had its effect does so within this.
 const DIES_WITHIN: Duration = Duration::from_millis(16);
+/// A request during which something happens takes so much longer, a call ten times that: watches tell of it meanwhile.
+const MEANWHILE: Duration = Duration::from_millis(200);
 /// A leader copes with requests for its Lease that take no longer than this.
 pub const SLOW_AT_MOST: Duration = Duration::from_millis(1_200);
 
@@ -51,6 +53,8 @@ struct Inner {
     state: Mutex<State>,
     /// Told when a leader is to die.
     death: Notify,
+    /// Told when something happens.
+    happens: Notify,
 }
 
 #[derive(Default)]
@@ -63,6 +67,8 @@ struct State {
     slow: Option<(Instant, Duration)>,
     /// When a leader is to die.
     deaths: VecDeque<Instant>,
+    /// What happens now.
+    happening: VecDeque<Step>,
     /// When the Lease was last out of a leader's reach.
     lease_trouble: Option<Instant>,
     /// When a request to the API server last went wrong.
@@ -85,6 +91,7 @@ impl Faults {
                 ..State::default()
             }),
             death: Notify::new(),
+            happens: Notify::new(),
         }))
     }
 
@@ -157,6 +164,22 @@ impl Faults {
         self.0.death.notify_one();
     }
 
+    fn meanwhile(&self, steps: Vec<Step>) {
+        self.state().happening.extend(steps);
+        self.0.happens.notify_one();
+    }
+
+    /// The next thing that happens while a request is on its way.
+    pub async fn happens(&self) -> Step {
+        loop {
+            let next = self.state().happening.pop_front();
+            match next {
+                Some(step) => return step,
+                None => self.0.happens.notified().await,
+            }
+        }
+    }
+
     pub(crate) fn api(&self, site: &str) -> Option<ApiFault> {
         let fault = match self.strike(site) {
             Some(Wrong::Api(fault)) => Some(fault),
@@ -167,6 +190,10 @@ impl Faults {
             Some(Wrong::Dies { after: true }) => {
                 self.dies(Instant::now() + DIES_WITHIN);
                 Some(ApiFault::Lost)
+            }
+            Some(Wrong::Meanwhile(steps)) => {
+                self.meanwhile(steps);
+                Some(ApiFault::Late(MEANWHILE))
             }
             Some(Wrong::Rpc(_)) | None => {
                 let slow = self.state().slow;
@@ -197,6 +224,10 @@ impl Faults {
                 state.api_trouble = state.api_trouble.max(Some(until));
                 Some(fault)
             }
+            Wrong::Meanwhile(steps) => {
+                self.meanwhile(steps);
+                Some(ApiFault::Late(MEANWHILE))
+            }
             Wrong::Rpc(_) | Wrong::Dies { .. } => None,
         }
     }
@@ -208,6 +239,10 @@ impl Faults {
             Wrong::Dies { after } => {
                 self.dies(Instant::now() + if after { DIES_WITHIN } else { Duration::ZERO });
                 None
+            }
+            Wrong::Meanwhile(steps) => {
+                self.meanwhile(steps);
+                Some(Fault::delay(rpc, MEANWHILE * 10).times(1))
             }
             Wrong::Api(_) => None,
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ccm::planted::{Bug, plant};
 use clap::Parser;
 use simulation::plan::{Life, Plan, everything};
-use simulation::planted::{look, table, write};
+use simulation::planted::{look, write};
 use simulation::regression::Regression;
 use simulation::run::{Report, judge, play, run};
 use simulation::trace::Trace;
@@ -206,7 +206,7 @@ fn planted(seeds: &Range<u64>, options: &Options) -> anyhow::Result<ExitCode> {
         all.push(looked);
     }
     if let Some(path) = &options.update_docs {
-        write(path, &table(&all, seeds))?;
+        write(path, &all, seeds)?;
     }
     let missed = all.iter().filter(|looked| looked.found.is_none()).count();
     println!("{} of {} found", all.len() - missed, all.len());

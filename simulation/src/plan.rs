@@ -2,6 +2,7 @@
 
 mod generate;
 mod single;
+mod wrong;
 
 use std::fmt;
 
@@ -11,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::faults::ApiFault;
 
-pub use generate::everything;
 pub use single::{Life, counts_in_pairs};
+pub use wrong::everything;
 
 /// A class that the mock serves.
 pub const CLASS: &str = "mock.grpc-ccm.io/lb";
@@ -113,14 +114,18 @@ pub enum Step {
     PlantBalancer(ByHand),
     /// A Node's route is deleted in the console.
     RemoveRoute(u8),
-    /// A route is made in the console.
+    /// A route is made in the console; one that leads astray takes the place of the Node's own.
     PlantRoute(u8, ByHand),
     /// `kill -9` of a ccm; another takes its place after 5 s.
     KillCcm(u8),
     /// SIGTERM to a ccm; another takes its place when it has ended.
     RollCcm(u8),
+    /// SIGTERM to all ccms at once.
+    RollAll,
     /// A ccm reaches no API server for so many seconds.
     CutOff(u8, u64),
+    /// All processes stand still for so many seconds, as where their machine is suspended. What waits for a time then comes at once.
+    Suspend(u64),
     /// Each request to the API server takes so many milliseconds longer, for so many seconds.
     SlowApi(u64, u64),
     /// The API server forgets its history.
@@ -176,6 +181,8 @@ pub enum Wrong {
         /// After it.
         after: bool,
     },
+    /// These things happen while the request is on its way.
+    Meanwhile(Vec<Step>),
 }
 
 impl Wrong {
@@ -201,6 +208,7 @@ impl Wrong {
             },
             Self::Dies { after: false } => "the leader dies before".to_owned(),
             Self::Dies { after: true } => "the leader dies after".to_owned(),
+            Self::Meanwhile(_) => "something happens meanwhile".to_owned(),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Which seed finds each bug that can be planted, and the table of that.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -46,43 +45,78 @@ pub fn look(bug: Bug, seeds: Range<u64>) -> anyhow::Result<Looked> {
     })
 }
 
-/// The rows of the table.
-#[must_use]
-pub fn table(all: &[Looked], seeds: &Range<u64>) -> String {
-    let mut text =
-        String::from("| bug | finding | found by seed | what is seen |\n|---|---|---|---|\n");
-    for Looked { bug, found } in all {
-        let (seed, seen) = match found {
-            Some((seed, seen)) => (seed.to_string(), seen.as_str()),
-            None => (format!("none of {}", seeds.end - seeds.start), ""),
-        };
-        // A string takes whatever is written to it.
-        let _ = writeln!(
-            text,
-            "| {} | {} | {seed} | {} |",
-            bug.what().trim_end_matches('.'),
-            bug.finding(),
-            seen.replace('|', "\\|")
-        );
-    }
-    text
+/// A row of the table. What it begins with names the bug.
+fn row(Looked { bug, found }: &Looked, seeds: &Range<u64>) -> String {
+    let (seed, seen) = match found {
+        Some((seed, seen)) => (seed.to_string(), seen.replace('|', "\\|")),
+        None => (
+            format!("none of {}", seeds.end - seeds.start),
+            String::new(),
+        ),
+    };
+    format!("{} {seed} | {seen} |", head(*bug))
+}
+
+fn head(bug: Bug) -> String {
+    let what = bug.what().trim_end_matches('.');
+    format!("| {what} | {} |", bug.finding())
+}
+
+/// The table with these rows; the others are as they were.
+fn table(before: &str, all: &[Looked], seeds: &Range<u64>) -> String {
+    let rows = Bug::ALL.iter().map(|bug| {
+        let looked = all.iter().find(|looked| looked.bug == *bug);
+        let head = head(*bug);
+        looked.map_or_else(
+            || {
+                let kept = before.lines().find(|line| line.starts_with(&head));
+                kept.map_or_else(|| format!("{head} not looked for yet | |"), str::to_owned)
+            },
+            |looked| row(looked, seeds),
+        )
+    });
+    let rows: Vec<String> = rows.collect();
+    format!(
+        "| bug | finding | found by seed | what is seen |\n|---|---|---|---|\n{}\n",
+        rows.join("\n")
+    )
 }
 
 const BEGIN: &str = "<!-- `make simulate PLANTED=1 UPDATE_DOCS=1` writes this -->\n";
 const END: &str = "<!-- to here -->\n";
 
-/// Puts the table into the document.
-pub fn write(path: &Path, table: &str) -> anyhow::Result<()> {
+/// Puts these rows into the table of the document.
+pub fn write(path: &Path, all: &[Looked], seeds: &Range<u64>) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(path)?;
-    let parts = text
-        .split_once(BEGIN)
-        .and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-    let Some((head, tail)) = parts else {
+    let parts = text.split_once(BEGIN).and_then(|(before, rest)| {
+        let (table, after) = rest.split_once(END)?;
+        Some((before, table, after))
+    });
+    let Some((before, old, after)) = parts else {
         anyhow::bail!(
             "{}: there is no place for the table: write {BEGIN:?} and {END:?}",
             path.display()
         );
     };
-    std::fs::write(path, format!("{head}{BEGIN}\n{table}\n{END}{tail}"))?;
+    let table = table(old, all, seeds);
+    std::fs::write(path, format!("{before}{BEGIN}\n{table}\n{END}{after}"))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_were_not_looked_for_stay() {
+        let looked = |bug, found| Looked { bug, found };
+        let (first, second) = (Bug::ALL[0], Bug::ALL[1]);
+        let old = table("", &[looked(first, Some((3, "a|b".to_owned())))], &(1..5));
+        let new = table(&old, &[looked(second, None)], &(1..5));
+        let lines: Vec<&str> = new.lines().collect();
+        assert_eq!(lines[2], format!("{} 3 | a\\|b |", head(first)));
+        assert_eq!(lines[3], format!("{} none of 4 |  |", head(second)));
+        assert_eq!(lines.len(), Bug::ALL.len() + 2);
+        assert!(lines[4].ends_with("| not looked for yet | |"));
+    }
 }

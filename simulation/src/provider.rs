@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use provider_mock::{Cloud, Fault, MUTATING_RPCS};
-use provider_sdk::{FailureCode, GrpcService};
+use provider_mock::{Cloud, MUTATING_RPCS, throttled};
+use provider_sdk::GrpcService;
 use tokio::io::DuplexStream;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
 use tower::ServiceExt as _;
 
 use crate::checker::Checker;
@@ -184,18 +186,28 @@ impl Provider {
                     .call(&identity, connection, &rpc, timeout(&request));
                 call.of(Arc::clone(&drains))
             });
-            let throttled = inner.strike(&rpc);
-            let answer = service.clone().oneshot(request.map(tonic::body::Body::new));
+            inner.strike(&rpc);
+            let answer = service.clone().oneshot(request.map(Body::new));
             let inner = Arc::clone(&inner);
             async move {
-                let answer = answer.await;
-                if let Some(call) = call {
-                    call.answered(throttled);
+                let mut answer = answer.await.map_err(std::io::Error::other)?;
+                // The stream of hints has no end.
+                if rpc != "WatchChanges" {
+                    let (parts, body) = answer.into_parts();
+                    let body = body.collect().await.map_err(std::io::Error::other)?;
+                    let trailers = body.trailers().cloned();
+                    let body = body.to_bytes();
+                    if let Some(call) = call {
+                        call.answered(throttled(&rpc, &body));
+                    }
+                    let trailers = std::future::ready(trailers.map(Ok));
+                    let body = Full::new(body).with_trailers(trailers);
+                    answer = http::Response::from_parts(parts, Body::new(body));
                 }
                 if mutates {
                     inner.done.notify_one();
                 }
-                answer.map_err(std::io::Error::other)
+                Ok::<_, std::io::Error>(answer)
             }
         });
         // A date would be that of the machine.
@@ -216,22 +228,16 @@ impl Provider {
 }
 
 impl Inner {
-    /// What goes wrong with this call goes wrong with it; where that is THROTTLED: how long to wait.
-    fn strike(&self, rpc: &str) -> Option<Duration> {
-        let fault = self.faults.rpc(rpc)?;
+    /// What is to go wrong with this call does.
+    fn strike(&self, rpc: &str) {
+        let Some(fault) = self.faults.rpc(rpc) else {
+            return;
+        };
         self.trace.note(format!("{rpc} goes wrong: {fault:?}"));
-        let wait = throttles(&fault);
         if let Err(error) = self.cloud.set_fault(fault) {
             self.trace.note(format!("no such fault: {error}"));
         }
-        wait
     }
-}
-
-fn throttles(fault: &Fault) -> Option<Duration> {
-    let failure = fault.failure.as_ref()?;
-    let wait = failure.retry_after?;
-    (failure.code == FailureCode::Throttled).then_some(wait.0)
 }
 
 /// How long the caller waits for the answer.

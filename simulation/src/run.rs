@@ -118,6 +118,8 @@ struct Run {
     started: u32,
     machines: u8,
     ports: u16,
+    /// For how long all processes are to stand still.
+    suspended: Option<Duration>,
     /// What follows from earlier steps, by time.
     later: BTreeMap<(Instant, u64), After>,
     number: u64,
@@ -196,6 +198,7 @@ impl Run {
             started: 0,
             machines: 0,
             ports: 80,
+            suspended: None,
             later: BTreeMap::new(),
             number: 0,
         })
@@ -290,6 +293,9 @@ impl Run {
     /// Lets time pass; what ended is started again.
     async fn until(&mut self, at: Instant) -> anyhow::Result<()> {
         loop {
+            if let Some(wait) = self.suspended.take() {
+                tokio::time::advance(wait).await;
+            }
             let next = self.later.keys().next().map_or(at, |(due, _)| *due).min(at);
             let look = if self.calm {
                 next
@@ -305,6 +311,10 @@ impl Run {
                 () = self.faults.death() => {
                     self.kill_leader();
                     continue;
+                }
+                step = self.faults.happens() => {
+                    self.trace.note(format_args!("* {step}"));
+                    self.step(&step);
                 }
                 () = self.ended.notified() => self.start_again(),
                 () = self.provider.changed() => {}

@@ -11,7 +11,7 @@ use simulation::run::{judge, run};
 /// A seed that fails, with what it shows, is printed with the command that shows its trace.
 #[test]
 fn the_invariants_hold_for_the_first_seeds() {
-    for seed in 5..=28 {
+    for seed in 1..=24 {
         let report = judge(&Plan::of(seed)).unwrap();
         assert!(
             report.violations.is_empty(),
@@ -72,11 +72,12 @@ fn a_bug_that_is_planted_is_found() {
     use ccm::planted::Bug;
 
     for (bug, seeds) in [
-        (Bug::TargetErrorsAreDropped, 1..3),
         (Bug::SlowAnswersAreGivenUp, 1..4),
-        (Bug::HandleIsNotStored, 1..3),
+        (Bug::HandleIsNotStored, 4..6),
+        (Bug::UnversionedWrites, 4..6),
         (Bug::ReadyFlapIsAnUpdate, 6..8),
-        (Bug::ReleasedTooEarly, 7..9),
+        (Bug::ReleasedTooEarly, 6..8),
+        (Bug::UnfencedCalls, 15..17),
     ] {
         let looked = simulation::planted::look(bug, seeds).unwrap();
         assert!(looked.found.is_some(), "{bug:?}");

@@ -18,6 +18,12 @@ impl Cloud {
         self.state().objects.instances.by_name(name).cloned()
     }
 
+    /// The instance with this provider ID.
+    pub fn instance_of(&self, provider_id: &str) -> Option<Instance> {
+        let state = self.state();
+        state.objects.instances.by_provider_id(provider_id).cloned()
+    }
+
     /// How many there are.
     pub fn instance_count(&self) -> usize {
         self.state().objects.instances.len()

@@ -62,6 +62,10 @@ pub(super) struct Known {
 }
 
 impl Known {
+    fn changes(&self) -> bool {
+        provider_mock::MUTATING_RPCS.contains(&self.rpc.as_str())
+    }
+
     /// Whether its caller has waited for as long as it said.
     pub(super) fn is_due(&self) -> bool {
         self.began.elapsed() + Duration::from_secs(2) >= self.deadline
@@ -128,6 +132,11 @@ impl Calls {
             .push((call.identity.clone(), call.rpc.clone(), until));
     }
 
+    /// Whether any call that changes the cloud is not over.
+    pub(super) fn is_changing(&self) -> bool {
+        self.in_flight.values().any(Known::changes)
+    }
+
     /// A call of this process that changes the cloud and is not over.
     pub(super) fn still_running(&self, identity: &str) -> Option<String> {
         let now = Instant::now();
@@ -138,8 +147,7 @@ impl Calls {
             .map(|(_, rpc, _)| rpc.clone());
         let in_flight = || {
             let mut all = self.in_flight.values();
-            let mutating = |rpc: &str| provider_mock::MUTATING_RPCS.contains(&rpc);
-            all.find(|call| call.identity == identity && mutating(&call.rpc))
+            all.find(|call| call.identity == identity && call.changes())
                 .map(|call| call.rpc.clone())
         };
         going.or_else(in_flight)

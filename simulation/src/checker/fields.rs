@@ -8,6 +8,8 @@ use super::{FINALIZER, UNINITIALIZED};
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// The condition of a Node without a route.
 pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
+/// The annotation that says whose a Service's load balancer is.
+pub const RECORD: &str = "grpc-ccm.io/load-balancer";
 const OURS: &str = "grpc-ccm.io/";
 const LABELS: [&str; 6] = [
     "node.kubernetes.io/instance-type",
@@ -125,4 +127,26 @@ pub fn is_ready(node: &Value) -> bool {
 fn shows_address(node: &Value) -> bool {
     let all = node["status"]["addresses"].as_array();
     all.is_some_and(|all| all.iter().any(|one| one["type"] == "InternalIP"))
+}
+
+/// Whether the Node has a provider ID: another one is never deleted.
+#[must_use]
+pub fn is_known(node: &Value) -> bool {
+    node["spec"]["providerID"].is_string()
+}
+
+/// Whether the Service is kept until its load balancer is gone.
+#[must_use]
+pub fn has_finalizer(service: &Value) -> bool {
+    let all = service["metadata"]["finalizers"].as_array();
+    all.is_some_and(|all| all.iter().any(|one| one == FINALIZER))
+}
+
+/// Whether the Service is a load balancer of the class that was written down when its load balancer was asked for.
+#[must_use]
+pub fn is_recorded(service: &Value) -> bool {
+    let record = service["metadata"]["annotations"][RECORD].as_str();
+    let record: Value = serde_json::from_str(record.unwrap_or_default()).unwrap_or_default();
+    let class = service["spec"]["loadBalancerClass"].as_str();
+    service["spec"]["type"] == "LoadBalancer" && record["class"] == class.unwrap_or_default()
 }

@@ -1,12 +1,14 @@
 //! What must hold when nothing went wrong for long, computed from what users, kubelets and the console did last. It knows no controller.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use provider_mock::{Address, Cloud, Instance, Power, Route};
 use serde_json::Value;
 
 use super::fields::{NETWORK_UNAVAILABLE, SHUTDOWN, condition, has_taint, is_ready};
-use super::{UNINITIALIZED, has_finalizer, is_known};
+use super::{RECORD, UNINITIALIZED, has_finalizer, is_known};
+use crate::api_server::store::Object;
 use crate::plan::{SECOND_CLASS, Setup};
 
 /// The value of a label that a user wrote over the ccm's.
@@ -15,14 +17,13 @@ pub const USER_TYPE: &str = "user-type";
 pub const CLUSTER_CIDR: &str = "10.244.";
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-const RECORD: &str = "grpc-ccm.io/load-balancer";
 
 /// The world as it is.
 pub struct World<'a> {
     /// All Nodes.
-    pub nodes: &'a [Value],
+    pub nodes: &'a [Arc<Object>],
     /// All Services.
-    pub services: &'a [Value],
+    pub services: &'a [Arc<Object>],
     /// The cloud, and that of the second ccm.
     pub clouds: &'a [Cloud],
     /// What the run began with.
@@ -38,10 +39,7 @@ fn name(object: &Value) -> &str {
 /// The instance of a Node: by its provider ID, else by its name.
 pub(super) fn instance(cloud: &Cloud, node: &Value) -> Option<Instance> {
     match node["spec"]["providerID"].as_str() {
-        Some(id) => {
-            let mut all = cloud.instances().into_iter();
-            all.find(|one| one.provider_id == id)
-        }
+        Some(id) => cloud.instance_of(id),
         None => cloud.instance(name(node)),
     }
 }
@@ -165,8 +163,8 @@ fn node_is(world: &World<'_>, cloud: &Cloud, node: &Value) -> Vec<String> {
 }
 
 /// The names of the Nodes that load balancers balance to.
-fn targets(nodes: &[Value]) -> Vec<String> {
-    let fit = |node: &&Value| {
+fn targets(nodes: &[Arc<Object>]) -> Vec<String> {
+    let fit = |node: &&Arc<Object>| {
         node["spec"]["providerID"].is_string()
             && node["metadata"]["labels"][EXCLUDE] != "true"
             && node["metadata"]["deletionTimestamp"].is_null()
@@ -318,11 +316,11 @@ fn routes(world: &World<'_>, cloud: &Cloud) -> Vec<String> {
     let all = cloud.routes();
     let mut wanted = BTreeSet::new();
     for node in world.nodes {
-        let (Some(cidr), true) = (pod_cidr(node), node["spec"]["providerID"].is_string()) else {
+        let Some(cidr) = pod_cidr(node) else {
             continue;
         };
         wanted.insert(cidr);
-        if instance(cloud, node).is_none() {
+        if !is_known(node) || instance(cloud, node).is_none() {
             // Nobody can make a route to it.
             continue;
         }

@@ -1,6 +1,7 @@
 //! A Node whose route the cloud refuses says so: no Pod is to be scheduled onto it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use provider_mock::Cloud;
@@ -9,6 +10,7 @@ use tokio::time::Instant;
 
 use super::fields::{NETWORK_UNAVAILABLE, condition};
 use super::model::pod_cidr;
+use crate::api_server::store::Object;
 
 /// A write that nothing hinders is done within this.
 const TOLD_WITHIN: Duration = Duration::from_secs(15);
@@ -27,7 +29,7 @@ impl Refused {
     pub(super) fn hidden(
         &mut self,
         cloud: &Cloud,
-        nodes: &[Value],
+        nodes: &[Arc<Object>],
         leader: Option<&String>,
         hindered: Option<Instant>,
     ) -> Vec<String> {
@@ -37,7 +39,7 @@ impl Refused {
             }
             self.seen = call.number;
             let refused = OF_ITSELF.contains(&call.outcome.as_str());
-            let named = |node: &&Value| {
+            let named = |node: &&Arc<Object>| {
                 pod_cidr(node).is_some_and(|cidr| call.names.iter().any(|name| name == cidr))
             };
             for node in nodes.iter().filter(named) {
@@ -59,8 +61,11 @@ impl Refused {
             if hindered.is_some_and(|at| at >= *since) {
                 return false;
             }
-            let told = condition(node, NETWORK_UNAVAILABLE) == Some("True");
-            if since.elapsed() >= TOLD_WITHIN && !told {
+            // It said so: what it says later may be of a route that was made all the same.
+            if condition(node, NETWORK_UNAVAILABLE) == Some("True") {
+                return false;
+            }
+            if since.elapsed() >= TOLD_WITHIN {
                 hidden.push(node["metadata"]["name"].to_string());
                 return false;
             }

@@ -2,40 +2,15 @@
 
 use std::time::Duration;
 
-use provider_mock::fixture::FailureSpec;
-use provider_mock::{Fault, FaultKind, MUTATING_RPCS};
+use provider_mock::{FaultKind, MUTATING_RPCS};
 use provider_sdk::FailureCode;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use super::{ByHand, Class, Plan, RPCS, SITES, Setup, Step, Strike, Wrong};
+use super::wrong::{CODES, RPC_KINDS, STATUSES, could_hit};
+use super::{ByHand, Class, Plan, RPCS, Setup, Step, Strike, Wrong};
 use crate::faults::ApiFault;
-
-/// The failures that calls are answered with.
-const CODES: [FailureCode; 7] = [
-    FailureCode::Unavailable,
-    FailureCode::Internal,
-    FailureCode::Throttled,
-    FailureCode::Busy,
-    FailureCode::Credentials,
-    FailureCode::Precondition,
-    FailureCode::NotInitialized,
-];
-
-/// How else calls go wrong.
-const RPC_KINDS: [FaultKind; 8] = [
-    FaultKind::FailureAfter,
-    FaultKind::HangAfter,
-    FaultKind::Hang,
-    FaultKind::Crash,
-    FaultKind::CrashAfter,
-    FaultKind::Disconnect,
-    FaultKind::DisconnectAfter,
-    FaultKind::Delay,
-];
-
-const STATUSES: [u16; 6] = [409, 422, 429, 500, 503, 410];
 
 /// The sites at which things go wrong that have to do with a Node.
 const NODE_SITES: [&str; 14] = [
@@ -79,6 +54,24 @@ const PROCESS_SITES: [&str; 5] = [
     "GetProviderInfo",
     "WatchChanges",
 ];
+
+/// What things happen to, in a row.
+#[derive(Clone, Copy)]
+enum About {
+    Node(u8),
+    Service(u8),
+    Processes,
+}
+
+impl About {
+    fn sites(self) -> &'static [&'static str] {
+        match self {
+            Self::Node(_) => &NODE_SITES,
+            Self::Service(_) => &SERVICE_SITES,
+            Self::Processes => &PROCESS_SITES,
+        }
+    }
+}
 
 struct Generator {
     random: ChaCha8Rng,
@@ -191,7 +184,7 @@ impl Generator {
             let at = self.random.random_range(0..60_000);
             self.steps.push((at, Step::Join(node)));
             if self.chance(1, 4) {
-                self.strike_near(at, &NODE_SITES);
+                self.strike_near(at, About::Node(node));
             }
         }
         if !self.setup.class && self.random.random() {
@@ -203,22 +196,22 @@ impl Generator {
             let class = self.class();
             self.steps.push((at, Step::Create(service, class)));
             if self.chance(1, 4) {
-                self.strike_near(at, &SERVICE_SITES);
+                self.strike_near(at, About::Service(service));
             }
         }
     }
 
     /// Several things in a row, mostly to one object, and what goes wrong meanwhile.
     fn episode(&mut self, mut at: u64) {
-        let (script, sites): (Vec<Step>, &[&str]) = match self.random.random_range(0..20) {
-            0..=7 => (self.of_node(), &NODE_SITES),
-            8..=15 => (self.of_service(), &SERVICE_SITES),
-            _ => {
-                let count = self.pick(&[2, 2, 3]);
-                let script = (0..count).map(|_| self.of_process()).collect();
-                (script, &PROCESS_SITES)
-            }
+        let about = match self.random.random_range(0..20) {
+            0..=7 => About::Node(self.random.random_range(0..self.nodes)),
+            8..=15 => About::Service(self.random.random_range(0..self.services)),
+            _ => About::Processes,
         };
+        let mut script = self.script(about);
+        if let About::Processes = about {
+            script.extend(self.script(about));
+        }
         let pace = self.pick(&[300, 3_000, 15_000, 60_000]);
         let strikes = if self.quiet {
             0
@@ -231,7 +224,7 @@ impl Generator {
             self.steps.push((at, step));
             if place == struck {
                 for _ in 0..strikes {
-                    self.strike_near(at, sites);
+                    self.strike_near(at, about);
                 }
                 if interrupted {
                     let spread = self.pick(&[500, 5_000, 60_000]);
@@ -244,11 +237,18 @@ impl Generator {
         }
     }
 
-    fn of_node(&mut self) -> Vec<Step> {
+    fn script(&mut self, about: About) -> Vec<Step> {
+        match about {
+            About::Node(i) => self.of_node(i),
+            About::Service(i) => self.of_service(i),
+            About::Processes => vec![self.of_process()],
+        }
+    }
+
+    fn of_node(&mut self, i: u8) -> Vec<Step> {
         let new = self.random.random_range(0..self.nodes + 2);
-        let i = self.random.random_range(0..self.nodes);
         let away = self.random.random_range(0..200);
-        let mut script = match self.random.random_range(0..26) {
+        let mut script = match self.random.random_range(0..27) {
             0 => vec![Step::Ready(i, false)],
             1 => vec![
                 Step::Ready(i, false),
@@ -273,6 +273,7 @@ impl Generator {
             19 => vec![Step::Ready(i, false), Step::AbsentOnce(i)],
             20 => vec![Step::Stop(i), Step::AbsentOnce(i)],
             21 => vec![Step::Stop(i), Step::AllAbsent(60), Step::Start(i)],
+            22 => vec![Step::Ready(i, false), Step::AllAbsent(60)],
             _ if self.setup.routes => self.of_route(i),
             _ => vec![Step::Terminate(i), Step::Join(new)],
         };
@@ -295,8 +296,8 @@ impl Generator {
             // Without hints nobody looks at routes for an hour.
             _ if !self.setup.hints => vec![Step::NoRoutes(60), Step::Readdress(i)],
             2 => vec![Step::RemoveRoute(i)],
-            3 => vec![Step::RemoveRoute(i), Step::PlantRoute(i, ByHand::Stray)],
-            4 => vec![Step::RemoveRoute(i), Step::PlantRoute(i, ByHand::WrongNode)],
+            3 => vec![Step::PlantRoute(i, ByHand::Stray)],
+            4 => vec![Step::PlantRoute(i, ByHand::WrongNode)],
             _ => vec![
                 Step::PlantRoute(i, ByHand::Foreign),
                 Step::PlantRoute(i, ByHand::Unmarked),
@@ -304,8 +305,7 @@ impl Generator {
         }
     }
 
-    fn of_service(&mut self) -> Vec<Step> {
-        let i = self.random.random_range(0..self.services);
+    fn of_service(&mut self, i: u8) -> Vec<Step> {
         let (class, other) = (self.class(), self.class());
         // What nobody tells of is found by lists alone.
         let shown = self.setup.hints || self.setup.lists_balancers;
@@ -342,13 +342,15 @@ impl Generator {
     fn of_process(&mut self) -> Step {
         let ccm = self.random.random_range(0..self.setup.ccms);
         let seconds = self.pick(&[1, 5, 20, 45, 90]);
-        match self.random.random_range(0..17) {
+        match self.random.random_range(0..18) {
             0 | 1 => Step::KillCcm(ccm),
-            2 | 3 => Step::RollCcm(ccm),
+            2 => Step::RollCcm(ccm),
+            3 => Step::RollAll,
             4 => Step::CutOff(ccm, seconds),
             5 => Step::SlowApi(self.pick(&[300, 1_150]), seconds.max(20)),
             7 | 16 => Step::EditLease,
             8 => Step::KillProvider(seconds),
+            17 => Step::Suspend(seconds),
             9 | 10 => Step::RollProvider,
             11 => Step::Disconnect,
             12 | 13 => Step::Forget,
@@ -359,15 +361,15 @@ impl Generator {
     }
 
     /// Something goes wrong soon, with one of the first requests at its site.
-    fn strike_near(&mut self, at: u64, sites: &[&'static str]) {
+    fn strike_near(&mut self, at: u64, about: About) {
         if self.quiet {
             return;
         }
-        let site = sites
-            .choose(&mut self.random)
-            .copied()
-            .unwrap_or("PATCH nodes");
-        let wrong = if RPCS.contains(&site) {
+        let site = about.sites().choose(&mut self.random);
+        let site = site.copied().unwrap_or("PATCH nodes");
+        let wrong = if self.chance(1, 5) {
+            Wrong::Meanwhile(self.script(about))
+        } else if RPCS.contains(&site) {
             self.wrong_call(site)
         } else {
             self.wrong_request(site)
@@ -435,69 +437,4 @@ impl Generator {
             },
         )
     }
-}
-
-/// The fault of this kind at this RPC, where it can strike it and makes a difference.
-fn could_hit(rpc: &str, kind: FaultKind, code: FailureCode) -> Option<Fault> {
-    let row = kind.row();
-    let fails = matches!(kind, FaultKind::Failure | FaultKind::FailureAfter);
-    // What reads has no effect before its answer.
-    let after = matches!(
-        kind,
-        FaultKind::FailureAfter
-            | FaultKind::HangAfter
-            | FaultKind::CrashAfter
-            | FaultKind::DisconnectAfter
-    );
-    let effect = MUTATING_RPCS.contains(&rpc) || rpc == "Initialize";
-    // Nobody is told NOT_INITIALIZED by what is asked before Initialize, or is it.
-    let said = code != FailureCode::NotInitialized || !matches!(rpc, "Initialize");
-    if !row.rpcs.contains(&rpc) || after && !effect || fails && !said {
-        return None;
-    }
-    let mut fault = Fault::new(rpc, kind).times(1);
-    if fails {
-        fault.failure = Some(FailureSpec::new(code));
-    }
-    if kind == FaultKind::Delay {
-        fault.delay = Some(Duration::from_secs(8).into());
-    }
-    Some(fault)
-}
-
-/// Everything that can go wrong somewhere: site and kind.
-#[must_use]
-pub fn everything() -> Vec<(String, Wrong)> {
-    let late = ApiFault::Late(Duration::from_secs(8));
-    let mut all = Vec::new();
-    for site in SITES {
-        let writes = site.starts_with('P') || site.starts_with('D');
-        let mut kinds = vec![Wrong::Api(ApiFault::Broken), Wrong::Api(late)];
-        if !site.starts_with("EVENT") {
-            kinds.push(Wrong::Api(ApiFault::Lost));
-            let codes = STATUSES
-                .iter()
-                .filter(|code| **code != 410 || site.starts_with("WATCH"));
-            kinds.extend(codes.map(|code| Wrong::Api(ApiFault::Code(*code))));
-        }
-        if writes {
-            kinds.extend([false, true].map(|after| Wrong::Dies { after }));
-        }
-        all.extend(kinds.into_iter().map(|wrong| (site.to_owned(), wrong)));
-    }
-    for rpc in RPCS {
-        let failures = CODES.map(|code| (FaultKind::Failure, code));
-        let after = CODES.map(|code| (FaultKind::FailureAfter, code));
-        let others = RPC_KINDS
-            .iter()
-            .filter(|kind| **kind != FaultKind::FailureAfter)
-            .map(|kind| (*kind, FailureCode::Internal));
-        let kinds = failures.into_iter().chain(after).chain(others);
-        let faults = kinds.filter_map(|(kind, code)| could_hit(rpc, kind, code));
-        all.extend(faults.map(|fault| (rpc.to_owned(), Wrong::Rpc(Box::new(fault)))));
-        if MUTATING_RPCS.contains(&rpc) {
-            all.extend([false, true].map(|after| (rpc.to_owned(), Wrong::Dies { after })));
-        }
-    }
-    all
 }

@@ -86,7 +86,7 @@ pub fn counts_in_pairs(strike: &Strike) -> bool {
     use crate::faults::ApiFault;
     match &strike.wrong {
         Wrong::Api(ApiFault::Code(code)) => matches!(code, 409 | 503),
-        Wrong::Api(_) | Wrong::Dies { .. } => true,
+        Wrong::Api(_) | Wrong::Dies { .. } | Wrong::Meanwhile(_) => true,
         Wrong::Rpc(fault) => fault.failure.as_ref().is_none_or(|failure| {
             use provider_sdk::FailureCode::{Internal, NotInitialized};
             matches!(failure.code, Internal | NotInitialized)

@@ -63,6 +63,9 @@ impl Run {
                 (route, false)
             }
         };
+        if !stays {
+            self.remove_routes(i);
+        }
         // Two routes to the same Pods no cloud takes.
         let mut all = self.cloud.routes().into_iter();
         if all.any(|one| one.destination_cidr == route.destination_cidr) {
@@ -70,6 +73,14 @@ impl Run {
         }
         if self.cloud.plant_route(route.clone()).is_ok() && stays {
             self.checker.planted_route(route);
+        }
+    }
+    /// The Node's own routes go.
+    pub(super) fn remove_routes(&self, i: u8) {
+        let routes = self.cloud.routes().into_iter();
+        for route in routes.filter(|route| route.destination_cidr == pod_cidr(i)) {
+            // It may have gone by itself.
+            let _ = self.cloud.remove_route(&route.name);
         }
     }
 }

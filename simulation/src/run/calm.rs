@@ -13,6 +13,8 @@ use crate::checker::model::{self, World};
 const SOON: Duration = Duration::from_mins(8);
 /// When nothing has gone wrong for so long, everything must be right.
 const CALM: Duration = Duration::from_mins(25);
+/// A brake that holds lets Nodes go after a quarter of an hour, and then one or two of them in ten minutes: they may take so long.
+const BRAKED: Duration = Duration::from_mins(75);
 /// And then for so long nothing may change.
 const STILL: Duration = Duration::from_mins(5);
 /// A run ends sooner when everything is right and nothing has changed for so long: a timer that still runs would have to undo what is right.
@@ -49,6 +51,9 @@ impl Run {
             self.soon();
             settled = self.settles(calm + CALM, patient).await?;
         }
+        if !settled && self.checker.may_brake() {
+            self.settles(calm + BRAKED, false).await?;
+        }
         if !settled {
             self.still().await?;
         }
@@ -65,7 +70,7 @@ impl Run {
         let mut last = (self.checker.changes(), Instant::now());
         while !patient && Instant::now() < until {
             self.until(Instant::now() + LOOK).await?;
-            if self.checker.changes() != last.0 {
+            if self.checker.changes() != last.0 || self.checker.is_changing() {
                 last = (self.checker.changes(), Instant::now());
             } else if last.1.elapsed() >= SETTLED && self.wrong().is_empty() {
                 return Ok(true);
@@ -154,10 +159,7 @@ impl Run {
             return Ok(());
         }
         self.trace.note("* all ccms are replaced");
-        for process in &self.processes {
-            self.checker.ends(&process.identity);
-            process.shutdown.cancel();
-        }
+        (0..self.processes.len()).for_each(|place| self.end(place));
         self.until(Instant::now() + Duration::from_mins(4)).await?;
         let calls = self.checker.mutating_calls() - before - calls;
         if calls > 0 {

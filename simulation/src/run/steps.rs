@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::{After, Run, wall};
 use crate::api_server::store::{Id, Patch};
-use crate::checker::UNINITIALIZED;
 use crate::checker::model::USER_TYPE;
+use crate::checker::{RECORD, UNINITIALIZED, has_finalizer, is_recorded};
 use crate::plan::{CLASS, Class, Step};
 
 pub(super) fn node(i: u8) -> String {
@@ -95,8 +95,8 @@ impl Run {
     /// Whether nothing on a Service says whose its load balancer is: who changes its type or class now would leave that to nobody.
     fn is_stripped(&self, id: &Id) -> bool {
         self.api.get(id).is_some_and(|now| {
-            let record = &now["metadata"]["annotations"]["grpc-ccm.io/load-balancer"];
-            crate::checker::has_finalizer(&now) && record.is_null()
+            let record = &now["metadata"]["annotations"][RECORD];
+            has_finalizer(&now) && record.is_null()
         })
     }
 
@@ -252,10 +252,10 @@ impl Run {
                     .act(|store| store.delete(&service(*i), &Value::Null));
             }
             Step::StripRecord(i) => {
-                let patch =
-                    json!({"metadata": {"annotations": {"grpc-ccm.io/load-balancer": null}}});
+                // Of a Service with another class than then, nothing else says that its load balancer is still here.
+                let patch = json!({"metadata": {"annotations": {RECORD: null}}});
                 let now = self.api.get(&service(*i));
-                if now.is_some_and(|now| now["spec"]["type"] == "LoadBalancer") {
+                if now.is_some_and(|now| is_recorded(&now)) {
                     self.user(&service(*i), &patch);
                 }
             }
@@ -273,16 +273,7 @@ impl Run {
                 }
             }
             Step::PlantBalancer(whose) => self.plant_balancer(*whose),
-            Step::RemoveRoute(i) => {
-                let routes = self.cloud.routes();
-                let to = routes
-                    .iter()
-                    .filter(|route| route.destination_cidr == pod_cidr(*i));
-                for route in to {
-                    // It may have gone by itself.
-                    let _ = self.cloud.remove_route(&route.name);
-                }
-            }
+            Step::RemoveRoute(i) => self.remove_routes(*i),
             Step::PlantRoute(i, whose) => self.plant_route(*i, *whose),
             step => self.operate(step),
         }
@@ -292,16 +283,18 @@ impl Run {
     fn operate(&mut self, step: &Step) {
         match step {
             Step::KillCcm(place) => self.kill(usize::from(*place)),
-            Step::RollCcm(place) => {
-                let process = &self.processes[usize::from(*place)];
-                self.checker.ends(&process.identity);
-                process.shutdown.cancel();
-            }
+            Step::RollCcm(place) => self.end(usize::from(*place)),
+            Step::RollAll => (0..self.processes.len()).for_each(|place| self.end(place)),
             Step::CutOff(place, seconds) => {
                 let identity = Arc::clone(&self.processes[usize::from(*place)].identity);
                 let wait = Duration::from_secs(*seconds);
                 self.faults.lease_trouble(Instant::now() + wait);
                 self.api.cut_off(&identity, wait);
+            }
+            Step::Suspend(seconds) => {
+                let wait = Duration::from_secs(*seconds);
+                self.faults.lease_trouble(Instant::now() + wait);
+                self.suspended = Some(wait);
             }
             Step::SlowApi(by, seconds) => self.faults.slow(
                 Instant::now() + Duration::from_secs(*seconds),
@@ -344,6 +337,13 @@ impl Run {
             }
             _ => {}
         }
+    }
+
+    /// SIGTERM.
+    pub(super) fn end(&self, place: usize) {
+        let process = &self.processes[place];
+        self.checker.ends(&process.identity);
+        process.shutdown.cancel();
     }
 
     /// `kill -9`.

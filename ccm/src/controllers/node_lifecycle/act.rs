@@ -60,14 +60,14 @@ impl Lifecycle {
         set_all_taints(&self.context, bare.collect(), "set").await;
     }
 
-    /// Deletes these Nodes, each after a last look. `one_of_two`: where there is a list, it must say so too. `counted_at`: the `now` of their pass.
+    /// Deletes these Nodes, each after a last look. `one_of_two`: where there is a list, it must say so too. `now`: that of their pass.
     pub(super) async fn delete(
         &mut self,
         session: &Arc<Session>,
         nodes: Vec<Arc<Node>>,
         one_of_two: bool,
         listing: bool,
-        counted_at: Instant,
+        now: Instant,
     ) {
         let listed = if listing {
             let stop = self.context.stop.clone();
@@ -76,8 +76,7 @@ impl Lifecycle {
                 Some(Heard::Nothing(error)) if one_of_two => {
                     for node in nodes {
                         self.tell_of_no_list(&node, &error);
-                        self.ledger
-                            .postpone(&mut lock(&self.brake), &node, counted_at);
+                        self.ledger.postpone(&mut lock(&self.brake), &node);
                     }
                     return;
                 }
@@ -89,9 +88,8 @@ impl Lifecycle {
                 }
                 Some(Heard::NotYet) | None => {
                     for node in nodes {
-                        self.ledger
-                            .postpone(&mut lock(&self.brake), &node, counted_at);
-                        self.ledger.hurry(&node, counted_at);
+                        self.ledger.postpone(&mut lock(&self.brake), &node);
+                        self.ledger.hurry(&node, now);
                     }
                     return;
                 }
@@ -121,17 +119,17 @@ impl Lifecycle {
                 Fate::Deleted => self.metrics.deleted(&self.context.provider),
                 Fate::Listed => {
                     self.tell_of_listed(&node);
-                    self.spare(&node, Some(counted_at));
+                    self.spare(&node, true);
                 }
-                Fate::Spared => self.spare(&node, Some(counted_at)),
-                Fate::Unknown => self.spare(&node, None),
+                Fate::Spared => self.spare(&node, true),
+                Fate::Unknown => self.spare(&node, false),
             }
         }
     }
 
     /// As [`Ledger::spare`](plan::Ledger::spare).
-    fn spare(&mut self, node: &Node, counted_at: Option<Instant>) {
-        self.ledger.spare(&mut lock(&self.brake), node, counted_at);
+    fn spare(&mut self, node: &Node, certain: bool) {
+        self.ledger.spare(&mut lock(&self.brake), node, certain);
     }
 
     /// `may_delete` is asked at the last moment.

@@ -8,9 +8,12 @@
 //! window, and the other Node was Ready and vouched for the provider in the same passes. Else it waits for `hold`, and then one may go
 //! in a window. (The only Node of a cluster has nobody to witness for the provider, so its passes are never valid, and it stays.)
 //!
+//! A Node counts once. A delete request without an answer counts, for nobody knows what became of it; when that Node is due again it was not deleted, and its new
+//! deletion takes the same room.
+//!
 //! A process does not know what another one deleted before it: for its first window no more than `floor` go, whatever the share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,8 +25,8 @@ use crate::planted::planted;
 #[derive(Debug)]
 pub(super) struct Brake {
     config: BrakeConfig,
-    /// In the order of time; not more than the Nodes that a window allows.
-    deletions: VecDeque<Instant>,
+    /// When, and the Node's UID; in the order of time.
+    deletions: VecDeque<(Instant, String)>,
     holding: bool,
     /// Until then the share does not count: who led before may have used it up.
     cautious_until: Option<Instant>,
@@ -36,6 +39,8 @@ pub(super) struct Due<'a> {
     pub(super) held: &'a [Duration],
     /// How many others are due, and wait for another answer.
     pub(super) waiting: usize,
+    /// The UIDs of all of them.
+    pub(super) uids: &'a [&'a str],
     /// Ready Nodes vouched for the provider in all passes that said so.
     pub(super) witnessed: bool,
     /// How many Nodes the provider has now, these included.
@@ -76,7 +81,8 @@ impl Brake {
     /// Which of the due Nodes may go. Does not count anything as deleted.
     pub(super) fn judge(&mut self, due: &Due<'_>, now: Instant) -> Verdict {
         self.forget(now);
-        let all = due.nodes.saturating_add(self.deletions.len());
+        let gone = self.gone(due.uids);
+        let all = due.nodes.saturating_add(gone);
         let most = self.most(all, now);
         // Always less than half.
         let limit = most.min(all.saturating_sub(1) / 2);
@@ -87,16 +93,16 @@ impl Brake {
             && (count, limit) == (1, 0)
             && due.witnessed
             && most > 0
-            && self.deletions.is_empty()
+            && gone == 0
             && due.held.first().is_none_or(|held| !long_enough(held));
         let limit = limit.max(usize::from(one_of_two));
-        let room = limit.saturating_sub(self.deletions.len());
+        let room = limit.saturating_sub(gone);
         let was_holding = self.holding;
         // One that is due and finds no room is beyond the limit, as are many.
         self.holding = was_holding || count > room;
         let room = if self.holding {
             // At the same pace, but not at a standstill.
-            limit.max(1).saturating_sub(self.deletions.len())
+            limit.max(1).saturating_sub(gone)
         } else {
             room
         };
@@ -116,16 +122,24 @@ impl Brake {
         }
     }
 
-    /// A deletion is on its way.
-    pub(super) fn count(&mut self, now: Instant) {
-        self.deletions.push_back(now);
+    /// The deletion of this Node is on its way.
+    pub(super) fn count(&mut self, uid: &str, now: Instant) {
+        self.deletions.push_back((now, uid.to_owned()));
     }
 
-    /// A deletion that was counted at `at` did certainly not happen.
-    pub(super) fn uncount(&mut self, at: Instant) {
-        if let Some(place) = self.deletions.iter().rposition(|when| *when == at) {
-            self.deletions.remove(place);
+    /// The last deletion of this Node that was counted did certainly not happen.
+    pub(super) fn uncount(&mut self, uid: &str) {
+        let last = self.deletions.iter().rposition(|(_, of)| of == uid);
+        if let Some(last) = last {
+            self.deletions.remove(last);
         }
+    }
+
+    /// How many Nodes were deleted within the window; those that are due were not.
+    fn gone(&self, due: &[&str]) -> usize {
+        let all: BTreeSet<&str> = self.deletions.iter().map(|(_, uid)| uid.as_str()).collect();
+        let again = |uid: &&&str| due.contains(*uid) && !planted!(LostDeleteTakesRoom);
+        all.len() - all.iter().filter(again).count()
     }
 
     /// No absence is left.
@@ -154,7 +168,7 @@ impl Brake {
     }
 
     fn forget(&mut self, now: Instant) {
-        while let Some(first) = self.deletions.front() {
+        while let Some((first, _)) = self.deletions.front() {
             if now.saturating_duration_since(*first) < self.config.window {
                 break;
             }
@@ -178,6 +192,7 @@ mod tests {
         let due = Due {
             held,
             waiting: 0,
+            uids: &[],
             witnessed: false,
             nodes,
         };
@@ -187,8 +202,8 @@ mod tests {
     fn allowed(brake: &mut Brake, due: &[Duration], nodes: usize, now: Instant) -> usize {
         let verdict = judged(brake, due, nodes, now);
         assert_eq!(verdict.allowed.len() + verdict.held, due.len());
-        for _ in &verdict.allowed {
-            brake.count(now);
+        for place in &verdict.allowed {
+            brake.count(&format!("{now:?} {place}"), now);
         }
         verdict.allowed.len()
     }
@@ -222,6 +237,7 @@ mod tests {
         let one = Due {
             held: &[Duration::ZERO],
             waiting: 0,
+            uids: &[],
             witnessed: true,
             nodes: 2,
         };
@@ -255,7 +271,7 @@ mod tests {
         }
         // One went within the window: of three there are two left.
         let mut brake = brake();
-        brake.count(now);
+        brake.count("gone", now);
         assert!(brake.judge(&one, now).allowed.is_empty());
         // After the hold it goes as any other.
         let late = brake.judge(
@@ -273,6 +289,7 @@ mod tests {
         let due = Due {
             held: &[Duration::ZERO; 2],
             waiting: 1,
+            uids: &[],
             witnessed: true,
             nodes: 20,
         };
@@ -362,10 +379,30 @@ mod tests {
     fn a_deletion_that_did_not_happen_does_not_count() {
         let mut brake = brake();
         let now = Instant::now();
-        brake.count(now);
-        brake.count(now);
-        brake.uncount(now);
+        brake.count("a", now);
+        brake.count("b", now);
+        brake.uncount("b");
         assert_eq!(judged(&mut brake, &[Duration::ZERO], 20, now).allowed, [0]);
+    }
+
+    #[test]
+    fn l6_a_node_whose_delete_request_was_not_answered_counts_once() {
+        let now = Instant::now();
+        let mut brake = brake();
+        brake.count("again", now);
+        let due = |uids| Due {
+            held: &[Duration::ZERO],
+            waiting: 0,
+            uids,
+            witnessed: true,
+            nodes: 3,
+        };
+        let verdict = brake.judge(&due(&["again"]), now);
+        assert_eq!(verdict.allowed, [0]);
+        brake.count("again", now);
+        // When it is seen that another request had deleted it, that one still counts.
+        brake.uncount("again");
+        assert!(brake.judge(&due(&["another"]), now).allowed.is_empty());
     }
 
     #[test]
@@ -376,6 +413,7 @@ mod tests {
             let due = Due {
                 held,
                 waiting: 0,
+                uids: &[],
                 witnessed,
                 nodes,
             };

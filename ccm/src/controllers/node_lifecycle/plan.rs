@@ -368,10 +368,12 @@ impl Ledger {
             .filter(|absence| absence.sent)
             .count();
         let there = found.nodes.iter().filter(|node| !is_going(node)).count();
+        let uids: Vec<&str> = due.iter().chain(&waiting).map(|node| uid(node)).collect();
         let verdict = brake.judge(
             &Due {
                 held: &held,
                 waiting: waiting.len(),
+                uids: &uids,
                 witnessed,
                 nodes: there.saturating_sub(sent),
             },
@@ -385,7 +387,7 @@ impl Ledger {
         let next = found.start + step.min(brake.hold() / 15);
         for (place, node) in due.into_iter().enumerate() {
             if allowed.contains(&place) {
-                brake.count(found.now);
+                brake.count(uid(node), found.now);
                 if let Some(absence) = self.absences.get_mut(uid(node)) {
                     absence.sent = true;
                 }
@@ -405,21 +407,20 @@ impl Ledger {
         }
     }
 
-    /// A Node of `Pass::delete` was not deleted: it needs two new answers. `counted_at`: the `now` of that pass, where it is
-    /// certain that nothing was deleted.
-    pub(super) fn spare(&mut self, brake: &mut Brake, node: &Node, counted_at: Option<Instant>) {
+    /// A Node of `Pass::delete` was not deleted, or nobody knows: it needs two new answers. `certain`: that nothing was deleted.
+    pub(super) fn spare(&mut self, brake: &mut Brake, node: &Node, certain: bool) {
         self.absences.remove(uid(node));
-        if let Some(at) = counted_at {
-            brake.uncount(at);
+        if certain {
+            brake.uncount(uid(node));
         }
     }
 
-    /// A Node of `Pass::delete` has to wait for something else than answers about it: what they said stands. `counted_at`: as of `spare`.
-    pub(super) fn postpone(&mut self, brake: &mut Brake, node: &Node, counted_at: Instant) {
+    /// A Node of `Pass::delete` has to wait for something else than answers about it: what they said stands.
+    pub(super) fn postpone(&mut self, brake: &mut Brake, node: &Node) {
         if let Some(absence) = self.absences.get_mut(uid(node)) {
             absence.sent = false;
         }
-        brake.uncount(counted_at);
+        brake.uncount(uid(node));
     }
 
     /// Where a Node waits for something that comes soon: it is asked about in the next pass.

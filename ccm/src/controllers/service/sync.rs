@@ -239,10 +239,10 @@ impl Run<'_> {
                     // Whoever took the record off took the handle too: the provider knows it.
                     let lost =
                         Stored::of(&self.base) == Stored::Nothing && !self.holds_unsaved_handle();
+                    // Also where the answer of the patch is lost.
+                    self.record().check |= lost;
                     self.patch(&patch, what).await.map(|()| {
-                        let record = self.record();
-                        record.unsaved_handle = None;
-                        record.check |= lost;
+                        self.record().unsaved_handle = None;
                     })
                 }
                 Step::Get => self.call(Op::Get).await,

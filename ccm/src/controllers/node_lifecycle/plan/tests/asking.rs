@@ -195,9 +195,21 @@ fn l6_a_deletion_that_is_put_off_needs_no_new_answers_and_leaves_its_room() {
         driver.now += PERIOD;
         let pass = driver.told(&nodes, Absent, AT_ONCE);
         assert_eq!(names(&pass.delete), ["down-000"]);
-        driver
-            .ledger
-            .postpone(&mut driver.brake, &nodes[0], driver.now);
+        driver.ledger.postpone(&mut driver.brake, &nodes[0]);
+    }
+}
+
+#[test]
+fn l6_a_node_whose_delete_request_was_not_answered_goes_after_two_new_answers() {
+    let mut driver = Driver::new();
+    let nodes = cluster(3, 1);
+    for _ in 0..3 {
+        assert!(driver.told(&nodes, Absent, AT_ONCE).delete.is_empty());
+        driver.now += PERIOD;
+        let pass = driver.told(&nodes, Absent, AT_ONCE);
+        assert_eq!(names(&pass.delete), ["down-000"]);
+        driver.ledger.spare(&mut driver.brake, &nodes[0], false);
+        driver.now += PERIOD;
     }
 }
 
