@@ -613,8 +613,8 @@ func (*ZoneCapability) Descriptor() ([]byte, []int) {
 // What LoadBalancerService can do.
 type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The values of `spec.loadBalancerClass` that this provider serves. Each class is served by one provider of a cluster. The characters are those of PROV-8, and a new
-	// class is served as a new prefix is.
+	// The values of `spec.loadBalancerClass` that this provider serves. Each class is served by one provider of a cluster. At most 64 of at most 253 bytes. The characters
+	// are those of PROV-8, and a new class is served as a new prefix is.
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Services without a class are served too.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`

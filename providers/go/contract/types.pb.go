@@ -120,7 +120,11 @@
 //
 // The bytes are those of the encoded messages. The controller also counts, before it decodes, what
 // an answer would take in memory: many empty items are few bytes and much memory. It reads none
-// that would take more than 96 MiB.
+// that would take more than 96 MiB. All answers that it reads at one time take at most 128 MiB
+// together, beside 128 KiB for each; it does not read one that finds no room, and repeats the call.
+//
+// An `Instance`, a `LoadBalancerStatus` and `VolumeLabels` become a part of an object of
+// Kubernetes: each has at most 64 KiB. The controller reads the first 32 `events` of an answer.
 //
 // CORE-12: Secrets MUST NOT cross the contract, in either direction.
 //
