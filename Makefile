@@ -19,6 +19,11 @@ export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
+.PHONY: quick
+quick: ## format, lints and unit tests of the crates that changed since main, committed or not (BASE=another branch): the inner loop
+	@.ci/prerequisites cargo cc
+	@CARGO="$(CARGO)" BASE="$(BASE)" .ci/quick
+
 .PHONY: demo
 demo: ## the main job before your eyes, on a real API server (CLOUD=digitalocean or hetzner: with that provider, against its test API; KEEP=1 leaves it running)
 	@.ci/prerequisites cargo go cc

@@ -20,6 +20,8 @@ import (
 type Options struct {
 	// Handler is the cloud. It sees only calls that have passed the token, the rate limit and the plans.
 	Handler http.Handler
+	// Elsewhere is another account of this cloud, which tokens of it see in place of this one; nil: there is none.
+	Elsewhere http.Handler
 	// Error writes an error body as the cloud does. why is for people; status is 401, 403, 429 or that of a [Plan] without a body.
 	Error func(w http.ResponseWriter, status int, why string)
 	// RateHeaders writes the headers that say how many calls are left; nil: none.
@@ -47,6 +49,8 @@ type Token struct {
 	// ReadOnly refuses all but GET and HEAD. Expired is refused as one that is not known.
 	ReadOnly bool `json:"read_only,omitempty"`
 	Expired  bool `json:"expired,omitempty"`
+	// Elsewhere says that it is a token of the other account.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 // Rate says how many calls are left to a token.
@@ -197,6 +201,8 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request) {
 		a.options.Error(w, http.StatusForbidden, "the token may only read")
 	case right != "" && token.Rights != nil && !slices.Contains(token.Rights, right):
 		a.options.Error(w, http.StatusForbidden, "the token lacks the right "+right)
+	case token.Elsewhere && a.options.Elsewhere != nil:
+		a.options.Elsewhere.ServeHTTP(w, r)
 	default:
 		a.options.Handler.ServeHTTP(w, r)
 	}

@@ -106,7 +106,7 @@ pub const LISTER: &[Exception] = &[
 /// Of the cloud that takes much for granted.
 pub const CARELESS: &[Exception] = &[
     Exception {
-        why: "owner: the cloud. It answers about Nodes from a cache that it fills once a second, whatever max_age asks (INST-5)",
+        why: "owner: the cloud. It answers about Nodes from a cache that it fills every five seconds, whatever max_age asks (INST-5)",
         checks: &[
             "core/a-cloud-that-is-down-is-unavailable",
             "core/a-throttled-cloud-is-throttled",

@@ -242,7 +242,7 @@ impl Half {
             all += 1;
             let call: Value = serde_json::from_str(line).unwrap();
             let what = call["what"].as_str().unwrap();
-            // It fills its cache once a second, whatever any controller does.
+            // It fills its cache every five seconds, whatever any controller does.
             if all > first && !(self.cloud == "careless" && what == "GET /instances") {
                 let method = what.split(' ').next().unwrap();
                 *calls.entry(method.to_owned()).or_default() += 1;

@@ -38,7 +38,7 @@ The clouds are shapes of those that are in use ([providers/go/bridge/shapes](../
 |---|---|
 | annotated | writes the ID of its load balancers onto Services |
 | byid | finds machines by provider ID alone, reads before it writes |
-| careless | answers Nodes from a cache that it fills once a second under either controller (left out of the counts); its Update does not fail where there is no load balancer (`--get-before-update`) |
+| careless | answers Nodes from a cache that it fills every five seconds under either controller (left out of the counts); its Update does not fail where there is no load balancer (`--get-before-update`) |
 | fake | upstream's `k8s.io/cloud-provider/fake`, with routes; a list of routes is two calls |
 | instancesv1 | the older interfaces `Instances` and `Zones` |
 | lister | is made with a lister of Nodes, caches machines for a moment, has routes |

@@ -168,7 +168,44 @@ const FAULTS: &[Fault] = &[
             world.cloud.put_token("fresh").unwrap();
         }),
     },
+    // What stands on the page that cannot be read may be the Service's own: nothing is made.
+    Fault {
+        name: "page-in-the-middle",
+        play: |world| {
+            let page = |number| format!("^GET /v./load_balancers[?](.*&)?page={number}(&|$)");
+            let (first, second) = (page(1), page(2));
+            let body = first_of_two_pages(world.cloud.vendor).to_string();
+            world.plan(&json!({"match": first, "body": body, "times": -1}));
+            world.plan(&json!({"match": second, "status": 500, "times": -1}));
+        },
+        annotations: NONE,
+        says: |_| {
+            &[
+                "SyncLoadBalancerFailed",
+                "UNAVAILABLE",
+                "listing load balancers",
+            ]
+        },
+        mend: Mend::Cloud(|world| {
+            world.cloud.ask("DELETE", "plans", &Value::Null).unwrap();
+        }),
+    },
 ];
+
+/// A page of load balancers, one of somebody else's, which another one follows.
+fn first_of_two_pages(vendor: Vendor) -> Value {
+    match vendor {
+        Vendor::DigitalOcean => json!({
+            "load_balancers": [{"id": "11111111-1111-4111-8111-111111111111", "name": "theirs", "status": "active"}],
+            "links": {"pages": {"next": "http://do/v2/load_balancers?page=2", "last": "http://do/v2/load_balancers?page=2"}},
+            "meta": {"total": 201}
+        }),
+        Vendor::Hetzner => json!({
+            "load_balancers": [{"id": 1, "name": "theirs", "labels": {}}],
+            "meta": {"pagination": {"page": 1, "per_page": 50, "previous_page": null, "next_page": 2, "last_page": 2, "total_entries": 51}}
+        }),
+    }
+}
 
 /// Until the cloud's own time, or without one.
 fn throttle(world: &World, told: bool) {
@@ -293,9 +330,18 @@ async fn a_page_that_fails_in_the_middle_is_told_and_no_node_is_lost() {
 #[tokio::test]
 async fn wrong_settings_and_a_wrong_token_at_the_start_are_told_where_operators_look() {
     for vendor in Vendor::ALL {
-        let (wrong, right): (&[&str], &[&str]) = match vendor {
-            Vendor::DigitalOcean => (&["--region=xyz9"], &["\"xyz9\"", "fra1, nyc1"]),
-            Vendor::Hetzner => (&["--network=nowhere"], &["--network", "\"nowhere\""]),
+        let wrong: [(&str, &[&str]); 2] = match vendor {
+            Vendor::DigitalOcean => [
+                ("--region=xyz9", &["\"xyz9\"", "fra1, nyc1"]),
+                (
+                    "--vpc=00000000-0000-4000-8000-000000000000",
+                    &["--vpc", "has no VPC"],
+                ),
+            ],
+            Vendor::Hetzner => [
+                ("--network=nowhere", &["--network", "\"nowhere\""]),
+                ("--load-balancer-location=mars1", &["\"mars1\"", "fsn1"]),
+            ],
         };
         let mut world = World::new(vendor, 1).await;
         let node = NodeBuilder::new("node-0").uninitialized().build();
@@ -305,13 +351,17 @@ async fn wrong_settings_and_a_wrong_token_at_the_start_are_told_where_operators_
             .await
             .unwrap();
         world.cloud.put_token("nobody-knows-it").unwrap();
-        world.cloud.start_provider(wrong).unwrap();
+        world.cloud.start_provider(&[wrong[0].0]).unwrap();
         world.start_ccm(&[]);
         let refused = ["NodeNotInitialized", "refuses the token"];
         world.tells("node", "node-0", &refused).await;
-        // The right token: what is wrong next is told.
+        // The right token: what is wrong next is told, without a restart.
         world.cloud.put_token(vendor.token()).unwrap();
-        let words = [&["NodeNotInitialized"], right].concat();
+        let words = [&["NodeNotInitialized"], wrong[0].1].concat();
+        world.tells("node", "node-0", &words).await;
+        world.cloud.kill_provider();
+        world.cloud.start_provider(&[wrong[1].0]).unwrap();
+        let words = [&["NodeNotInitialized"], wrong[1].1].concat();
         world.tells("node", "node-0", &words).await;
         assert_eq!(world.cloud.writes().unwrap(), 0);
         world.cloud.kill_provider();

@@ -7,6 +7,7 @@
     reason = "helpers of tests"
 )]
 
+mod account;
 mod faults;
 mod killed;
 mod life;

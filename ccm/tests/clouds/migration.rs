@@ -160,7 +160,7 @@ async fn initialised_node(world: &World) {
         Vendor::Hetzner => node
             .label("instance.hetzner.cloud/provided-by", "cloud")
             .address("ExternalIP", "203.0.0.2")
-            .address("InternalIP", "10.0.0.4"),
+            .address("InternalIP", "10.1.0.4"),
     };
     let how = PostParams::default();
     world.nodes().create(&how, &node.build()).await.unwrap();

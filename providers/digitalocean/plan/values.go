@@ -51,7 +51,7 @@ type values struct {
 
 func (v *values) refuse(name, text string, arguments ...any) {
 	if v.err == nil {
-		v.err = sdk.Invalid("annotation %s: %s", annotationBase+name, fmt.Sprintf(text, arguments...)).Because("InvalidAnnotation")
+		v.err = sdk.Invalid("annotation %s: %s", annotationBase+name, fmt.Sprintf(text, arguments...)).Because("AnnotationInvalid")
 	}
 }
 

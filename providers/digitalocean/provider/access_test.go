@@ -94,16 +94,10 @@ func TestATokenThatIsRotatedCountsAtOnce(t *testing.T) {
 // In another account no droplet of this cluster is there: every Node would be deleted.
 func TestATokenOfAnotherAccountIsRefusedBeforeAnythingIsAskedWithIt(t *testing.T) {
 	h := initialized(t)
-	h.cloud.Token("other", &api.Token{})
-	h.cloud.SetAccount("another")
-	for _, name := range []string{"node-0", "node-1", "node-2"} {
-		if err := h.cloud.SetDroplet(name, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
+	h.cloud.Token("other", &api.Token{Elsewhere: true})
 	h.token("other")
 	_, routes := h.calls(func() {
-		h.must(h.lookup(node("node-0", h.droplets[0])).Results[0].GetFailed(), sdk.CodeCredentials, "AnotherAccount", "another", testapi.Account)
+		h.must(h.lookup(node("node-0", h.droplets[0])).Results[0].GetFailed(), sdk.CodeCredentials, "AnotherAccount", testapi.AccountElsewhere, testapi.Account)
 		h.must(h.service("other").ensure().GetFailed(), sdk.CodeCredentials, "AnotherAccount")
 	})
 	if len(routes) != 1 || routes["GET /v2/account"] != 2 {
@@ -160,7 +154,11 @@ func TestFailuresOfTheAPIAreThoseOfTheContract(t *testing.T) {
 		failed := h.service("failures").ensure().GetFailed()
 		t.Log(name, failed)
 		h.must(failed, row.code, row.reason, row.word)
-		if wait := failed.RetryAfter.AsDuration(); wait > row.wait || wait < row.wait-2*time.Second {
+		late := time.Duration(0)
+		if row.wait > time.Minute { // Until a time of the clock, which goes on.
+			late = 30 * time.Second
+		}
+		if wait := failed.RetryAfter.AsDuration(); wait > row.wait || wait < row.wait-late {
 			t.Errorf("%s: asked again after %s; wanted %s", name, wait, row.wait)
 		}
 		if all := h.cloud.LoadBalancers(); len(all) != 0 {

@@ -176,7 +176,7 @@ func disowned(service *sdk.Service) (bool, error) {
 	case "true":
 		return true, nil
 	default:
-		return false, sdk.Invalid("annotation %s: %q is neither \"true\" nor \"false\"", plan.AnnotationDisown, value).Because("InvalidAnnotation")
+		return false, sdk.Invalid("annotation %s: %q is neither \"true\" nor \"false\"", plan.AnnotationDisown, value).Because("AnnotationInvalid")
 	}
 }
 

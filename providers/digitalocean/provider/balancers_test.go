@@ -84,6 +84,32 @@ func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB
 	}
 }
 
+// What stands on the page that cannot be read may be the Service's own.
+func TestAPageOfLoadBalancersThatFailsMakesAndDeletesNothing(t *testing.T) {
+	h := initialized(t)
+	for i := range pageSize {
+		if _, err := h.cloud.AddLoadBalancer(fmt.Sprintf("of-others-%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := h.service(uid)
+	b.ensured()
+	b.handle, b.service.Status = nil, nil
+	there := h.cloud.LoadBalancers()
+	h.plan(api.Plan{Match: `GET /v2/load_balancers[?].*\bpage=2\b`, Status: 500, Times: -1})
+	h.must(b.ensure().GetFailed(), sdk.CodeUnavailable, "APIFails", "listing load balancers")
+	h.must(b.update().GetFailed(), sdk.CodeUnavailable, "APIFails", "listing load balancers")
+	h.must(b.remove().GetFailed(), sdk.CodeUnavailable, "APIFails", "listing load balancers")
+	if after := h.cloud.LoadBalancers(); !reflect.DeepEqual(after, there) {
+		t.Errorf("there were %d load balancers, and now there are %d others", len(there), len(after))
+	}
+	h.cloud.NoPlans()
+	b.removed()
+	if left := len(h.cloud.LoadBalancers()); left != pageSize {
+		t.Errorf("%d load balancers are left, not the %d of others", left, pageSize)
+	}
+}
+
 func TestALoadBalancerThatIsNeverActiveIsPending(t *testing.T) {
 	h := initialized(t)
 	h.cloud.Set(testapi.Settings{ProvisionMS: 3_600_000})

@@ -326,3 +326,23 @@ func (h *harness) only() testapi.LoadBalancer {
 	}
 	return all[0]
 }
+
+// listed is how many load balancers a complete list has.
+func (h *harness) listed() (count int) {
+	h.Helper()
+	parts, err := h.balancers.ListLoadBalancers(h.ctx, &contract.ListLoadBalancersRequest{Cluster: us})
+	if err != nil {
+		h.Fatal(err)
+	}
+	for {
+		part, err := parts.Recv()
+		switch {
+		case err != nil || part.GetFailed() != nil:
+			h.Fatal(err, part)
+		case part.GetEnd() != nil:
+			return count
+		default:
+			count++
+		}
+	}
+}

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/digitalocean/godo"
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"github.com/grpc-ccm/grpc-ccm/providers/digitalocean/testapi"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
@@ -22,8 +20,8 @@ const (
 	absent  = contract.InstanceState_INSTANCE_STATE_ABSENT
 )
 
-// The figures of docs/digitalocean.md: pages of 200, and 100 ms for each call.
-func TestAThousandNodesAreInitialisedWithinFifteenCallsAndTenSeconds(t *testing.T) {
+// The figures of docs/digitalocean.md: pages of 200, and 100 ms for each call. `make bench SCENARIOS=clouds` measures the time.
+func TestAThousandNodesAreInitialisedWithinFifteenCalls(t *testing.T) {
 	h := initialized(t)
 	nodes := []*contract.NodeView{node("node-0", 0), node("node-1", 0), node("node-2", 0)}
 	for i := len(nodes); i < 1_000; i++ {
@@ -33,7 +31,6 @@ func TestAThousandNodesAreInitialisedWithinFifteenCallsAndTenSeconds(t *testing.
 	}
 	h.cloud.Latency(100 * time.Millisecond)
 	for _, batch := range []int{500, 125} {
-		begin := time.Now()
 		calls, routes := h.calls(func() {
 			var all sync.WaitGroup
 			for part := range slices.Chunk(nodes, batch) {
@@ -51,26 +48,10 @@ func TestAThousandNodesAreInitialisedWithinFifteenCallsAndTenSeconds(t *testing.
 			}
 			all.Wait()
 		})
-		took := time.Since(begin)
-		t.Logf("1,000 Nodes in batches of %d: %d calls %v, %s", batch, calls, routes, took.Round(10*time.Millisecond))
-		if calls > 15 || took > 10*time.Second {
-			t.Errorf("%d calls and %s are more than 15 and 10 s", calls, took)
+		t.Logf("1,000 Nodes in batches of %d: %d calls %v", batch, calls, routes)
+		if calls > 15 {
+			t.Errorf("%d calls %v are more than 15", calls, routes)
 		}
-	}
-	// Every five minutes the controller refreshes the addresses, and takes answers that are up to half of that old.
-	h.start()
-	h.initialize(us)
-	calls, routes := h.calls(func() {
-		for part := range slices.Chunk(nodes, 500) {
-			answer, err := h.instances.LookupInstances(h.ctx, &contract.LookupInstancesRequest{Cluster: us, Nodes: part, MaxAge: durationpb.New(150 * time.Second)})
-			if err != nil || answer.Failed != nil {
-				t.Fatal(err, answer)
-			}
-		}
-	})
-	t.Logf("a refresh of 1,000 Nodes: %d calls %v", calls, routes)
-	if calls != 5 {
-		t.Errorf("%d calls %v; docs/digitalocean.md says 5", calls, routes)
 	}
 	if state := h.found(node("node-7", 0)).State; state != running {
 		t.Errorf("%s", state)
@@ -152,12 +133,12 @@ func TestNobodyIsAbsentUnlessDigitalOceanSaysSo(t *testing.T) { // INST-1
 			}
 		}
 	}
-	h.plan(api.Plan{Match: "GET /v2/droplets.*page=2", Status: 500})
+	h.plan(api.Plan{Match: `GET /v2/droplets[?].*\bpage=2\b`, Status: 500})
 	answer := h.lookup(many...)
 	none("a page that fails in the middle", answer)
 	h.must(answer.Failed, sdk.CodeUnavailable, "APIFails", "listing droplets")
 
-	h.plan(api.Plan{Match: "GET /v2/droplets.*page=2", Body: `{"droplets":[],"links":{},"meta":{"total":453}}`})
+	h.plan(api.Plan{Match: `GET /v2/droplets[?].*\bpage=2\b`, Body: `{"droplets":[],"links":{},"meta":{"total":453}}`})
 	byName := []*contract.NodeView{}
 	for _, view := range many {
 		byName = append(byName, node(view.Name, 0))

@@ -197,7 +197,7 @@ func TestADisownedLoadBalancerIsLeftAlone(t *testing.T) {
 		t.Error("it was not left alone")
 	}
 	b.service.Annotations[plan.AnnotationDisown] = "yes, please"
-	h.must(b.ensure().GetFailed(), sdk.CodeInvalid, "InvalidAnnotation", plan.AnnotationDisown)
+	h.must(b.ensure().GetFailed(), sdk.CodeInvalid, "AnnotationInvalid", plan.AnnotationDisown)
 	if b.remove().GetRetained() == nil {
 		t.Error("an annotation that cannot be read let the load balancer go")
 	}

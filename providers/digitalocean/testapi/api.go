@@ -23,7 +23,9 @@ const Token = "dop_v1_test"
 // Account and VPC are the account's UUID, and that of its network in the region nyc1.
 const (
 	Account = "b6fr89dbf6d9156cace5f3c78dc9851d957381ef"
-	VPC     = "c33931f2-a26a-4e61-b85c-4e95a2ec431b"
+	// AccountElsewhere is the other account, in which there is nothing.
+	AccountElsewhere = "another-account"
+	VPC              = "c33931f2-a26a-4e61-b85c-4e95a2ec431b"
 	// VPCElsewhere is a network in the region fra1.
 	VPCElsewhere = "d4ba5b5a-9738-4a6a-b78d-4a86efb9f9e0"
 )
@@ -57,9 +59,21 @@ type Cloud struct {
 	certificates []*Certificate
 }
 
-// New is an empty cloud. Each call is recorded as a line of JSON, unless record is nil.
+// New is an empty cloud, and beside it another account. Each call is recorded as a line of JSON, unless record is nil.
 func New(record io.Writer) *Cloud {
 	c := &Cloud{nextID: 3_164_444, account: Account}
+	other := &Cloud{nextID: 7_000_000, account: AccountElsewhere}
+	mux := c.paths()
+	c.API = shared.New(shared.Options{
+		Handler: mux, Elsewhere: other.paths(), Error: func(w http.ResponseWriter, status int, why string) { writeError(w, errorOf(status, why)) }, RateHeaders: rateHeaders,
+		Route: func(r *http.Request) string { _, pattern := mux.Handler(r); return pattern }, Right: right,
+		Tokens: map[string]shared.Token{Token: {}}, Limit: 5_000, Window: time.Hour, Burst: 250, BurstWindow: time.Minute, Record: record,
+	})
+	c.control()
+	return c
+}
+
+func (c *Cloud) paths() *http.ServeMux {
 	mux := http.NewServeMux()
 	handle := func(pattern string, answer func(r *http.Request) (int, any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -88,13 +102,7 @@ func New(record io.Writer) *Cloud {
 	handle("POST /v2/load_balancers/{id}/droplets", c.addDroplets)
 	handle("DELETE /v2/load_balancers/{id}/droplets", c.removeDroplets)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { writeError(w, errNotFound) })
-	c.API = shared.New(shared.Options{
-		Handler: mux, Error: func(w http.ResponseWriter, status int, why string) { writeError(w, errorOf(status, why)) }, RateHeaders: rateHeaders,
-		Route: func(r *http.Request) string { _, pattern := mux.Handler(r); return pattern }, Right: right,
-		Tokens: map[string]shared.Token{Token: {}}, Limit: 5_000, Window: time.Hour, Burst: 250, BurstWindow: time.Minute, Record: record,
-	})
-	c.control()
-	return c
+	return mux
 }
 
 // The custom scope that a call needs, as the description names it.

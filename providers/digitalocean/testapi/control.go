@@ -144,13 +144,6 @@ func (c *Cloud) Set(settings Settings) {
 	c.settings = settings
 }
 
-// SetAccount lets all tokens be of another account from now on.
-func (c *Cloud) SetAccount(account string) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	c.account = account
-}
-
 // AddMachines makes droplets.
 func (c *Cloud) AddMachines(names ...string) {
 	for _, name := range names {

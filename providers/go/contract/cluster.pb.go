@@ -161,7 +161,7 @@ type ListClustersResponse_Clusters struct {
 }
 
 type ListClustersResponse_End struct {
-	// All was sent.
+	// The end: everything was sent.
 	End *ListEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
 }
 
@@ -222,7 +222,7 @@ type GetControlPlaneAddressRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For which cluster it is asked.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// The name of the cluster that is asked about. Empty names none: NOT_FOUND, or INVALID.
+	// The name of the cluster to look up. An empty name is NOT_FOUND, or INVALID.
 	ClusterName   string `protobuf:"bytes,2,opt,name=cluster_name,json=clusterName,proto3" json:"cluster_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -27,11 +27,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Clusters that the cloud knows (Go's Clusters). Offered with `Capabilities.clusters`; for tools, no controller asks.
+// Clusters that the cloud knows (Go's Clusters). Offered with `Capabilities.clusters`, for tools;
+// no controller calls it.
 type ClusterServiceClient interface {
 	// The names of the clusters in the cloud's scope.
 	//
-	// CLUSTER-1: It MUST be complete, or fail.
+	// CLUSTER-1: ListClusters MUST be complete, or fail.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: INVALID, THROTTLED, CREDENTIALS,
 	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
@@ -41,8 +42,8 @@ type ClusterServiceClient interface {
 	ListClusters(ctx context.Context, in *ListClustersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListClustersResponse], error)
 	// Where a cluster's control plane can be reached.
 	//
-	// CLUSTER-2: A cluster that the cloud does not know MUST be NOT_FOUND; a failing cloud MUST NOT
-	// be read as that.
+	// CLUSTER-2: The answer for a cluster that the cloud does not know MUST be NOT_FOUND; a failing
+	// cloud MUST NOT lead to that answer.
 	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS,
 	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
@@ -93,11 +94,12 @@ func (c *clusterServiceClient) GetControlPlaneAddress(ctx context.Context, in *G
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
 //
-// Clusters that the cloud knows (Go's Clusters). Offered with `Capabilities.clusters`; for tools, no controller asks.
+// Clusters that the cloud knows (Go's Clusters). Offered with `Capabilities.clusters`, for tools;
+// no controller calls it.
 type ClusterServiceServer interface {
 	// The names of the clusters in the cloud's scope.
 	//
-	// CLUSTER-1: It MUST be complete, or fail.
+	// CLUSTER-1: ListClusters MUST be complete, or fail.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: INVALID, THROTTLED, CREDENTIALS,
 	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
@@ -107,8 +109,8 @@ type ClusterServiceServer interface {
 	ListClusters(*ListClustersRequest, grpc.ServerStreamingServer[ListClustersResponse]) error
 	// Where a cluster's control plane can be reached.
 	//
-	// CLUSTER-2: A cluster that the cloud does not know MUST be NOT_FOUND; a failing cloud MUST NOT
-	// be read as that.
+	// CLUSTER-2: The answer for a cluster that the cloud does not know MUST be NOT_FOUND; a failing
+	// cloud MUST NOT lead to that answer.
 	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS,
 	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.

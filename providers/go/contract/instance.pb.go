@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What is asked of an instance. A provider may leave out what was not asked for.
+// What the controller asks about an instance. A provider may leave out the rest.
 type InstanceFacet int32
 
 const (
@@ -93,9 +93,10 @@ const (
 	InstanceState_INSTANCE_STATE_STOPPED InstanceState = 3
 	// The cloud said, for certain, that it does not exist (INST-1).
 	InstanceState_INSTANCE_STATE_ABSENT InstanceState = 4
-	// The cloud does not show it yet: nothing is deleted, the Node stays tainted, the controller asks again.
+	// The cloud does not show it yet. The controller deletes nothing, leaves the Node tainted, and
+	// asks again.
 	InstanceState_INSTANCE_STATE_PENDING InstanceState = 5
-	// It is not this cloud's: the Node is left alone.
+	// It is not this cloud's. The controller leaves the Node alone.
 	InstanceState_INSTANCE_STATE_UNMANAGED InstanceState = 6
 )
 
@@ -153,11 +154,12 @@ type LookupInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For which cluster.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// The Nodes that are asked about; no name twice, whatever the UIDs (CORE-20).
+	// The Nodes to look up; no name twice, whatever the UIDs (CORE-20).
 	Nodes []*NodeView `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// What is asked. Empty asks for EXISTENCE; values that are not known are ignored (CORE-13).
+	// The facets to answer. Empty asks for EXISTENCE; the provider ignores values that it does not
+	// know (CORE-13).
 	Facets []InstanceFacet `protobuf:"varint,3,rep,packed,name=facets,proto3,enum=cloudprovider.v1alpha1.InstanceFacet" json:"facets,omitempty"`
-	// How old an answer from the provider's cache may be; absent is zero: ask the cloud.
+	// How old an answer from the provider's cache may be. Absent is zero: ask the cloud.
 	MaxAge        *durationpb.Duration `protobuf:"bytes,4,opt,name=max_age,json=maxAge,proto3" json:"max_age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -383,14 +385,17 @@ func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 
 // An instance, or its absence.
 //
-// INST-8: A type, zone or region that is there MUST be a valid label value and not empty; an address MUST be what its type asks for.
+// INST-8: A type, zone or region that is set MUST be a valid label value and not empty; an address
+// MUST have the form of its type.
 //
-// INST-10: Whatever was asked, the state MUST tell whether the instance exists; with `InstanceCapability.power_state`, and POWER asked, an instance that is shut down MUST be STOPPED, and one
-// that runs RUNNING, or PRESENT where the cloud does not tell.
+// INST-10: Whatever the facets, the state MUST tell whether the instance exists. With
+// `InstanceCapability.power_state`, and POWER asked, an instance that is shut down MUST be STOPPED,
+// and one that runs RUNNING, or PRESENT if the cloud does not tell.
 //
-// INST-12: Labels SHOULD have valid keys and values, and keys outside of the `kubernetes.io` and `k8s.io` namespaces: the controller drops others.
+// INST-12: Labels SHOULD have valid keys and values, and keys outside the `kubernetes.io` and
+// `k8s.io` namespaces; the controller drops others.
 //
-// INST-14: What a cloud calls its states by other names MUST be said so:
+// INST-14: The provider MUST translate the cloud's own names of states so:
 //
 // created, and not to be used yet      PENDING, or RUNNING from when its ID and addresses are known
 // starting, rebooting, migrating       RUNNING
@@ -405,30 +410,33 @@ func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 // in error, crashed, in rescue,        PRESENT
 // or a word that is not known
 //
-// Without `InstanceCapability.power_state` STOPPED and RUNNING are PRESENT. A state that lasts for
-// a moment MAY be answered either way.
+// Without `InstanceCapability.power_state` STOPPED and RUNNING are PRESENT. For a state that lasts
+// only a moment the provider MAY answer either way.
 //
-// INST-15: A fact that has no form here MUST be left out, and the instance answered with the rest:
-// a type that is no label value, a second zone, an address of a kind that `NodeAddressType` has
-// not. The provider SHOULD log what it leaves out and why. It MUST NOT bend the value until it
-// fits, nor fail the instance for it.
+// INST-15: The provider MUST leave out a fact that has no form here, and answer the instance with
+// the rest: a type that is not a valid label value, a second zone, an address of a kind that
+// `NodeAddressType` lacks. The provider SHOULD log what it leaves out and why. It MUST NOT change
+// the value until it fits, nor fail the instance for it.
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the cloud says. UNSPECIFIED is a fault.
 	State InstanceState `protobuf:"varint,1,opt,name=state,proto3,enum=cloudprovider.v1alpha1.InstanceState" json:"state,omitempty"`
 	// Its provider ID, beginning with one of the provider's prefixes. At most 1,024 bytes.
 	//
-	// INST-7: It MUST be set for PRESENT, RUNNING and STOPPED when METADATA was asked, and MUST be unique and stable for the life of the instance.
+	// INST-7: The provider ID MUST be set for PRESENT, RUNNING and STOPPED when METADATA was asked,
+	// and MUST be unique and stable for the life of the instance.
 	ProviderId *string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
 	// Its type, for example `m5.large`: a valid label value.
 	InstanceType *string `protobuf:"bytes,3,opt,name=instance_type,json=instanceType,proto3,oneof" json:"instance_type,omitempty"`
-	// Its addresses in the order in which the Node shall show them; several of one type are allowed (dual stack). Empty changes nothing at the Node.
+	// Its addresses in the order in which the Node shows them. Several of one type are allowed (dual
+	// stack). An empty list changes nothing at the Node.
 	Addresses []*NodeAddress `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Its zone: a valid label value.
 	Zone *string `protobuf:"bytes,5,opt,name=zone,proto3,oneof" json:"zone,omitempty"`
 	// Its region: a valid label value.
 	Region *string `protobuf:"bytes,6,opt,name=region,proto3,oneof" json:"region,omitempty"`
-	// Further labels for the Node. Keys in the `kubernetes.io` and `k8s.io` namespaces are dropped by the controller, and so are invalid keys and values.
+	// Further labels for the Node. The controller drops keys in the `kubernetes.io` and `k8s.io`
+	// namespaces, and invalid keys and values.
 	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// With PENDING: when to ask again.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
@@ -527,7 +535,7 @@ type ListInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For which cluster.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// What is asked of each instance; as in LookupInstancesRequest.
+	// The facets to answer, as in LookupInstancesRequest.
 	Facets        []InstanceFacet `protobuf:"varint,2,rep,packed,name=facets,proto3,enum=cloudprovider.v1alpha1.InstanceFacet" json:"facets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -671,7 +679,7 @@ type ListInstancesResponse_Instances struct {
 }
 
 type ListInstancesResponse_End struct {
-	// All was sent.
+	// The end: everything was sent.
 	End *ListEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
 }
 

@@ -27,14 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// What the cloud knows of the machines behind the Nodes (Go's InstancesV2; covers Instances). Offered with `Capabilities.instances`.
+// What the cloud knows about the machines behind the Nodes (Go's InstancesV2; covers Instances).
+// Offered with `Capabilities.instances`.
 type InstanceServiceClient interface {
 	// What are these Nodes' instances?
 	//
-	// INST-1: Only the state ABSENT means gone. A failure of any kind, an empty reply or a missing
-	// result MUST never be used to say that an instance is gone, and ABSENT MUST only be answered
-	// when the cloud itself said so for that instance, in an answer that was complete. In doubt:
-	// `failed`. The controller deletes Nodes on the strength of it.
+	// INST-1: Only the state ABSENT means gone. The provider MUST answer ABSENT only when the cloud
+	// itself said so for that instance, in a complete answer. A failure of any kind, an empty reply
+	// or a missing result MUST never say that an instance is gone. In doubt: `failed`. The controller
+	// deletes Nodes on the strength of ABSENT.
 	//
 	// INST-2: Each result MUST name its Node by the name and UID of the request. Order does not
 	// matter. A Node without a result, an unset oneof or a repeated name is a fault for that Node.
@@ -42,30 +43,31 @@ type InstanceServiceClient interface {
 	// INST-3: An instance is identified by the Node's provider ID where it has one, else by the
 	// Node's name.
 	//
-	// A Node without a provider ID belongs to whom claims it: PRESENT, RUNNING, STOPPED and PENDING
-	// claim it. Where several providers serve one cluster exactly one claim wins, several leave the
-	// Node tainted, and any failure among the answers decides nothing yet.
+	// A Node without a provider ID belongs to the provider that claims it: PRESENT, RUNNING, STOPPED
+	// and PENDING claim it. If several providers serve one cluster, exactly one claim wins. Several
+	// claims leave the Node tainted, and while any answer is a failure nothing is decided.
 	//
-	// INST-4: One Node's trouble MUST NOT fail the others': it is `failed` in that Node's result.
-	// What breaks the contract is no such trouble (CORE-20).
+	// INST-4: One Node's error MUST NOT fail the other Nodes: it is `failed` in that Node's result. A
+	// request that breaks the contract is another matter (CORE-20).
 	//
-	// INST-5: Where `max_age` is zero the provider MUST ask the cloud. Otherwise it MAY answer from
+	// INST-5: If `max_age` is zero, the provider MUST ask the cloud. Otherwise it MAY answer from
 	// what it learned no longer than `max_age` ago.
 	//
-	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. One
-	// that begins with a prefix and has a form that no ID of the cloud has is `failed` with INVALID
-	// where the provider can tell that: somebody mistyped it, and nothing is known of the instance. So is
-	// one of another account or region: the cloud that is asked cannot say that it is gone.
+	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. An ID
+	// that begins with a prefix may have a form that no ID of the cloud has. If the provider can tell
+	// that, it answers `failed` with INVALID: somebody mistyped the ID, and nothing is known of the
+	// instance. It answers the same for an ID of another account or region, because the cloud that it
+	// asks cannot say that the instance is gone.
 	//
-	// INST-11: Lookups and listings MUST write nothing to the cloud.
+	// INST-11: Lookups and listings of instances MUST write nothing to the cloud.
 	//
-	// INST-13: A Node without a provider ID whose name the cloud does not know MUST NOT be claimed:
-	// it SHOULD be ABSENT where the cloud's answer was complete, else `failed`. The controller then
-	// keeps the Node tainted, asks again with backoff, and tells the user that the instance was not
-	// found. UNMANAGED tells the user nothing: it is for a provider whose source proves nothing by what
-	// it lacks. PENDING (a claim) is only for a provider that knows the instance to be on its way, for
-	// example because the cloud lists it without what is asked for. A name that fits several instances
-	// is `failed` with CONFLICT.
+	// INST-13: The provider MUST NOT claim a Node without a provider ID whose name the cloud does not
+	// know: the Node SHOULD be ABSENT if the cloud's answer was complete, else `failed`. The
+	// controller then keeps the Node tainted, asks again with backoff, and tells the user that the
+	// instance was not found. UNMANAGED tells the user nothing. It is for a provider whose source
+	// proves nothing by what it lacks. PENDING (a claim) is only for a provider that knows that the
+	// instance is on its way, for example because the cloud lists it without the requested facts. A
+	// name that fits several instances is `failed` with CONFLICT.
 	//
 	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an
 	// item): INVALID, PRECONDITION, CONFLICT (of an item), THROTTLED, CREDENTIALS, UNAVAILABLE,
@@ -75,17 +77,18 @@ type InstanceServiceClient interface {
 	// CORE-21, CORE-22, PROV-8, INST-1, INST-2, INST-3, INST-4, INST-5, INST-7, INST-8, INST-9,
 	// INST-10, INST-11, INST-12, INST-13, INST-14, INST-15.
 	LookupInstances(ctx context.Context, in *LookupInstancesRequest, opts ...grpc.CallOption) (*LookupInstancesResponse, error)
-	// All instances that the provider sees for this cluster; with `InstanceCapability.listing`.
+	// All instances that the provider sees for this cluster. Offered with
+	// `InstanceCapability.listing`.
 	//
-	// INST-6: It MUST be complete, or fail: the controller uses it to keep a Node from being deleted,
-	// never to delete one.
+	// INST-6: ListInstances MUST be complete, or fail. The controller uses it to keep a Node from
+	// being deleted, never to delete one.
 	//
-	// INST-16: It MUST have every instance that LookupInstances would find by its provider ID for a
-	// Node of this cluster, whatever its state, and none that is ABSENT or UNMANAGED (a terminated
-	// one that the cloud still lists is ABSENT). It MAY have others: a cloud that cannot tell one
-	// cluster's instances from another's lists all that the credentials reach. Each is there once,
-	// with its provider ID whatever the facets ask for, and with its state. Node names are not
-	// listed: the controller matches by provider ID alone.
+	// INST-16: ListInstances MUST have every instance that LookupInstances would find by its provider
+	// ID for a Node of this cluster, whatever its state, and none that is ABSENT or UNMANAGED. A
+	// terminated instance that the cloud still lists is ABSENT. The listing MAY have others: a cloud
+	// that cannot tell one cluster's instances from another's lists all that the credentials reach.
+	// Each instance is there once, with its state, and with its provider ID whatever the facets ask
+	// for. Node names are not listed, because the controller matches by provider ID alone.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: INVALID, THROTTLED, CREDENTIALS,
 	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
@@ -137,14 +140,15 @@ type InstanceService_ListInstancesClient = grpc.ServerStreamingClient[ListInstan
 // All implementations must embed UnimplementedInstanceServiceServer
 // for forward compatibility.
 //
-// What the cloud knows of the machines behind the Nodes (Go's InstancesV2; covers Instances). Offered with `Capabilities.instances`.
+// What the cloud knows about the machines behind the Nodes (Go's InstancesV2; covers Instances).
+// Offered with `Capabilities.instances`.
 type InstanceServiceServer interface {
 	// What are these Nodes' instances?
 	//
-	// INST-1: Only the state ABSENT means gone. A failure of any kind, an empty reply or a missing
-	// result MUST never be used to say that an instance is gone, and ABSENT MUST only be answered
-	// when the cloud itself said so for that instance, in an answer that was complete. In doubt:
-	// `failed`. The controller deletes Nodes on the strength of it.
+	// INST-1: Only the state ABSENT means gone. The provider MUST answer ABSENT only when the cloud
+	// itself said so for that instance, in a complete answer. A failure of any kind, an empty reply
+	// or a missing result MUST never say that an instance is gone. In doubt: `failed`. The controller
+	// deletes Nodes on the strength of ABSENT.
 	//
 	// INST-2: Each result MUST name its Node by the name and UID of the request. Order does not
 	// matter. A Node without a result, an unset oneof or a repeated name is a fault for that Node.
@@ -152,30 +156,31 @@ type InstanceServiceServer interface {
 	// INST-3: An instance is identified by the Node's provider ID where it has one, else by the
 	// Node's name.
 	//
-	// A Node without a provider ID belongs to whom claims it: PRESENT, RUNNING, STOPPED and PENDING
-	// claim it. Where several providers serve one cluster exactly one claim wins, several leave the
-	// Node tainted, and any failure among the answers decides nothing yet.
+	// A Node without a provider ID belongs to the provider that claims it: PRESENT, RUNNING, STOPPED
+	// and PENDING claim it. If several providers serve one cluster, exactly one claim wins. Several
+	// claims leave the Node tainted, and while any answer is a failure nothing is decided.
 	//
-	// INST-4: One Node's trouble MUST NOT fail the others': it is `failed` in that Node's result.
-	// What breaks the contract is no such trouble (CORE-20).
+	// INST-4: One Node's error MUST NOT fail the other Nodes: it is `failed` in that Node's result. A
+	// request that breaks the contract is another matter (CORE-20).
 	//
-	// INST-5: Where `max_age` is zero the provider MUST ask the cloud. Otherwise it MAY answer from
+	// INST-5: If `max_age` is zero, the provider MUST ask the cloud. Otherwise it MAY answer from
 	// what it learned no longer than `max_age` ago.
 	//
-	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. One
-	// that begins with a prefix and has a form that no ID of the cloud has is `failed` with INVALID
-	// where the provider can tell that: somebody mistyped it, and nothing is known of the instance. So is
-	// one of another account or region: the cloud that is asked cannot say that it is gone.
+	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. An ID
+	// that begins with a prefix may have a form that no ID of the cloud has. If the provider can tell
+	// that, it answers `failed` with INVALID: somebody mistyped the ID, and nothing is known of the
+	// instance. It answers the same for an ID of another account or region, because the cloud that it
+	// asks cannot say that the instance is gone.
 	//
-	// INST-11: Lookups and listings MUST write nothing to the cloud.
+	// INST-11: Lookups and listings of instances MUST write nothing to the cloud.
 	//
-	// INST-13: A Node without a provider ID whose name the cloud does not know MUST NOT be claimed:
-	// it SHOULD be ABSENT where the cloud's answer was complete, else `failed`. The controller then
-	// keeps the Node tainted, asks again with backoff, and tells the user that the instance was not
-	// found. UNMANAGED tells the user nothing: it is for a provider whose source proves nothing by what
-	// it lacks. PENDING (a claim) is only for a provider that knows the instance to be on its way, for
-	// example because the cloud lists it without what is asked for. A name that fits several instances
-	// is `failed` with CONFLICT.
+	// INST-13: The provider MUST NOT claim a Node without a provider ID whose name the cloud does not
+	// know: the Node SHOULD be ABSENT if the cloud's answer was complete, else `failed`. The
+	// controller then keeps the Node tainted, asks again with backoff, and tells the user that the
+	// instance was not found. UNMANAGED tells the user nothing. It is for a provider whose source
+	// proves nothing by what it lacks. PENDING (a claim) is only for a provider that knows that the
+	// instance is on its way, for example because the cloud lists it without the requested facts. A
+	// name that fits several instances is `failed` with CONFLICT.
 	//
 	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an
 	// item): INVALID, PRECONDITION, CONFLICT (of an item), THROTTLED, CREDENTIALS, UNAVAILABLE,
@@ -185,17 +190,18 @@ type InstanceServiceServer interface {
 	// CORE-21, CORE-22, PROV-8, INST-1, INST-2, INST-3, INST-4, INST-5, INST-7, INST-8, INST-9,
 	// INST-10, INST-11, INST-12, INST-13, INST-14, INST-15.
 	LookupInstances(context.Context, *LookupInstancesRequest) (*LookupInstancesResponse, error)
-	// All instances that the provider sees for this cluster; with `InstanceCapability.listing`.
+	// All instances that the provider sees for this cluster. Offered with
+	// `InstanceCapability.listing`.
 	//
-	// INST-6: It MUST be complete, or fail: the controller uses it to keep a Node from being deleted,
-	// never to delete one.
+	// INST-6: ListInstances MUST be complete, or fail. The controller uses it to keep a Node from
+	// being deleted, never to delete one.
 	//
-	// INST-16: It MUST have every instance that LookupInstances would find by its provider ID for a
-	// Node of this cluster, whatever its state, and none that is ABSENT or UNMANAGED (a terminated
-	// one that the cloud still lists is ABSENT). It MAY have others: a cloud that cannot tell one
-	// cluster's instances from another's lists all that the credentials reach. Each is there once,
-	// with its provider ID whatever the facets ask for, and with its state. Node names are not
-	// listed: the controller matches by provider ID alone.
+	// INST-16: ListInstances MUST have every instance that LookupInstances would find by its provider
+	// ID for a Node of this cluster, whatever its state, and none that is ABSENT or UNMANAGED. A
+	// terminated instance that the cloud still lists is ABSENT. The listing MAY have others: a cloud
+	// that cannot tell one cluster's instances from another's lists all that the credentials reach.
+	// Each instance is there once, with its state, and with its provider ID whatever the facets ask
+	// for. Node names are not listed, because the controller matches by provider ID alone.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: INVALID, THROTTLED, CREDENTIALS,
 	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.

@@ -186,7 +186,8 @@ func (LoadBalancerPresence) EnumDescriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_load_balancer_proto_rawDescGZIP(), []int{2}
 }
 
-// A Service, with every field that concerns a load balancer. Absent and empty fields are as in the Kubernetes API.
+// A Service, with every field that concerns a load balancer. Absent and empty fields are as in the
+// Kubernetes API.
 type ServiceView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `metadata.namespace`.
@@ -211,11 +212,12 @@ type ServiceView struct {
 	Type string `protobuf:"bytes,10,opt,name=type,proto3" json:"type,omitempty"`
 	// `spec.loadBalancerClass`.
 	//
-	// LB-18: For a class that is not among `LoadBalancerCapability.classes` a provider SHOULD make no load balancer: it answers INVALID or `handled_elsewhere`.
+	// LB-18: For a class that is not among `LoadBalancerCapability.classes` a provider SHOULD make no
+	// load balancer: it answers INVALID or `handled_elsewhere`.
 	//
-	// LB-29: The class decides Ensure alone: Get and Delete MUST answer for what is there, whatever
-	// the class is now. `in_sync` is then false: Ensure would not answer `ready`. No Update is sent for
-	// such a Service, and a provider need not look at the class there.
+	// LB-29: The class decides only Ensure: Get and Delete MUST answer for what exists, whatever the
+	// class is now. `in_sync` is then false, because Ensure would not answer `ready`. The controller
+	// sends no Update for such a Service, and a provider need not check the class there.
 	LoadBalancerClass *string `protobuf:"bytes,11,opt,name=load_balancer_class,json=loadBalancerClass,proto3,oneof" json:"load_balancer_class,omitempty"`
 	// `spec.ports`.
 	Ports []*ServicePort `protobuf:"bytes,12,rep,name=ports,proto3" json:"ports,omitempty"`
@@ -225,8 +227,10 @@ type ServiceView struct {
 	ExternalIps []string `protobuf:"bytes,14,rep,name=external_ips,json=externalIps,proto3" json:"external_ips,omitempty"`
 	// `spec.loadBalancerIP`.
 	LoadBalancerIp *string `protobuf:"bytes,15,opt,name=load_balancer_ip,json=loadBalancerIp,proto3,oneof" json:"load_balancer_ip,omitempty"`
-	// `spec.loadBalancerSourceRanges`: CIDRs that may reach the load balancer; empty is everybody. Where the field is empty the annotation
-	// `service.beta.kubernetes.io/load-balancer-source-ranges` stands here: a provider does not read that one.
+	// `spec.loadBalancerSourceRanges`: CIDRs that may reach the load balancer; an empty list admits
+	// everybody. If the field is empty, the controller sends here what the annotation
+	// `service.beta.kubernetes.io/load-balancer-source-ranges` has; a provider does not read that
+	// annotation.
 	LoadBalancerSourceRanges []string `protobuf:"bytes,16,rep,name=load_balancer_source_ranges,json=loadBalancerSourceRanges,proto3" json:"load_balancer_source_ranges,omitempty"`
 	// `spec.sessionAffinity`: `None` or `ClientIP`.
 	SessionAffinity string `protobuf:"bytes,17,opt,name=session_affinity,json=sessionAffinity,proto3" json:"session_affinity,omitempty"`
@@ -601,14 +605,16 @@ func (x *LoadBalancerStatus) GetIngress() []*LoadBalancerIngress {
 	return nil
 }
 
-// One point where a load balancer can be reached.
+// One address at which clients reach a load balancer.
 //
-// LB-19: `ready` MUST have at least one, and each MUST have an address, a host name or both, as the Kubernetes API takes them: an IP address without a prefix length, a DNS name in lower
-// case. Where `SERVICE_FEATURE_IP_MODE` is offered each address MUST say its `ip_mode`.
+// LB-19: `ready` MUST have at least one ingress, and each MUST have an address, a host name or
+// both, in the form of the Kubernetes API: an IP address without a prefix length, a DNS name in
+// lower case. With `SERVICE_FEATURE_IP_MODE` each address MUST state its `ip_mode`.
 type LoadBalancerIngress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An IPv4 or IPv6 address; absent where it has only a host name. A loopback, unspecified, link-local, multicast or broadcast address is a fault: kube-proxy takes the
-	// traffic to this address on each Node for the Service.
+	// An IPv4 or IPv6 address; absent where it has only a host name. A loopback, unspecified,
+	// link-local, multicast or broadcast address is a fault: kube-proxy takes the traffic to this
+	// address on each Node for the Service.
 	Ip *string `protobuf:"bytes,1,opt,name=ip,proto3,oneof" json:"ip,omitempty"`
 	// A DNS name; absent where it has only an address.
 	Hostname *string `protobuf:"bytes,2,opt,name=hostname,proto3,oneof" json:"hostname,omitempty"`
@@ -685,7 +691,8 @@ type PortStatus struct {
 	Port int32 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
 	// `TCP`, `UDP` or `SCTP`.
 	Protocol string `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// What is wrong with it, as `ServiceStatus` asks: CamelCase, or `domain/CamelCase`; absent when nothing is.
+	// What is wrong with it, as `ServiceStatus` asks: CamelCase, or `domain/CamelCase`; absent when
+	// nothing is.
 	Error         *string `protobuf:"bytes,3,opt,name=error,proto3,oneof" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -742,7 +749,7 @@ func (x *PortStatus) GetError() string {
 	return ""
 }
 
-// The Nodes that a load balancer balances to.
+// The Nodes that a load balancer sends traffic to.
 type TargetSet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How the set is given. Unset is a fault.
@@ -831,8 +838,9 @@ func (*TargetSet_Ref) isTargetSet_Set() {}
 
 // All targets. Empty means: none.
 //
-// LB-31: Where a cloud has no load balancer without targets the provider MUST answer Ensure and
-// Update with an empty set with PRECONDITION, MUST write nothing, and says `in_sync` false in Get.
+// LB-31: If the cloud has no load balancer without targets, the provider MUST answer Ensure and
+// Update with an empty set with PRECONDITION, MUST write nothing, and answers `in_sync` false in
+// Get.
 type TargetList struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of their names.
@@ -878,7 +886,8 @@ func (x *TargetList) GetNodes() []*NodeView {
 	return nil
 }
 
-// Something that the user of the Service should read; recorded as an event on the Service.
+// Something that the user of the Service should read. The controller records it as an event on the
+// Service.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How it is shown.
@@ -942,7 +951,8 @@ func (x *Event) GetMessage() string {
 	return ""
 }
 
-// Changes to the Service's annotations. The controller applies those whose keys begin with a prefix that the operator granted and drops the others with an event.
+// Changes to the Service's annotations. The controller applies those whose keys begin with a prefix
+// that the operator granted. It drops the others and records an event.
 type AnnotationChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Keys and values to set.
@@ -999,10 +1009,12 @@ func (x *AnnotationChanges) GetRemove() []string {
 
 // One target that could not be attached. The controller repeats the call with backoff.
 //
-// LB-17: It MUST NOT fail the rest: what can be attached is attached, and the outcome is what it would be without this target. A target error names a target of the request.
+// LB-17: A target that cannot be attached MUST NOT fail the rest: the provider attaches the others,
+// and the outcome is what it would be without this target. A target error names a target of the
+// request.
 //
-// Target errors count beside `ready` of Ensure, `done` of Update and what Get found, which is not in
-// sync then (LB-14); beside anything else the controller does not read them.
+// Target errors count beside `ready` of Ensure, `done` of Update and what Get found, which is then
+// not in sync (LB-14). Beside anything else the controller ignores them.
 type TargetError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The Node's name.
@@ -1139,7 +1151,7 @@ type GetLoadBalancerResponse struct {
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	// For the Service.
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
-	// Targets with trouble.
+	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
 	// What came of it. Unset is a fault.
 	//
@@ -1258,20 +1270,22 @@ type LoadBalancer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether there is one. UNSPECIFIED is a fault.
 	Presence LoadBalancerPresence `protobuf:"varint,1,opt,name=presence,proto3,enum=cloudprovider.v1alpha1.LoadBalancerPresence" json:"presence,omitempty"`
-	// Whose it is (LB-24, LB-27); UNSPECIFIED only when ABSENT.
+	// Its owner (LB-24, LB-27); UNSPECIFIED only when ABSENT.
 	Ownership Ownership `protobuf:"varint,2,opt,name=ownership,proto3,enum=cloudprovider.v1alpha1.Ownership" json:"ownership,omitempty"`
 	// Its name in the cloud, for people. At most 253 bytes.
 	LoadBalancerName string `protobuf:"bytes,3,opt,name=load_balancer_name,json=loadBalancerName,proto3" json:"load_balancer_name,omitempty"`
 	// Where it can be reached.
 	Status *LoadBalancerStatus `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
-	// Whether it is as the Service and the targets of the request ask, so that Ensure would write nothing; with `LoadBalancerCapability.in_sync`.
+	// Whether it is as the Service and the targets of the request ask, so that Ensure would write
+	// nothing. Offered with `LoadBalancerCapability.in_sync`.
 	//
-	// LB-14: It MUST be true only if Ensure with the same service, targets and handle would write nothing and answer `ready` without a target error.
+	// LB-14: `in_sync` MUST be true only if Ensure with the same service, targets and handle would
+	// write nothing and answer `ready` without a target error.
 	//
-	// Under `read_only` (PROV-20) it says what Ensure would do without that.
+	// Under `read_only` (PROV-20) it says what Ensure would do without `read_only`.
 	//
-	// LB-28: Where there is nothing (ABSENT), and of what is REMNANTS, UNMARKED or FOREIGN, it MUST be
-	// absent or false. Of what is PRESENT and OURS it MUST be stated.
+	// LB-28: `in_sync` MUST be absent or false for what is ABSENT, REMNANTS, UNMARKED or FOREIGN, and
+	// MUST be stated for what is PRESENT and OURS.
 	InSync        *bool `protobuf:"varint,5,opt,name=in_sync,json=inSync,proto3,oneof" json:"in_sync,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1353,8 +1367,9 @@ type EnsureLoadBalancerRequest struct {
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
 	// The targets.
 	Targets *TargetSet `protobuf:"bytes,4,opt,name=targets,proto3" json:"targets,omitempty"`
-	// LB-9: the operator grants that an unmarked load balancer is taken over (LB-24 says which). The
-	// controller sends no handle beside it: whoever may edit the Service could name anybody's.
+	// LB-9: the operator grants that the provider adopts an unmarked load balancer (LB-24 says
+	// which). The controller sends no handle beside it, because a user who may edit the Service could
+	// name anybody's.
 	AdoptUnmarked bool `protobuf:"varint,5,opt,name=adopt_unmarked,json=adoptUnmarked,proto3" json:"adopt_unmarked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1434,7 +1449,7 @@ type EnsureLoadBalancerResponse struct {
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	// For the Service.
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
-	// Targets with trouble.
+	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
 	// What came of it. Unset is a fault.
 	//
@@ -1639,7 +1654,7 @@ type UpdateLoadBalancerRequest struct {
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
 	// The targets.
 	//
-	// LB-15: They MUST be set; else the provider MUST answer INVALID.
+	// LB-15: The targets MUST be set; else the provider MUST answer INVALID.
 	Targets       *TargetSet `protobuf:"bytes,4,opt,name=targets,proto3" json:"targets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1712,7 +1727,7 @@ type UpdateLoadBalancerResponse struct {
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	// For the Service.
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
-	// Targets with trouble.
+	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
 	// What came of it. Unset is a fault.
 	//
@@ -1865,11 +1880,12 @@ type DeleteLoadBalancerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For which cluster.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// For which Service. After the Service has gone from the API server this is what the controller last saw of it.
+	// For which Service. After the Service has gone from the API server, this is the controller's
+	// last view of it.
 	Service *ServiceView `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// The handle of an earlier answer.
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
-	// LB-26: the operator grants that an unmarked load balancer of this Service is removed. The
+	// LB-26: the operator grants that Delete removes an unmarked load balancer of this Service. The
 	// controller sends no handle beside it.
 	AdoptUnmarked bool `protobuf:"varint,4,opt,name=adopt_unmarked,json=adoptUnmarked,proto3" json:"adopt_unmarked,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1943,7 +1959,7 @@ type DeleteLoadBalancerResponse struct {
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	// For the Service.
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
-	// Targets with trouble.
+	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
 	// What came of it. Unset is a fault.
 	//
@@ -2094,7 +2110,8 @@ type DeleteLoadBalancerResponse_Retained struct {
 }
 
 type DeleteLoadBalancerResponse_HandledElsewhere struct {
-	// Somebody else does it. The Service may go only where no handle is stored: else what was made before would leak, and the controller asks again, slowly.
+	// Another component does it. The controller lets the Service go only if no handle is stored.
+	// Otherwise the load balancer made before would leak, so the controller asks again, slowly.
 	HandledElsewhere *HandledElsewhere `protobuf:"bytes,9,opt,name=handled_elsewhere,json=handledElsewhere,proto3,oneof"`
 }
 
@@ -2108,7 +2125,8 @@ func (*DeleteLoadBalancerResponse_Retained) isDeleteLoadBalancerResponse_Outcome
 
 func (*DeleteLoadBalancerResponse_HandledElsewhere) isDeleteLoadBalancerResponse_Outcome() {}
 
-// The load balancer is kept on purpose; the Service may go. Recorded as a Warning event.
+// The provider keeps the load balancer on purpose, and the Service may go. The controller records a
+// Warning event.
 type Retained struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why, for people. At most 1,024 bytes.
@@ -2294,7 +2312,7 @@ type ListLoadBalancersResponse_LoadBalancer struct {
 }
 
 type ListLoadBalancersResponse_End struct {
-	// All was sent.
+	// The end: everything was sent.
 	End *ListEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
 }
 
@@ -2375,8 +2393,8 @@ type ServiceRef struct {
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// `metadata.name`.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// `metadata.uid`. Empty where the mark holds only its digits (LB-30): nobody can tell then whether
-	// the Service still exists, and the controller does not call the load balancer an orphan.
+	// `metadata.uid`. Empty if the mark holds only its digits (LB-30). Nobody can tell then whether
+	// the Service still exists, and the controller does not treat the load balancer as orphaned.
 	Uid           string `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -30,39 +30,55 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Load balancers for Services of `type: LoadBalancer` (Go's LoadBalancer). Offered with `Capabilities.load_balancers`.
+// Load balancers for Services of `type: LoadBalancer` (Go's LoadBalancer). Offered with
+// `Capabilities.load_balancers`.
 //
-// LB-1: A load balancer is identified by the cluster's owner ID and the Service's UID; namespace and name are for people.
+// LB-1: The cluster's owner ID and the Service's UID identify a load balancer; namespace and name
+// are for people.
 //
-// LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make for this owner (the present owner ID or a previous one, and the Service's UID). Several
-// Services may share one load balancer: ownership is of parts, and CONFLICT is answered only when a part collides.
+// LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make
+// for this owner (the present owner ID or a previous one, and the Service's UID). Several Services
+// may share one load balancer: each owns parts of it, and only a part that collides is CONFLICT.
 //
-// LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID of what was made. The provider SHOULD return it as soon as the cloud knows it, also in a pending or
-// failed answer. The controller stores it before its next call and sends it back ever after. Absent in an answer means: as it was.
+// LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID
+// of the load balancer. The provider SHOULD return the handle as soon as the cloud knows it, also
+// in a pending or failed answer. The controller stores it before its next call and sends it back
+// from then on. If an answer has no handle, the handle stays as it was.
 //
-// LB-4: A user can edit the stored handle: the provider MUST check the ownership of what a handle names, and MUST answer CONFLICT rather than touch what is not its owner's.
+// LB-4: A user can edit the stored handle. The provider MUST check who owns what a handle names,
+// and MUST answer CONFLICT rather than touch another owner's.
 //
 // LB-5: Without a handle every RPC MUST work from the owner's mark, name and UID.
 //
-// LB-20: Where Services share a load balancer each MUST be answered about its own parts (ports, rules, targets), and what is asked for one MUST change nothing of another's, also where all have the
-// same handle. A Service that has no part of it has no load balancer: ABSENT, NOT_FOUND, `done`.
+// LB-20: If Services share a load balancer, the provider MUST answer each Service about its own
+// parts (ports, rules, targets). A request for one Service MUST change nothing of another's, also
+// if all have the same handle. A Service that has no part of it has no load balancer: ABSENT,
+// NOT_FOUND, `done`.
 //
-// LB-21: A part that collides with another Service's, such as the same port and protocol at the address that they share, MUST be answered with CONFLICT, and nothing MUST be changed by it.
+// LB-21: The provider MUST answer CONFLICT to a part that collides with another Service's, such as
+// the same port and protocol at their shared address, and MUST change nothing for it.
 //
-// LB-22: Delete MUST remove the parts of its Service and leave those of others; with the last part the load balancer that was shared MUST go.
+// LB-22: Delete MUST remove the parts of its Service and leave those of others; with the last part
+// the shared load balancer MUST go.
 //
-// LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in one of its own.
+// LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in an
+// entry of its own.
 //
-// # Whose is it, and what then
+// # Owners of load balancers
 //
 // LB-24: The answer MUST be the one that the table below has for what the provider finds. A handle
-// that names nothing counts as none.
+// that names nothing counts as no handle.
 //
-// The provider looks in this order, and the first that is there is what it finds: what the handle
-// names; what is marked for this owner and Service; what is UNMARKED and has the native name or a
-// tag that this provider, or the program that it follows, gives to this Service's load balancer;
-// what is UNMARKED and has an address of `service.status`. Tags and addresses are looked at where
-// the cloud can find by them. "+ adopt" is the same request with `adopt_unmarked`.
+// The provider searches in this order, and the first hit is what it finds:
+//
+//  1. what the handle names;
+//  2. what is marked for this owner and Service;
+//  3. what is UNMARKED and has this Service's native name or a tag of it;
+//  4. what is UNMARKED and has an address of `service.status`.
+//
+// The native name and the tag are those that this provider, or the program that it follows, gives
+// to this Service's load balancer. The provider considers tags and addresses if the cloud can
+// search by them. "+ adopt" is the same request with `adopt_unmarked`.
 //
 //	Found                      | Get       | Ensure   | Ensure   | Update    | Delete   | Delete
 //	                           |           |          | + adopt  |           |          | + adopt
@@ -88,97 +104,106 @@ const (
 //	(d) CONFLICT is as good.
 //	(e) ABSENT is as good, and Ensure makes one, where the native name need not be this one.
 //
-// Row 3 counts also where the handle names it; Update is then CONFLICT. Rows 4 and 6 count whatever
-// else there is: a user who edits the handle of a Service that has a load balancer gets CONFLICT,
-// and all is as before once the handle is put right. What is REMNANTS, such as what is still being
-// deleted, is NOT_FOUND to Update, and Delete removes it; Ensure is `pending` until it has gone, or
-// builds it up again. Where Services share a load balancer the table is about the Service's part.
-// An answer that `service` or `cluster` forbids (INVALID, NOT_INITIALIZED) comes before the table,
-// and so does `handled_elsewhere`. What a Service asks for is judged by Ensure alone: Get says
-// `in_sync` false where Ensure would refuse it, and Update and Delete are INVALID only by CORE-20.
+// Row 3 applies also if the handle names it; Update is then CONFLICT. Rows 4 and 6 apply whatever
+// else exists. So a user who edits the handle of a Service that has a load balancer gets CONFLICT,
+// and once the handle is right again everything is as before. What is REMNANTS, such as a load
+// balancer that is still being deleted, is NOT_FOUND to Update, and Delete removes it. Ensure is
+// `pending` until it has gone, or builds it up again. If Services share a load balancer, the table
+// is about the Service's part. An answer that `service` or `cluster` forces (INVALID,
+// NOT_INITIALIZED) takes precedence over the table, and so does `handled_elsewhere`. Only Ensure
+// judges what a Service asks for. Get answers `in_sync` false if Ensure would refuse the Service,
+// and Update and Delete are INVALID only by CORE-20.
 //
-// LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark what carries it
-// with the present owner ID, and `in_sync` MUST be false until then.
+// LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
+// balancer with the present owner ID, and `in_sync` MUST be false until then.
 //
-// So a cluster whose owner ID has changed costs one write for each Service, and after it nothing
-// depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure sees to that: what a
-// cloud cannot mark again, such as a name, is no difference, and stays OURS for as long as the
-// previous owner ID is sent.
+// So a cluster whose owner ID has changed costs one write for each Service. After that nothing
+// depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure does this. If the cloud
+// cannot change a mark, such as a name, that is no difference. The load balancer stays OURS for as
+// long as the previous owner ID is sent.
 //
-// LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer is there that has the native
+// LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer exists that has the native
 // name or a tag of this Service: it is CONFLICT, or removed with `adopt_unmarked`.
 //
-// That is what is left of a Service that another program served, and that was deleted before an
-// Ensure adopted its load balancer. `done` would leave it to be paid for. The grant does not extend
-// to what only a handle or an address names: a user may write both. Where one that is OURS is there
-// beside it Delete removes that one, and answers CONFLICT for the other.
+// Such a load balancer remains from a Service that another program served, and that was deleted
+// before an Ensure adopted its load balancer. After `done` somebody would go on paying for it. The
+// grant does not cover what only a handle or an address names, because a user may write both. If a
+// load balancer that is OURS exists beside it, Delete removes that one, and answers CONFLICT for
+// the other.
 //
-// LB-27: A provider MUST NOT answer FOREIGN or OURS by anything but a mark, and UNMARKED is what
-// carries none.
+// LB-27: Only a mark makes a load balancer OURS or FOREIGN: a provider MUST NOT answer either
+// without one, and answers UNMARKED for what carries none.
 //
-// A mark is what the cloud keeps with the load balancer and what holds both the owner ID and the
-// Service's UID: tags, labels, a description, or a native name that is made of both (LB-30). On a
-// cloud that has the name alone, what has the name is OURS, also where it is made of a previous
-// owner ID, and another owner's is not found: row 8. A cloud that can keep no such mark (only a name
-// that is made of the UID, or nothing) cannot tell clusters apart: its provider answers UNMARKED for
-// whatever it finds, and the operator grants `adopt_unmarked` for good. What holds one of the two
-// alone carries no mark; where that is another cluster's owner ID it is better called FOREIGN, which
-// no grant adopts. The one exception is an adapter of code that finds a Service's load balancer by
-// itself and tells no marks, such as Go's cloud interface: what that code finds is OURS.
+// A mark is something that the cloud keeps with the load balancer and that holds both the owner ID
+// and the Service's UID: tags, labels, a description, or a native name made of both (LB-30). On a
+// cloud that has only the name, a load balancer with the name is OURS, also if the name is made of
+// a previous owner ID. Another owner's is not found there: row 8. A cloud may be able to keep no
+// such mark: only a name made of the UID, or nothing. It cannot tell clusters apart. Its provider
+// answers UNMARKED for whatever it finds, and the operator grants `adopt_unmarked` for good. What
+// holds only one of the two carries no mark. If that one is another cluster's owner ID, FOREIGN is
+// the better answer, which no grant adopts. There is one exception: an adapter of code that finds a
+// Service's load balancer by itself and shows no marks, such as Go's cloud interface. What that
+// code finds is OURS.
 //
-// LB-30: Where the owner ID or the Service's UID does not fit into the place that the cloud has for
-// a mark, by its length or its characters, the place MUST hold instead the first 63 lower-case
-// hexadecimal digits of the SHA-256 of its UTF-8 bytes, or as many of them as fit, and not fewer
-// than 32.
+// LB-30: If the owner ID or the Service's UID does not fit into the cloud's place for a mark, by
+// its length or its characters, that place MUST hold instead the first 63 lower-case hexadecimal
+// digits of the SHA-256 of its UTF-8 bytes, or as many of them as fit, and not fewer than 32.
 //
-// One place that has to hold both holds the digits for the owner ID, a `/` and the UID. A prefix of
-// the provider's own may stand before the digits. What fits is kept as it is. A value that was cut
-// is no mark: two owner IDs of 253 bytes may differ in the last.
+// One place for both holds the digits for the owner ID, a `/` and the UID. A prefix of the
+// provider's own may precede the digits. The provider keeps a value that fits as it is. A value
+// that was cut is no mark: two owner IDs of 253 bytes may differ in the last byte.
 //
-// LB-32: What stands beside the outcome (`handle`, `events`, `annotations`) counts with every
-// outcome, `failed` and `pending` included. The handle of what is not OURS MUST NOT be told.
+// LB-32: The fields beside the outcome (`handle`, `events`, `annotations`) count with every
+// outcome, `failed` and `pending` included. An answer MUST NOT contain the handle of what is not
+// OURS.
 //
-// LB-33: A `load_balancer_name`, a reason or a message that is longer than its limit MUST be cut,
-// at the end of a character; a longer handle MUST NOT be: the answer is `failed` with INTERNAL.
+// LB-33: The provider MUST cut a `load_balancer_name`, a reason or a message that is longer than
+// its limit, at the end of a character. A handle beyond its limit MUST NOT be cut: the answer is
+// `failed` with INTERNAL.
 //
 // LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
-// either ignore the field, as if it was unset, or answer INVALID with its name; `in_sync` follows
-// from the same choice. It SHOULD ignore it: the controller's Warning event says that it has no
-// effect. It SHOULD answer INVALID where the load balancer would let in what the field shuts out
-// (`spec.loadBalancerSourceRanges`).
+// either ignore the field, as if it were unset, or answer INVALID with its name; `in_sync` follows
+// from the same choice. It SHOULD ignore it, because the controller's Warning event says that the
+// field has no effect. It SHOULD answer INVALID if the load balancer would admit what the field
+// shuts out (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceClient interface {
-	// How is the load balancer of this Service?
+	// Reads the load balancer of this Service.
 	//
-	// LB-6: It MUST write nothing to the cloud.
+	// LB-6: GetLoadBalancer MUST write nothing to the cloud.
 	//
 	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
 	// CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-6, LB-14, LB-19, LB-20, LB-24, LB-25, LB-27,
 	// LB-28, LB-29, LB-30, LB-31, LB-32, LB-33, LB-34.
 	//
-	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE,
+	// NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(ctx context.Context, in *GetLoadBalancerRequest, opts ...grpc.CallOption) (*GetLoadBalancerResponse, error)
-	// Makes the load balancer, or makes it as the Service asks.
+	// Makes the load balancer, or changes it to what the Service asks.
 	//
-	// LB-7: The request is the full state: a field that was cleared MUST be removed in the cloud.
+	// LB-7: The request is the full state: the provider MUST remove in the cloud a field that was
+	// cleared.
 	//
-	// LB-8: On a load balancer that already is as asked it MUST write nothing to the cloud.
+	// LB-8: Ensure MUST write nothing to the cloud for a load balancer that already is as asked.
 	//
-	// LB-9: Unmarked load balancers (made by another program before) MUST be adopted only with `adopt_unmarked` and only where the native name, a tag, the handle or a status address matches;
-	// then they MUST be marked.
+	// LB-9: The provider MUST NOT adopt an unmarked load balancer (made by another program before)
+	// without `adopt_unmarked`, or if neither the native name, nor a tag, nor the handle, nor a
+	// status address matches. It MUST mark what it adopts.
 	//
-	// LB-10: `targets` absent is not `targets` empty: an absent set leaves the targets alone.
+	// LB-10: `targets` absent is not `targets` empty: the provider leaves the targets alone if the
+	// set is absent.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-7, LB-8, LB-9,
-	// LB-10, LB-17, LB-18, LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33, LB-34.
+	// LB-10, LB-17, LB-18, LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33,
+	// LB-34.
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(ctx context.Context, in *EnsureLoadBalancerRequest, opts ...grpc.CallOption) (*EnsureLoadBalancerResponse, error)
-	// Makes the targets of the load balancer those that are given, and nothing else.
+	// Sets the targets of the load balancer to the given ones, and changes nothing else.
 	//
-	// LB-11: Where the load balancer does not exist the provider MUST answer NOT_FOUND.
+	// LB-11: If the load balancer does not exist, Update MUST answer NOT_FOUND.
 	//
-	// LB-16: It MUST change nothing but the targets, whatever else the Service asks by now.
+	// LB-16: Update MUST change nothing but the targets, whatever else the Service asks by now.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16,
@@ -188,8 +213,9 @@ type LoadBalancerServiceClient interface {
 	UpdateLoadBalancer(ctx context.Context, in *UpdateLoadBalancerRequest, opts ...grpc.CallOption) (*UpdateLoadBalancerResponse, error)
 	// Removes everything that was made for this Service.
 	//
-	// LB-12: `done` MUST mean that nothing is left in the cloud that was made for this Service, and that it was looked for: something that could not be looked up is `failed`, never `done`. A load
-	// balancer that does not exist is `done`.
+	// LB-12: `done` MUST mean that the provider searched the cloud, and that nothing is left there
+	// that was made for this Service. If it could not search, the answer is `failed`, never `done`. A
+	// load balancer that does not exist is `done`.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
 	// CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-12, LB-20, LB-22, LB-24,
@@ -197,15 +223,17 @@ type LoadBalancerServiceClient interface {
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	DeleteLoadBalancer(ctx context.Context, in *DeleteLoadBalancerRequest, opts ...grpc.CallOption) (*DeleteLoadBalancerResponse, error)
-	// All load balancers that are marked for this cluster; with `LoadBalancerCapability.listing`.
+	// All load balancers that are marked for this cluster. Offered with
+	// `LoadBalancerCapability.listing`.
 	//
-	// LB-13: It MUST be complete, or fail. Marked for this cluster is what carries the present owner
-	// ID or a previous one.
+	// LB-13: ListLoadBalancers MUST be complete, or fail. A load balancer that carries the present
+	// owner ID or a previous one is marked for this cluster.
 	//
 	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
 	// CORE-21, CORE-22, LB-3, LB-13, LB-20, LB-23, LB-27, LB-30, LB-33.
 	//
-	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE,
+	// NOT_INITIALIZED, INTERNAL.
 	ListLoadBalancers(ctx context.Context, in *ListLoadBalancersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListLoadBalancersResponse], error)
 }
 
@@ -280,39 +308,55 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // All implementations must embed UnimplementedLoadBalancerServiceServer
 // for forward compatibility.
 //
-// Load balancers for Services of `type: LoadBalancer` (Go's LoadBalancer). Offered with `Capabilities.load_balancers`.
+// Load balancers for Services of `type: LoadBalancer` (Go's LoadBalancer). Offered with
+// `Capabilities.load_balancers`.
 //
-// LB-1: A load balancer is identified by the cluster's owner ID and the Service's UID; namespace and name are for people.
+// LB-1: The cluster's owner ID and the Service's UID identify a load balancer; namespace and name
+// are for people.
 //
-// LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make for this owner (the present owner ID or a previous one, and the Service's UID). Several
-// Services may share one load balancer: ownership is of parts, and CONFLICT is answered only when a part collides.
+// LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make
+// for this owner (the present owner ID or a previous one, and the Service's UID). Several Services
+// may share one load balancer: each owns parts of it, and only a part that collides is CONFLICT.
 //
-// LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID of what was made. The provider SHOULD return it as soon as the cloud knows it, also in a pending or
-// failed answer. The controller stores it before its next call and sends it back ever after. Absent in an answer means: as it was.
+// LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID
+// of the load balancer. The provider SHOULD return the handle as soon as the cloud knows it, also
+// in a pending or failed answer. The controller stores it before its next call and sends it back
+// from then on. If an answer has no handle, the handle stays as it was.
 //
-// LB-4: A user can edit the stored handle: the provider MUST check the ownership of what a handle names, and MUST answer CONFLICT rather than touch what is not its owner's.
+// LB-4: A user can edit the stored handle. The provider MUST check who owns what a handle names,
+// and MUST answer CONFLICT rather than touch another owner's.
 //
 // LB-5: Without a handle every RPC MUST work from the owner's mark, name and UID.
 //
-// LB-20: Where Services share a load balancer each MUST be answered about its own parts (ports, rules, targets), and what is asked for one MUST change nothing of another's, also where all have the
-// same handle. A Service that has no part of it has no load balancer: ABSENT, NOT_FOUND, `done`.
+// LB-20: If Services share a load balancer, the provider MUST answer each Service about its own
+// parts (ports, rules, targets). A request for one Service MUST change nothing of another's, also
+// if all have the same handle. A Service that has no part of it has no load balancer: ABSENT,
+// NOT_FOUND, `done`.
 //
-// LB-21: A part that collides with another Service's, such as the same port and protocol at the address that they share, MUST be answered with CONFLICT, and nothing MUST be changed by it.
+// LB-21: The provider MUST answer CONFLICT to a part that collides with another Service's, such as
+// the same port and protocol at their shared address, and MUST change nothing for it.
 //
-// LB-22: Delete MUST remove the parts of its Service and leave those of others; with the last part the load balancer that was shared MUST go.
+// LB-22: Delete MUST remove the parts of its Service and leave those of others; with the last part
+// the shared load balancer MUST go.
 //
-// LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in one of its own.
+// LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in an
+// entry of its own.
 //
-// # Whose is it, and what then
+// # Owners of load balancers
 //
 // LB-24: The answer MUST be the one that the table below has for what the provider finds. A handle
-// that names nothing counts as none.
+// that names nothing counts as no handle.
 //
-// The provider looks in this order, and the first that is there is what it finds: what the handle
-// names; what is marked for this owner and Service; what is UNMARKED and has the native name or a
-// tag that this provider, or the program that it follows, gives to this Service's load balancer;
-// what is UNMARKED and has an address of `service.status`. Tags and addresses are looked at where
-// the cloud can find by them. "+ adopt" is the same request with `adopt_unmarked`.
+// The provider searches in this order, and the first hit is what it finds:
+//
+//  1. what the handle names;
+//  2. what is marked for this owner and Service;
+//  3. what is UNMARKED and has this Service's native name or a tag of it;
+//  4. what is UNMARKED and has an address of `service.status`.
+//
+// The native name and the tag are those that this provider, or the program that it follows, gives
+// to this Service's load balancer. The provider considers tags and addresses if the cloud can
+// search by them. "+ adopt" is the same request with `adopt_unmarked`.
 //
 //	Found                      | Get       | Ensure   | Ensure   | Update    | Delete   | Delete
 //	                           |           |          | + adopt  |           |          | + adopt
@@ -338,97 +382,106 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //	(d) CONFLICT is as good.
 //	(e) ABSENT is as good, and Ensure makes one, where the native name need not be this one.
 //
-// Row 3 counts also where the handle names it; Update is then CONFLICT. Rows 4 and 6 count whatever
-// else there is: a user who edits the handle of a Service that has a load balancer gets CONFLICT,
-// and all is as before once the handle is put right. What is REMNANTS, such as what is still being
-// deleted, is NOT_FOUND to Update, and Delete removes it; Ensure is `pending` until it has gone, or
-// builds it up again. Where Services share a load balancer the table is about the Service's part.
-// An answer that `service` or `cluster` forbids (INVALID, NOT_INITIALIZED) comes before the table,
-// and so does `handled_elsewhere`. What a Service asks for is judged by Ensure alone: Get says
-// `in_sync` false where Ensure would refuse it, and Update and Delete are INVALID only by CORE-20.
+// Row 3 applies also if the handle names it; Update is then CONFLICT. Rows 4 and 6 apply whatever
+// else exists. So a user who edits the handle of a Service that has a load balancer gets CONFLICT,
+// and once the handle is right again everything is as before. What is REMNANTS, such as a load
+// balancer that is still being deleted, is NOT_FOUND to Update, and Delete removes it. Ensure is
+// `pending` until it has gone, or builds it up again. If Services share a load balancer, the table
+// is about the Service's part. An answer that `service` or `cluster` forces (INVALID,
+// NOT_INITIALIZED) takes precedence over the table, and so does `handled_elsewhere`. Only Ensure
+// judges what a Service asks for. Get answers `in_sync` false if Ensure would refuse the Service,
+// and Update and Delete are INVALID only by CORE-20.
 //
-// LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark what carries it
-// with the present owner ID, and `in_sync` MUST be false until then.
+// LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
+// balancer with the present owner ID, and `in_sync` MUST be false until then.
 //
-// So a cluster whose owner ID has changed costs one write for each Service, and after it nothing
-// depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure sees to that: what a
-// cloud cannot mark again, such as a name, is no difference, and stays OURS for as long as the
-// previous owner ID is sent.
+// So a cluster whose owner ID has changed costs one write for each Service. After that nothing
+// depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure does this. If the cloud
+// cannot change a mark, such as a name, that is no difference. The load balancer stays OURS for as
+// long as the previous owner ID is sent.
 //
-// LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer is there that has the native
+// LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer exists that has the native
 // name or a tag of this Service: it is CONFLICT, or removed with `adopt_unmarked`.
 //
-// That is what is left of a Service that another program served, and that was deleted before an
-// Ensure adopted its load balancer. `done` would leave it to be paid for. The grant does not extend
-// to what only a handle or an address names: a user may write both. Where one that is OURS is there
-// beside it Delete removes that one, and answers CONFLICT for the other.
+// Such a load balancer remains from a Service that another program served, and that was deleted
+// before an Ensure adopted its load balancer. After `done` somebody would go on paying for it. The
+// grant does not cover what only a handle or an address names, because a user may write both. If a
+// load balancer that is OURS exists beside it, Delete removes that one, and answers CONFLICT for
+// the other.
 //
-// LB-27: A provider MUST NOT answer FOREIGN or OURS by anything but a mark, and UNMARKED is what
-// carries none.
+// LB-27: Only a mark makes a load balancer OURS or FOREIGN: a provider MUST NOT answer either
+// without one, and answers UNMARKED for what carries none.
 //
-// A mark is what the cloud keeps with the load balancer and what holds both the owner ID and the
-// Service's UID: tags, labels, a description, or a native name that is made of both (LB-30). On a
-// cloud that has the name alone, what has the name is OURS, also where it is made of a previous
-// owner ID, and another owner's is not found: row 8. A cloud that can keep no such mark (only a name
-// that is made of the UID, or nothing) cannot tell clusters apart: its provider answers UNMARKED for
-// whatever it finds, and the operator grants `adopt_unmarked` for good. What holds one of the two
-// alone carries no mark; where that is another cluster's owner ID it is better called FOREIGN, which
-// no grant adopts. The one exception is an adapter of code that finds a Service's load balancer by
-// itself and tells no marks, such as Go's cloud interface: what that code finds is OURS.
+// A mark is something that the cloud keeps with the load balancer and that holds both the owner ID
+// and the Service's UID: tags, labels, a description, or a native name made of both (LB-30). On a
+// cloud that has only the name, a load balancer with the name is OURS, also if the name is made of
+// a previous owner ID. Another owner's is not found there: row 8. A cloud may be able to keep no
+// such mark: only a name made of the UID, or nothing. It cannot tell clusters apart. Its provider
+// answers UNMARKED for whatever it finds, and the operator grants `adopt_unmarked` for good. What
+// holds only one of the two carries no mark. If that one is another cluster's owner ID, FOREIGN is
+// the better answer, which no grant adopts. There is one exception: an adapter of code that finds a
+// Service's load balancer by itself and shows no marks, such as Go's cloud interface. What that
+// code finds is OURS.
 //
-// LB-30: Where the owner ID or the Service's UID does not fit into the place that the cloud has for
-// a mark, by its length or its characters, the place MUST hold instead the first 63 lower-case
-// hexadecimal digits of the SHA-256 of its UTF-8 bytes, or as many of them as fit, and not fewer
-// than 32.
+// LB-30: If the owner ID or the Service's UID does not fit into the cloud's place for a mark, by
+// its length or its characters, that place MUST hold instead the first 63 lower-case hexadecimal
+// digits of the SHA-256 of its UTF-8 bytes, or as many of them as fit, and not fewer than 32.
 //
-// One place that has to hold both holds the digits for the owner ID, a `/` and the UID. A prefix of
-// the provider's own may stand before the digits. What fits is kept as it is. A value that was cut
-// is no mark: two owner IDs of 253 bytes may differ in the last.
+// One place for both holds the digits for the owner ID, a `/` and the UID. A prefix of the
+// provider's own may precede the digits. The provider keeps a value that fits as it is. A value
+// that was cut is no mark: two owner IDs of 253 bytes may differ in the last byte.
 //
-// LB-32: What stands beside the outcome (`handle`, `events`, `annotations`) counts with every
-// outcome, `failed` and `pending` included. The handle of what is not OURS MUST NOT be told.
+// LB-32: The fields beside the outcome (`handle`, `events`, `annotations`) count with every
+// outcome, `failed` and `pending` included. An answer MUST NOT contain the handle of what is not
+// OURS.
 //
-// LB-33: A `load_balancer_name`, a reason or a message that is longer than its limit MUST be cut,
-// at the end of a character; a longer handle MUST NOT be: the answer is `failed` with INTERNAL.
+// LB-33: The provider MUST cut a `load_balancer_name`, a reason or a message that is longer than
+// its limit, at the end of a character. A handle beyond its limit MUST NOT be cut: the answer is
+// `failed` with INTERNAL.
 //
 // LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
-// either ignore the field, as if it was unset, or answer INVALID with its name; `in_sync` follows
-// from the same choice. It SHOULD ignore it: the controller's Warning event says that it has no
-// effect. It SHOULD answer INVALID where the load balancer would let in what the field shuts out
-// (`spec.loadBalancerSourceRanges`).
+// either ignore the field, as if it were unset, or answer INVALID with its name; `in_sync` follows
+// from the same choice. It SHOULD ignore it, because the controller's Warning event says that the
+// field has no effect. It SHOULD answer INVALID if the load balancer would admit what the field
+// shuts out (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceServer interface {
-	// How is the load balancer of this Service?
+	// Reads the load balancer of this Service.
 	//
-	// LB-6: It MUST write nothing to the cloud.
+	// LB-6: GetLoadBalancer MUST write nothing to the cloud.
 	//
 	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
 	// CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-6, LB-14, LB-19, LB-20, LB-24, LB-25, LB-27,
 	// LB-28, LB-29, LB-30, LB-31, LB-32, LB-33, LB-34.
 	//
-	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE,
+	// NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(context.Context, *GetLoadBalancerRequest) (*GetLoadBalancerResponse, error)
-	// Makes the load balancer, or makes it as the Service asks.
+	// Makes the load balancer, or changes it to what the Service asks.
 	//
-	// LB-7: The request is the full state: a field that was cleared MUST be removed in the cloud.
+	// LB-7: The request is the full state: the provider MUST remove in the cloud a field that was
+	// cleared.
 	//
-	// LB-8: On a load balancer that already is as asked it MUST write nothing to the cloud.
+	// LB-8: Ensure MUST write nothing to the cloud for a load balancer that already is as asked.
 	//
-	// LB-9: Unmarked load balancers (made by another program before) MUST be adopted only with `adopt_unmarked` and only where the native name, a tag, the handle or a status address matches;
-	// then they MUST be marked.
+	// LB-9: The provider MUST NOT adopt an unmarked load balancer (made by another program before)
+	// without `adopt_unmarked`, or if neither the native name, nor a tag, nor the handle, nor a
+	// status address matches. It MUST mark what it adopts.
 	//
-	// LB-10: `targets` absent is not `targets` empty: an absent set leaves the targets alone.
+	// LB-10: `targets` absent is not `targets` empty: the provider leaves the targets alone if the
+	// set is absent.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-7, LB-8, LB-9,
-	// LB-10, LB-17, LB-18, LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33, LB-34.
+	// LB-10, LB-17, LB-18, LB-19, LB-20, LB-21, LB-24, LB-25, LB-27, LB-30, LB-31, LB-32, LB-33,
+	// LB-34.
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(context.Context, *EnsureLoadBalancerRequest) (*EnsureLoadBalancerResponse, error)
-	// Makes the targets of the load balancer those that are given, and nothing else.
+	// Sets the targets of the load balancer to the given ones, and changes nothing else.
 	//
-	// LB-11: Where the load balancer does not exist the provider MUST answer NOT_FOUND.
+	// LB-11: If the load balancer does not exist, Update MUST answer NOT_FOUND.
 	//
-	// LB-16: It MUST change nothing but the targets, whatever else the Service asks by now.
+	// LB-16: Update MUST change nothing but the targets, whatever else the Service asks by now.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16,
@@ -438,8 +491,9 @@ type LoadBalancerServiceServer interface {
 	UpdateLoadBalancer(context.Context, *UpdateLoadBalancerRequest) (*UpdateLoadBalancerResponse, error)
 	// Removes everything that was made for this Service.
 	//
-	// LB-12: `done` MUST mean that nothing is left in the cloud that was made for this Service, and that it was looked for: something that could not be looked up is `failed`, never `done`. A load
-	// balancer that does not exist is `done`.
+	// LB-12: `done` MUST mean that the provider searched the cloud, and that nothing is left there
+	// that was made for this Service. If it could not search, the answer is `failed`, never `done`. A
+	// load balancer that does not exist is `done`.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
 	// CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-12, LB-20, LB-22, LB-24,
@@ -447,15 +501,17 @@ type LoadBalancerServiceServer interface {
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	DeleteLoadBalancer(context.Context, *DeleteLoadBalancerRequest) (*DeleteLoadBalancerResponse, error)
-	// All load balancers that are marked for this cluster; with `LoadBalancerCapability.listing`.
+	// All load balancers that are marked for this cluster. Offered with
+	// `LoadBalancerCapability.listing`.
 	//
-	// LB-13: It MUST be complete, or fail. Marked for this cluster is what carries the present owner
-	// ID or a previous one.
+	// LB-13: ListLoadBalancers MUST be complete, or fail. A load balancer that carries the present
+	// owner ID or a previous one is marked for this cluster.
 	//
 	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
 	// CORE-21, CORE-22, LB-3, LB-13, LB-20, LB-23, LB-27, LB-30, LB-33.
 	//
-	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE,
+	// NOT_INITIALIZED, INTERNAL.
 	ListLoadBalancers(*ListLoadBalancersRequest, grpc.ServerStreamingServer[ListLoadBalancersResponse]) error
 	mustEmbedUnimplementedLoadBalancerServiceServer()
 }

@@ -29,9 +29,10 @@ type TargetScope int32
 const (
 	// Read as TARGET_SCOPE_OWNED.
 	TargetScope_TARGET_SCOPE_UNSPECIFIED TargetScope = 0
-	// Only Nodes that this provider owns, that is, with a provider ID of its prefixes.
+	// Only Nodes that this provider owns: their provider IDs have one of its prefixes.
 	TargetScope_TARGET_SCOPE_OWNED TargetScope = 1
-	// Also Nodes that nobody or another provider owns: clouds that balance to plain IP addresses.
+	// Also Nodes that no provider or another provider owns. For clouds that balance to plain IP
+	// addresses.
 	TargetScope_TARGET_SCOPE_ALL TargetScope = 2
 )
 
@@ -157,20 +158,19 @@ func (ServiceFeature) EnumDescriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_provider_proto_rawDescGZIP(), []int{1}
 }
 
-// How a provider is.
+// The state of a provider.
 type ProbeState int32
 
 const (
 	// Never sent; read as BROKEN.
 	ProbeState_PROBE_STATE_UNSPECIFIED ProbeState = 0
-	// It is not ready yet, whoever asks (PROV-15): the controllers pause.
+	// It is not ready yet, whoever asks (PROV-15). The controllers pause.
 	ProbeState_PROBE_STATE_STARTING ProbeState = 1
 	// All is well.
 	ProbeState_PROBE_STATE_READY ProbeState = 2
-	// It works with trouble, as the cloud fails calls (PROV-16): the controllers work and delete no
-	// Node.
+	// It works, but the cloud fails calls (PROV-16). The controllers work and delete no Node.
 	ProbeState_PROBE_STATE_DEGRADED ProbeState = 3
-	// It cannot work, and no call will mend it (its configuration is wrong, for example): the
+	// It cannot work, and no call will change that (its configuration is wrong, for example). The
 	// controllers pause.
 	ProbeState_PROBE_STATE_BROKEN ProbeState = 4
 )
@@ -278,25 +278,32 @@ func (x *GetProviderInfoRequest) GetContractMinor() uint32 {
 // Response of GetProviderInfo.
 type GetProviderInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The cloud's short name, as in `--cloud-provider` of old: lower-case letters, digits and dashes, at most 63 bytes.
+	// The cloud's short name, as in the old `--cloud-provider`: lower-case letters, digits and
+	// dashes, at most 63 bytes.
 	ProviderName string `protobuf:"bytes,1,opt,name=provider_name,json=providerName,proto3" json:"provider_name,omitempty"`
 	// The provider's own version, for logs and metrics.
 	ProviderVersion string `protobuf:"bytes,2,opt,name=provider_version,json=providerVersion,proto3" json:"provider_version,omitempty"`
 	// The highest minor of v1alpha1 that the provider speaks. This text is minor 0.
 	ContractMinor uint32 `protobuf:"varint,3,opt,name=contract_minor,json=contractMinor,proto3" json:"contract_minor,omitempty"`
-	// The lowest minor that the controller must speak; an older controller refuses to work with this provider and says so.
+	// The lowest minor that the controller must speak. An older controller refuses to work with this
+	// provider and reports that.
 	MinControllerMinor uint32 `protobuf:"varint,4,opt,name=min_controller_minor,json=minControllerMinor,proto3" json:"min_controller_minor,omitempty"`
 	// Identifies this process.
 	//
-	// PROV-7: It MUST be new for every process and MUST stay the same while the process lives. At most 253 bytes, never empty.
+	// PROV-7: The `boot_id` MUST be new for every process and MUST stay the same while the process
+	// lives. At most 253 bytes, never empty.
 	BootId string `protobuf:"bytes,5,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
-	// What this provider's provider IDs begin with, for example `aws://`. At least one where instances are offered; at most 16 of at most 253 bytes. A Node belongs
-	// to the provider with the longest prefix that its provider ID begins with.
+	// The prefixes of this provider's provider IDs, for example `aws://`. At least one if instances
+	// are offered; at most 16 of at most 253 bytes. If a Node's provider ID has prefixes of several
+	// providers, the Node belongs to the provider with the longest.
 	//
-	// PROV-8: Every provider ID that the provider hands out MUST begin with one of them. A prefix MUST contain `://`; its characters are ASCII letters, digits and
-	// `._:/@+-`. The controller serves a prefix that is new since an earlier process only where its operator allows that.
+	// PROV-8: Every provider ID that the provider hands out MUST begin with one of the prefixes. A
+	// prefix MUST contain `://`; its characters are ASCII letters, digits and `._:/@+-`. The
+	// controller serves a prefix that is new since an earlier process only if its operator allows
+	// that.
 	ProviderIdPrefixes []string `protobuf:"bytes,6,rep,name=provider_id_prefixes,json=providerIdPrefixes,proto3" json:"provider_id_prefixes,omitempty"`
-	// The largest request in bytes that the provider accepts; the controller cuts its batches to it. 4 MiB where absent; at least 64 KiB.
+	// The largest request in bytes that the provider accepts. The controller cuts its batches to it.
+	// 4 MiB if absent; at least 64 KiB.
 	MaxRequestBytes *uint64 `protobuf:"varint,7,opt,name=max_request_bytes,json=maxRequestBytes,proto3,oneof" json:"max_request_bytes,omitempty"`
 	// What the provider offers.
 	Capabilities *Capabilities `protobuf:"bytes,8,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
@@ -399,8 +406,8 @@ func (x *GetProviderInfoResponse) GetNodeProjection() *NodeProjection {
 	return nil
 }
 
-// What a provider offers: a block that is there means that the service behind it is served, and one
-// that is not there that it is not (CORE-5).
+// What a provider offers besides ProviderService. It serves the services whose blocks are present,
+// and no others (CORE-5).
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// InstanceService.
@@ -507,7 +514,8 @@ type InstanceCapability struct {
 	MaxBatch *uint32 `protobuf:"varint,1,opt,name=max_batch,json=maxBatch,proto3,oneof" json:"max_batch,omitempty"`
 	// ListInstances is served.
 	Listing bool `protobuf:"varint,2,opt,name=listing,proto3" json:"listing,omitempty"`
-	// The states RUNNING and STOPPED are told apart; without it the shutdown taint is never set.
+	// The provider distinguishes RUNNING from STOPPED. Without it the controller never sets the
+	// shutdown taint.
 	PowerState bool `protobuf:"varint,3,opt,name=power_state,json=powerState,proto3" json:"power_state,omitempty"`
 	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight   *uint32 `protobuf:"varint,4,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
@@ -613,28 +621,36 @@ func (*ZoneCapability) Descriptor() ([]byte, []int) {
 // What LoadBalancerService can do.
 type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The values of `spec.loadBalancerClass` that this provider serves. Each class is served by one provider of a cluster. At most 64 of at most 253 bytes. The characters
-	// are those of PROV-8, and a new class is served as a new prefix is.
+	// The values of `spec.loadBalancerClass` that this provider serves. One provider of a cluster
+	// serves each class. At most 64 classes of at most 253 bytes. The characters are those of PROV-8,
+	// and the controller treats a new class as it treats a new prefix.
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Services without a class are served too.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`
 	// ListLoadBalancers is served.
 	Listing bool `protobuf:"varint,3,opt,name=listing,proto3" json:"listing,omitempty"`
-	// GetLoadBalancer answers `in_sync`: that is what makes a restart of the controller free.
+	// GetLoadBalancer answers `in_sync`. With it a restarted controller calls Get for each Service,
+	// not Ensure.
 	InSync bool `protobuf:"varint,4,opt,name=in_sync,json=inSync,proto3" json:"in_sync,omitempty"`
-	// The targets do not matter to this cloud: changes of Nodes make no call.
+	// The targets do not matter to this cloud: the controller makes no call when Nodes change.
 	IgnoresNodes bool `protobuf:"varint,5,opt,name=ignores_nodes,json=ignoresNodes,proto3" json:"ignores_nodes,omitempty"`
 	// Which Nodes can be targets.
 	TargetScope TargetScope `protobuf:"varint,6,opt,name=target_scope,json=targetScope,proto3,enum=cloudprovider.v1alpha1.TargetScope" json:"target_scope,omitempty"`
-	// The most targets that one load balancer takes; the controller picks a stable subset. No limit where absent or zero.
+	// The most targets that one load balancer takes. The controller chooses a stable subset. No limit
+	// if absent or zero.
 	MaxTargets *uint32 `protobuf:"varint,7,opt,name=max_targets,json=maxTargets,proto3,oneof" json:"max_targets,omitempty"`
-	// The fields of a Service that are honoured. A Service that uses one that is missing here gets a Warning event; what the provider answers then is LB-34.
+	// The fields of a Service that the provider honours. A Service that uses one that is missing here
+	// gets a Warning event. LB-34 says what the provider answers then.
 	Features []ServiceFeature `protobuf:"varint,8,rep,packed,name=features,proto3,enum=cloudprovider.v1alpha1.ServiceFeature" json:"features,omitempty"`
 	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight *uint32 `protobuf:"varint,9,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
-	// Which further fields of a target matter to this cloud: a change of one is a reason for UpdateLoadBalancer, of every load balancer that has the target. Name, UID, provider ID and addresses always
-	// are. Targets are sent with these fields and with those of `node_projection`; what is named there alone is as it is when a call is made, and is no reason for one. Absent or empty by default, and
-	// best left so: with `NODE_FIELD_GROUP_TAINTS` here a cordon updates every load balancer of the cluster, with `NODE_FIELD_GROUP_READINESS` each Node that is not ready for a moment.
+	// The further fields of a target that matter to this cloud. When one changes, the controller
+	// calls UpdateLoadBalancer for every load balancer that has the target. Name, UID, provider ID
+	// and addresses always matter. The controller sends targets with these fields and with those of
+	// `node_projection`. It sends a field that only `node_projection` names as it is at the time of a
+	// call, and its change causes no call. The list is absent or empty by default; best leave it so.
+	// With `NODE_FIELD_GROUP_TAINTS` here a cordon updates every load balancer of the cluster; with
+	// `NODE_FIELD_GROUP_READINESS` each Node that is not ready for a moment does.
 	TargetProjection *NodeProjection `protobuf:"bytes,10,opt,name=target_projection,json=targetProjection,proto3" json:"target_projection,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -745,7 +761,7 @@ type RouteCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most routes that one CreateRoutes or DeleteRoutes takes; 100 where absent or zero.
 	MaxBatch *uint32 `protobuf:"varint,1,opt,name=max_batch,json=maxBatch,proto3,oneof" json:"max_batch,omitempty"`
-	// A route depends on its Node's addresses: it is made anew when they change.
+	// A route depends on its Node's addresses: the controller makes it again when they change.
 	TracksNodeAddresses bool `protobuf:"varint,2,opt,name=tracks_node_addresses,json=tracksNodeAddresses,proto3" json:"tracks_node_addresses,omitempty"`
 	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight   *uint32 `protobuf:"varint,3,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
@@ -844,8 +860,9 @@ func (*ClusterCapability) Descriptor() ([]byte, []int) {
 // What VolumeService can do.
 type VolumeCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sources that are this cloud's (VOL-2): a field of `spec` such as `awsElasticBlockStore`, or `csi/DRIVER` for the volumes of one CSI driver, for example
-	// `csi/ebs.csi.aws.com`. About volumes of other sources the controller never asks. Empty: it asks about all.
+	// The sources that are this cloud's (VOL-2): a field of `spec` such as `awsElasticBlockStore`, or
+	// `csi/DRIVER` for the volumes of one CSI driver, for example `csi/ebs.csi.aws.com`. The
+	// controller never asks about volumes of other sources. If the list is empty, it asks about all.
 	SourceTypes []string `protobuf:"bytes,1,rep,name=source_types,json=sourceTypes,proto3" json:"source_types,omitempty"`
 	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight   *uint32 `protobuf:"varint,2,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
@@ -939,16 +956,18 @@ type InitializeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster that the provider works for.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// Owner IDs that this cluster had before: what is marked with one of them is OURS, and is marked anew with the present one when it is next written.
+	// Owner IDs that this cluster had before. What is marked with one of them is OURS. The provider
+	// marks it with the present one when it next writes it.
 	PreviousOwnerIds []string `protobuf:"bytes,2,rep,name=previous_owner_ids,json=previousOwnerIds,proto3" json:"previous_owner_ids,omitempty"`
-	// The cluster's Pod CIDRs (`--cluster-cidr`), IPv4 and IPv6; empty where not configured. For
-	// clouds that need to know which addresses are Pods': firewall rules, the network that routes
-	// lead into. It is no wish: nothing is made because of it.
+	// The cluster's Pod CIDRs (`--cluster-cidr`), IPv4 and IPv6; empty if not configured. For clouds
+	// that need to know which addresses are Pods': firewall rules, the network that routes lead into.
+	// The provider makes nothing because of it.
 	ClusterCidrs []string `protobuf:"bytes,3,rep,name=cluster_cidrs,json=clusterCidrs,proto3" json:"cluster_cidrs,omitempty"`
-	// The version of the API server, for example `v1.36.3`; empty where it is not known. For logs and
-	// for the User-Agent at the cloud. No answer depends on it.
+	// The version of the API server, for example `v1.36.3`; empty if not known. For logs and for the
+	// User-Agent at the cloud. No answer depends on it.
 	KubernetesVersion string `protobuf:"bytes,4,opt,name=kubernetes_version,json=kubernetesVersion,proto3" json:"kubernetes_version,omitempty"`
-	// Nothing may be written to the cloud from here on (PROV-20): the controller only wants to see what it would do.
+	// The provider writes nothing to the cloud from here on (PROV-20): the controller only wants to
+	// see what it would do.
 	ReadOnly      bool `protobuf:"varint,5,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1109,18 +1128,21 @@ func (*InitializeResponse_Initialized) isInitializeResponse_Outcome() {}
 // The provider is ready for calls.
 type Initialized struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the account, project and region that the credentials reach, for example `account 1234, eu-west-1`. When it differs from the one last seen the controller
-	// creates and deletes nothing until the operator accepts the new one.
+	// Names the account, project and region that the credentials reach, for example `account 1234,
+	// eu-west-1`. If it differs from the accepted one, the controller creates and deletes nothing
+	// until the operator accepts it.
 	//
-	// PROV-9: It MUST be the same for the same account, project and region, whatever process, version or replica answers. It MUST have 1 to 253 characters, each of them an
-	// ASCII letter, a digit, a space or one of `. _ : / , @ = + -`: an operator pastes it into a command.
+	// PROV-9: The `cloud_scope` MUST be the same for the same account, project and region, whatever
+	// process, version or replica answers. It MUST have 1 to 253 characters, each of them an ASCII
+	// letter, a digit, a space or one of `. _ : / , @ = + -`: an operator pastes it into a command.
 	CloudScope string `protobuf:"bytes,1,opt,name=cloud_scope,json=cloudScope,proto3" json:"cloud_scope,omitempty"`
 	// The cloud's own ID of this cluster, where it has one.
 	ClusterId *string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3,oneof" json:"cluster_id,omitempty"`
 	// Wishes for longer deadlines.
 	DeadlineHints *DeadlineHints `protobuf:"bytes,3,opt,name=deadline_hints,json=deadlineHints,proto3" json:"deadline_hints,omitempty"`
-	// `InitializeRequest.read_only` was understood and is kept (PROV-20). A controller that asked for it and does not find it here makes no further call: the
-	// provider does not know the field.
+	// The provider understood `InitializeRequest.read_only` and keeps it (PROV-20). If a controller
+	// asked for it and does not find it here, the provider does not know the field, and the
+	// controller makes no further call.
 	ReadOnly      bool `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1184,7 +1206,8 @@ func (x *Initialized) GetReadOnly() bool {
 	return false
 }
 
-// Wishes for longer deadlines; a hint raises the controller's default up to the operator's cap and never lowers it.
+// Wishes for longer deadlines. A hint raises the controller's default, up to the operator's cap,
+// and never lowers it.
 type DeadlineHints struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// LookupInstances and LookupZones; default 60 s.
@@ -1297,7 +1320,7 @@ func (*ProbeRequest) Descriptor() ([]byte, []int) {
 // Response of Probe.
 type ProbeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How the provider is.
+	// The provider's state.
 	State ProbeState `protobuf:"varint,1,opt,name=state,proto3,enum=cloudprovider.v1alpha1.ProbeState" json:"state,omitempty"`
 	// Why, for people; empty when READY. At most 1,024 bytes.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
@@ -1425,7 +1448,8 @@ func (x *WatchChangesRequest) GetResumeToken() string {
 // One hint, or a bookmark (PROV-21).
 type WatchChangesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where to go on after a reconnect. At most 1,024 bytes. Not looked at beside `failed`.
+	// The point to go on from after a reconnect. At most 1,024 bytes. The controller does not read it
+	// beside `failed`.
 	ResumeToken string `protobuf:"bytes,1,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	// What may have changed. Unset in a bookmark.
 	//
@@ -1540,7 +1564,7 @@ type WatchChangesResponse_Failed struct {
 }
 
 type WatchChangesResponse_Resync struct {
-	// Anything: hints were lost.
+	// Anything, because hints were lost.
 	Resync *Resync `protobuf:"bytes,2,opt,name=resync,proto3,oneof"`
 }
 
@@ -1569,7 +1593,7 @@ func (*WatchChangesResponse_LoadBalancer) isWatchChangesResponse_Change() {}
 
 func (*WatchChangesResponse_Routes) isWatchChangesResponse_Change() {}
 
-// Hints were lost: look at everything again.
+// Hints were lost: the controller checks everything again.
 type Resync struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

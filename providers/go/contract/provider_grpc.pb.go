@@ -29,75 +29,78 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Who the provider is, what it can do and how it is. Every provider offers this service.
+// What the provider is, what it can do, and its state. Every provider offers this service.
 type ProviderServiceClient interface {
-	// Who are you and what can you do? The first call on every connection.
+	// What are you, and what can you do? This is the first call on every connection.
 	//
-	// PROV-1: It MUST make no call to the cloud and MUST answer before `Initialize`.
+	// PROV-1: GetProviderInfo MUST make no call to the cloud and MUST answer before `Initialize`.
 	//
-	// PROV-10: The answer MUST keep the limits that its fields state, and MUST be the same for every
-	// caller and every process of one version and configuration, but for the `boot_id`.
+	// PROV-10: The answer to GetProviderInfo MUST keep the limits that its fields state, and MUST be
+	// the same for every caller and every process of one version and configuration, except for the
+	// `boot_id`.
 	//
 	// Deadline 10 s. It has no failures.
 	//
 	// Rules: CORE-4, CORE-5, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-1, PROV-7, PROV-8,
 	// PROV-10.
 	GetProviderInfo(ctx context.Context, in *GetProviderInfoRequest, opts ...grpc.CallOption) (*GetProviderInfoResponse, error)
-	// Says for which cluster the provider works from here on. Sent by the elected leader after every
-	// connect and reconnect, before any other call but GetProviderInfo and Probe.
+	// Names the cluster that the provider works for from here on. The elected leader calls it after
+	// every connect and reconnect, before any other call but GetProviderInfo and Probe.
 	//
-	// PROV-2: It MUST be idempotent; a repeated call with other values replaces the former.
+	// PROV-2: Initialize MUST be idempotent; a repeated call with other values replaces the earlier
+	// ones.
 	//
-	// PROV-3: It SHOULD verify the credentials against the cloud and answer CREDENTIALS where they
-	// are refused. One call that reads is enough. A provider that does not verify them answers
-	// CREDENTIALS at the first call that needs them.
+	// PROV-3: Initialize SHOULD verify the credentials against the cloud, and answer CREDENTIALS if
+	// the cloud refuses them. One call that reads is enough. A provider that does not verify them
+	// answers CREDENTIALS at the first call that needs them.
 	//
-	// PROV-11: What is marked with one of `previous_owner_ids` MUST be OURS, for as long as these are
-	// the ones that were last sent.
+	// PROV-11: What is marked with one of `previous_owner_ids` MUST be OURS, for as long as the last
+	// Initialize that succeeded named that ID.
 	//
-	// PROV-14: The answer MUST keep the limits that its fields state; a deadline hint is a positive
-	// time.
+	// PROV-14: The answer to Initialize MUST keep the limits that its fields state; a deadline hint
+	// is a positive time.
 	//
-	// PROV-17: An Initialize that fails MUST change nothing: for whom the provider worked before, it
-	// works on with the former values, and where it worked for nobody it still does. So an operator's
-	// mistake in a second controller stops no first one.
+	// PROV-17: An Initialize that fails MUST change nothing. If the provider worked for a cluster
+	// before, it goes on with the earlier values; if it worked for none, it still does not. So an
+	// operator's mistake in a second controller does not stop the first one.
 	//
 	// PROV-18: Calls that are in flight when another Initialize succeeds MUST go on with the values
-	// with which they were admitted (owner, previous owners, read-only or not), or end, with `failed`
-	// NOT_INITIALIZED where the owner changed. They MUST NOT go on with the new ones. Initialize does
-	// not wait for them. What protects the cloud from a controller that leads no more is its Lease
-	// and CORE-8, not this.
+	// with which they were admitted (owner, previous owners, read-only or not), or end: with `failed`
+	// NOT_INITIALIZED if the owner changed. They MUST NOT go on with the new values. Initialize does
+	// not wait for them. A controller's Lease and CORE-8 protect the cloud from a controller that no
+	// longer leads, not this rule.
 	//
-	// PROV-19: It MUST NOT fail because `previous_owner_ids`, `cluster_cidrs` or `kubernetes_version`
-	// are empty.
+	// PROV-19: Initialize MUST NOT fail because `previous_owner_ids`, `cluster_cidrs` or
+	// `kubernetes_version` are empty.
 	//
-	// PROV-20: After an Initialize with `read_only`, and in it, the provider MUST write nothing to
-	// the cloud, until an Initialize without it succeeds: EnsureLoadBalancer, UpdateLoadBalancer,
+	// PROV-20: After an Initialize with `read_only`, and within it, the provider MUST write nothing
+	// to the cloud until an Initialize without it succeeds. EnsureLoadBalancer, UpdateLoadBalancer,
 	// DeleteLoadBalancer, CreateRoutes and DeleteRoutes are `failed` with PRECONDITION as a whole,
-	// reason `ReadOnly`, and all others answer as ever. It says so with `Initialized.read_only`.
+	// reason `ReadOnly`. All other RPCs answer as usual. The provider confirms it with
+	// `Initialized.read_only`.
 	//
 	// Deadline 60 s. Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL.
 	//
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20, CORE-21, PROV-2,
 	// PROV-3, PROV-9, PROV-11, PROV-14, PROV-17, PROV-18, PROV-19, PROV-20.
 	Initialize(ctx context.Context, in *InitializeRequest, opts ...grpc.CallOption) (*InitializeResponse, error)
-	// How are you? Asked every 10 s, by standbys too.
+	// How are you? The controller calls it every 10 s, also on standbys.
 	//
-	// PROV-4: It MUST answer before `Initialize`, MUST answer from memory (no call to the cloud is
-	// waited for), and MUST NOT be slowed by other calls.
+	// PROV-4: Probe MUST answer before `Initialize`, MUST answer from memory (without waiting for a
+	// call to the cloud), and MUST NOT be slowed by other calls.
 	//
-	// PROV-12: The answer MUST keep the limits that its fields state. After an Initialize that
-	// succeeded, and while the cloud works, the state SHOULD be READY.
+	// PROV-12: The answer to Probe MUST keep the limits that its fields state. After an Initialize
+	// that succeeded, and while the cloud works, the state SHOULD be READY.
 	//
-	// PROV-15: That `Initialize` is still to come MUST NOT be a reason for another state than READY:
-	// a standby's provider is never initialised, and has to count as ready to take over. STARTING is
-	// for what the provider itself has to do first, such as to read its configuration; it may end
+	// PROV-15: A missing `Initialize` MUST NOT be a reason for another state than READY. Nobody
+	// initialises a standby's provider, and it has to count as ready to take over. STARTING is for
+	// work that the provider itself has to do first, such as reading its configuration; it may end
 	// without any call.
 	//
 	// PROV-16: The state SHOULD be DEGRADED when the last five calls to the cloud, or more, failed,
 	// or got no answer in the provider's own time; it MAY be from the first one on. It MUST be READY
-	// again with the first call to the cloud that succeeds. What the cloud says of one object (it
-	// does not exist, is in use, is not valid) is a success in this sense: the cloud works. A call
+	// again with the first call to the cloud that succeeds. A statement of the cloud about one object
+	// (it does not exist, is in use, is not valid) counts as a success here: the cloud works. A call
 	// that ended because its caller cancelled it, hung up, or let its deadline pass MUST count as
 	// neither.
 	//
@@ -106,21 +109,21 @@ type ProviderServiceClient interface {
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-4, PROV-7, PROV-12, PROV-15,
 	// PROV-16.
 	Probe(ctx context.Context, in *ProbeRequest, opts ...grpc.CallOption) (*ProbeResponse, error)
-	// Hints that something changed in the cloud; offered with `Capabilities.changes`.
+	// Hints that something changed in the cloud. Offered with `Capabilities.changes`.
 	//
-	// PROV-5: A hint is never more than a hint: losing one costs latency, never correctness. The
-	// provider MUST answer a resume token that it does not know with `resync`.
+	// PROV-5: A hint is only a hint: a lost one costs latency, never correctness. The provider MUST
+	// answer `resync` to a resume token that it does not know.
 	//
-	// PROV-6: The provider MUST end the stream, with status OK, when it shuts down. What it cannot do
-	// (NOT_INITIALIZED, for example) it says as `failed`, and then ends the stream.
+	// PROV-6: The provider MUST end the stream of WatchChanges, with status OK, when it shuts down.
+	// If it cannot serve (NOT_INITIALIZED, for example), it sends `failed`, and then ends the stream.
 	//
-	// PROV-13: A change SHOULD be hinted at within 30 s.
+	// PROV-13: The provider SHOULD send the hint of a change within 30 s.
 	//
-	// PROV-21: A stream SHOULD begin with a bookmark: a message with a `resume_token` and no
-	// `change`. It says from where on the stream tells changes, so that a caller who loses it before
-	// the first hint loses nothing. Bookmarks MAY come later too. After each message its token is the
-	// one to go on from; so where a `resync` is due (PROV-5) that comes first, and serves as the
-	// bookmark.
+	// PROV-21: A stream of WatchChanges SHOULD begin with a bookmark: a message with a `resume_token`
+	// and no `change`. It marks the point from which the stream reports changes. So a caller that
+	// loses the stream before the first hint loses nothing. Bookmarks MAY come later too. After each
+	// message the caller goes on from that message's token. So if a `resync` is due (PROV-5), it
+	// comes first and serves as the bookmark.
 	//
 	// It has no deadline. Failures: CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	//
@@ -190,75 +193,78 @@ type ProviderService_WatchChangesClient = grpc.ServerStreamingClient[WatchChange
 // All implementations must embed UnimplementedProviderServiceServer
 // for forward compatibility.
 //
-// Who the provider is, what it can do and how it is. Every provider offers this service.
+// What the provider is, what it can do, and its state. Every provider offers this service.
 type ProviderServiceServer interface {
-	// Who are you and what can you do? The first call on every connection.
+	// What are you, and what can you do? This is the first call on every connection.
 	//
-	// PROV-1: It MUST make no call to the cloud and MUST answer before `Initialize`.
+	// PROV-1: GetProviderInfo MUST make no call to the cloud and MUST answer before `Initialize`.
 	//
-	// PROV-10: The answer MUST keep the limits that its fields state, and MUST be the same for every
-	// caller and every process of one version and configuration, but for the `boot_id`.
+	// PROV-10: The answer to GetProviderInfo MUST keep the limits that its fields state, and MUST be
+	// the same for every caller and every process of one version and configuration, except for the
+	// `boot_id`.
 	//
 	// Deadline 10 s. It has no failures.
 	//
 	// Rules: CORE-4, CORE-5, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-1, PROV-7, PROV-8,
 	// PROV-10.
 	GetProviderInfo(context.Context, *GetProviderInfoRequest) (*GetProviderInfoResponse, error)
-	// Says for which cluster the provider works from here on. Sent by the elected leader after every
-	// connect and reconnect, before any other call but GetProviderInfo and Probe.
+	// Names the cluster that the provider works for from here on. The elected leader calls it after
+	// every connect and reconnect, before any other call but GetProviderInfo and Probe.
 	//
-	// PROV-2: It MUST be idempotent; a repeated call with other values replaces the former.
+	// PROV-2: Initialize MUST be idempotent; a repeated call with other values replaces the earlier
+	// ones.
 	//
-	// PROV-3: It SHOULD verify the credentials against the cloud and answer CREDENTIALS where they
-	// are refused. One call that reads is enough. A provider that does not verify them answers
-	// CREDENTIALS at the first call that needs them.
+	// PROV-3: Initialize SHOULD verify the credentials against the cloud, and answer CREDENTIALS if
+	// the cloud refuses them. One call that reads is enough. A provider that does not verify them
+	// answers CREDENTIALS at the first call that needs them.
 	//
-	// PROV-11: What is marked with one of `previous_owner_ids` MUST be OURS, for as long as these are
-	// the ones that were last sent.
+	// PROV-11: What is marked with one of `previous_owner_ids` MUST be OURS, for as long as the last
+	// Initialize that succeeded named that ID.
 	//
-	// PROV-14: The answer MUST keep the limits that its fields state; a deadline hint is a positive
-	// time.
+	// PROV-14: The answer to Initialize MUST keep the limits that its fields state; a deadline hint
+	// is a positive time.
 	//
-	// PROV-17: An Initialize that fails MUST change nothing: for whom the provider worked before, it
-	// works on with the former values, and where it worked for nobody it still does. So an operator's
-	// mistake in a second controller stops no first one.
+	// PROV-17: An Initialize that fails MUST change nothing. If the provider worked for a cluster
+	// before, it goes on with the earlier values; if it worked for none, it still does not. So an
+	// operator's mistake in a second controller does not stop the first one.
 	//
 	// PROV-18: Calls that are in flight when another Initialize succeeds MUST go on with the values
-	// with which they were admitted (owner, previous owners, read-only or not), or end, with `failed`
-	// NOT_INITIALIZED where the owner changed. They MUST NOT go on with the new ones. Initialize does
-	// not wait for them. What protects the cloud from a controller that leads no more is its Lease
-	// and CORE-8, not this.
+	// with which they were admitted (owner, previous owners, read-only or not), or end: with `failed`
+	// NOT_INITIALIZED if the owner changed. They MUST NOT go on with the new values. Initialize does
+	// not wait for them. A controller's Lease and CORE-8 protect the cloud from a controller that no
+	// longer leads, not this rule.
 	//
-	// PROV-19: It MUST NOT fail because `previous_owner_ids`, `cluster_cidrs` or `kubernetes_version`
-	// are empty.
+	// PROV-19: Initialize MUST NOT fail because `previous_owner_ids`, `cluster_cidrs` or
+	// `kubernetes_version` are empty.
 	//
-	// PROV-20: After an Initialize with `read_only`, and in it, the provider MUST write nothing to
-	// the cloud, until an Initialize without it succeeds: EnsureLoadBalancer, UpdateLoadBalancer,
+	// PROV-20: After an Initialize with `read_only`, and within it, the provider MUST write nothing
+	// to the cloud until an Initialize without it succeeds. EnsureLoadBalancer, UpdateLoadBalancer,
 	// DeleteLoadBalancer, CreateRoutes and DeleteRoutes are `failed` with PRECONDITION as a whole,
-	// reason `ReadOnly`, and all others answer as ever. It says so with `Initialized.read_only`.
+	// reason `ReadOnly`. All other RPCs answer as usual. The provider confirms it with
+	// `Initialized.read_only`.
 	//
 	// Deadline 60 s. Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL.
 	//
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20, CORE-21, PROV-2,
 	// PROV-3, PROV-9, PROV-11, PROV-14, PROV-17, PROV-18, PROV-19, PROV-20.
 	Initialize(context.Context, *InitializeRequest) (*InitializeResponse, error)
-	// How are you? Asked every 10 s, by standbys too.
+	// How are you? The controller calls it every 10 s, also on standbys.
 	//
-	// PROV-4: It MUST answer before `Initialize`, MUST answer from memory (no call to the cloud is
-	// waited for), and MUST NOT be slowed by other calls.
+	// PROV-4: Probe MUST answer before `Initialize`, MUST answer from memory (without waiting for a
+	// call to the cloud), and MUST NOT be slowed by other calls.
 	//
-	// PROV-12: The answer MUST keep the limits that its fields state. After an Initialize that
-	// succeeded, and while the cloud works, the state SHOULD be READY.
+	// PROV-12: The answer to Probe MUST keep the limits that its fields state. After an Initialize
+	// that succeeded, and while the cloud works, the state SHOULD be READY.
 	//
-	// PROV-15: That `Initialize` is still to come MUST NOT be a reason for another state than READY:
-	// a standby's provider is never initialised, and has to count as ready to take over. STARTING is
-	// for what the provider itself has to do first, such as to read its configuration; it may end
+	// PROV-15: A missing `Initialize` MUST NOT be a reason for another state than READY. Nobody
+	// initialises a standby's provider, and it has to count as ready to take over. STARTING is for
+	// work that the provider itself has to do first, such as reading its configuration; it may end
 	// without any call.
 	//
 	// PROV-16: The state SHOULD be DEGRADED when the last five calls to the cloud, or more, failed,
 	// or got no answer in the provider's own time; it MAY be from the first one on. It MUST be READY
-	// again with the first call to the cloud that succeeds. What the cloud says of one object (it
-	// does not exist, is in use, is not valid) is a success in this sense: the cloud works. A call
+	// again with the first call to the cloud that succeeds. A statement of the cloud about one object
+	// (it does not exist, is in use, is not valid) counts as a success here: the cloud works. A call
 	// that ended because its caller cancelled it, hung up, or let its deadline pass MUST count as
 	// neither.
 	//
@@ -267,21 +273,21 @@ type ProviderServiceServer interface {
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-4, PROV-7, PROV-12, PROV-15,
 	// PROV-16.
 	Probe(context.Context, *ProbeRequest) (*ProbeResponse, error)
-	// Hints that something changed in the cloud; offered with `Capabilities.changes`.
+	// Hints that something changed in the cloud. Offered with `Capabilities.changes`.
 	//
-	// PROV-5: A hint is never more than a hint: losing one costs latency, never correctness. The
-	// provider MUST answer a resume token that it does not know with `resync`.
+	// PROV-5: A hint is only a hint: a lost one costs latency, never correctness. The provider MUST
+	// answer `resync` to a resume token that it does not know.
 	//
-	// PROV-6: The provider MUST end the stream, with status OK, when it shuts down. What it cannot do
-	// (NOT_INITIALIZED, for example) it says as `failed`, and then ends the stream.
+	// PROV-6: The provider MUST end the stream of WatchChanges, with status OK, when it shuts down.
+	// If it cannot serve (NOT_INITIALIZED, for example), it sends `failed`, and then ends the stream.
 	//
-	// PROV-13: A change SHOULD be hinted at within 30 s.
+	// PROV-13: The provider SHOULD send the hint of a change within 30 s.
 	//
-	// PROV-21: A stream SHOULD begin with a bookmark: a message with a `resume_token` and no
-	// `change`. It says from where on the stream tells changes, so that a caller who loses it before
-	// the first hint loses nothing. Bookmarks MAY come later too. After each message its token is the
-	// one to go on from; so where a `resync` is due (PROV-5) that comes first, and serves as the
-	// bookmark.
+	// PROV-21: A stream of WatchChanges SHOULD begin with a bookmark: a message with a `resume_token`
+	// and no `change`. It marks the point from which the stream reports changes. So a caller that
+	// loses the stream before the first hint loses nothing. Bookmarks MAY come later too. After each
+	// message the caller goes on from that message's token. So if a `resync` is due (PROV-5), it
+	// comes first and serves as the bookmark.
 	//
 	// It has no deadline. Failures: CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	//

@@ -23,15 +23,16 @@ const (
 
 // A route: packets to the destination go to the Node.
 //
-// ROUTE-5: In a listing every route MUST have a name, its destination and its ownership, and one
-// that is OURS a target unless it is a blackhole.
+// ROUTE-5: In a listing every route MUST have a name, its destination and its ownership, and a
+// route that is OURS a target unless it is a blackhole.
 //
-// ROUTE-7: A route that is marked with one of the previous owner IDs of the last `Initialize` MUST be OURS: listed so, left as it is where it is as asked, and removed when that is asked.
+// ROUTE-7: A route that is marked with one of the previous owner IDs of the last `Initialize` MUST
+// be OURS: listed so, left as it is if it is as asked, and removed when a request asks for that.
 //
-// The controller does not ask for what is there, so that such a route keeps its former mark: the
-// previous owner ID stays configured for as long as routes carry it.
+// The controller does not ask again for a route that exists, so such a route keeps its earlier
+// mark. Configure the previous owner ID for as long as routes carry it.
 //
-// ROUTE-11: A route to what is neither a Node, nor an instance, nor an address (a gateway, a
+// ROUTE-11: A route whose target is neither a Node, nor an instance, nor an address (a gateway, a
 // peering, a tunnel) MUST be listed, without node_name, provider_id and next_hop, and not as a
 // blackhole.
 type Route struct {
@@ -39,26 +40,30 @@ type Route struct {
 	// In requests: names this route among those of the request. Not stored. Empty in listings.
 	RouteKey string `protobuf:"bytes,1,opt,name=route_key,json=routeKey,proto3" json:"route_key,omitempty"`
 	// The cloud's name of the route, at most 253 bytes; empty in CreateRoutes. A longer one fails the
-	// listing: a name that was cut names nothing.
+	// listing, because a shortened name names nothing.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// In CreateRoutes: something unique to the Node (its UID) that the cloud's name may be made of.
+	// In CreateRoutes: something unique to the Node (its UID), from which the provider may make the
+	// cloud's name.
 	NameHint string `protobuf:"bytes,3,opt,name=name_hint,json=nameHint,proto3" json:"name_hint,omitempty"`
 	// Where packets go to: a CIDR, for example `10.0.1.0/24`.
 	DestinationCidr string `protobuf:"bytes,4,opt,name=destination_cidr,json=destinationCidr,proto3" json:"destination_cidr,omitempty"`
-	// The target by the Node's name. In CreateRoutes at least one of node_name, provider_id and next_hop is set, and what is set besides names the same Node: a provider goes by the first of provider_id, node_name and next_hop that is set, and need not compare them. In listings one is set unless `blackhole` or ROUTE-11. What the controller cannot resolve is
-	// not therefore a blackhole.
+	// The target by the Node's name. CreateRoutes sets at least one of node_name, provider_id and
+	// next_hop; if it sets more, all name the same Node. A provider uses the first of provider_id,
+	// node_name and next_hop that is set, and need not compare them. Listings set one, unless the
+	// route is a `blackhole` or one of ROUTE-11. A target that the controller cannot resolve is not
+	// for that reason a blackhole.
 	NodeName *string `protobuf:"bytes,5,opt,name=node_name,json=nodeName,proto3,oneof" json:"node_name,omitempty"`
 	// The target by provider ID.
 	ProviderId *string `protobuf:"bytes,6,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
 	// The target by IP address.
 	NextHop *string `protobuf:"bytes,7,opt,name=next_hop,json=nextHop,proto3,oneof" json:"next_hop,omitempty"`
-	// The target's addresses: in every CreateRoutes, as some clouds look among them for the one that
-	// the route leads to. A route depends on them with `RouteCapability.tracks_node_addresses` alone:
-	// without it other addresses are no difference, and a listing leaves them out.
+	// The target's addresses, in every CreateRoutes: some clouds search them for the one that the
+	// route leads to. A route depends on them only with `RouteCapability.tracks_node_addresses`.
+	// Without it other addresses make no difference, and a listing leaves them out.
 	NodeAddresses []*NodeAddress `protobuf:"bytes,8,rep,name=node_addresses,json=nodeAddresses,proto3" json:"node_addresses,omitempty"`
 	// The target was a Node, an instance or an address, and does not exist any more.
 	Blackhole bool `protobuf:"varint,9,opt,name=blackhole,proto3" json:"blackhole,omitempty"`
-	// Whose the route is; in listings. UNSPECIFIED there is a fault.
+	// The owner of the route, in listings. UNSPECIFIED is a fault there.
 	Ownership     Ownership `protobuf:"varint,10,opt,name=ownership,proto3,enum=cloudprovider.v1alpha1.Ownership" json:"ownership,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -304,7 +309,7 @@ type ListRoutesResponse_Routes struct {
 }
 
 type ListRoutesResponse_End struct {
-	// All was sent.
+	// The end: everything was sent.
 	End *ListEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
 }
 
@@ -580,7 +585,7 @@ func (x *DeleteRoutesResponse) GetResults() []*RouteResult {
 	return nil
 }
 
-// What came of one route.
+// The result for one route.
 type RouteResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `Route.route_key` of the request.

@@ -30,16 +30,16 @@ const (
 //
 // Routes to the Pods of each Node (Go's Routes). Offered with `Capabilities.routes`.
 //
-// # Whose is it, and what then
+// # Owners of routes
 //
-// ROUTE-8: A route is identified by its name and its destination: DeleteRoutes MUST remove only the
-// route that has both. A destination is compared as a network: `fd00::/64` is `fd00:0:0::/64`.
+// ROUTE-8: Name and destination together identify a route: DeleteRoutes MUST remove only the route
+// that has both. A destination is compared as a network: `fd00::/64` is `fd00:0:0::/64`.
 //
-// ROUTE-9: The result for a route MUST be the one that the table below has for what is there.
+// ROUTE-9: The result for a route MUST be that of the table below, by what the cloud has.
 //
-// CreateRoutes looks at the routes to the destination of the request, DeleteRoutes at the route
-// with its name and destination. The cloud's mark decides whose a route is: `ownership` of a request
-// is not looked at. There is neither a handle nor a grant for routes.
+// CreateRoutes considers the routes to the destination of the request, DeleteRoutes the route with
+// its name and destination. The cloud's mark decides who owns a route; the provider ignores
+// `ownership` in a request. Routes have neither a handle nor a grant.
 //
 //	There is                         | ListRoutes       | CreateRoutes        | DeleteRoutes
 //	---------------------------------+------------------+---------------------+------------------
@@ -64,48 +64,55 @@ const (
 //	(c) The controller asks only for those that are named below.
 //	(d) Beside it, where the cloud's network takes several routes to one destination.
 //
-// CreateRoutes never leads two routes of ours to one destination, and never turns a living one to
-// another Node: the controller removes first what is in the way.
+// CreateRoutes never makes a second route of ours to one destination, and never turns a working one
+// to another Node. The controller first removes what is in the way.
 //
-// The controller's own reading of a listing: inside of `--cluster-cidr` it takes an UNMARKED route
-// that names a Node or an instance, leads to the address of a Node, or is a blackhole, for one of
-// ours. Such a route serves its Node where it leads there, and is removed where it leads elsewhere
-// or where no Node wants it. An UNMARKED route to an address that is no Node's, or without a target
-// (ROUTE-11), is left alone, and nothing is made beside it. What lies outside of `--cluster-cidr`,
-// and what is FOREIGN, is never removed.
+// The controller reads a listing so. Within `--cluster-cidr` it takes an UNMARKED route for one of
+// ours if the route names a Node or an instance, leads to the address of a Node, or is a blackhole.
+// Such a route serves its Node if it leads there. The controller removes it if it leads elsewhere,
+// or if no Node wants it. The controller leaves an UNMARKED route alone if its address is no
+// Node's, or if it has no target (ROUTE-11), and makes nothing beside it. It never removes what
+// lies outside `--cluster-cidr`, or what is FOREIGN.
 //
-// ROUTE-12: A cloud that cannot mark routes: the provider MUST list every route as UNMARKED, also
-// those that it made. OURS and FOREIGN are said by a mark alone.
+// ROUTE-12: A provider whose cloud cannot mark routes MUST list every route as UNMARKED, also those
+// that it made. Only a mark makes a route OURS or FOREIGN.
 //
-// A mark is what the cloud keeps with the route and what holds the owner ID: a tag, a label, a
-// description or a name that is made of it, with the digits of LB-30 where it does not fit. The one
-// exception is an adapter of code that decides by itself which routes are the cluster's and tells no
-// marks, such as Go's cloud interface: it lists as OURS what that code lists.
+// A mark is something that the cloud keeps with the route and that holds the owner ID: a tag, a
+// label, a description or a name made of it. If the owner ID does not fit, the mark holds the
+// digits of LB-30. There is one exception: an adapter of code that decides by itself which routes
+// are the cluster's and shows no marks, such as Go's cloud interface. It lists as OURS what that
+// code lists.
 type RouteServiceClient interface {
 	// All routes of the network that this cluster uses, also those of others.
 	//
-	// ROUTE-1: It MUST be complete, or fail, and MUST include routes whose target no longer exists (`blackhole`).
+	// ROUTE-1: ListRoutes MUST be complete, or fail, and MUST include routes whose target no longer
+	// exists (`blackhole`).
 	//
-	// ROUTE-6: It MUST write nothing to the cloud.
+	// ROUTE-6: ListRoutes MUST write nothing to the cloud.
 	//
 	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
 	// CORE-21, CORE-22, ROUTE-1, ROUTE-5, ROUTE-6, ROUTE-7, ROUTE-9, ROUTE-11, ROUTE-12.
 	//
-	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE,
+	// NOT_INITIALIZED, INTERNAL.
 	ListRoutes(ctx context.Context, in *ListRoutesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListRoutesResponse], error)
 	// Makes routes.
 	//
-	// ROUTE-2: Each result MUST carry the `route_key` of its request; one route's trouble MUST NOT fail the others'. A route that already is as asked is `done`.
+	// ROUTE-2: Each result MUST carry the `route_key` of its request; one route's error MUST NOT fail
+	// the other routes. A route that already is as asked is `done`.
 	//
-	// A destination that is no prefix, and a route without a target, are INVALID of that route alone; a target that the cloud does not know is PRECONDITION.
+	// A destination that is not a prefix, or a route without a target, is INVALID for that route
+	// alone. A target that the cloud does not know is PRECONDITION.
 	//
-	// ROUTE-3: What is made MUST be marked with the cluster's owner ID where the cloud can mark routes.
+	// ROUTE-3: The provider MUST mark the routes that it makes with the cluster's owner ID if the
+	// cloud can mark routes.
 	//
 	// ROUTE-13: A request with more routes than `RouteCapability.max_batch`, or with a `route_key`
-	// twice, MUST be `failed` with INVALID as a whole, with nothing done; in DeleteRoutes too (CORE-20).
+	// twice, MUST be `failed` with INVALID as a whole, with nothing done; in DeleteRoutes too
+	// (CORE-20).
 	//
-	// A destination twice under two keys is no such request: it is made once, and where the targets
-	// differ one of the two is CONFLICT. A request without routes has no results.
+	// One destination under two keys does not break the contract: the provider makes one route, and
+	// if the targets differ, one of the two is CONFLICT. A request without routes has no results.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-3, ROUTE-7, ROUTE-9, ROUTE-12,
@@ -115,10 +122,11 @@ type RouteServiceClient interface {
 	CreateRoutes(ctx context.Context, in *CreateRoutesRequest, opts ...grpc.CallOption) (*CreateRoutesResponse, error)
 	// Removes routes, each as ListRoutes gave it.
 	//
-	// ROUTE-4: A route that does not exist is `done`. A FOREIGN route MUST NOT be removed: CONFLICT.
+	// ROUTE-4: A route that does not exist is `done`. DeleteRoutes MUST NOT remove a FOREIGN route:
+	// CONFLICT.
 	//
-	// ROUTE-10: A route without a name MUST be `failed` with INVALID, it alone: by its destination
-	// nobody knows which one is meant.
+	// ROUTE-10: A route without a name in DeleteRoutes MUST be `failed` with INVALID, it alone: its
+	// destination does not say which one is meant.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
 	// CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10,
@@ -181,16 +189,16 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 //
 // Routes to the Pods of each Node (Go's Routes). Offered with `Capabilities.routes`.
 //
-// # Whose is it, and what then
+// # Owners of routes
 //
-// ROUTE-8: A route is identified by its name and its destination: DeleteRoutes MUST remove only the
-// route that has both. A destination is compared as a network: `fd00::/64` is `fd00:0:0::/64`.
+// ROUTE-8: Name and destination together identify a route: DeleteRoutes MUST remove only the route
+// that has both. A destination is compared as a network: `fd00::/64` is `fd00:0:0::/64`.
 //
-// ROUTE-9: The result for a route MUST be the one that the table below has for what is there.
+// ROUTE-9: The result for a route MUST be that of the table below, by what the cloud has.
 //
-// CreateRoutes looks at the routes to the destination of the request, DeleteRoutes at the route
-// with its name and destination. The cloud's mark decides whose a route is: `ownership` of a request
-// is not looked at. There is neither a handle nor a grant for routes.
+// CreateRoutes considers the routes to the destination of the request, DeleteRoutes the route with
+// its name and destination. The cloud's mark decides who owns a route; the provider ignores
+// `ownership` in a request. Routes have neither a handle nor a grant.
 //
 //	There is                         | ListRoutes       | CreateRoutes        | DeleteRoutes
 //	---------------------------------+------------------+---------------------+------------------
@@ -215,48 +223,55 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 //	(c) The controller asks only for those that are named below.
 //	(d) Beside it, where the cloud's network takes several routes to one destination.
 //
-// CreateRoutes never leads two routes of ours to one destination, and never turns a living one to
-// another Node: the controller removes first what is in the way.
+// CreateRoutes never makes a second route of ours to one destination, and never turns a working one
+// to another Node. The controller first removes what is in the way.
 //
-// The controller's own reading of a listing: inside of `--cluster-cidr` it takes an UNMARKED route
-// that names a Node or an instance, leads to the address of a Node, or is a blackhole, for one of
-// ours. Such a route serves its Node where it leads there, and is removed where it leads elsewhere
-// or where no Node wants it. An UNMARKED route to an address that is no Node's, or without a target
-// (ROUTE-11), is left alone, and nothing is made beside it. What lies outside of `--cluster-cidr`,
-// and what is FOREIGN, is never removed.
+// The controller reads a listing so. Within `--cluster-cidr` it takes an UNMARKED route for one of
+// ours if the route names a Node or an instance, leads to the address of a Node, or is a blackhole.
+// Such a route serves its Node if it leads there. The controller removes it if it leads elsewhere,
+// or if no Node wants it. The controller leaves an UNMARKED route alone if its address is no
+// Node's, or if it has no target (ROUTE-11), and makes nothing beside it. It never removes what
+// lies outside `--cluster-cidr`, or what is FOREIGN.
 //
-// ROUTE-12: A cloud that cannot mark routes: the provider MUST list every route as UNMARKED, also
-// those that it made. OURS and FOREIGN are said by a mark alone.
+// ROUTE-12: A provider whose cloud cannot mark routes MUST list every route as UNMARKED, also those
+// that it made. Only a mark makes a route OURS or FOREIGN.
 //
-// A mark is what the cloud keeps with the route and what holds the owner ID: a tag, a label, a
-// description or a name that is made of it, with the digits of LB-30 where it does not fit. The one
-// exception is an adapter of code that decides by itself which routes are the cluster's and tells no
-// marks, such as Go's cloud interface: it lists as OURS what that code lists.
+// A mark is something that the cloud keeps with the route and that holds the owner ID: a tag, a
+// label, a description or a name made of it. If the owner ID does not fit, the mark holds the
+// digits of LB-30. There is one exception: an adapter of code that decides by itself which routes
+// are the cluster's and shows no marks, such as Go's cloud interface. It lists as OURS what that
+// code lists.
 type RouteServiceServer interface {
 	// All routes of the network that this cluster uses, also those of others.
 	//
-	// ROUTE-1: It MUST be complete, or fail, and MUST include routes whose target no longer exists (`blackhole`).
+	// ROUTE-1: ListRoutes MUST be complete, or fail, and MUST include routes whose target no longer
+	// exists (`blackhole`).
 	//
-	// ROUTE-6: It MUST write nothing to the cloud.
+	// ROUTE-6: ListRoutes MUST write nothing to the cloud.
 	//
 	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
 	// CORE-21, CORE-22, ROUTE-1, ROUTE-5, ROUTE-6, ROUTE-7, ROUTE-9, ROUTE-11, ROUTE-12.
 	//
-	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE,
+	// NOT_INITIALIZED, INTERNAL.
 	ListRoutes(*ListRoutesRequest, grpc.ServerStreamingServer[ListRoutesResponse]) error
 	// Makes routes.
 	//
-	// ROUTE-2: Each result MUST carry the `route_key` of its request; one route's trouble MUST NOT fail the others'. A route that already is as asked is `done`.
+	// ROUTE-2: Each result MUST carry the `route_key` of its request; one route's error MUST NOT fail
+	// the other routes. A route that already is as asked is `done`.
 	//
-	// A destination that is no prefix, and a route without a target, are INVALID of that route alone; a target that the cloud does not know is PRECONDITION.
+	// A destination that is not a prefix, or a route without a target, is INVALID for that route
+	// alone. A target that the cloud does not know is PRECONDITION.
 	//
-	// ROUTE-3: What is made MUST be marked with the cluster's owner ID where the cloud can mark routes.
+	// ROUTE-3: The provider MUST mark the routes that it makes with the cluster's owner ID if the
+	// cloud can mark routes.
 	//
 	// ROUTE-13: A request with more routes than `RouteCapability.max_batch`, or with a `route_key`
-	// twice, MUST be `failed` with INVALID as a whole, with nothing done; in DeleteRoutes too (CORE-20).
+	// twice, MUST be `failed` with INVALID as a whole, with nothing done; in DeleteRoutes too
+	// (CORE-20).
 	//
-	// A destination twice under two keys is no such request: it is made once, and where the targets
-	// differ one of the two is CONFLICT. A request without routes has no results.
+	// One destination under two keys does not break the contract: the provider makes one route, and
+	// if the targets differ, one of the two is CONFLICT. A request without routes has no results.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-3, ROUTE-7, ROUTE-9, ROUTE-12,
@@ -266,10 +281,11 @@ type RouteServiceServer interface {
 	CreateRoutes(context.Context, *CreateRoutesRequest) (*CreateRoutesResponse, error)
 	// Removes routes, each as ListRoutes gave it.
 	//
-	// ROUTE-4: A route that does not exist is `done`. A FOREIGN route MUST NOT be removed: CONFLICT.
+	// ROUTE-4: A route that does not exist is `done`. DeleteRoutes MUST NOT remove a FOREIGN route:
+	// CONFLICT.
 	//
-	// ROUTE-10: A route without a name MUST be `failed` with INVALID, it alone: by its destination
-	// nobody knows which one is meant.
+	// ROUTE-10: A route without a name in DeleteRoutes MUST be `failed` with INVALID, it alone: its
+	// destination does not say which one is meant.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
 	// CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10,

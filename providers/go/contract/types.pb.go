@@ -1,28 +1,29 @@
 // The cloud provider contract, v1alpha1.
 //
-// A cloud-controller-manager ("the controller") holds the Kubernetes credentials; a cloud provider
+// A cloud-controller-manager ("the controller") holds the Kubernetes credentials. A cloud provider
 // ("the provider") is another process that holds the cloud's credentials. The provider serves every
-// service of this package on one Unix socket and the controller only ever dials it. This text is
-// the whole contract: MUST and SHOULD are normative (RFC 2119), and each rule has an ID, such as
-// CORE-1, by which tests cite it. IDs ascend within a file, and each RPC's comment ends with the
-// IDs that it has to keep.
+// service of this package on one Unix socket, and the controller only dials it. This text is the
+// whole contract. MUST and SHOULD are normative (RFC 2119). Each rule has an ID, such as CORE-1,
+// which tests cite. IDs ascend within a file, and each RPC's comment ends with the IDs that the RPC
+// has to keep.
 //
-// Which rules hold everywhere: CORE-1 to CORE-3, CORE-5, CORE-17, CORE-18 and PROV-7 bind the
+// Some rules hold everywhere. CORE-1 to CORE-3, CORE-5, CORE-17, CORE-18 and PROV-7 bind the
 // process, not one RPC. Every RPC keeps CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19
-// and CORE-21; every one whose request has `cluster` also CORE-10, CORE-20 and CORE-22; every one
-// that writes to the cloud also CORE-7, CORE-8, CORE-14 and PROV-20.
+// and CORE-21. Every RPC whose request has `cluster` also keeps CORE-10, CORE-20 and CORE-22. Every
+// RPC that writes to the cloud also keeps CORE-7, CORE-8, CORE-14 and PROV-20.
 //
 // Transport
 //
 // CORE-1: The provider MUST serve gRPC over HTTP/2 without TLS and without compression on a Unix
 // stream socket. The endpoint is `unix:///run/cloud-provider/socket/provider.sock` unless
 // configured. `:authority` is `localhost`. Neither side sends HTTP/2 pings or closes an idle
-// connection. The one ping by which a stack finds out that its GOAWAY arrived (CORE-17) is allowed.
+// connection. One ping is allowed: the one by which a stack learns that its GOAWAY arrived
+// (CORE-17).
 //
 // Why no pings: Probe already asks every 10 s whether the process answers, which a ping does not
-// tell; a socket of one machine has no middlebox that forgets connections; and a stack that counts
-// pings as abuse ends the connection (ENHANCE_YOUR_CALM) in the middle of a call. Most stacks ping
-// for two reasons, keepalive and the measuring of bandwidth (BDP), and both have to be off:
+// show. A socket within one machine has no middlebox that forgets connections. And a stack that
+// counts pings as abuse ends the connection (ENHANCE_YOUR_CALM) in the middle of a call. Most
+// stacks ping for two reasons, keepalive and bandwidth measurement (BDP). Switch both off:
 //
 //   grpc-go      KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64}),
 //                StaticStreamWindowSize(1 << 20) and StaticConnWindowSize(4 << 20). Both: where one
@@ -41,18 +42,18 @@
 //
 // CORE-2: The socket's directory MUST have mode 0750 and the socket mode 0660; the two processes
 // share a primary group. Abstract sockets and symlinks (anywhere in the path) MUST NOT be used. A
-// socket's path has at most 107 bytes. A stale socket file is removed only when nobody answers on
-// it. The directory is the socket's alone. Where it does not exist the provider makes it, with this
-// mode; one that exists it leaves as it is, whoever owns it, for the deployment has made it (a
-// volume that two containers mount). The directories above it are the deployment's too: a provider
-// need not make them. "Anywhere" is every part of the configured path, from `/` on;
-// `/var/run` is a symlink on most machines, so the path begins with `/run`. A provider that finds a
-// symlink, a file that is no socket, or a socket on which somebody answers MUST NOT serve; it exits
-// and says which part of the path is wrong.
+// socket's path has at most 107 bytes. The provider removes a stale socket file only when nobody
+// answers on it. The directory holds only the socket. If it does not exist, the provider makes it
+// with this mode. If it exists, the provider leaves it as it is, whoever owns it, because the
+// deployment has made it (a volume that two containers mount). The directories above it belong to
+// the deployment too, and a provider need not make them. "Anywhere" is every part of the configured
+// path, from `/` on. `/var/run` is a symlink on most machines, so the path begins with `/run`. A
+// provider that finds a symlink, a file that is not a socket, or a socket on which somebody answers
+// MUST NOT serve; it exits and names the part of the path that is wrong.
 //
-// CORE-3: A provider SHOULD check the peer's uid (SO_PEERCRED) where one is configured.
+// CORE-3: A provider SHOULD check the peer's uid (SO_PEERCRED) if one is configured.
 //
-// Two kinds of bad news
+// Failures and statuses
 //
 // CORE-4: What the provider means MUST stand in the body: every answer, and every item of a batch,
 // is a oneof with `failed` beside its outcomes. A gRPC status other than OK always means "unknown":
@@ -60,54 +61,55 @@
 //
 // CORE-5: A provider MUST leave out of `Capabilities` the block, or the field, of each service and
 // RPC that it does not implement. It MUST NOT advertise an RPC there and answer it with gRPC status
-// UNIMPLEMENTED. What is not advertised is not called; whoever calls it all the same gets
-// UNIMPLEMENTED, or `failed` with INTERNAL.
+// UNIMPLEMENTED. The controller does not call what is not advertised. To any other caller of such
+// an RPC the provider answers UNIMPLEMENTED, or `failed` with INTERNAL.
 //
 // Idempotency, concurrency, deadlines
 //
-// CORE-6: Every RPC MUST be safe to repeat, and to resume after having been cut anywhere.
+// CORE-6: Every RPC MUST be safe to repeat, and to resume after an interruption at any point.
 //
-// CORE-7: A provider that sees two overlapping mutating calls for the same object MUST answer one
-// of them BUSY or serialise them.
+// CORE-7: A provider that sees two overlapping mutating calls for the same object MUST answer BUSY
+// to one of them, or serialise them.
 //
-// The controller has at most one mutating call in flight for each Service and for each route, and
+// The controller has at most one mutating call in flight for each Service and for each route. It
 // keeps to the `max_in_flight` (CORE-22) and `max_request_bytes` that the provider states.
 //
-// CORE-8: A provider MUST start no write to the cloud outside of an open call: a call that is
-// cancelled, or whose connection is lost, stops before its next write to the cloud. So a controller
-// that lost its Lease leaves nothing running behind.
+// CORE-8: A provider MUST start no write to the cloud outside an open call. When a call is
+// cancelled, or its connection is lost, the provider stops before its next write to the cloud. So a
+// controller that lost its Lease leaves nothing running behind.
 //
-// CORE-9: The controller sets a deadline on every call. A provider SHOULD answer `pending` (where
-// an RPC has it) before 80 % of the time is over that `grpc-timeout` named when the request
-// arrived. At the deadline the controller ends the call itself, by cancelling it; the
-// `grpc-timeout` that it sends may end later (the ccm's: by a second), so that a provider's own
-// timer rings only where nobody cancels. A call without `grpc-timeout` has no deadline; the
-// defaults in the RPCs' comments are the controller's, not the provider's to add. A provider MAY
-// end a call without a deadline after 5 min or more, so that it does not keep its place for ever.
+// CORE-9: The controller sets a deadline on every call. A provider SHOULD answer `pending` (if the
+// RPC has it) before 80 % of the time is over that `grpc-timeout` stated when the request arrived.
+// At the deadline the controller ends the call itself, by cancelling it. The `grpc-timeout` that it
+// sends may be longer (the ccm's: by a second), so that a provider's own timer fires only when
+// nobody cancels. A call without `grpc-timeout` has no deadline. The defaults in the RPCs' comments
+// are the controller's; the provider does not add them. A provider MAY end a call without a
+// deadline after 5 min or more, so that the call does not keep its place for ever.
 //
 // CORE-10: Every request except GetProviderInfo and Probe carries `cluster`. A provider MUST answer
-// NOT_INITIALIZED to a request that reaches it before `Initialize` succeeded in this process, or
-// that carries another owner ID than the one that was initialised.
+// NOT_INITIALIZED to a request that arrives before `Initialize` succeeded in this process, or that
+// carries another owner ID than the initialised one.
 //
 // Connections
 //
-// The controller connects to the socket, asks GetProviderInfo, and, once it leads, Initialize. On a
-// lost connection it reconnects with delays from 0.1 s to 5 s, for ever; a new `boot_id` tells it
-// that another process answers. It asks Probe every 10 s, and after two Probes without an answer it
-// gives the connection up. Meanwhile its controllers pause; nothing is concluded from the silence.
+// The controller connects to the socket and calls GetProviderInfo and, once it leads, Initialize.
+// After a lost connection it dials again with delays from 0.1 s to 5 s, for ever. A new `boot_id`
+// tells it that another process answers. It calls Probe every 10 s, and gives the connection up
+// after two Probes without an answer. Meanwhile its controllers pause, and conclude nothing from
+// the silence.
 //
 // Limits
 //
-// CORE-11: Names are at most 253 bytes, provider IDs and handles at most 1,024 bytes, messages and
-// reasons at most 1,024 bytes. A reply past a limit is a fault of that item. A provider MUST accept
-// requests up to the `max_request_bytes` that it states (4 MiB unless stated); the controller reads
-// no answer past the limits below: it is a fault. Texts for people (`message`, `reason`) the
-// provider MUST cut itself, at the end and between two characters; the controller cuts what comes
-// longer all the same. What identifies something (a name, a provider ID, a handle, a resume token,
-// a cloud scope) MUST NOT be cut, by neither side: cut it names something else. An item with an
-// identifier past its limit is `failed` with INTERNAL; in a listing, which has no place for that,
-// the listing fails. A request with an identifier past its limit the controller does not send, and
-// a provider need not look for one. Bytes are those of UTF-8.
+// CORE-11: Names have at most 253 bytes, provider IDs and handles at most 1,024 bytes, messages and
+// reasons at most 1,024 bytes. A reply beyond a limit is a fault of that item. A provider MUST
+// accept requests up to the `max_request_bytes` that it states (4 MiB unless stated). The
+// controller reads no answer beyond the limits below; such an answer is a fault. The provider MUST
+// cut texts for people (`message`, `reason`) itself, at the end and between two characters; the
+// controller also cuts longer ones. An identifier (a name, a provider ID, a handle, a resume token,
+// a cloud scope) MUST NOT be cut, by either side: a shortened one names something else. An item
+// with an identifier beyond its limit is `failed` with INTERNAL. A listing has no place for that,
+// so the listing fails. The controller does not send a request with an identifier beyond its limit,
+// and a provider need not check for one. Bytes are those of UTF-8.
 //
 //   What the provider answers, at most                                   | bytes
 //   ---------------------------------------------------------------------+--------
@@ -118,10 +120,11 @@
 //     ListClusters; each of its messages has at most 16 MiB              |
 //   every other RPC                                                      | 16 MiB
 //
-// The bytes are those of the encoded messages. The controller also counts, before it decodes, what
-// an answer would take in memory: many empty items are few bytes and much memory. It reads none
-// that would take more than 96 MiB. All answers that it reads at one time take at most 128 MiB
-// together, beside 128 KiB for each; it does not read one that finds no room, and repeats the call.
+// The bytes are those of the encoded messages. Before it decodes an answer, the controller also
+// counts the memory that the answer would take: many empty items are few bytes and much memory. It
+// reads no answer that would take more than 96 MiB.
+// All answers that it reads at one time take at most 128 MiB together, beside 128 KiB for each. It
+// does not read an answer that finds no room, and repeats the call.
 //
 // An `Instance`, a `LoadBalancerStatus` and `VolumeLabels` become a part of an object of
 // Kubernetes: each has at most 64 KiB. The controller reads the first 32 `events` of an answer.
@@ -130,85 +133,86 @@
 //
 // Versions
 //
-// CORE-13: The package is the major version; a minor version only adds optional fields, RPCs,
-// capabilities and enum values. The effective minor is the lower of the two sides'. Unknown fields
-// MUST be ignored. An unknown enum value in an outcome is a fault, and zero is always UNSPECIFIED
-// and a fault where a value is required. Removed numbers and names are reserved.
+// CORE-13: The package is the major version. A minor version only adds optional fields, RPCs,
+// capabilities and enum values. The effective minor is the lower of the two sides'. Both sides MUST
+// ignore unknown fields. An unknown enum value in an outcome is a fault. Zero is always
+// UNSPECIFIED, and a fault where a value is required. Removed numbers and names are reserved.
 //
-// In a request an unknown value, and zero, in a list of wishes (`facets`) is ignored as an unknown
-// field is, and so is a `NodeAddress` whose type is unknown. Where one value says what shall be
-// made (a port's protocol, an IP family) the provider cannot do what it does not know: INVALID
-// (CORE-20).
+// In a request, the provider ignores an unknown value or zero in a list of wishes (`facets`), as it
+// ignores an unknown field. It ignores a `NodeAddress` of an unknown type too. If one value says
+// what to make (a port's protocol, an IP family), the provider cannot make what it does not know:
+// INVALID (CORE-20).
 //
-// CORE-14: What a provider makes for a cluster MUST be marked in the cloud with
+// CORE-14: A provider MUST mark in the cloud what it makes for a cluster with
 // `ClusterRef.owner_id`, as the rules of load balancers and routes say.
 //
-// CORE-15: A provider MUST use the failure code whose meaning `FailureCode` states; in doubt
-// INTERNAL.
+// CORE-15: A provider MUST choose the failure code by the meanings that `FailureCode` states; in
+// doubt INTERNAL.
 //
-// CORE-16: A stream of a listing MUST end with `ListEnd`; without it, or with another total than
-// what was sent, it is no listing. The total counts items (instances, load balancers, routes,
-// names), not messages. A message may carry any number of items, none too; which items share one
-// means nothing. After `failed` or `end` nothing follows, and the stream ends with status OK.
+// CORE-16: The stream of a listing MUST end with `ListEnd`; without it, or with a total that
+// differs from the number of items sent, it is no listing. The total counts items (instances, load
+// balancers, routes, names), not messages. A message may carry any number of items, or none. Which
+// items share a message means nothing. After `failed` or `end` nothing follows, and the stream ends
+// with status OK.
 //
 // The end of a process and of a call
 //
 // CORE-17: On SIGTERM a provider MUST accept no further connection, let the calls in flight end for
-// up to 20 s (streams of hints end at once, PROV-6), and exit; a connection without a call, and a
-// call whose request never ends, MUST NOT keep it longer. In this order: the socket file goes (so
-// that the next process can bind it), GOAWAY goes out on every connection, streams of hints end,
-// calls in flight end, the process exits. It exits as soon as no call is in flight, and at the
-// latest 20 s after the signal; what still runs then is cut, with gRPC status UNAVAILABLE or with
-// its connection, which takes 2 s at most. A new call that arrives on an existing connection
-// meanwhile (its caller has not seen GOAWAY yet) MUST be answered as any other, within what is left
-// of the 20 s, or refused before anything was done: REFUSED_STREAM, or gRPC status UNAVAILABLE
-// (CANCELLED where the stack refuses it so, as gRPC's C core does). The caller repeats it with the
-// next process. A second SIGTERM changes nothing.
+// up to 20 s (streams of hints end at once, PROV-6), and exit. A connection without a call, or a
+// call whose request never ends, MUST NOT keep it longer. The order is: the socket file goes (so
+// that the next process can bind it); GOAWAY goes out on every connection; streams of hints end;
+// calls in flight end; the process exits. The process exits as soon as no call is in flight. At the
+// latest, 20 s after the signal, it cuts the calls that still run, with gRPC status UNAVAILABLE or
+// with their connection, which takes 2 s at most. Meanwhile a new call may arrive on an existing
+// connection, because its caller has not seen GOAWAY yet. The provider MUST either answer it as any
+// other, within the rest of the 20 s, or refuse it before anything was done. It refuses with
+// REFUSED_STREAM, or with gRPC status UNAVAILABLE (CANCELLED if the stack refuses so, as gRPC's C
+// core does). The caller repeats the call with the next process. A second SIGTERM changes nothing.
 //
-// CORE-18: What a provider keeps SHOULD NOT grow with the number of calls and connections that it
-// has served.
+// CORE-18: What a provider holds (memory, descriptors, files) SHOULD NOT grow with the number of
+// calls and connections that it has served.
 //
-// CORE-19: When the deadline of a call has passed (`grpc-timeout`) the provider MUST end the call
-// itself, within two seconds, and MUST start no further write to the cloud for it, also where the
-// caller does not cancel it: a controller that is frozen cancels nothing. It ends with gRPC status
-// DEADLINE_EXCEEDED (CANCELLED where the stack ends it so), or with an answer that was ready by
-// then; the caller reads every status alike, as "unknown". A stack that ends such a call by itself
-// may reset the stream (RST_STREAM) besides, or instead of trailers.
+// CORE-19: When the deadline of a call has passed (`grpc-timeout`), the provider MUST end the call
+// itself, within two seconds, and MUST start no further write to the cloud for it. This holds also
+// if the caller does not cancel, because a frozen controller cancels nothing. The call ends with
+// gRPC status DEADLINE_EXCEEDED (CANCELLED if the stack ends it so), or with an answer that was
+// ready by then. The caller reads every status alike, as "unknown". A stack that ends such a call
+// by itself may also reset the stream (RST_STREAM), beside trailers or instead of them.
 //
 // Requests and failures
 //
-// CORE-20: A request that breaks the contract MUST be answered `failed` with INVALID as a whole,
-// with nothing done and nothing asked of the cloud. Such a request has more items than the
-// capability's `max_batch`, names one item twice (two Nodes of one name, whatever their UIDs; two
-// routes of one key), lacks what is required (`cluster` or its `owner_id`; a Node's name; a
-// Service's name or UID; `service`; `volume`), or has a oneof that is unset. A route is identified by
-// its `route_key`, and an empty one is a key like any other; what is wrong with one route is that
-// route's failure (ROUTE-10). An empty batch is no breach:
-// it is answered with no results. Nor is an empty list of facets (INST-10), nor anything that
-// CORE-13 says is ignored. Where CORE-10 is broken too either code is right.
+// CORE-20: A provider MUST answer a request that breaks the contract `failed` with INVALID as a
+// whole, without doing anything or asking the cloud. Such a request has more items than the
+// capability's `max_batch`. Or it names one item twice: two Nodes of one name, whatever their UIDs;
+// two routes of one key. Or it lacks a required field: `cluster` or its `owner_id`; a Node's name;
+// a Service's name or UID; `service`; `volume`. Or it has a oneof that is unset. The `route_key`
+// identifies a route, and an empty key is a key like any other. An error in one route is that
+// route's failure (ROUTE-10). An empty batch does not break the contract: the answer has no
+// results. Neither does an empty list of facets (INST-10), nor anything that CORE-13 tells the
+// provider to ignore. If CORE-10 is broken too, either code is right.
 //
 // CORE-21: The list "Failures:" of an RPC binds: a provider MUST NOT answer another code there, but
 // for INVALID (CORE-20), PRECONDITION, BUSY (CORE-22), THROTTLED, NOT_INITIALIZED (CORE-10) and
 // INTERNAL, which every RPC with `cluster` may answer. So NOT_FOUND and CONFLICT mean something
 // only where they are listed. The controller reads a code that is not listed as INTERNAL. The list
-// holds for the whole and for each item.
+// holds for the whole call and for each item.
 //
-// CORE-22: `max_in_flight` is a limit that the controller keeps, not a wish: it has at most so many
-// calls of that service in flight, listings included. It may have fewer (the ccm: 32 at most). More
-// come all the same when the controller changes, as calls of the former one still run, and from
-// tools. Those a provider MUST answer like any other, let wait for as long as their deadline
-// allows, or answer BUSY; it MUST NOT refuse them with a gRPC status, and MUST NOT drop a call that
-// it has begun. GetProviderInfo, Initialize, Probe and WatchChanges never count.
+// CORE-22: The controller keeps `max_in_flight` as a hard limit: it has at most so many calls of
+// that service in flight, listings included. It may have fewer (the ccm: 32 at most). More calls
+// can still arrive, from tools, or while a new controller takes over and calls of the former one
+// still run. A provider MUST answer calls beyond the limit like any other, let them wait within
+// their deadline, or answer BUSY. It MUST NOT refuse them with a gRPC status, and MUST NOT drop a
+// call that it has begun. GetProviderInfo, Initialize, Probe and WatchChanges never count.
 //
 // Coming from Go's cloudprovider.Interface
 //
-// InstanceNotFound is the state ABSENT; NotImplemented is a missing capability;
-// ImplementedElsewhere is `handled_elsewhere`; RetryError is `pending`, or `failed` with
-// `retry_after`; nil metadata is the state UNMANAGED; DiskNotFound is `failed` with NOT_FOUND; any
+// InstanceNotFound is the state ABSENT. NotImplemented is a missing capability.
+// ImplementedElsewhere is `handled_elsewhere`. RetryError is `pending`, or `failed` with
+// `retry_after`. Nil metadata is the state UNMANAGED. DiskNotFound is `failed` with NOT_FOUND. Any
 // other error is `failed` with INTERNAL.
 //
-// Absent is never zero: a field that is `optional`, a message, or a oneof has explicit presence and
-// its absence says "not stated".
+// Absent is never zero. A field that is `optional`, a message, or a oneof has explicit presence; if
+// it is absent, it is not stated.
 
 // Code generated by protoc-gen-go. DO NOT EDIT.
 // versions:
@@ -235,33 +239,46 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The kinds of failure (CORE-15). Which of them an RPC may answer stands in its comment (CORE-21).
+// The kinds of failure (CORE-15). The comment of each RPC lists those that it may answer (CORE-21).
 type FailureCode int32
 
 const (
-	// Never sent; read as INTERNAL. The controller reads any value that it does not know as INTERNAL too.
+	// Never sent; read as INTERNAL. The controller reads any value that it does not know as INTERNAL
+	// too.
 	FailureCode_FAILURE_CODE_UNSPECIFIED FailureCode = 0
-	// The object itself is wrong or unsupported. The controller records a Warning event and asks again when the object changes, else every 30 min.
+	// The object itself is wrong or unsupported. The controller records a Warning event and asks
+	// again when the object changes, else every 30 min.
 	FailureCode_FAILURE_CODE_INVALID FailureCode = 1
-	// Something around the object is missing: a subnet, a tag, a setting, quota. Event; backoff from 5 s to 300 s.
+	// Something around the object is missing: a subnet, a tag, a setting, quota. The controller
+	// records an event and backs off from 5 s to 300 s.
 	FailureCode_FAILURE_CODE_PRECONDITION FailureCode = 2
-	// UpdateLoadBalancer: the load balancer is gone, and the controller runs Ensure. GetVolumeLabels: no such disk, and the volume is left alone.
-	// GetControlPlaneAddress: no such cluster. Anywhere else it is read as INTERNAL: in particular it never means that an instance is gone.
+	// UpdateLoadBalancer: the load balancer is gone, and the controller calls Ensure.
+	// GetVolumeLabels: no such disk, and the controller leaves the volume alone.
+	// GetControlPlaneAddress: no such cluster. Anywhere else the controller reads it as INTERNAL. In
+	// particular it never means that an instance is gone.
 	FailureCode_FAILURE_CODE_NOT_FOUND FailureCode = 3
-	// The object, or a part of it, belongs to somebody else. Event; slow retry; the controller never adopts it.
+	// The object, or a part of it, belongs to another owner. The controller records an event, tries
+	// again slowly, and never adopts the object.
 	FailureCode_FAILURE_CODE_CONFLICT FailureCode = 4
-	// Another operation holds the same object (CORE-7), or the provider has too much to do (CORE-22). Again after 1 s with jitter, five times, then backoff.
+	// Another operation holds the same object (CORE-7), or the provider has too much to do (CORE-22).
+	// The controller tries again after 1 s with jitter, five times, then backs off.
 	FailureCode_FAILURE_CODE_BUSY FailureCode = 5
-	// The cloud asks to slow down. Event; the controller slows all calls of this service by `retry_after`.
+	// The cloud asks to slow down. The controller records an event and slows all calls of this
+	// service by `retry_after`.
 	FailureCode_FAILURE_CODE_THROTTLED FailureCode = 6
-	// The cloud refuses the provider's credentials: they are wrong, expired, or lack a right. The provider counts as degraded; one event, not one per object.
-	// The controller tries one object every 20 s, and the others as soon as that one is taken; each of them in any case after 5 min.
+	// The cloud refuses the provider's credentials: they are wrong, expired, or lack a right. The
+	// controller counts the provider as degraded, and records one event, not one per object. It tries
+	// one object every 20 s, and the others as soon as the cloud accepts that one. It tries each in
+	// any case after 5 min.
 	FailureCode_FAILURE_CODE_CREDENTIALS FailureCode = 7
-	// The cloud's API is down or unreachable, or does not answer in the provider's own time. Event; backoff.
+	// The cloud's API is down or unreachable, or does not answer in the provider's own time. The
+	// controller records an event and backs off.
 	FailureCode_FAILURE_CODE_UNAVAILABLE FailureCode = 8
-	// The provider was restarted and has not seen `Initialize`. The controller initialises it and repeats the call.
+	// The provider was restarted and has not seen `Initialize`. The controller initialises it and
+	// repeats the call.
 	FailureCode_FAILURE_CODE_NOT_INITIALIZED FailureCode = 9
-	// A fault of the provider, or an answer of the cloud that it does not understand. Event; backoff.
+	// A fault of the provider, or an answer of the cloud that it does not understand. The controller
+	// records an event and backs off.
 	FailureCode_FAILURE_CODE_INTERNAL FailureCode = 10
 )
 
@@ -452,16 +469,17 @@ func (NodeFieldGroup) EnumDescriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_types_proto_rawDescGZIP(), []int{2}
 }
 
-// Whose a cloud object is, by the mark that it carries (LB-27, ROUTE-12 say what counts as one). What
-// follows from it: the tables of LB-24 for load balancers, of ROUTE-9 for routes.
+// The owner of a cloud object, by the mark that the object carries (LB-27, ROUTE-12 say what counts
+// as a mark). The tables of LB-24 (load balancers) and ROUTE-9 (routes) say what follows from it.
 type Ownership int32
 
 const (
 	// Never sent; a fault.
 	Ownership_OWNERSHIP_UNSPECIFIED Ownership = 0
-	// Marked with this cluster's owner ID, or with a previous one of it (`InitializeRequest.previous_owner_ids`), and, for a load balancer, with this Service's UID.
+	// Marked with this cluster's owner ID, or with a previous one
+	// (`InitializeRequest.previous_owner_ids`), and, for a load balancer, with this Service's UID.
 	Ownership_OWNERSHIP_OURS Ownership = 1
-	// Marked for somebody else.
+	// Marked for another owner.
 	Ownership_OWNERSHIP_FOREIGN Ownership = 2
 	// Carries no mark: made by hand or by another program, or on a cloud that can keep none.
 	Ownership_OWNERSHIP_UNMARKED Ownership = 3
@@ -513,10 +531,12 @@ func (Ownership) EnumDescriptor() ([]byte, []int) {
 // The cluster on whose behalf a request is made.
 type ClusterRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The cluster's name, `--cluster-name` of the controller: for people, and part of the names that a cloud shows. Not unique.
+	// The cluster's name, `--cluster-name` of the controller. It is for people, and part of the names
+	// that a cloud shows. It is not unique.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The identity of the cluster as an owner of cloud objects: the UID of its `kube-system` namespace unless the operator sets one (a rebuilt or
-	// restored cluster keeps its load balancers by keeping its owner ID). At most 253 bytes, never empty. Marks carry it (CORE-14).
+	// The identity of the cluster as an owner of cloud objects: the UID of its `kube-system`
+	// namespace unless the operator sets one. A rebuilt or restored cluster that keeps its owner ID
+	// keeps its load balancers. At most 253 bytes, never empty. Marks carry it (CORE-14).
 	OwnerId       string `protobuf:"bytes,2,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -566,16 +586,19 @@ func (x *ClusterRef) GetOwnerId() string {
 	return ""
 }
 
-// What went wrong, as the provider means it. It says nothing about the existence of anything.
+// An error as the provider means it. It says nothing about whether anything exists.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What kind of failure this is; decides what the controller does next.
+	// The kind of failure. It decides what the controller does next.
 	Code FailureCode `protobuf:"varint,1,opt,name=code,proto3,enum=cloudprovider.v1alpha1.FailureCode" json:"code,omitempty"`
-	// CamelCase, one word, for machines: the reason of an event or condition (for example `SubnetMissing`). At most 1,024 bytes; may be empty.
+	// CamelCase, one word, for machines: the reason of an event or condition (for example
+	// `SubnetMissing`). At most 1,024 bytes; may be empty.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// One sentence for the operator who reads an event at night: what was wrong with which value, and what would be right. At most 1,024 bytes. No secrets.
+	// One sentence for the operator who reads an event at night: which value was wrong, and what
+	// would be right. At most 1,024 bytes. No secrets.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// How long the controller should wait before it repeats the call. Honoured for every code, clamped to 1 s..10 min.
+	// How long the controller should wait before it repeats the call. The controller honours it for
+	// every code, clamped to 1 s..10 min.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -639,12 +662,13 @@ func (x *Failure) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
-// Not finished yet, and not a failure: the controller asks again after the delay and counts nothing as failed.
+// Not finished yet, and not a failure: the controller asks again after the delay and counts no
+// failure.
 type Pending struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When to ask again. Clamped to 1 s..10 min; 5 s where absent.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,1,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// What is being waited for, for people. At most 1,024 bytes.
+	// What the provider waits for, for people. At most 1,024 bytes.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -731,7 +755,8 @@ func (*Done) Descriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_types_proto_rawDescGZIP(), []int{3}
 }
 
-// Another component of the cluster takes care of this object (Go's ImplementedElsewhere): the controller does nothing more.
+// Another component of the cluster takes care of this object (Go's ImplementedElsewhere): the
+// controller does nothing more.
 type HandledElsewhere struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -814,7 +839,8 @@ func (x *ListEnd) GetTotal() uint64 {
 	return 0
 }
 
-// A Node of the cluster, as far as the provider asked to see it (`NodeProjection`). Name, UID, provider ID and addresses are always there.
+// A Node of the cluster, with the fields that the provider asked for (`NodeProjection`). Name, UID,
+// provider ID and addresses are always there.
 type NodeView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `metadata.name`.
@@ -835,7 +861,8 @@ type NodeView struct {
 	Taints []*Taint `protobuf:"bytes,8,rep,name=taints,proto3" json:"taints,omitempty"`
 	// From `status.nodeInfo`; with NODE_FIELD_GROUP_NODE_INFO.
 	NodeInfo *NodeInfo `protobuf:"bytes,9,opt,name=node_info,json=nodeInfo,proto3,oneof" json:"node_info,omitempty"`
-	// Whether the Ready condition is True; with NODE_FIELD_GROUP_READINESS. A change of it alone never causes a call.
+	// Whether the Ready condition is True; with NODE_FIELD_GROUP_READINESS. A change of it alone
+	// never causes a call.
 	Ready *bool `protobuf:"varint,10,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
 	// `metadata.creationTimestamp`; with NODE_FIELD_GROUP_CREATION_TIME.
 	CreationTime  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=creation_time,json=creationTime,proto3" json:"creation_time,omitempty"`
@@ -955,7 +982,8 @@ type NodeAddress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What kind of address it is.
 	Type NodeAddressType `protobuf:"varint,1,opt,name=type,proto3,enum=cloudprovider.v1alpha1.NodeAddressType" json:"type,omitempty"`
-	// An IPv4 or IPv6 address without a prefix length, or a DNS name (RFC 1123), as the type asks; anything else is a fault of the item.
+	// An IPv4 or IPv6 address without a prefix length, or a DNS name (RFC 1123), as the type asks;
+	// anything else is a fault of the item.
 	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1160,7 +1188,8 @@ func (x *NodeInfo) GetKubeletVersion() string {
 	return ""
 }
 
-// Fields of each Node that a provider wants to see beyond name, UID, provider ID and addresses, so that a request for 5,000 Nodes stays small.
+// The fields of each Node that a provider wants to see beyond name, UID, provider ID and addresses.
+// A short list keeps a request for 5,000 Nodes small.
 type NodeProjection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exact keys of labels.

@@ -24,9 +24,9 @@ const (
 // A persistent volume.
 type VolumeView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `metadata.name`. Empty where the volume is about to be created with a generated name.
+	// `metadata.name`. Empty while the volume is about to be created with a generated name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// `metadata.uid`. Empty where the volume is about to be created.
+	// `metadata.uid`. Empty while the volume is about to be created.
 	Uid string `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
 	// `metadata.labels`.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -34,7 +34,8 @@ type VolumeView struct {
 	Annotations map[string]string `protobuf:"bytes,4,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The field of `spec` that holds the source, for example `awsElasticBlockStore` or `csi`.
 	SourceType string `protobuf:"bytes,5,opt,name=source_type,json=sourceType,proto3" json:"source_type,omitempty"`
-	// The fields of that source with their values as text, for example `volumeID`, or `driver` and `volumeHandle` of `csi`. Objects and lists are left out.
+	// The fields of that source with their values as text, for example `volumeID`, or `driver` and
+	// `volumeHandle` of `csi`. Objects and lists are left out.
 	Source        map[string]string `protobuf:"bytes,6,rep,name=source,proto3" json:"source,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -257,8 +258,10 @@ func (*GetVolumeLabelsResponse_Labels) isGetVolumeLabelsResponse_Outcome() {}
 // Labels for a persistent volume.
 type VolumeLabels struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Keys and values; `topology.kubernetes.io/zone` and `/region`, and their `failure-domain.beta.kubernetes.io` forerunners, become node affinity too. Several zones are joined
-	// by `__`, as the first cloud controllers did: then each of them will do. Other keys in the `kubernetes.io` and `k8s.io` namespaces are dropped.
+	// Keys and values. `topology.kubernetes.io/zone` and `/region`, and the older
+	// `failure-domain.beta.kubernetes.io` keys, become node affinity too. `__` joins several zones,
+	// as in the first cloud controllers; then any of them satisfies the affinity. The controller
+	// drops other keys in the `kubernetes.io` and `k8s.io` namespaces.
 	Labels        map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

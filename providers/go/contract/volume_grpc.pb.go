@@ -30,20 +30,20 @@ const (
 type VolumeServiceClient interface {
 	// Which labels should this volume have?
 	//
-	// VOL-1: A disk that does not exist MUST be NOT_FOUND: the volume is then left alone. A source
-	// that is not this cloud's is `labels` without entries.
+	// VOL-1: A disk that does not exist MUST be NOT_FOUND; the controller then leaves the volume
+	// alone. The answer to a source that is not this cloud's is `labels` without entries.
 	//
 	// VOL-2: A provider SHOULD name the sources that are its cloud's in
-	// `VolumeCapability.source_types`: otherwise every restart of the controller asks about every
+	// `VolumeCapability.source_types`. Otherwise every restart of the controller asks about every
 	// volume that has no labels of this cloud, for example all those of other CSI drivers.
 	//
-	// VOL-3: Labels are facts of the disk, not of the moment: a volume that has got them is not asked
-	// about again. Zone and region MUST be right or absent: they become required node affinity, which
-	// nobody can change any more.
+	// VOL-3: Labels are facts of the disk, not of the moment: the controller does not ask again about
+	// a volume that has them. Zone and region MUST be right or absent: they become required node
+	// affinity, which nobody can change any more.
 	//
-	// VOL-4: Keys and values MUST be valid ones of labels in Kubernetes.
+	// VOL-4: Keys and values of a volume's labels MUST be valid in Kubernetes.
 	//
-	// VOL-5: It MUST write nothing to the cloud.
+	// VOL-5: GetVolumeLabels MUST write nothing to the cloud.
 	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND, THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.
@@ -79,20 +79,20 @@ func (c *volumeServiceClient) GetVolumeLabels(ctx context.Context, in *GetVolume
 type VolumeServiceServer interface {
 	// Which labels should this volume have?
 	//
-	// VOL-1: A disk that does not exist MUST be NOT_FOUND: the volume is then left alone. A source
-	// that is not this cloud's is `labels` without entries.
+	// VOL-1: A disk that does not exist MUST be NOT_FOUND; the controller then leaves the volume
+	// alone. The answer to a source that is not this cloud's is `labels` without entries.
 	//
 	// VOL-2: A provider SHOULD name the sources that are its cloud's in
-	// `VolumeCapability.source_types`: otherwise every restart of the controller asks about every
+	// `VolumeCapability.source_types`. Otherwise every restart of the controller asks about every
 	// volume that has no labels of this cloud, for example all those of other CSI drivers.
 	//
-	// VOL-3: Labels are facts of the disk, not of the moment: a volume that has got them is not asked
-	// about again. Zone and region MUST be right or absent: they become required node affinity, which
-	// nobody can change any more.
+	// VOL-3: Labels are facts of the disk, not of the moment: the controller does not ask again about
+	// a volume that has them. Zone and region MUST be right or absent: they become required node
+	// affinity, which nobody can change any more.
 	//
-	// VOL-4: Keys and values MUST be valid ones of labels in Kubernetes.
+	// VOL-4: Keys and values of a volume's labels MUST be valid in Kubernetes.
 	//
-	// VOL-5: It MUST write nothing to the cloud.
+	// VOL-5: GetVolumeLabels MUST write nothing to the cloud.
 	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND, THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.

@@ -26,7 +26,7 @@ type LookupZonesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For which cluster.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// The Nodes that are asked about; no name twice, whatever the UIDs (CORE-20).
+	// The Nodes to look up; no name twice, whatever the UIDs (CORE-20).
 	Nodes         []*NodeView `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -236,9 +236,10 @@ func (*LookupZoneResult_Failed) isLookupZoneResult_Outcome() {}
 
 func (*LookupZoneResult_Zone) isLookupZoneResult_Outcome() {}
 
-// A place in a cloud. What is absent is not known or does not exist there.
+// A place in a cloud. An absent field is not known or does not exist there.
 //
-// ZONE-2: What is there MUST be a valid label value, not empty, and what LookupInstances says where that says something.
+// ZONE-2: A zone or region that is set MUST be a valid label value, not empty, and the same as in
+// LookupInstances if that has one.
 type Zone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The failure domain: a valid label value.

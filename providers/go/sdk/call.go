@@ -95,8 +95,9 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 			if ended != nil {
 				_, _ = Guarded(log, method, func() (struct{}, error) { ended(inTime, result.err); return struct{}{}, nil })
 			}
-			stop()
+			// Before its context ends: that is what the call waits for too, and it would be taken for one that overruns.
 			outcomes <- result
+			stop()
 		}()
 		result.answer, result.err = Guarded(log, method, func() (T, error) { return work(inTime) })
 	}()

@@ -110,7 +110,8 @@ func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) st
 const listMayLack = 30 * time.Second
 
 // ListedLate is for DeleteLoadBalancer of a cloud whose lists can be late, where a list has nothing of the Service: the answer to a create may have been lost, and the list may not show yet
-// what was made. For half a minute after the Service was deleted it is [Pending], unless a handle or an address says that the create was answered; then nil.
+// what was made. For half a minute after the Service was deleted it is [Pending], unless a handle or an address says that the create was answered; then nil. A Service that is not deleted
+// and has another type now is not waited for: nothing says since when.
 func ListedLate(service *Service, handle string, now time.Time) error {
 	if handle != "" || len(service.Status.Ingress) > 0 || service.Deleted.IsZero() {
 		return nil

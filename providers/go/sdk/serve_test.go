@@ -113,6 +113,17 @@ func TestAnAttemptEndsWithItsMethodOrWithItsBudget(t *testing.T) {
 	}
 }
 
+// A method that has returned is never one that overruns, however late its caller gets the processor.
+func TestAMethodThatHasReturnedIsNotTakenForOneThatOverruns(t *testing.T) {
+	for range 20_000 {
+		work := func(context.Context) (int, error) { return 7, nil }
+		answer, err := Attempt(t.Context(), Budget{time.Now().Add(time.Hour), 0}, slog.New(slog.DiscardHandler), "Method", nil, work)
+		if answer != 7 || err != nil {
+			t.Fatal(answer, err)
+		}
+	}
+}
+
 // CORE-9: a deadline is not the provider's to add.
 func TestACallWithoutADeadlineGetsNone(t *testing.T) {
 	if budget := BudgetOf(t.Context()); time.Until(budget.Stop) < 365*24*time.Hour {

@@ -48,11 +48,12 @@ func Selected(service *sdk.Service, targets *sdk.Targets) ([]sdk.Node, error) {
 	return selected, nil
 }
 
-// Targets are those that the Nodes come to, and for each Node that cannot be one, why (LB-17). exists says whether a server is there; there is what is there, or nil.
-func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *hcloud.LoadBalancer, most int, exists func(int64) bool) (all []Target, wrong map[string]error) {
+// Targets are those that the Nodes come to, and for each Node that cannot be one, why (LB-17). left is how many have no room: no target errors, as these would be tried again for ever.
+// exists says whether a server is there; there is what is there, or nil.
+func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *hcloud.LoadBalancer, most int, exists func(int64) bool) (all []Target, wrong map[string]error, left int) {
 	private := read(service).truth("use-private-ip", settings.UsePrivateIP)
 	if settings.TargetSelector != "" {
-		return []Target{{Selector: settings.TargetSelector, Private: private}}, nil
+		return []Target{{Selector: settings.TargetSelector, Private: private}}, nil, 0
 	}
 	wrong = map[string]error{}
 	seen := map[Target]bool{}
@@ -68,7 +69,7 @@ func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *
 		}
 	}
 	if most <= 0 || len(all) <= most {
-		return all, wrong
+		return all, wrong, 0
 	}
 	// Those that are targets already stay; the rest goes by name.
 	is := map[Target]bool{}
@@ -84,10 +85,21 @@ func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *
 		}
 		return cmp.Compare(one.Node, other.Node)
 	})
-	for _, target := range all[most:] {
-		wrong[target.Node] = sdk.Precondition("the load balancer's type takes %d targets and there are %d Nodes; set the annotation %stype to a larger one, or select Nodes with %snode-selector", most, len(all), Prefix, Prefix).Because("TargetLimit")
+	return all[:most], wrong, len(all) - most
+}
+
+// NewServers is how many of these targets are servers that the load balancer does not have.
+func NewServers(all []Target, there *hcloud.LoadBalancer) (count int) {
+	is := map[int64]bool{}
+	for _, target := range TargetsOf(there) {
+		is[target.Server] = true
 	}
-	return all[:most], wrong
+	for _, target := range all {
+		if target.Server != 0 && !is[target.Server] {
+			count++
+		}
+	}
+	return count
 }
 
 func targetOf(node sdk.Node, private bool, settings *Settings, exists func(int64) bool) (Target, error) {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -32,6 +31,8 @@ type request struct {
 	handle  string
 	notes   *sdk.Notes
 	all     []*hcloud.LoadBalancer
+	// Nodes that the load balancer has no room for.
+	left int
 }
 
 func (r *request) get(ctx context.Context, id int64) (*hcloud.LoadBalancer, error) {
@@ -118,19 +119,9 @@ func (r *request) targets(ctx context.Context, there *hcloud.LoadBalancer, targe
 	if err != nil {
 		return nil, nil, err
 	}
-	is := map[string]bool{}
-	for _, target := range plan.TargetsOf(there) {
-		is[plan.CloudPrefix+strconv.FormatInt(target.Server, 10)] = true
-	}
-	added := 0
-	for _, node := range nodes {
-		if !is[node.ProviderID] {
-			added++
-		}
-	}
-	exists := func(int64) bool { return true }
+	all, wrong, left := plan.Targets(nodes, r.service, r.p.planned(), there, most, func(int64) bool { return true })
 	// One or two are tried: the API says what is wrong. Many are looked up first.
-	if added > r.p.listCalls() {
+	if plan.NewServers(all, there) > r.p.listCalls() {
 		servers, err := r.p.servers.List(ctx, r.call, 0)
 		if err != nil {
 			return nil, nil, err
@@ -139,10 +130,20 @@ func (r *request) targets(ctx context.Context, there *hcloud.LoadBalancer, targe
 		for _, server := range servers {
 			ids[server.ID] = true
 		}
-		exists = func(id int64) bool { return ids[id] }
+		all, wrong, left = plan.Targets(nodes, r.service, r.p.planned(), there, most, func(id int64) bool { return ids[id] })
 	}
-	all, wrong := plan.Targets(nodes, r.service, r.p.planned(), there, most, exists)
+	r.left = left
 	return all, wrong, nil
+}
+
+// tellTargets says which Nodes are no targets.
+func (r *request) tellTargets(wrong map[string]error) {
+	for node, err := range wrong {
+		r.notes.TargetError(node, err)
+	}
+	if r.left > 0 {
+		r.notes.Warn("TargetLimit", fmt.Sprintf("%d Nodes are no targets, as the load balancer's type has no room for them; set the annotation %stype to a larger one, select Nodes with %snode-selector, or start the provider with --target-selector", r.left, plan.Prefix, plan.Prefix))
+	}
 }
 
 // GetLoadBalancer writes nothing (LB-6).
@@ -224,9 +225,7 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	if lb, err = r.carryOut(ctx, lb, wanted, wrong, made); err != nil {
 		return status, err
 	}
-	for node, err := range wrong {
-		r.notes.TargetError(node, err)
-	}
+	r.tellTargets(wrong)
 	if status = r.status(lb); len(status.Ingress) == 0 {
 		return status, sdk.Pending(againWhileBusy, "load balancer %d has no address yet", lb.ID)
 	}
@@ -365,9 +364,7 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	if err := r.run(ctx, found.LB, plan.TargetSteps(found.LB, targets), wrong); err != nil {
 		return err
 	}
-	for node, err := range wrong {
-		r.notes.TargetError(node, err)
-	}
+	r.tellTargets(wrong)
 	return nil
 }
 

@@ -195,6 +195,32 @@ func TestQuotaRefusalsAndLimitsAreSaid(t *testing.T) {
 	h.must(second.ensure().GetFailed(), sdk.CodeBusy, "Busy")
 }
 
+// What stands on the page that cannot be read may be the Service's own.
+func TestAPageOfLoadBalancersThatFailsMakesAndDeletesNothing(t *testing.T) {
+	h := initialized(t)
+	for i := range pageSize {
+		if _, err := h.cloud.AddLoadBalancer(fmt.Sprintf("of-others-%d", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := h.service(uid)
+	b.ensured()
+	b.handle, b.service.Status = nil, nil
+	there := fmt.Sprint(h.cloud.LoadBalancers())
+	h.plan(api.Plan{Match: `GET /v1/load_balancers[?].*\bpage=2\b`, Status: 502, Times: -1})
+	h.must(b.ensure().GetFailed(), sdk.CodeUnavailable, "APIFails", "listing load balancers")
+	h.must(b.update().GetFailed(), sdk.CodeUnavailable, "APIFails", "listing load balancers")
+	h.must(b.remove().GetFailed(), sdk.CodeUnavailable, "APIFails", "listing load balancers")
+	if after := fmt.Sprint(h.cloud.LoadBalancers()); after != there {
+		t.Errorf("%s\nbefore: %s", after, there)
+	}
+	h.cloud.NoPlans()
+	b.removed()
+	if left := len(h.cloud.LoadBalancers()); left != pageSize {
+		t.Errorf("%d load balancers are left, not the %d of others", left, pageSize)
+	}
+}
+
 func TestAnActionThatDoesNotEndIsPendingWithTheHandle(t *testing.T) {
 	h := initialized(t)
 	h.cloud.Set(testapi.Settings{ActionMS: 3_600_000})

@@ -260,6 +260,15 @@ func (b *balancer) ensured() {
 	}
 }
 
+func (b *balancer) update() *contract.UpdateLoadBalancerResponse {
+	b.Helper()
+	answer, err := b.balancers.UpdateLoadBalancer(b.ctx, &contract.UpdateLoadBalancerRequest{Cluster: b.cluster, Service: b.service, Handle: b.handle, Targets: set(b.targets)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return answer
+}
+
 func (b *balancer) remove() *contract.DeleteLoadBalancerResponse {
 	b.Helper()
 	answer, err := b.balancers.DeleteLoadBalancer(b.ctx, &contract.DeleteLoadBalancerRequest{Cluster: b.cluster, Service: b.service, Handle: b.handle, AdoptUnmarked: b.adopt})
@@ -304,4 +313,24 @@ func (h *harness) only() schema.LoadBalancer {
 		h.Fatalf("there are %d load balancers, not one: %+v", len(all), all)
 	}
 	return all[0]
+}
+
+// listed is how many load balancers a complete list has.
+func (h *harness) listed() (count int) {
+	h.Helper()
+	parts, err := h.balancers.ListLoadBalancers(h.ctx, &contract.ListLoadBalancersRequest{Cluster: us})
+	if err != nil {
+		h.Fatal(err)
+	}
+	for {
+		part, err := parts.Recv()
+		switch {
+		case err != nil || part.GetFailed() != nil:
+			h.Fatal(err, part)
+		case part.GetEnd() != nil:
+			return count
+		default:
+			count++
+		}
+	}
 }

@@ -19,10 +19,11 @@ import (
 	shared "github.com/grpc-ccm/grpc-ccm/providers/testapi"
 )
 
-// Token is one that may do everything, known from the beginning. NetworkID is the network that is there, named "cluster".
+// Token is one that may do everything, known from the beginning. NetworkID is the network that is there, named "cluster"; NetworkElsewhere is that of the other project.
 const (
-	Token     = "hcloud-test-token"
-	NetworkID = 4711
+	Token            = "hcloud-test-token"
+	NetworkID        = 4711
+	NetworkElsewhere = 5822
 )
 
 // Settings are how the cloud behaves. All times are in milliseconds.
@@ -52,13 +53,29 @@ type Cloud struct {
 	made         map[int64]time.Time
 }
 
-// New is a cloud with one empty network. Each call is recorded as a line of JSON, unless record is nil.
+// New is a project with one empty network, and beside it another one, whose network has the same name. Each call is recorded as a line of JSON, unless record is nil.
 func New(record io.Writer) *Cloud {
-	c := &Cloud{nextID: 10_000, actions: map[int64]*schema.Action{}, ends: map[int64]time.Time{}, made: map[int64]time.Time{}}
+	c, other := project(10_000, NetworkID), project(7_000_000, NetworkElsewhere)
+	mux := c.paths()
+	c.API = shared.New(shared.Options{
+		Handler: mux, Elsewhere: other.paths(), Error: func(w http.ResponseWriter, status int, why string) { writeError(w, ofStatus(status, why)) }, RateHeaders: rateHeaders,
+		Route:  func(r *http.Request) string { _, pattern := mux.Handler(r); return pattern },
+		Tokens: map[string]shared.Token{Token: {}}, Limit: 3_600, Window: time.Hour, Record: record,
+	})
+	c.control()
+	return c
+}
+
+func project(nextID, network int64) *Cloud {
+	c := &Cloud{nextID: nextID, actions: map[int64]*schema.Action{}, ends: map[int64]time.Time{}, made: map[int64]time.Time{}}
 	c.networks = []*schema.Network{{
-		ID: NetworkID, Name: "cluster", IPRange: "10.0.0.0/8", Created: epoch, Routes: []schema.NetworkRoute{}, Servers: []int64{}, LoadBalancers: []int64{}, Labels: map[string]string{},
+		ID: network, Name: "cluster", IPRange: "10.0.0.0/8", Created: epoch, Routes: []schema.NetworkRoute{}, Servers: []int64{}, LoadBalancers: []int64{}, Labels: map[string]string{},
 		Subnets: []schema.NetworkSubnet{{Type: "cloud", IPRange: "10.1.0.0/16", NetworkZone: "eu-central", Gateway: "10.1.0.1"}},
 	}}
+	return c
+}
+
+func (c *Cloud) paths() *http.ServeMux {
 	mux := http.NewServeMux()
 	handle := func(pattern string, answer func(r *http.Request) (int, any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -88,13 +105,7 @@ func New(record io.Writer) *Cloud {
 	handle("DELETE /v1/load_balancers/{id}", c.deleteBalancer)
 	handle("POST /v1/load_balancers/{id}/actions/{action}", c.balancerAction)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { writeError(w, errNotFound) })
-	c.API = shared.New(shared.Options{
-		Handler: mux, Error: func(w http.ResponseWriter, status int, why string) { writeError(w, ofStatus(status, why)) }, RateHeaders: rateHeaders,
-		Route:  func(r *http.Request) string { _, pattern := mux.Handler(r); return pattern },
-		Tokens: map[string]shared.Token{Token: {}}, Limit: 3_600, Window: time.Hour, Record: record,
-	})
-	c.control()
-	return c
+	return mux
 }
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

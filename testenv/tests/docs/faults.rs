@@ -24,9 +24,9 @@ const ROOMS: &[(&str, &str)] = &[
 const HEAD: &str = "\
 # When something fails
 
-For each controller what can happen to it, what it does then, and the test that plays it, named after the row. After each the end state is
-right, nothing stands twice in the cloud and nothing is lost. Each part of what the controllers do, up to a semicolon, is the message of an
-assertion that the test makes.
+Each row has a fault of one controller, what the controller does then, and the test that plays it. After each fault the end state is
+right: nothing is in the cloud twice and nothing is lost. Each part of the second column, up to a semicolon, is the message of an
+assertion in the test.
 
 <!-- Made from the tests: `make docs`. -->
 ";

@@ -16,8 +16,8 @@ const NOT_BUILT_YET: &[&str] = &[];
 const HEAD: &str = "\
 # Parity with upstream
 
-What each line of [behaviour.md](behaviour.md) says, and the tests that show it: each would fail without it. `B` is equal to upstream
-(`k8s.io/cloud-provider` v0.36), `▲` is where this controller is deliberately better, and so where a user could notice a difference.
+Each line of [behaviour.md](behaviour.md), with the tests that show it and fail without it. `B` is equal to upstream
+(`k8s.io/cloud-provider` v0.36). `▲` is where this controller is deliberately better, so a user could notice a difference.
 
 <!-- Made from the tests: `make docs`. Only what stands between the compat marks is not. -->
 ";

@@ -8,15 +8,15 @@ use provider_mock::Lie;
 use super::Tells::{self, Alike, Either, Told, Untold};
 
 const HEAD: &str = "\
-# When a provider lies
+# Providers that break the contract
 
-Each way to break the contract that `provider-mock faults` names, which check of `provider-conformance` finds it, and what tells of it while a `ccm` works with such a provider: an event, or a line of `/metrics`. In front of each the
-`ccm` deletes no Node that lives, asks for nothing that is another owner's, and goes on. What the provider does to the cloud of itself, such as to touch what is another's and to answer that it is its own, no controller can see or hinder: that is
-what the suite is for.
+Each row has a way to break the contract (a *lie*) that `provider-mock faults` lists, and the check of `provider-conformance` that finds it. The last column names the event or the line of `/metrics` that shows it while a `ccm` works with such a provider.
+With each of them the `ccm` deletes no living Node, requests nothing about another owner's objects, and goes on. No controller can see or prevent what a provider does to the cloud by itself, such as changing another owner's load balancer and claiming it.
+The suite checks that.
 
 <!-- Made from the tests: `make docs`. -->
 
-| lie | what the provider does | found by | what tells of it |
+| lie | what the provider does | found by | what shows it |
 |---|---|---|---|
 ";
 

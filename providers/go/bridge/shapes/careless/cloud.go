@@ -21,8 +21,8 @@ import (
 const (
 	// Name is what --cloud-provider takes.
 	Name = "careless"
-	// Period is how often its cache is filled.
-	Period = time.Second
+	// Period is how often it refills its cache. Even on a busy machine a check that stops an instance and starts it again is over before.
+	Period = 5 * time.Second
 
 	scheme = Name + "://"
 )
@@ -46,15 +46,16 @@ func Register() {
 	store.Register(Name, func(settings store.File) cloudprovider.Interface { return New(settings.State) })
 }
 
-// Initialize starts the goroutine that fills the cache.
+// Initialize fills the cache, and starts the goroutine that fills it again and again.
 func (c *Cloud) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	c.fill()
 	go func() {
 		for {
-			c.fill()
 			select {
 			case <-stop:
 				return
 			case <-time.After(Period):
+				c.fill()
 			}
 		}
 	}()
