@@ -24,6 +24,7 @@ mod tests;
 mod view;
 mod weigh;
 
+pub(crate) use claims::within_bounds;
 pub(crate) use connect::{Connector, UnixConnector};
 #[cfg(feature = "simulation")]
 pub(crate) use connect::{DialError, Pipe};

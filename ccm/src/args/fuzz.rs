@@ -110,6 +110,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         (0, "window=0s,hold=-1s"),
         (1, "a.crt,a.key:one.example,*.two.example"),
         (2, "mock=unix:///run/cloud-provider/socket/provider.sock"),
+        (2, "a-name-of-more-than-forty-seven-letters-and-dashes=unix:///a.sock"),
         (2, "https://api.example:6443/path?query"),
         (3, "provider: aws=unix:///a.sock\ncontrollers: ['*', -route]\nnode-deletion-brake: {floor: 5, share: 20%}\nv: 4\n"),
         (3, "leader-elect: [\n"),

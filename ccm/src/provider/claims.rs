@@ -111,6 +111,14 @@ pub(crate) struct Counted {
     accepted: String,
 }
 
+/// What a provider says of itself, without what the operator's flags do not allow: all that can be judged before its cloud scope is known.
+pub(crate) fn within_bounds(
+    info: &api::GetProviderInfoResponse,
+    endpoint: &ProviderEndpoint,
+) -> api::GetProviderInfoResponse {
+    judge(info, endpoint, None, "").info
+}
+
 /// Judges what a provider says of itself by the operator's flags, and by what the Lease remembers.
 pub(crate) fn judge(
     info: &api::GetProviderInfoResponse,

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::body::Body;
 
-use super::weigh::Weight;
+use super::weigh::{Budget, Weight};
 use watched::Watched;
 use weighed::Weighed;
 
@@ -162,6 +162,8 @@ where
 #[derive(Clone)]
 pub(super) struct Link {
     send: SendRequest<Body>,
+    /// What the answers may take together.
+    budget: Budget,
     ended: CancellationToken,
     /// It takes no new calls; a child of `ended`.
     closing: CancellationToken,
@@ -178,8 +180,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Speaks HTTP/2 over the pipe.
-    pub(super) async fn over(pipe: Box<dyn Pipe>) -> Result<Self, hyper::Error> {
+    /// Speaks HTTP/2 over the pipe. Its answers take what they take of `budget`.
+    pub(super) async fn over(pipe: Box<dyn Pipe>, budget: Budget) -> Result<Self, hyper::Error> {
         use hyper::rt::Executor as _;
 
         const STREAM_WINDOW: u32 = 2 * 1024 * 1024;
@@ -199,6 +201,7 @@ impl Connection {
         let guard = ended.clone().drop_guard();
         let link = Link {
             send,
+            budget,
             ended,
             closing,
             calls: TaskTracker::new(),
@@ -298,7 +301,7 @@ impl tower::Service<Request<Body>> for Link {
         const AGENT: HeaderValue =
             HeaderValue::from_static(concat!("grpc-ccm/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, AGENT);
-        let weight = Weight::of(request.uri().path());
+        let weight = Weight::of(request.uri().path(), &self.budget);
         let answer = self.send.send_request(request);
         Box::pin(async move { Ok(answer.await?.map(|body| Weighed::new(body, weight))) })
     }

@@ -276,10 +276,14 @@ impl From<api::Failure> for Trouble {
 }
 
 impl From<tonic::Status> for Trouble {
-    /// A status is never an answer: whatever its code, nothing is known. An answer that we refuse to read breaks the contract.
+    /// A status is never an answer: whatever its code, nothing is known. An answer that we refuse to read breaks the contract, unless the others leave no room for it.
     fn from(status: tonic::Status) -> Self {
-        if let Some(refused) = caused_by::<Refused>(&status) {
-            return Self::fault(refused.to_string());
+        match caused_by::<Refused>(&status) {
+            Some(refused @ Refused::Together { .. }) => {
+                return Self::new(TroubleCode::Unknown, refused.to_string());
+            }
+            Some(refused) => return Self::fault(refused.to_string()),
+            None => {}
         }
         let code = if lost_connection(&status) {
             TroubleCode::Disconnected

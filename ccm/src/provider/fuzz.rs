@@ -1,11 +1,14 @@
 //! A provider that answers any bytes, and one that writes any bytes into the connection.
 
+mod seeds;
+
+use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use cloud_provider_api::v1alpha1 as api;
-use futures::stream;
+use futures::stream::{self, StreamExt as _};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use hyper::body::Incoming;
@@ -22,10 +25,12 @@ use super::connect::{Connection, Link, Tasks};
 use super::handshake::{Deadlines, check_info, check_initialized};
 use super::limits::{NAME_LIMIT, TEXT_LIMIT};
 use super::session::Parts;
-use super::weigh::Weight;
+use super::weigh::{Budget, Weight};
 use super::{Metrics, Session, Trouble, TroubleCode, load_balancer_status};
 use crate::core::Fence;
 use crate::fuzz::runtime;
+
+pub(crate) use seeds::{answer_seeds, connection_seeds};
 
 const NAMES: [&str; 2] = ["node-1", "node-2"];
 /// What decoding may allocate beside what was counted for it: of an answer that is next to nothing.
@@ -73,7 +78,7 @@ fn read(input: &[u8]) -> Option<(usize, bool, &[u8])> {
     Some((usize::from(first & 0x7f) % RPCS.len(), first < 0x80, rest))
 }
 
-fn frame(message: &[u8]) -> Vec<u8> {
+pub(super) fn frame(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&[0][..], &length.to_be_bytes(), message].concat()
 }
@@ -84,7 +89,7 @@ pub(crate) fn decoding(input: &[u8]) {
         return;
     };
     let (path, peak) = RPCS[rpc];
-    let mut weight = Weight::of(path);
+    let mut weight = Weight::of(path, &Budget::default());
     if weight.add(&frame(message)).is_ok() {
         let (peak, counted) = (peak(message), weight.decoded());
         assert!(
@@ -104,8 +109,9 @@ pub(crate) fn answers(input: &[u8]) {
     runtime().block_on(async move {
         let (ours, theirs) = duplex(64 * 1024);
         let tasks = Tasks::default();
-        serve(&tasks, theirs, body);
-        if let Ok(connection) = Connection::over(Box::new(ours)).await {
+        let body = Bytes::from(body);
+        serve(&tasks, theirs, move |_| (body.clone(), ready(())));
+        if let Ok(connection) = Connection::over(Box::new(ours), Budget::default()).await {
             ask(rpc, &connection.link).await;
         }
     });
@@ -135,7 +141,7 @@ pub(crate) fn connection(input: &[u8]) {
             while reads.read(&mut sink).await.is_ok_and(|count| count > 0) {}
         });
         let began = Instant::now();
-        if let Ok(connection) = Connection::over(Box::new(ours)).await {
+        if let Ok(connection) = Connection::over(Box::new(ours), Budget::default()).await {
             ask(3, &connection.link).await;
         }
         assert!(
@@ -145,19 +151,27 @@ pub(crate) fn connection(input: &[u8]) {
     });
 }
 
-/// Answers each call with this body.
-fn serve(tasks: &Tasks, pipe: DuplexStream, body: Vec<u8>) {
+/// Answers each call by its path: with a body, and the end of the answer after the future.
+pub(super) fn serve<F>(
+    tasks: &Tasks,
+    pipe: DuplexStream,
+    answer: impl Fn(&str) -> (Bytes, F) + Send + 'static,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
     use hyper::rt::Executor as _;
-    let body = Bytes::from(body);
-    let handler = service_fn(move |_: http::Request<Incoming>| {
-        let data = Frame::data(body.clone());
-        let done = http::HeaderValue::from_static("0");
-        let end =
-            http::HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), done)]);
-        let frames = [data, Frame::trailers(end)].map(Ok::<_, std::io::Error>);
+    let handler = service_fn(move |request: http::Request<Incoming>| {
+        let (body, until) = answer(request.uri().path());
+        let end = async move {
+            until.await;
+            let done = http::HeaderValue::from_static("0");
+            let status = http::HeaderName::from_static("grpc-status");
+            Frame::trailers(http::HeaderMap::from_iter([(status, done)]))
+        };
+        let frames = stream::iter([Frame::data(body)]).chain(stream::once(end));
         let answer = http::Response::builder()
             .header("content-type", "application/grpc")
-            .body(StreamBody::new(stream::iter(frames)));
+            .body(StreamBody::new(frames.map(Ok::<_, std::io::Error>)));
         async move { answer }
     });
     let connection = hyper::server::conn::http2::Builder::new(tasks.executor())
@@ -167,7 +181,7 @@ fn serve(tasks: &Tasks, pipe: DuplexStream, body: Vec<u8>) {
     });
 }
 
-fn session(link: &Link) -> Session {
+pub(super) fn session(link: &Link) -> Session {
     let info = info();
     let none = api::Capabilities::default();
     let offered = info.capabilities.as_ref().unwrap_or(&none);
@@ -207,7 +221,7 @@ fn info() -> api::GetProviderInfoResponse {
     }
 }
 
-fn node(name: &str) -> Node {
+pub(super) fn node(name: &str) -> Node {
     let mut node = Node::default();
     node.metadata.name = Some(name.to_owned());
     node.metadata.uid = Some(format!("uid-{name}"));
@@ -392,175 +406,6 @@ async fn ask_itself(rpc: usize, link: Link) {
             }
         }
     }
-}
-
-/// Honest answers, one of each RPC.
-pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
-    let failure = || api::Failure {
-        code: api::FailureCode::Throttled.into(),
-        reason: "Slow".into(),
-        message: "slow down".into(),
-        retry_after: Some(prost_types::Duration {
-            seconds: 3,
-            nanos: 0,
-        }),
-    };
-    let lookup = api::LookupInstancesResponse {
-        results: NAMES
-            .map(|name| api::LookupInstanceResult {
-                node_name: name.into(),
-                node_uid: format!("uid-{name}"),
-                outcome: Some(api::lookup_instance_result::Outcome::Found(api::Instance {
-                    state: api::InstanceState::Running.into(),
-                    provider_id: Some(format!("mock://{name}")),
-                    instance_type: Some("large".into()),
-                    addresses: vec![api::NodeAddress {
-                        r#type: api::NodeAddressType::InternalIp.into(),
-                        address: "192.0.2.1".into(),
-                    }],
-                    labels: [("a".to_owned(), "b".to_owned())].into(),
-                    ..Default::default()
-                })),
-            })
-            .into(),
-        ..Default::default()
-    };
-    let zones = api::LookupZonesResponse {
-        results: vec![api::LookupZoneResult {
-            node_name: NAMES[0].into(),
-            node_uid: format!("uid-{}", NAMES[0]),
-            outcome: Some(api::lookup_zone_result::Outcome::Zone(api::Zone {
-                zone: Some("z".into()),
-                region: Some("r".into()),
-            })),
-        }],
-        ..Default::default()
-    };
-    let found = api::GetLoadBalancerResponse {
-        handle: Some("lb-1".into()),
-        events: vec![api::Event {
-            reason: "Made".into(),
-            message: "it was made".into(),
-            ..Default::default()
-        }],
-        outcome: Some(api::get_load_balancer_response::Outcome::Found(
-            api::LoadBalancer {
-                presence: api::LoadBalancerPresence::Present.into(),
-                ownership: api::Ownership::Ours.into(),
-                load_balancer_name: "a-lb".into(),
-                in_sync: Some(true),
-                status: Some(api::LoadBalancerStatus {
-                    ingress: vec![api::LoadBalancerIngress {
-                        ip: Some("192.0.2.1".into()),
-                        ..Default::default()
-                    }],
-                }),
-            },
-        )),
-        ..Default::default()
-    };
-    let ensured = api::EnsureLoadBalancerResponse {
-        handle: Some("lb-1".into()),
-        outcome: Some(api::ensure_load_balancer_response::Outcome::Failed(
-            failure(),
-        )),
-        target_errors: vec![api::TargetError {
-            node_name: NAMES[0].into(),
-            failure: Some(failure()),
-        }],
-        ..Default::default()
-    };
-    let labels = api::GetVolumeLabelsResponse {
-        outcome: Some(api::get_volume_labels_response::Outcome::Labels(
-            api::VolumeLabels {
-                labels: [("z".to_owned(), "a".to_owned())].into(),
-            },
-        )),
-    };
-    let initialized = api::InitializeResponse {
-        outcome: Some(api::initialize_response::Outcome::Initialized(
-            api::Initialized {
-                cloud_scope: "account 1".into(),
-                ..Default::default()
-            },
-        )),
-    };
-    let messages = [
-        (0, lookup.encode_to_vec()),
-        (1, zones.encode_to_vec()),
-        (3, found.encode_to_vec()),
-        (4, ensured.encode_to_vec()),
-        (11, labels.encode_to_vec()),
-        (12, info().encode_to_vec()),
-        (13, initialized.encode_to_vec()),
-    ];
-    let seed = |(rpc, message): (u8, Vec<u8>)| [&[rpc][..], &message].concat();
-    let mut seeds: Vec<_> = messages.into_iter().map(seed).collect();
-    // Lists: an item and their end, as frames.
-    let list =
-        |rpc: u8, message: Vec<u8>| [&[0x80 | rpc][..], &frame(&message), &frame(&[])].concat();
-    let instance = api::ListInstancesResponse {
-        part: Some(api::list_instances_response::Part::Failed(failure())),
-    };
-    let routes = api::ListRoutesResponse {
-        part: Some(api::list_routes_response::Part::Routes(api::RouteList {
-            routes: vec![api::Route {
-                route_key: "a".into(),
-                name: "r".into(),
-                ..Default::default()
-            }],
-        })),
-    };
-    seeds.push(list(2, instance.encode_to_vec()));
-    seeds.push(list(8, routes.encode_to_vec()));
-    seeds.extend([5, 6, 7, 9, 10, 14, 15].map(|rpc| vec![rpc, 0x0a, 0x00, 0x12, 0x00]));
-    seeds
-}
-
-/// What an honest provider writes: settings, the head of an answer, an answer, its end; and the frames of its farewell.
-pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
-    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-    const ACK: [u8; 9] = [0, 0, 0, 4, 1, 0, 0, 0, 0];
-    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-    const WINDOW: [u8; 13] = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 1, 0, 0];
-    const RESET: [u8; 13] = [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8];
-    const FAREWELL: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
-    let http2 = |kind: u8, flags: u8, payload: &[u8]| {
-        let length = u32::try_from(payload.len())
-            .unwrap_or_default()
-            .to_be_bytes();
-        [&length[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
-    };
-    let field = |name: &str, value: &str| {
-        let length = |text: &str| u8::try_from(text.len()).unwrap_or_default();
-        let (name_length, value_length) = ([0, length(name)], [length(value)]);
-        [
-            &name_length,
-            name.as_bytes(),
-            &value_length,
-            value.as_bytes(),
-        ]
-        .concat()
-    };
-    // `:status: 200` is number 8 of HPACK's static table.
-    let head = [vec![0x88], field("content-type", "application/grpc")].concat();
-    let message = api::GetLoadBalancerResponse {
-        handle: Some("lb-1".into()),
-        ..Default::default()
-    };
-    let answer = [
-        http2(1, 4, &head),
-        http2(0, 0, &frame(&message.encode_to_vec())),
-        http2(1, 5, &field("grpc-status", "0")),
-    ]
-    .concat();
-    let seed = |pieces: &[&[u8]]| [&[16][..], &pieces.concat()].concat();
-    vec![
-        seed(&[&SETTINGS, &ACK, &answer]),
-        seed(&[&SETTINGS, &PING, &WINDOW, &answer, &FAREWELL]),
-        seed(&[&SETTINGS, &ACK, &RESET]),
-        seed(&[&FAREWELL]),
-    ]
 }
 
 /// One address of an instance, as it stands in a Node: of a type that Kubernetes has, and what that type says.

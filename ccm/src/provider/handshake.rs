@@ -8,6 +8,8 @@ use super::limits::{self, LEAST_REQUEST_BYTES, NAME_LIMIT};
 
 /// The most prefixes of provider IDs.
 const MOST_PREFIXES: usize = 16;
+/// The Lease remembers them, and is written every two seconds.
+const MOST_CLASSES: usize = 64;
 
 /// This controller's version.
 pub(super) const CONTROLLER_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -68,6 +70,12 @@ pub(super) fn check_info(info: &api::GetProviderInfoResponse) -> Result<(), Stri
     let balancers = info.capabilities.as_ref();
     let balancers = balancers.and_then(|offered| offered.load_balancers.as_ref());
     let classes = balancers.map_or(&[][..], |balancers| &balancers.classes);
+    if classes.len() > MOST_CLASSES {
+        return Err(format!(
+            "provider {name:?} has {} classes of load balancers; at most {MOST_CLASSES} are allowed",
+            classes.len()
+        ));
+    }
     // Both stand in a command that an operator is told to run.
     let allowed = |char: char| char.is_ascii_alphanumeric() || "._:/@+-".contains(char);
     let strange =
@@ -202,7 +210,7 @@ mod tests {
     #[test]
     fn what_breaks_the_contract_is_refused() {
         type Change = fn(&mut api::GetProviderInfoResponse);
-        let rows: [(&str, Change); 13] = [
+        let rows: [(&str, Change); 14] = [
             ("provider_name", |info| info.provider_name.clear()),
             ("provider_name", |info| info.provider_name = "Mock".into()),
             ("provider_name", |info| info.provider_name = "m".repeat(64)),
@@ -228,6 +236,13 @@ mod tests {
                 let offered = info.capabilities.as_mut().unwrap();
                 offered.load_balancers = Some(api::LoadBalancerCapability {
                     classes: vec!["a b".into()],
+                    ..Default::default()
+                });
+            }),
+            ("65 classes", |info| {
+                let offered = info.capabilities.as_mut().unwrap();
+                offered.load_balancers = Some(api::LoadBalancerCapability {
+                    classes: (0..65).map(|n| format!("c{n}")).collect(),
                     ..Default::default()
                 });
             }),

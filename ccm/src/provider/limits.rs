@@ -14,6 +14,10 @@ use crate::core::text::plain;
 pub(crate) const NAME_LIMIT: usize = 253;
 /// The most bytes of a provider ID, a handle, a message or a reason (CORE-11).
 pub(crate) const TEXT_LIMIT: usize = 1024;
+/// The most bytes of what becomes a part of an object of Kubernetes: an instance, the status of a load balancer, the labels of a volume (CORE-11).
+const ITEM_LIMIT: usize = 64 * 1024;
+/// So many events of one answer are read (CORE-11).
+pub(crate) const MOST_EVENTS: usize = 32;
 /// What a provider accepts unless it says otherwise.
 pub(crate) const DEFAULT_REQUEST_BYTES: u64 = 4 * 1024 * 1024;
 /// What a provider must accept at least.
@@ -218,6 +222,7 @@ pub(crate) fn check_instance(
     instance: api::Instance,
     prefixes: &[String],
 ) -> Result<api::Instance, Trouble> {
+    check_item("the instance", &instance)?;
     match api::InstanceState::try_from(instance.state) {
         Ok(api::InstanceState::Unspecified) | Err(_) => {
             return Err(Trouble::fault(format!(
@@ -293,6 +298,17 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Fault where something is larger than a part of an object of Kubernetes may be.
+pub(crate) fn check_item(what: &str, item: &impl Message) -> Result<(), Trouble> {
+    let bytes = item.encoded_len();
+    if bytes > ITEM_LIMIT {
+        return Err(Trouble::fault(format!(
+            "{what} has {bytes} bytes; at most {ITEM_LIMIT} are allowed"
+        )));
+    }
+    Ok(())
+}
+
 /// Fault where a single request is larger than the provider accepts.
 pub(crate) fn check_request(request: &impl Message, max_bytes: usize) -> Result<(), Trouble> {
     let size = request.encoded_len();
@@ -304,8 +320,9 @@ pub(crate) fn check_request(request: &impl Message, max_bytes: usize) -> Result<
     Ok(())
 }
 
-/// The events of an answer with their texts cut.
-pub(crate) fn cut_events(events: &mut [api::Event]) {
+/// The first events of an answer, with their texts cut.
+pub(crate) fn cut_events(events: &mut Vec<api::Event>) {
+    events.truncate(MOST_EVENTS);
     for event in events {
         event.reason = cut(&event.reason);
         event.message = cut(&event.message);

@@ -24,6 +24,7 @@ use super::connect::{Connection, Connector, Link};
 use super::handshake::{CONTROLLER_VERSION, check_info};
 use super::limits;
 use super::status::probe_word;
+use super::weigh::Budget;
 use super::{Hint, Metrics, ProviderStatus, Trouble, TroubleCode};
 use crate::args::ProviderEndpoint;
 use crate::core::millis;
@@ -90,6 +91,7 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
         scope: Mutex::new(None),
         claims: Mutex::new(None),
         said: Mutex::new(None),
+        budget: Budget::default(),
         with,
     };
     let (draining, drained) = mpsc::unbounded_channel();
@@ -188,6 +190,8 @@ struct Keeper {
     claims: Mutex<Option<String>>,
     /// What was logged last, and when.
     said: Mutex<Option<Said>>,
+    /// What all answers may take together.
+    budget: Budget,
 }
 
 struct Said {
@@ -223,15 +227,16 @@ impl Keeper {
             Ok(Err(error)) => return Err(Setback::Dial(error.to_string())),
             Err(_) => return Err(Setback::Dial("dialling the provider hangs".to_owned())),
         };
-        let connection = match timeout(DIAL_DEADLINE, Connection::over(pipe)).await {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => {
-                return Err(Setback::Unclear(format!(
-                    "what listens on the socket speaks no HTTP/2: {error}"
-                )));
-            }
-            Err(_) => return Err(Setback::Unclear("the provider's HTTP/2 hangs".to_owned())),
-        };
+        let connection =
+            match timeout(DIAL_DEADLINE, Connection::over(pipe, self.budget.clone())).await {
+                Ok(Ok(connection)) => connection,
+                Ok(Err(error)) => {
+                    return Err(Setback::Unclear(format!(
+                        "what listens on the socket speaks no HTTP/2: {error}"
+                    )));
+                }
+                Err(_) => return Err(Setback::Unclear("the provider's HTTP/2 hangs".to_owned())),
+            };
         let request = api::GetProviderInfoRequest {
             controller_version: CONTROLLER_VERSION.to_owned(),
             contract_minor: api::CONTRACT_MINOR,

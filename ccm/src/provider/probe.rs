@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use super::connect::{Connection, Connector as _, UnixConnector};
 use super::maintain::client;
+use super::weigh::Budget;
 use super::{limits, probe_word};
 
 /// Asks the provider on this socket how it is, and says in one line what came of it: `Err` where the probe fails.
@@ -66,7 +67,7 @@ async fn ask(socket: &Path) -> Result<api::ProbeResponse, String> {
         .connect()
         .await
         .map_err(|error| error.to_string())?;
-    let connection = Connection::over(pipe)
+    let connection = Connection::over(pipe, Budget::default())
         .await
         .map_err(|error| no_answer(&error))?;
     let answered = client(&connection.link).probe(api::ProbeRequest {}).await;

@@ -7,3 +7,4 @@ mod ending;
 mod fake;
 mod leading;
 mod sdk;
+mod weighing;

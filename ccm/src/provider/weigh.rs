@@ -2,11 +2,15 @@
 //!
 //! Two bytes on the wire may be a message of hundreds in memory, so bytes alone bound nothing.
 
+mod budget;
 mod shapes;
 
 use cloud_provider_api::v1alpha1 as api;
 
+use budget::{Share, TOGETHER};
 use shapes::{Field, SHAPES, Shape};
+
+pub(super) use budget::Budget;
 
 /// The most that decoding one answer may allocate. With the bytes themselves it stays below 128 MiB.
 const MOST_DECODED: u64 = 96 * 1024 * 1024;
@@ -24,6 +28,11 @@ pub(super) enum Refused {
         "the answer of {rpc} would take more than {MOST_DECODED} bytes of memory: it has too many items"
     )]
     Decoded { rpc: String },
+    /// It and the others that are being read would take too much memory: it may be right, and another time it is read.
+    #[error(
+        "the answer of {rpc} was not read: with the others that the provider sends at the same time it would take more than {TOGETHER} bytes of memory"
+    )]
+    Together { rpc: String },
     /// It cannot be decoded.
     #[error("the answer of {rpc} is no message of the contract")]
     Malformed { rpc: String },
@@ -35,6 +44,7 @@ enum Wrong {
     /// More than so many.
     Bytes(u64),
     Decoded,
+    Together,
     Malformed,
 }
 
@@ -86,14 +96,16 @@ pub(super) struct Weight {
     endless: bool,
     bytes: u64,
     decoded: u64,
+    /// What it takes of the budget of all answers.
+    share: Share,
     levels: Vec<Level>,
     at: u64,
     next: Next,
 }
 
 impl Weight {
-    /// Of the answer to a request for this path.
-    pub(super) fn of(path: &str) -> Self {
+    /// Of the answer to a request for this path. What it takes of the budget goes back when this is dropped.
+    pub(super) fn of(path: &str, budget: &Budget) -> Self {
         let rpc = path.rsplit('/').next().unwrap_or_default();
         Self {
             rpc: rpc.to_owned(),
@@ -102,6 +114,7 @@ impl Weight {
             endless: rpc == "WatchChanges",
             bytes: 0,
             decoded: 0,
+            share: budget.share(),
             levels: Vec::new(),
             at: 0,
             next: HEAD,
@@ -121,6 +134,7 @@ impl Weight {
             match wrong {
                 Wrong::Bytes(most) => Refused::Bytes { rpc, most },
                 Wrong::Decoded => Refused::Decoded { rpc },
+                Wrong::Together => Refused::Together { rpc },
                 Wrong::Malformed => Refused::Malformed { rpc },
             }
         })
@@ -171,6 +185,7 @@ impl Weight {
         if self.endless {
             self.bytes = 0;
             self.decoded = 0;
+            self.share.release();
         }
         self.bytes += length;
         for (bytes, most) in [
@@ -298,6 +313,10 @@ impl Weight {
         self.decoded += bytes;
         if self.decoded > MOST_DECODED {
             return Err(Wrong::Decoded);
+        }
+        // The bytes too: they are kept until the message is whole.
+        if !self.share.grow_to(self.bytes + self.decoded) {
+            return Err(Wrong::Together);
         }
         Ok(())
     }

@@ -622,8 +622,8 @@ func (*ZoneCapability) Descriptor() ([]byte, []int) {
 type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The values of `spec.loadBalancerClass` that this provider serves. One provider of a cluster
-	// serves each class. The characters are those of PROV-8, and the controller treats a new class as
-	// it treats a new prefix.
+	// serves each class. At most 64 classes of at most 253 bytes. The characters are those of PROV-8,
+	// and the controller treats a new class as it treats a new prefix.
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Services without a class are served too.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`

@@ -123,6 +123,11 @@
 // The bytes are those of the encoded messages. Before it decodes an answer, the controller also
 // counts the memory that the answer would take: many empty items are few bytes and much memory. It
 // reads no answer that would take more than 96 MiB.
+// All answers that it reads at one time take at most 128 MiB together, beside 128 KiB for each. It
+// does not read an answer that finds no room, and repeats the call.
+//
+// An `Instance`, a `LoadBalancerStatus` and `VolumeLabels` become a part of an object of
+// Kubernetes: each has at most 64 KiB. The controller reads the first 32 `events` of an answer.
 //
 // CORE-12: Secrets MUST NOT cross the contract, in either direction.
 //

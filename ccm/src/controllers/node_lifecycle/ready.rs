@@ -5,8 +5,10 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 
 use super::{act, owned, plan};
+use crate::args::ProviderEndpoint;
 use crate::controller::LoopContext;
 use crate::ownership::Ownership;
+use crate::provider::{ProviderStatus, within_bounds};
 
 /// Every period, until `context.stop`.
 pub(super) async fn watch(context: &LoopContext) {
@@ -14,9 +16,8 @@ pub(super) async fn watch(context: &LoopContext) {
     let mut ownership = None;
     loop {
         let start = Instant::now();
-        if let Some(now) = known(context) {
-            ownership = Some(now);
-        }
+        let now = known(&context.status.borrow(), &context.config.providers);
+        ownership = now.or(ownership);
         if let Some(ownership) = &ownership {
             take_taints_off(context, ownership).await;
         }
@@ -28,14 +29,16 @@ pub(super) async fn watch(context: &LoopContext) {
 }
 
 /// Which Nodes are the provider's; `None` while it is away: then it is as it was.
-fn known(context: &LoopContext) -> Option<Arc<Ownership>> {
-    let status = context.status.borrow();
+fn known(status: &ProviderStatus, configured: &[ProviderEndpoint]) -> Option<Arc<Ownership>> {
     if let Some(session) = &status.session {
         return Some(Arc::clone(&session.ownership));
     }
-    // It is there, and cannot be initialised.
-    let info = status.info.as_deref()?;
-    let ownership = Ownership::of(&[(&context.provider, info)], None).ok()?;
+    // It is there, and cannot be initialised: what it claims counts within the operator's flags.
+    let [endpoint] = configured else {
+        return None;
+    };
+    let info = within_bounds(status.info.as_deref()?, endpoint);
+    let ownership = Ownership::of(&[(&endpoint.name, &info)], None).ok()?;
     Some(Arc::new(ownership))
 }
 
@@ -47,4 +50,39 @@ pub(super) async fn take_taints_off(context: &LoopContext, ownership: &Ownership
         Some((node, taints))
     });
     act::set_all_taints(context, tainted.collect(), "removed").await;
+}
+
+#[cfg(test)]
+mod tests {
+    use cloud_provider_api::v1alpha1 as api;
+
+    use super::*;
+
+    #[test]
+    fn s21_prefixes_outside_of_the_flag_do_not_count_before_initialize_either() {
+        let info = api::GetProviderInfoResponse {
+            provider_id_prefixes: vec!["mock://".into(), "aws://".into()],
+            ..Default::default()
+        };
+        let status = ProviderStatus {
+            info: Some(Arc::new(info)),
+            ..ProviderStatus::default()
+        };
+        let owner = |bounds: Option<Vec<String>>, id: &str| {
+            let endpoint = ProviderEndpoint {
+                name: "mock".into(),
+                socket: "/a.sock".into(),
+                peer_uid: None,
+                accepted_cloud_scope: None,
+                load_balancer_classes: None,
+                provider_id_prefixes: bounds,
+            };
+            let ownership = known(&status, &[endpoint]).unwrap();
+            ownership.owner_of_id(id).map(str::to_owned)
+        };
+        let bounds = || Some(vec!["mock://".to_owned()]);
+        assert_eq!(owner(bounds(), "mock://1").as_deref(), Some("mock"));
+        assert_eq!(owner(bounds(), "aws://1"), None);
+        assert_eq!(owner(None, "aws://1").as_deref(), Some("mock"));
+    }
 }

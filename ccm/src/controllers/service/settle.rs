@@ -54,8 +54,6 @@ use crate::writes::ServicePatch;
 
 /// Where only a change of the Service can help.
 pub(super) const SLOW: Duration = Duration::from_mins(30);
-/// THROTTLED without a delay.
-const THROTTLE: Duration = Duration::from_secs(5);
 /// From so many failed Deletes in a row on the Service says so, whatever the failure (▲S18).
 const DELETES_TOLD: u32 = 3;
 
@@ -319,10 +317,9 @@ fn failed(
         },
         (Op::Get, before) => before.clone(),
     };
-    let throttled = trouble.code == TroubleCode::Throttled && !planted!(ThrottleIsIgnored);
     let stuck = call.op == Op::Delete && record.failures >= DELETES_TOLD;
     Effects {
-        throttle: throttled.then(|| trouble.retry_after.unwrap_or(THROTTLE)),
+        throttle: trouble.slows(),
         accepted: (trouble.code == TroubleCode::Credentials).then_some(false),
         // A process that no longer leads tells nothing.
         told: (trouble.code != TroubleCode::Fenced).then(|| Told {

@@ -1,6 +1,5 @@
 //! InstanceService and ZoneService.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::instance_service_client::InstanceServiceClient;
@@ -12,7 +11,7 @@ use prost::Message;
 
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
-use super::super::limits::{self, Named};
+use super::super::limits::{self, Matched, Named};
 use super::super::view::node_view;
 use super::super::{Session, Trouble, TroubleCode};
 use super::listing::{Part, collect};
@@ -47,37 +46,35 @@ impl Session {
             deadline: self.deadlines.lookup,
         };
         let frame_bytes = frame.encoded_len();
-        let ask = |nodes| -> BoxFuture<'_, Result<Vec<Named<api::Instance>>, Trouble>> {
+        let prefixes = &self.info.provider_id_prefixes;
+        let ask = |nodes: Vec<api::NodeView>| -> BoxFuture<'_, Answers<api::Instance>> {
+            let asked = names(&nodes);
             let request = api::LookupInstancesRequest {
                 nodes,
                 ..frame.clone()
             };
-            let asked = names(&request.nodes);
             Box::pin(self.call(rpc, None, |link, deadline| async move {
                 use api::lookup_instance_result::Outcome;
                 let answer = client(link)
                     .lookup_instances(timed(request, deadline))
                     .await?
                     .into_inner();
-                named(rpc.name, &asked, answer.failed, answer.results, |result| {
-                    Named {
-                        name: result.node_name,
-                        uid: result.node_uid,
-                        outcome: result.outcome.map(|outcome| match outcome {
-                            Outcome::Failed(failure) => {
-                                Err(failures::trouble(rpc.name, Place::Item, failure))
-                            }
-                            Outcome::Found(instance) => Ok(instance),
-                        }),
-                    }
+                let items = answer.results.into_iter().map(|result| Named {
+                    name: result.node_name,
+                    uid: result.node_uid,
+                    outcome: result.outcome.map(|outcome| match outcome {
+                        Outcome::Failed(failure) => {
+                            Err(failures::trouble(rpc.name, Place::Item, failure))
+                        }
+                        Outcome::Found(instance) => Ok(instance),
+                    }),
+                });
+                self.matched_nodes(rpc.name, &asked, answer.failed, items, |instance| {
+                    limits::check_instance(instance, prefixes)
                 })
             }))
         };
-        let prefixes = &self.info.provider_id_prefixes;
-        self.lookup(nodes, frame_bytes, ask, |instance| {
-            limits::check_instance(instance, prefixes)
-        })
-        .await
+        self.lookup(nodes, frame_bytes, ask).await
     }
 
     /// Zones of these Nodes, as `lookup_instances`.
@@ -96,12 +93,12 @@ impl Session {
             deadline: self.deadlines.lookup,
         };
         let frame_bytes = frame.encoded_len();
-        let ask = |nodes| -> BoxFuture<'_, Result<Vec<Named<api::Zone>>, Trouble>> {
+        let ask = |nodes: Vec<api::NodeView>| -> BoxFuture<'_, Answers<api::Zone>> {
+            let asked = names(&nodes);
             let request = api::LookupZonesRequest {
                 nodes,
                 ..frame.clone()
             };
-            let asked = names(&request.nodes);
             Box::pin(self.call(rpc, None, |link, deadline| async move {
                 use api::lookup_zone_result::Outcome;
                 let answer = ZoneServiceClient::with_origin(link, Link::origin())
@@ -109,22 +106,20 @@ impl Session {
                     .lookup_zones(timed(request, deadline))
                     .await?
                     .into_inner();
-                named(rpc.name, &asked, answer.failed, answer.results, |result| {
-                    Named {
-                        name: result.node_name,
-                        uid: result.node_uid,
-                        outcome: result.outcome.map(|outcome| match outcome {
-                            Outcome::Failed(failure) => {
-                                Err(failures::trouble(rpc.name, Place::Item, failure))
-                            }
-                            Outcome::Zone(zone) => Ok(zone),
-                        }),
-                    }
-                })
+                let items = answer.results.into_iter().map(|result| Named {
+                    name: result.node_name,
+                    uid: result.node_uid,
+                    outcome: result.outcome.map(|outcome| match outcome {
+                        Outcome::Failed(failure) => {
+                            Err(failures::trouble(rpc.name, Place::Item, failure))
+                        }
+                        Outcome::Zone(zone) => Ok(zone),
+                    }),
+                });
+                self.matched_nodes(rpc.name, &asked, answer.failed, items, limits::check_zone)
             }))
         };
-        self.lookup(nodes, frame_bytes, ask, limits::check_zone)
-            .await
+        self.lookup(nodes, frame_bytes, ask).await
     }
 
     /// All instances; `Err` where the listing was not complete, or one of them breaks the contract.
@@ -170,9 +165,8 @@ impl Session {
         &'a self,
         nodes: &[&Node],
         frame_bytes: usize,
-        ask: impl Fn(Vec<api::NodeView>) -> BoxFuture<'a, Result<Vec<Named<T>>, Trouble>>,
-        check: impl Fn(T) -> Result<T, Trouble>,
-    ) -> Result<Vec<Result<T, Trouble>>, Trouble> {
+        ask: impl Fn(Vec<api::NodeView>) -> BoxFuture<'a, Answers<T>>,
+    ) -> Answers<T> {
         let mut views: Vec<Option<api::NodeView>> = nodes
             .iter()
             .map(|node| Some(node_view(node, &self.projection)))
@@ -203,32 +197,8 @@ impl Session {
             }
         }
         for (range, answer) in cut.batches.iter().zip(answers) {
-            let asked: Vec<_> = nodes
-                .get(range.clone())
-                .unwrap_or_default()
-                .iter()
-                .map(|node| {
-                    let metadata = &node.metadata;
-                    (
-                        metadata.name.as_deref().unwrap_or_default(),
-                        metadata.uid.as_deref().unwrap_or_default(),
-                    )
-                })
-                .collect();
-            let found: Vec<Result<T, Trouble>> = match answer {
-                Ok(answer) => {
-                    let matched = limits::match_results(&asked, answer, &check);
-                    if !matched.strays.is_empty() {
-                        tracing::warn!(
-                            provider = %self.name,
-                            nodes = ?matched.strays,
-                            "the provider answered for nodes that nobody asked about: ignored"
-                        );
-                    }
-                    matched.results
-                }
-                Err(trouble) => asked.iter().map(|_| Err(trouble.clone())).collect(),
-            };
+            let found: Vec<Result<T, Trouble>> = answer
+                .unwrap_or_else(|trouble| range.clone().map(|_| Err(trouble.clone())).collect());
             for (slot, result) in results.iter_mut().skip(range.start).zip(found) {
                 *slot = Some(result);
             }
@@ -240,43 +210,60 @@ impl Session {
             })
             .collect())
     }
-}
 
-/// The names of the Nodes that are asked about.
-fn names(nodes: &[api::NodeView]) -> BTreeSet<String> {
-    nodes.iter().map(|node| node.name.clone()).collect()
-}
-
-/// The items of an answer, unless it failed as a whole. Trouble of an item that concerns all is told, else that something is there that nobody asked for: the others stand.
-fn named<R, T>(
-    rpc: &str,
-    asked: &BTreeSet<String>,
-    failed: Option<api::Failure>,
-    results: Vec<R>,
-    named: impl Fn(R) -> Named<T>,
-) -> Result<Answered<Vec<Named<T>>>, Trouble> {
-    if let Some(failure) = failed {
-        return Err(failures::trouble(rpc, Place::Whole, failure));
-    }
-    let answer: Vec<_> = results.into_iter().map(named).collect();
-    let told = answer
-        .iter()
-        .filter_map(|item| item.outcome.as_ref()?.as_ref().err())
-        .filter(|trouble| {
-            matches!(
-                trouble.code,
-                TroubleCode::Throttled | TroubleCode::Credentials | TroubleCode::NotInitialized
-            )
+    /// The answer for each Node that was asked about, unless the call failed as a whole. Nothing else of it is kept. Trouble of a Node that concerns all is told, else that
+    /// something is there that nobody asked for: the others stand.
+    fn matched_nodes<T>(
+        &self,
+        rpc: &str,
+        asked: &[(String, String)],
+        failed: Option<api::Failure>,
+        items: impl Iterator<Item = Named<T>>,
+        check: impl Fn(T) -> Result<T, Trouble>,
+    ) -> Result<Answered<Vec<Result<T, Trouble>>>, Trouble> {
+        if let Some(failure) = failed {
+            return Err(failures::trouble(rpc, Place::Whole, failure));
+        }
+        let asked: Vec<_> = asked
+            .iter()
+            .map(|(name, uid)| (name.as_str(), uid.as_str()))
+            .collect();
+        let Matched { results, strays } = limits::match_results(&asked, items, check);
+        if !strays.is_empty() {
+            tracing::warn!(
+                provider = %self.name,
+                nodes = ?strays,
+                "the provider answered for nodes that nobody asked about: ignored"
+            );
+        }
+        let told = results
+            .iter()
+            .filter_map(|result| result.as_ref().err())
+            .filter(|trouble| {
+                matches!(
+                    trouble.code,
+                    TroubleCode::Throttled | TroubleCode::Credentials | TroubleCode::NotInitialized
+                )
+            })
+            .max_by_key(|trouble| (trouble.code, trouble.retry_after))
+            .cloned();
+        let stray = strays
+            .first()
+            .map(|name| Trouble::fault(format!("nobody asked about node {name:?}")));
+        Ok(Answered {
+            answer: results,
+            told: told.or(stray),
         })
-        .max_by_key(|trouble| (trouble.code, trouble.retry_after))
-        .cloned();
-    let stray = answer.iter().find(|item| !asked.contains(&item.name));
-    let stray = stray.map(|item| {
-        Trouble::fault(format!(
-            "nobody asked about node {:?}",
-            limits::shown(&item.name)
-        ))
-    });
-    let told = told.or(stray);
-    Ok(Answered { answer, told })
+    }
+}
+
+/// What was found for each Node; `Err`: nothing is known of any.
+type Answers<T> = Result<Vec<Result<T, Trouble>>, Trouble>;
+
+/// The names and UIDs of the Nodes that are asked about.
+fn names(nodes: &[api::NodeView]) -> Vec<(String, String)> {
+    let names = nodes.iter();
+    names
+        .map(|node| (node.name.clone(), node.uid.clone()))
+        .collect()
 }

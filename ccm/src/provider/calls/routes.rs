@@ -1,6 +1,6 @@
 //! RouteService.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use api::route_service_client::RouteServiceClient;
 use cloud_provider_api::v1alpha1 as api;
@@ -20,8 +20,8 @@ fn client(link: Link) -> RouteServiceClient<Link> {
         .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
 }
 
-/// What CreateRoutes and DeleteRoutes answer.
-type Answer = Answered<Vec<api::RouteResult>>;
+/// What CreateRoutes and DeleteRoutes answer for each route, in the order of what was asked; `Err`: nothing is known of any.
+type Answers = Result<Vec<Result<(), Trouble>>, Trouble>;
 
 impl Session {
     /// `RouteCapability.max_batch`, with its default.
@@ -96,7 +96,7 @@ impl Session {
         routes: Vec<api::Route>,
     ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
         let rpc = self.route_rpc("CreateRoutes")?;
-        self.write_routes(rpc.name, routes, |routes| {
+        self.write_routes(routes, |routes| {
             let asked = keys(&routes);
             let request = api::CreateRoutesRequest {
                 cluster: Some(self.cluster.clone()),
@@ -107,7 +107,7 @@ impl Session {
                     .create_routes(timed(request, deadline))
                     .await?
                     .into_inner();
-                results(rpc.name, &asked, answer.failed, answer.results)
+                self.matched_routes(rpc.name, &asked, answer.failed, answer.results)
             }))
         })
         .await
@@ -120,7 +120,7 @@ impl Session {
         routes: Vec<api::Route>,
     ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
         let rpc = self.route_rpc("DeleteRoutes")?;
-        self.write_routes(rpc.name, routes, |routes| {
+        self.write_routes(routes, |routes| {
             let asked = keys(&routes);
             let request = api::DeleteRoutesRequest {
                 cluster: Some(self.cluster.clone()),
@@ -131,7 +131,7 @@ impl Session {
                     .delete_routes(timed(request, deadline))
                     .await?
                     .into_inner();
-                results(rpc.name, &asked, answer.failed, answer.results)
+                self.matched_routes(rpc.name, &asked, answer.failed, answer.results)
             }))
         })
         .await
@@ -140,10 +140,9 @@ impl Session {
     /// Cuts the routes into requests that fit, sends them, and gives each route its answer.
     async fn write_routes<'a>(
         &'a self,
-        rpc: &str,
         mut routes: Vec<api::Route>,
-        send: impl Fn(Vec<api::Route>) -> BoxFuture<'a, Result<Vec<api::RouteResult>, Trouble>>,
-    ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
+        send: impl Fn(Vec<api::Route>) -> BoxFuture<'a, Answers>,
+    ) -> Answers {
         let cluster = self.cluster.encoded_len();
         // A field of the request: its tag, its length, itself.
         let frame = 1 + prost::length_delimiter_len(cluster) + cluster;
@@ -153,7 +152,6 @@ impl Session {
             self.max_route_batch(),
             self.max_request_bytes,
         );
-        let keys: Vec<String> = routes.iter().map(|route| route.route_key.clone()).collect();
         let requests = cut.batches.iter().map(|range| {
             let batch = routes.get_mut(range.clone()).unwrap_or_default();
             send(batch.iter_mut().map(std::mem::take).collect())
@@ -165,18 +163,15 @@ impl Session {
         {
             return Err(only.clone());
         }
-        let mut written: Vec<Option<Result<(), Trouble>>> = keys.iter().map(|_| None).collect();
+        let mut written: Vec<Option<Result<(), Trouble>>> = routes.iter().map(|_| None).collect();
         for (index, trouble) in cut.too_large {
             if let Some(slot) = written.get_mut(index) {
                 *slot = Some(Err(trouble));
             }
         }
         for (range, answer) in cut.batches.iter().zip(answers) {
-            let asked = keys.get(range.clone()).unwrap_or_default();
-            let found = match answer {
-                Ok(results) => self.matched(rpc, asked, results),
-                Err(trouble) => asked.iter().map(|_| Err(trouble.clone())).collect(),
-            };
+            let found: Vec<Result<(), Trouble>> = answer
+                .unwrap_or_else(|trouble| range.clone().map(|_| Err(trouble.clone())).collect());
             for (slot, result) in written.iter_mut().skip(range.start).zip(found) {
                 *slot = Some(result);
             }
@@ -188,12 +183,16 @@ impl Session {
             .collect())
     }
 
-    fn matched(
+    fn matched_routes(
         &self,
         rpc: &str,
         asked: &[String],
+        failed: Option<api::Failure>,
         results: Vec<api::RouteResult>,
-    ) -> Vec<Result<(), Trouble>> {
+    ) -> Result<Answered<Vec<Result<(), Trouble>>>, Trouble> {
+        if let Some(failure) = failed {
+            return Err(failures::trouble(rpc, Place::Whole, failure));
+        }
         let (matched, strays) = match_results(rpc, asked, results);
         if !strays.is_empty() {
             tracing::warn!(
@@ -202,34 +201,24 @@ impl Session {
                 "the provider answered for routes that nobody asked about: ignored"
             );
         }
-        matched
+        let told = told(&matched, &strays);
+        Ok(Answered {
+            answer: matched,
+            told,
+        })
     }
 }
 
 /// The keys of the routes that are asked for.
-fn keys(routes: &[api::Route]) -> BTreeSet<String> {
+fn keys(routes: &[api::Route]) -> Vec<String> {
     routes.iter().map(|route| route.route_key.clone()).collect()
 }
 
-/// The results of an answer, unless it failed as a whole. Trouble of one route that concerns all is told, else that something is there that nobody asked for: the others stand.
-fn results(
-    rpc: &str,
-    asked: &BTreeSet<String>,
-    failed: Option<api::Failure>,
-    results: Vec<api::RouteResult>,
-) -> Result<Answer, Trouble> {
-    use api::route_result::Outcome;
-    if let Some(failure) = failed {
-        return Err(failures::trouble(rpc, Place::Whole, failure));
-    }
-    let told = results
+/// What an answer tells besides: trouble of one route that concerns all, else that something is there that nobody asked for. The others stand.
+fn told(results: &[Result<(), Trouble>], strays: &[String]) -> Option<Trouble> {
+    let of_all = results
         .iter()
-        .filter_map(|result| match &result.outcome {
-            Some(Outcome::Failed(failure)) => {
-                Some(failures::trouble(rpc, Place::Item, failure.clone()))
-            }
-            Some(Outcome::Done(_)) | None => None,
-        })
+        .filter_map(|result| result.as_ref().err())
         .filter(|trouble| {
             matches!(
                 trouble.code,
@@ -237,20 +226,13 @@ fn results(
             )
         })
         .max_by_key(|trouble| (trouble.code, trouble.retry_after));
-    let stray = results
-        .iter()
-        .find(|result| !asked.contains(&result.route_key));
-    let stray = stray.map(|result| {
-        Trouble::fault(format!(
-            "nobody asked for the route {:?}",
-            limits::shown(&result.route_key)
-        ))
-    });
-    let told = told.or(stray);
-    Ok(Answered {
-        answer: results,
-        told,
-    })
+    let stray = || {
+        let key = strays.first()?;
+        Some(Trouble::fault(format!(
+            "nobody asked for the route {key:?}"
+        )))
+    };
+    of_all.cloned().or_else(stray)
 }
 
 /// Gives each result to the route that it names; and names that nobody asked about (cut, at most 10).
@@ -312,28 +294,24 @@ mod tests {
     #[test]
     fn b_r2_a_result_that_nobody_asked_for_is_a_fault_of_the_call_and_the_others_stand() {
         use api::route_result::Outcome::{Done, Failed};
-        let asked: BTreeSet<String> = ["a", "b"].map(str::to_owned).into();
+        let asked = ["a", "b"].map(str::to_owned);
         let done = |key: &str| result(key, Some(Done(api::Done {})));
-        let told = |items| {
-            let answered = results("CreateRoutes", &asked, None, items).ok()?;
-            let code = answered.told.map(|trouble| trouble.code);
-            Some((answered.answer.len(), code))
+        let read = |items| {
+            let (results, strays) = match_results("CreateRoutes", &asked, items);
+            let code = told(&results, &strays).map(|trouble| trouble.code);
+            (results.iter().filter(|it| it.is_ok()).count(), code)
         };
-        assert_eq!(told(vec![done("a"), done("b")]), Some((2, None)));
-        assert_eq!(
-            told(vec![done("b")]),
-            Some((1, None)),
-            "that is the route's"
-        );
+        assert_eq!(read(vec![done("a"), done("b")]), (2, None));
+        assert_eq!(read(vec![done("b")]), (1, None), "that is the route's");
         let stray = vec![done("a"), done("z")];
-        assert_eq!(told(stray), Some((2, Some(TroubleCode::Fault))));
+        assert_eq!(read(stray), (1, Some(TroubleCode::Fault)));
         // What slows all calls down comes first.
         let throttled = api::Failure {
             code: api::FailureCode::Throttled.into(),
             ..api::Failure::default()
         };
         let both = vec![done("z"), result("a", Some(Failed(throttled)))];
-        assert_eq!(told(both), Some((2, Some(TroubleCode::Throttled))));
+        assert_eq!(read(both), (0, Some(TroubleCode::Throttled)));
     }
 
     #[test]

@@ -41,7 +41,10 @@ impl Session {
                 Some(Outcome::Failed(failure)) => {
                     Err(failures::trouble(rpc.name, Place::Whole, failure))
                 }
-                Some(Outcome::Labels(labels)) => Ok(Answered::well(labels.labels)),
+                Some(Outcome::Labels(labels)) => {
+                    limits::check_item("the labels of the volume", &labels)?;
+                    Ok(Answered::well(labels.labels))
+                }
             }
         })
         .await

@@ -16,6 +16,7 @@ pub(crate) fn load_balancer_status(
     status: &api::LoadBalancerStatus,
     service_ranges: &[IpNet],
 ) -> Result<core::LoadBalancerStatus, Trouble> {
+    limits::check_item("the status of the load balancer", status)?;
     let ingress: Vec<_> = status
         .ingress
         .iter()

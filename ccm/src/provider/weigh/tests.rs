@@ -15,7 +15,7 @@ fn frame(message: &[u8]) -> Vec<u8> {
 }
 
 fn weigh(path: &str, bytes: &[u8]) -> Result<u64, Refused> {
-    let mut weight = Weight::of(path);
+    let mut weight = Weight::of(path, &Budget::default());
     weight.add(bytes)?;
     Ok(weight.decoded)
 }
@@ -72,7 +72,7 @@ fn it_weighs_the_same_however_the_bytes_arrive() {
     let whole = weigh(LOOKUP, &bytes).unwrap();
     assert!(whole as usize > 300 * size_of::<api::LookupInstanceResult>());
     for size in [1, 2, 7, 64] {
-        let mut weight = Weight::of(LOOKUP);
+        let mut weight = Weight::of(LOOKUP, &Budget::default());
         for piece in bytes.chunks(size) {
             weight.add(piece).unwrap();
         }

@@ -24,6 +24,9 @@ use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 /// A write that was refused is asked for again no sooner, whatever the provider says.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
+/// A provider that has something new written with each answer, and finishes with none, is asked no sooner.
+const REWRITTEN: Duration = Duration::from_secs(30);
+
 /// How often a write after a call is sent again, each time at the resourceVersion of a fresh read.
 const CONFLICTS: u8 = 3;
 
@@ -37,6 +40,10 @@ impl Run<'_> {
         if op != Op::Delete {
             self.write_conditions().await?;
         }
+        let unfinished = self
+            .record
+            .as_ref()
+            .is_some_and(|record| record.progress.is_pending() || record.failures > 0);
         let base = Arc::clone(&self.base);
         let config = Arc::clone(&self.tools.config);
         let call = Call {
@@ -100,7 +107,12 @@ impl Run<'_> {
         // What was not written cannot have been seen: it would look like a user's change that came in between.
         let written = metadata.as_ref().filter(|_| unwritten.is_none());
         let next = self.settle(&call, &verdict, written, took);
+        let rewritten = unfinished && !as_asked && written.is_some();
         match (next, unwritten) {
+            (Err(Stop::With(Outcome::At(at))), None) if rewritten => {
+                let at = at.max(Instant::now() + REWRITTEN);
+                Err(Stop::With(Outcome::At(at)))
+            }
             // Its refusal must not be asked for at the pace of a quick retry.
             (Err(Stop::With(Outcome::At(at))), Some(Stop::With(outcome)))
                 if at < Instant::now() + AFTER_REFUSAL =>

@@ -121,6 +121,42 @@ async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s9_a_provider_that_writes_something_new_with_each_pending_is_asked_less_often() {
+    use api::ensure_load_balancer_response::Outcome;
+    let world = World::new(1).await;
+    let pending = Outcome::Pending(api::Pending {
+        retry_after: Some(prost_types::Duration {
+            seconds: 1,
+            nanos: 0,
+        }),
+        message: "being made".into(),
+    });
+    let pendings = std::iter::repeat_n(pending, 10_000);
+    world.cloud.state().instead.extend(pendings);
+    world.server.put(&service());
+    let mut times = Vec::new();
+    for second in 0..600 {
+        world.cloud.state().annotations = Some(api::AnnotationChanges {
+            set: [("cloud.example/state".to_owned(), second.to_string())].into(),
+            ..Default::default()
+        });
+        sleep(Duration::from_secs(1)).await;
+        let called = world.cloud.called("Ensure");
+        times.resize(called.max(times.len()), second);
+    }
+    let ensures = times.len();
+    assert!(
+        (15..=25).contains(&ensures),
+        "Ensures in the seconds {times:?}"
+    );
+    // What writes nothing new is asked as soon as it says.
+    world.cloud.state().annotations = None;
+    sleep(Duration::from_mins(2)).await;
+    let more = world.cloud.called("Ensure") - ensures;
+    assert!(more >= 80, "{more} Ensures");
+}
+
+#[tokio::test(start_paused = true)]
 async fn s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
     let mut world = made(1).await;
     world.provider.kill();

@@ -1,0 +1,102 @@
+//! What all answers that are being read from a provider may take together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The most that all of them take, beside `EACH`. The largest answer that is allowed at all fits when it is alone.
+pub(super) const TOGETHER: u64 = 128 * 1024 * 1024;
+/// So much each answer may take in any case: a provider that sends large ones delays no small one.
+const EACH: u64 = 128 * 1024;
+/// The budget is taken in pieces of this size: counting is per item, and answers have millions.
+const PIECE: u64 = EACH;
+
+/// The budget of one provider. Its connections share it: one that the provider drains lives on beside the next one.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Budget(Arc<AtomicU64>);
+
+impl Budget {
+    /// Nothing of it, for an answer that begins.
+    pub(super) fn share(&self) -> Share {
+        Share {
+            taken: Arc::clone(&self.0),
+            held: 0,
+        }
+    }
+
+    #[cfg(test)]
+    pub(in super::super) fn taken(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one answer took of the budget. It goes back when this is dropped.
+///
+/// Nobody waits for a share: an answer that gets none fails, so that two that wait for each other cannot be.
+pub(super) struct Share {
+    taken: Arc<AtomicU64>,
+    held: u64,
+}
+
+impl Share {
+    /// Makes it enough for an answer that takes so much in all. False where the other answers leave too little.
+    pub(super) fn grow_to(&mut self, all: u64) -> bool {
+        let wanted = all.saturating_sub(EACH);
+        if wanted <= self.held {
+            return true;
+        }
+        let more = wanted.next_multiple_of(PIECE) - self.held;
+        let fits = |taken: u64| Some(taken + more).filter(|sum| *sum <= TOGETHER);
+        let fitted = self
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok();
+        if fitted {
+            self.held += more;
+        }
+        fitted
+    }
+
+    /// Gives it back.
+    pub(super) fn release(&mut self) {
+        self.taken.fetch_sub(self.held, Ordering::Relaxed);
+        self.held = 0;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_answers_need_no_budget_and_a_dropped_one_gives_its_share_back() {
+        let budget = Budget::default();
+        let mut large = budget.share();
+        assert!(large.grow_to(TOGETHER + EACH));
+        let (mut small, mut other) = (budget.share(), budget.share());
+        assert!(small.grow_to(EACH), "a small one is read in any case");
+        assert!(!other.grow_to(2 * EACH), "nothing is left for a large one");
+        assert!(large.grow_to(TOGETHER), "what it has it keeps");
+        drop(large);
+        assert_eq!(budget.taken(), 0);
+        assert!(other.grow_to(2 * EACH));
+        other.release();
+        assert_eq!(budget.taken(), 0);
+    }
+
+    #[test]
+    fn a_refused_share_takes_nothing() {
+        let budget = Budget::default();
+        let mut share = budget.share();
+        assert!(share.grow_to(TOGETHER / 2));
+        let taken = budget.taken();
+        let mut other = budget.share();
+        assert!(!other.grow_to(TOGETHER));
+        assert_eq!(budget.taken(), taken);
+    }
+}
