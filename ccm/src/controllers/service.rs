@@ -81,13 +81,13 @@ pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metr
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(done) = work.jobs.join_next_with_id(), if !work.jobs.is_empty() => work.finished(done),
+            Some(landed) = work.flights.next(), if !work.flights.is_empty() => work.finished(landed),
             changed = status.changed() => match changed {
                 Ok(()) => work.provider_changed(),
                 // The provider's room has ended: so does everything.
                 Err(_) => break,
             },
-            Some(found) = work.search.join_next(), if !work.search.is_empty() => work.searched(found),
+            Some(found) = work.lists.jobs.join_next(), if !work.lists.jobs.is_empty() => work.searched(found),
             Some(verdict) = work.recheck.join_next(), if !work.recheck.is_empty() => work.rechecked(verdict),
             changes = nodes.next() => work.nodes_changed(&changes),
             changes = services.next() => work.services_changed(&changes),
@@ -111,9 +111,9 @@ pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metr
     work.say_last_words();
     // What is in flight may end; the jobs make no further call.
     work.recheck.abort_all();
-    work.search.abort_all();
-    while let Some(done) = work.jobs.join_next_with_id().await {
-        work.finished(done);
+    work.lists.jobs.abort_all();
+    while let Some(landed) = work.flights.next().await {
+        work.finished(landed);
     }
 }
 

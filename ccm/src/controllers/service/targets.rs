@@ -1,5 +1,6 @@
 //! The Nodes that load balancers balance to (B-S6, B-S7, ▲S12, ▲S14, ▲S17). Pure.
 
+mod pool;
 mod selector;
 mod settle;
 
@@ -11,8 +12,8 @@ use k8s_openapi::api::core::v1::Node;
 use prost::Message;
 use tokio::time::Instant;
 
+pub(super) use pool::Pool;
 pub(super) use selector::NodeSelector;
-pub(super) use settle::Settle;
 
 use crate::core::is_ready;
 use crate::planted::planted;

@@ -4,25 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloud_provider_api::v1alpha1::LoadBalancerCapability;
 use k8s_openapi::api::core::v1::Service;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+mod flights;
 mod nodes;
 mod orphans;
 mod told;
 
+use flights::{Flights, Landed};
 pub(super) use told::HOUSEKEEPING;
 
+use orphans::Lists;
+
 use super::ledger::{Ledger, Task};
-use super::orphans::Orphans;
 use super::plan::asks;
-use super::standing::Standing;
 use super::sync::{Finished, Job, Tools, UnderWay, sync};
-use super::targets::{Candidates, NodeSelector, Sets, Settle, TargetSet};
+use super::targets::{NodeSelector, Pool};
 use super::{Memory, Metrics};
 use crate::cluster::Change;
 use crate::controller::LoopContext;
@@ -50,30 +53,13 @@ const CHECK_GAP: Duration = Duration::from_secs(10);
 /// What a recheck found: the selectors that were asked about, those whose set is empty indeed.
 type Rechecked = (Vec<NodeSelector>, Result<Vec<NodeSelector>, kube::Error>);
 
-/// A Service that is worked on.
-struct Flight {
-    id: Id,
-    under_way: Arc<UnderWay>,
-    /// It changed meanwhile.
-    changed: bool,
-    /// It is to be checked when the job is over.
-    check: bool,
-}
-
 /// The loop's state.
 pub(super) struct Work {
-    context: LoopContext,
     tools: Arc<Tools>,
     pub(super) queue: Queue<Task>,
-    pub(super) jobs: JoinSet<Finished>,
+    pub(super) flights: Flights,
     pub(super) recheck: JoinSet<Rechecked>,
-    pub(super) search: JoinSet<orphans::Search>,
-    search_due: Instant,
-    orphans: Orphans,
-    standing: Standing,
-    /// A list of this session was seen: one alone says nothing, and what was counted before stands.
-    listed_before: bool,
-    in_flight: BTreeMap<Task, Flight>,
+    pub(super) lists: Lists,
     /// Who is not done, and what they were told.
     waiting: Waiting<Task>,
     away: Away,
@@ -83,78 +69,68 @@ pub(super) struct Work {
     session: Option<Arc<Session>>,
     /// Whether calls may be made now.
     open: bool,
-    candidates: Candidates,
+    pool: Pool,
     /// Nodes that would be targets if what is sent of them was not so large.
     too_large: BTreeSet<String>,
-    sets: Sets,
-    settle: Settle,
-    /// Sets as they are while changes of Nodes wait to settle, for the calls that are made meanwhile.
-    unsettled: BTreeMap<NodeSelector, Arc<TargetSet>>,
     throttled: Option<Instant>,
     /// A settled change of Nodes, and who was not tried since.
     round: Option<(Instant, BTreeSet<Task>)>,
     rng: StdRng,
-    metrics: Metrics,
 }
 
 impl Work {
     pub(super) fn new(context: LoopContext, memory: Arc<Memory>, metrics: Metrics) -> Self {
         let queue = Queue::new("service", BACKOFF, context.seed, &context.queue_metrics);
         queue.pause();
-        let tools = Arc::new(Tools {
-            provider: Arc::clone(&context.provider),
-            config: Arc::clone(&context.config),
-            cluster: context.cluster.clone(),
+        let rng = StdRng::seed_from_u64(context.seed);
+        let lists = Lists::new(Instant::now() + context.config.service.orphan_period);
+        let tools = Tools {
+            provider: context.provider,
+            config: context.config,
+            cluster: context.cluster,
             writes: Writes {
-                client: context.writes.client.clone(),
+                client: context.writes.client,
                 events: context.writes.events.for_component("service-controller"),
             },
-            fence: context.fence.clone(),
-            status: context.status.clone(),
-            stop: context.stop.clone(),
-            metrics: metrics.clone(),
+            fence: context.fence,
+            status: context.status,
+            stop: context.stop,
+            metrics,
             memory,
-            wall: Arc::clone(&context.wall),
-        });
+            wall: context.wall,
+        };
         let mut ledger = Ledger::default();
         for (task, record) in tools.memory.take() {
             let shown = match &task {
-                Task::Service(key) => context.cluster.services.get(key),
+                Task::Service(key) => tools.cluster.services.get(key),
                 Task::Departed(..) => None,
             };
             ledger.put(&task, Some(record.inherited(shown.as_deref())));
             queue.add(task);
         }
-        let rng = StdRng::seed_from_u64(context.seed);
-        let search_due = Instant::now() + context.config.service.orphan_period;
         Self {
-            context,
-            tools,
+            tools: Arc::new(tools),
             queue,
-            jobs: JoinSet::new(),
+            flights: Flights::default(),
             recheck: JoinSet::new(),
-            search: JoinSet::new(),
-            search_due,
-            orphans: Orphans::default(),
-            standing: Standing::default(),
-            listed_before: false,
-            in_flight: BTreeMap::new(),
+            lists,
             waiting: Waiting::default(),
             away: Away::default(),
             checks: BTreeMap::new(),
             ledger,
             session: None,
             open: false,
-            candidates: Candidates::default(),
+            pool: Pool::default(),
             too_large: BTreeSet::new(),
-            sets: Sets::default(),
-            settle: Settle::default(),
-            unsettled: BTreeMap::new(),
             throttled: None,
             round: None,
             rng,
-            metrics,
         }
+    }
+
+    /// What the provider's LoadBalancerService can do.
+    fn capability(&self) -> Option<&LoadBalancerCapability> {
+        self.session.as_deref().and_then(load_balancers)
     }
 
     /// How many more Services may be worked on now.
@@ -163,9 +139,7 @@ impl Work {
             return 0;
         }
         let stated = self
-            .session
-            .as_ref()
-            .and_then(|session| load_balancers(session))
+            .capability()
             .and_then(|capability| capability.max_in_flight)
             .map_or(0, |most| most as usize);
         let most = if stated == 0 {
@@ -174,17 +148,17 @@ impl Work {
             stated.min(MOST_IN_FLIGHT)
         };
         let lowered = self
-            .context
+            .tools
             .config
             .service
             .concurrent_syncs
             .map_or(most, |wanted| most.min(wanted))
             .max(1);
-        lowered.saturating_sub(self.in_flight.len())
+        lowered.saturating_sub(self.flights.len())
     }
 
     pub(super) fn settled_at(&self) -> Option<Instant> {
-        self.settle.due()
+        self.pool.settled_at()
     }
 
     pub(super) fn throttled_until(&self) -> Option<Instant> {
@@ -198,10 +172,10 @@ impl Work {
     /// The provider came, went, or says something else of itself (▲M9, ▲S20).
     pub(super) fn provider_changed(&mut self) {
         let (working, accepted) = {
-            let status = self.context.status.borrow();
+            let status = self.tools.status.borrow();
             (status.working().cloned(), status.scope_accepted)
         };
-        let provider = Arc::clone(&self.context.provider);
+        let provider = Arc::clone(&self.tools.provider);
         let working = working.filter(|session| load_balancers(session).is_some());
         let open = working.is_some() && accepted;
         if let Some(session) = working {
@@ -214,17 +188,15 @@ impl Work {
                 .as_ref()
                 .is_some_and(|before| Arc::ptr_eq(before, &session));
             if !again {
-                self.orphans.start_over();
-                self.standing.start_over();
-                self.listed_before = false;
+                self.lists.start_over();
             }
             let first = self.session.replace(session).is_none();
             if !same {
                 self.rebuild();
                 if !first {
-                    self.metrics.unsaid(&provider);
+                    self.tools.metrics.unsaid(&provider);
                     // Also those that it could not serve as it was before: a class, a feature.
-                    let services = self.context.cluster.services.all();
+                    let services = self.tools.cluster.services.all();
                     let wanted = services
                         .iter()
                         .map(|service| (key(service), service))
@@ -259,7 +231,7 @@ impl Work {
                 continue;
             };
             let task = Task::Service(key.clone());
-            if let Some(flight) = self.in_flight.get_mut(&task) {
+            if let Some(flight) = self.flights.get_mut(&task) {
                 flight.changed |= !planted!(ChangeDuringWorkIsForgotten);
             } else if self.ledger.is_news(&key, change.new.as_deref()) {
                 self.queue.add(task);
@@ -271,9 +243,7 @@ impl Work {
 
     pub(super) fn hinted(&mut self, hint: &Hint) {
         let in_sync = self
-            .session
-            .as_ref()
-            .and_then(|session| load_balancers(session))
+            .capability()
             .is_some_and(|capability| capability.in_sync);
         let tasks = match hint {
             Hint::LoadBalancer { namespace, name } => vec![Task::Service(Key {
@@ -292,7 +262,7 @@ impl Work {
     /// A hint or a list: the Service is checked soon, or when the job is over that works on it. No retry comes earlier for it: the retry checks first, and what
     /// failed is not tried at the pace of the hints.
     fn check(&mut self, task: Task) {
-        if let Some(flight) = self.in_flight.get_mut(&task) {
+        if let Some(flight) = self.flights.get_mut(&task) {
             flight.check = true;
             return;
         }
@@ -317,7 +287,7 @@ impl Work {
     /// Begins to work on a task that the queue handed out.
     pub(super) fn start(&mut self, task: Task) {
         let now = match &task {
-            Task::Service(key) => self.context.cluster.services.get(key),
+            Task::Service(key) => self.tools.cluster.services.get(key),
             Task::Departed(..) => None,
         };
         let taken = self.ledger.take(&task, now);
@@ -326,7 +296,7 @@ impl Work {
         }
         if taken.forgotten {
             error!(
-                provider = %self.context.provider,
+                provider = %self.tools.provider,
                 ?task,
                 "too many load balancers without a Service wait to be deleted: that of this one is not; the list of load balancers finds it later"
             );
@@ -339,8 +309,7 @@ impl Work {
             return;
         };
         let departed = matches!(task, Task::Departed(..));
-        let owner =
-            session.ownership.service_owner(&service) == Some(self.context.provider.as_ref());
+        let owner = session.ownership.service_owner(&service) == Some(self.tools.provider.as_ref());
         let needs = asks(&service) && owner && !departed;
         let selector = NodeSelector::of(&service);
         if let Task::Service(key) = &task {
@@ -349,8 +318,9 @@ impl Work {
         }
         let targets = match (&selector, needs) {
             (Ok(selector), true) => {
-                let set = self.targets_now(selector);
+                let set = self.pool.targets_now(selector);
                 if set.is_none() {
+                    self.doubt();
                     self.ledger.put(&task, taken.record);
                     self.queue
                         .done(&task, Outcome::At(Instant::now() + TARGETS_AGAIN));
@@ -374,27 +344,17 @@ impl Work {
             targets,
             jitter: self.rng.random(),
         };
-        let handle = self.jobs.spawn(sync(job, Arc::clone(&self.tools)));
-        let flight = Flight {
-            id: handle.id(),
-            under_way,
-            changed: false,
-            check: false,
-        };
-        self.in_flight.insert(task, flight);
+        let work = sync(job, Arc::clone(&self.tools));
+        self.flights.start(task, under_way, work);
     }
 
     /// A job is over.
-    pub(super) fn finished(&mut self, done: Result<(Id, Finished), JoinError>) {
-        let (id, finished) = match done {
-            Ok((id, finished)) => (id, Some(finished)),
-            Err(error) => (error.id(), None),
-        };
-        let mut flights = self.in_flight.iter();
-        let task = flights.find_map(|(task, flight)| (flight.id == id).then(|| task.clone()));
-        let Some((task, flight)) = task.and_then(|task| self.in_flight.remove_entry(&task)) else {
-            return;
-        };
+    pub(super) fn finished(&mut self, landed: Landed) {
+        let Landed {
+            task,
+            flight,
+            finished,
+        } = landed;
         let finished = finished.unwrap_or_else(|| {
             error!(?task, "the work on a Service broke off: a bug");
             Finished {
@@ -418,17 +378,15 @@ impl Work {
         if flight.changed
             && let Task::Service(key) = &task
         {
-            let now = self.context.cluster.services.get(key);
+            let now = self.tools.cluster.services.get(key);
             again |= self.ledger.is_news(key, now.as_deref());
         }
         let ignores = self
-            .session
-            .as_ref()
-            .and_then(|session| load_balancers(session))
+            .capability()
             .is_some_and(|capability| capability.ignores_nodes);
         // While Nodes settle it may have newer targets than the others: when they have, it is looked at with them.
-        let settling = self.settle.due().is_some();
-        again |= !ignores && !settling && self.ledger.wants_targets(&task, &self.sets);
+        let settling = self.pool.settled_at().is_some();
+        again |= !ignores && !settling && self.ledger.wants_targets(&task, &self.pool.sets);
         if again {
             self.queue.add(task.clone());
         }
@@ -452,7 +410,8 @@ impl Work {
         };
         waiting.remove(task);
         if waiting.is_empty() {
-            self.metrics
+            self.tools
+                .metrics
                 .nodesync_latency
                 .observe(started.elapsed().as_secs_f64());
             self.round = None;
@@ -462,16 +421,12 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let in_flight = std::mem::take(&mut self.in_flight).into_iter();
-        let broken =
-            in_flight.filter_map(|(task, flight)| Some((task, flight.under_way.broken_off()?)));
+        let broken = self.flights.broken_off();
         self.tools.memory.keep(broken.chain(self.ledger.leave()));
     }
 }
 
-fn load_balancers(
-    session: &Session,
-) -> Option<&cloud_provider_api::v1alpha1::LoadBalancerCapability> {
+fn load_balancers(session: &Session) -> Option<&LoadBalancerCapability> {
     session
         .info
         .capabilities

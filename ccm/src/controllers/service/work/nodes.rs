@@ -16,7 +16,6 @@ use crate::controllers::service::recheck::still_empty;
 use crate::controllers::service::targets::{Candidate, NodeSelector, TargetSet, eligible};
 use crate::core::millis;
 use crate::ownership::NodeOwner;
-use crate::planted::planted;
 use crate::provider::{Session, node_view};
 use crate::writes::{EventType, node_reference, reason, service_reference};
 
@@ -29,8 +28,8 @@ const TARGET_BYTES: usize = 64 * 1024;
 impl Work {
     /// Looks at all Nodes anew: the provider sees them with other eyes.
     pub(super) fn rebuild(&mut self) {
-        self.candidates.clear(self.max_targets());
-        for node in self.context.cluster.nodes.all() {
+        self.pool.clear(self.max_targets());
+        for node in self.tools.cluster.nodes.all() {
             self.observe(&node);
         }
         self.nodes_settled();
@@ -42,7 +41,7 @@ impl Work {
             return false;
         };
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        let view = is_target(node, session, &self.context.provider)
+        let view = is_target(node, session, &self.tools.provider)
             .then(|| node_view(node, &session.target_projection));
         let bytes = view.as_ref().map_or(0, prost::Message::encoded_len);
         let now = view.filter(|_| bytes <= TARGET_BYTES).map(|view| {
@@ -60,7 +59,7 @@ impl Work {
             let events = &self.tools.writes.events;
             events.record(&on, EventType::Warning, reason, text);
         }
-        self.candidates.observe(name, now)
+        self.pool.observe(name, now)
     }
 
     pub(in crate::controllers::service) fn nodes_changed(&mut self, changes: &[Change<Node>]) {
@@ -71,26 +70,21 @@ impl Work {
                 (None, Some(old)) => {
                     let name = old.metadata.name.as_deref().unwrap_or_default();
                     self.too_large.remove(name);
-                    self.candidates.observe(name, None)
+                    self.pool.observe(name, None)
                 }
                 (None, None) => false,
             };
         }
         if relevant {
-            self.settle.note(Instant::now());
+            self.pool.changed(Instant::now());
         }
     }
 
     /// Nodes have settled: makes the sets anew, once for all Services (▲S12).
     pub(in crate::controllers::service) fn nodes_settled(&mut self) {
-        self.settle.clear();
-        self.unsettled.clear();
-        let used = self.ledger.selectors();
-        self.sets.retain(|selector| used.contains(selector));
-        for selector in self.sets.selectors() {
-            let set = self.candidates.select(&selector);
+        let cut = self.pool.settle(&self.ledger.selectors());
+        for (selector, set) in cut {
             self.tell_cut(&selector, &set);
-            self.sets.offer(&selector, set);
         }
         // Also where no set changed: a Service may have got one in between that has settled differently.
         self.sets_changed();
@@ -99,8 +93,8 @@ impl Work {
 
     /// That a set is cut is told also where no call follows from it.
     fn tell_cut(&mut self, selector: &NodeSelector, set: &TargetSet) {
-        let ignores = self.session.as_ref().and_then(|it| load_balancers(it));
-        if set.left_out == 0 || ignores.is_some_and(|it| it.ignores_nodes) {
+        let ignores = self.capability();
+        if ignores.is_some_and(|it| it.ignores_nodes) {
             return;
         }
         for service in self.ledger.tell_cut(selector) {
@@ -110,51 +104,19 @@ impl Work {
         }
     }
 
-    /// The targets for a call that is made now anyway; `None` while they are not known. Nodes that changed wait to settle before load balancers hear of them (▲S12), but
-    /// who asks meanwhile gets them as they are: a Service that is made in the moment in which its Nodes join is not ensured without them.
-    pub(super) fn targets_now(&mut self, selector: &NodeSelector) -> Option<Arc<TargetSet>> {
-        let Some(settled) = self.sets.get(selector).cloned() else {
-            let set = self.candidates.select(selector);
-            self.sets.offer(selector, set);
-            self.doubt();
-            return self.sets.get(selector).cloned();
-        };
-        if self.candidates.is_current(&settled) {
-            return Some(settled);
-        }
-        if self.settle.due().is_none() {
-            // The same targets, sent as they are now.
-            let set = self.candidates.select(selector);
-            self.sets.offer(selector, set);
-            return self.sets.get(selector).cloned();
-        }
-        let known = self.unsettled.get(selector);
-        let known = known.filter(|set| self.candidates.is_current(set));
-        let now = known.map_or_else(|| Arc::new(self.candidates.select(selector)), Arc::clone);
-        self.unsettled.insert(selector.clone(), Arc::clone(&now));
-        if planted!(SettlingTargetsCountAsNew) {
-            return Some(Arc::new(TargetSet {
-                nodes: settled.nodes.clone(),
-                fingerprint: now.fingerprint,
-                version: now.version,
-                left_out: now.left_out,
-            }));
-        }
-        // That there are none any more is not believed before the API server was asked.
-        Some(if now.is_empty() { settled } else { now })
-    }
-
     /// Queues the Services whose targets are others now, and only those.
     fn sets_changed(&mut self) {
         let ignores = self
-            .session
-            .as_ref()
-            .and_then(|session| load_balancers(session))
+            .capability()
             .is_some_and(|capability| capability.ignores_nodes);
         if ignores {
             return;
         }
-        let tasks: BTreeSet<_> = self.ledger.retargeted(&self.sets).into_iter().collect();
+        let tasks: BTreeSet<_> = self
+            .ledger
+            .retargeted(&self.pool.sets)
+            .into_iter()
+            .collect();
         for task in &tasks {
             self.queue.add(task.clone());
         }
@@ -165,9 +127,7 @@ impl Work {
     }
 
     fn max_targets(&self) -> usize {
-        self.session
-            .as_ref()
-            .and_then(|session| load_balancers(session))
+        self.capability()
             .and_then(|capability| capability.max_targets)
             .map_or(0, |max| max as usize)
     }
@@ -175,7 +135,7 @@ impl Work {
     /// When the API server is to be asked again about a set.
     pub(in crate::controllers::service) fn doubt_at(&self) -> Option<Instant> {
         let free = self.recheck.is_empty() && self.session.is_some();
-        self.sets.next_ask().filter(|_| free)
+        self.pool.sets.next_ask().filter(|_| free)
     }
 
     /// Asks the API server about the sets that shrank to empty: one question at a time, which waits for nobody's next one.
@@ -183,12 +143,12 @@ impl Work {
         if !self.recheck.is_empty() {
             return;
         }
-        let selectors = self.sets.to_ask(Instant::now());
+        let selectors = self.pool.sets.to_ask(Instant::now());
         let Some(session) = self.session.clone().filter(|_| !selectors.is_empty()) else {
             return;
         };
-        let provider = Arc::clone(&self.context.provider);
-        let client = self.context.writes.client.clone();
+        let provider = Arc::clone(&self.tools.provider);
+        let client = self.tools.writes.client.clone();
         self.recheck.spawn(async move {
             let eligible: Arc<dyn Fn(&Node) -> bool + Send + Sync> =
                 Arc::new(move |node| is_target(node, &session, &provider));
@@ -201,12 +161,12 @@ impl Work {
         &mut self,
         verdict: Result<Rechecked, JoinError>,
     ) {
-        let provider = Arc::clone(&self.context.provider);
+        let provider = Arc::clone(&self.tools.provider);
         match verdict {
             Ok((asked, Ok(empty))) => {
                 let mut changed = false;
                 for selector in &empty {
-                    changed |= self.sets.confirm_empty(selector);
+                    changed |= self.pool.sets.confirm_empty(selector);
                 }
                 if changed {
                     self.sets_changed();
@@ -220,7 +180,7 @@ impl Work {
                 warn!(%provider, %error, selectors = asked.len(), retry_in_ms = millis(RECHECK_AGAIN), "cannot read the Nodes: an empty target set is not believed, load balancers keep the targets that they have");
             }
             Err(error) => {
-                let asked = self.sets.to_ask(Instant::now());
+                let asked = self.pool.sets.to_ask(Instant::now());
                 self.ask_again(&asked);
                 error!(%provider, %error, "reading the Nodes broke off");
             }
@@ -233,7 +193,7 @@ impl Work {
         let again = Instant::now() + RECHECK_AGAIN;
         let mut any = false;
         for selector in asked {
-            any |= self.sets.ask_again(selector, again);
+            any |= self.pool.sets.ask_again(selector, again);
         }
         any
     }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use cloud_provider_api::v1alpha1::ListedLoadBalancer;
 use k8s_openapi::api::core::v1::Service;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::{Work, key, load_balancers};
+use super::{Work, key};
 use crate::args::OrphanPolicy;
 use crate::controllers::service::handle::Stored;
 use crate::controllers::service::ledger::Task;
 use crate::controllers::service::notes;
-use crate::controllers::service::orphans::Orphan;
+use crate::controllers::service::orphans::{Orphan, Orphans};
 use crate::controllers::service::plan::{asks, uid};
-use crate::controllers::service::standing::{Known, Odd, Stands};
+use crate::controllers::service::standing::{Known, Odd, Standing, Stands};
 use crate::core::millis;
 use crate::planted::planted;
 use crate::provider::{Session, Trouble};
@@ -33,22 +33,50 @@ pub(in crate::controllers::service) enum Search {
     Confirmed(Vec<Orphan>),
 }
 
+/// The provider's lists: what they said so far, and when the next one is due.
+pub(in crate::controllers::service) struct Lists {
+    /// A list that was asked for, or what follows from it.
+    pub(in crate::controllers::service) jobs: JoinSet<Search>,
+    due: Instant,
+    orphans: Orphans,
+    standing: Standing,
+    /// A list of this session was seen. One alone says nothing, and what was counted before stands.
+    seen: bool,
+}
+
+impl Lists {
+    pub(super) fn new(due: Instant) -> Self {
+        Self {
+            jobs: JoinSet::new(),
+            due,
+            orphans: Orphans::default(),
+            standing: Standing::default(),
+            seen: false,
+        }
+    }
+
+    /// The provider is another one, or came again: what its lists said before says nothing.
+    pub(super) fn start_over(&mut self) {
+        self.orphans.start_over();
+        self.standing.start_over();
+        self.seen = false;
+    }
+}
+
 impl Work {
     /// When the next list is to be asked for.
     pub(in crate::controllers::service) fn search_at(&self) -> Option<Instant> {
         let listing = self
-            .session
-            .as_ref()
-            .and_then(|session| load_balancers(session))
+            .capability()
             .is_some_and(|capability| capability.listing);
-        let wanted = self.context.config.service.orphans != OrphanPolicy::Ignore;
-        (self.open && wanted && listing && self.search.is_empty()).then_some(self.search_due)
+        let wanted = self.tools.config.service.orphans != OrphanPolicy::Ignore;
+        (self.open && wanted && listing && self.lists.jobs.is_empty()).then_some(self.lists.due)
     }
 
     pub(in crate::controllers::service) fn search(&mut self) {
-        self.search_due = Instant::now() + self.context.config.service.orphan_period;
+        self.lists.due = Instant::now() + self.tools.config.service.orphan_period;
         if let Some(session) = self.session.clone() {
-            self.search.spawn(async move {
+            self.lists.jobs.spawn(async move {
                 let listed = session.list_load_balancers().await;
                 Search::Listed(session, listed)
             });
@@ -56,7 +84,7 @@ impl Work {
     }
 
     pub(in crate::controllers::service) fn searched(&mut self, found: Result<Search, JoinError>) {
-        let provider = Arc::clone(&self.context.provider);
+        let provider = Arc::clone(&self.tools.provider);
         match found {
             Ok(Search::Listed(session, listed)) => {
                 let current = self.session.as_ref();
@@ -67,10 +95,10 @@ impl Work {
                     Ok(listed) => {
                         self.listed(&session, &listed);
                         self.stand(&session, &listed);
-                        self.listed_before = true;
+                        self.lists.seen = true;
                     }
                     Err(trouble) => {
-                        let again_in = self.search_due.saturating_duration_since(Instant::now());
+                        let again_in = self.lists.due.saturating_duration_since(Instant::now());
                         warn!(%provider, rpc = "ListLoadBalancers", error = %trouble, retry_in_ms = millis(again_in), "cannot list the load balancers: what has no Service is not known");
                     }
                 }
@@ -83,27 +111,20 @@ impl Work {
     }
 
     fn listed(&mut self, session: &Session, listed: &[ListedLoadBalancer]) {
-        let services = self.context.cluster.services.all();
-        let in_flight: Vec<String> = self
-            .in_flight
-            .iter()
-            .filter_map(|(task, flight)| match task {
-                Task::Departed(_, uid) => Some(uid.clone()),
-                Task::Service(_) => flight.under_way.uid(),
-            })
-            .collect();
+        let services = self.tools.cluster.services.all();
+        let in_flight = self.flights.uids();
         let mut known: BTreeSet<&str> = services
             .iter()
             .filter_map(|service| service.metadata.uid.as_deref())
             .collect();
         known.extend(self.ledger.uids());
         known.extend(in_flight.iter().map(String::as_str));
-        let found = self.orphans.pass(listed, |uid| known.contains(uid));
-        let provider = &self.context.provider;
-        if self.listed_before {
-            self.metrics.orphans(provider, found.all.len());
+        let found = self.lists.orphans.pass(listed, |uid| known.contains(uid));
+        let provider = &self.tools.provider;
+        if self.lists.seen {
+            self.tools.metrics.orphans(provider, found.all.len());
         }
-        let delete = self.context.config.service.orphans == OrphanPolicy::Delete;
+        let delete = self.tools.config.service.orphans == OrphanPolicy::Delete;
         for orphan in found.news.iter().take(TOLD_AT) {
             let Orphan {
                 load_balancer, uid, ..
@@ -125,16 +146,17 @@ impl Work {
         let doubted = found.deletable();
         if delete && !doubted.is_empty() {
             let writes = self.tools.writes.clone();
-            self.search
+            self.lists
+                .jobs
                 .spawn(async move { Search::Confirmed(without_service(&writes, doubted).await) });
         }
     }
 
     /// What the list says of Services that exist.
     fn stand(&mut self, session: &Session, listed: &[ListedLoadBalancer]) {
-        let provider = Arc::clone(&self.context.provider);
+        let provider = Arc::clone(&self.tools.provider);
         let services: Vec<(Arc<Service>, Stored)> = self
-            .context
+            .tools
             .cluster
             .services
             .all()
@@ -163,9 +185,9 @@ impl Work {
             looks,
             several,
             unlisted,
-        } = self.standing.pass(listed, &known);
-        if self.listed_before {
-            self.metrics.standing(&provider, several, unlisted);
+        } = self.lists.standing.pass(listed, &known);
+        if self.lists.seen {
+            self.tools.metrics.standing(&provider, several, unlisted);
         }
         for (index, odd) in news.iter().take(TOLD_AT) {
             let Some((service, _)) = services.get(*index) else {
@@ -201,10 +223,8 @@ impl Work {
         };
         for orphan in orphans {
             // Whatever is being done for a Service of that name has its own end.
-            if self
-                .in_flight
-                .contains_key(&Task::Service(orphan.service.clone()))
-            {
+            let task = Task::Service(orphan.service.clone());
+            if self.flights.get(&task).is_some() {
                 continue;
             }
             let me = &session.info.provider_name;
@@ -215,7 +235,7 @@ impl Work {
                     service,
                     ..
                 } = orphan;
-                info!(provider = %self.context.provider, load_balancer, %service, "deletes the load balancer of a Service that does not exist any more");
+                info!(provider = %self.tools.provider, load_balancer, %service, "deletes the load balancer of a Service that does not exist any more");
                 self.queue.add(task);
             }
         }

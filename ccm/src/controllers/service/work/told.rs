@@ -45,7 +45,7 @@ impl Work {
             };
             let attempt = self.waiting.attempts(task) + u32::from(number != last);
             let next = self.next(task, told.when_changed);
-            let (name, provider) = (Key::of(service), &self.context.provider);
+            let (name, provider) = (Key::of(service), &self.tools.provider);
             let service_name = format!("{}/{}", name.namespace, name.name);
             let took_ms = report.took.map(millis);
             let (rpc, code, error) = (answered.rpc, answered.code, answered.words.as_str());
@@ -65,7 +65,7 @@ impl Work {
 
     /// ▲N13, of Services: tells about those that wait, also while there is no provider to ask.
     pub(in crate::controllers::service) fn housekeep(&mut self) {
-        let status = self.context.status.borrow();
+        let status = self.tools.status.borrow();
         let patience = self.away.patience(&status, Instant::now());
         drop(status);
         self.tell_the_overdue(patience);
@@ -73,8 +73,8 @@ impl Work {
 
     /// Until somebody leads again nobody may tell.
     pub(in crate::controllers::service) fn say_last_words(&mut self) {
-        self.metrics.unsaid(&self.context.provider);
-        let patience = Away::last_patience(&self.context.status.borrow());
+        self.tools.metrics.unsaid(&self.tools.provider);
+        let patience = Away::last_patience(&self.tools.status.borrow());
         if let Some(patience) = patience {
             self.tell_the_overdue(patience);
         }
@@ -107,7 +107,7 @@ impl Work {
                 }
                 (None, Some(answered)) => {
                     let next = self.next(&task, false);
-                    let provider = &self.context.provider;
+                    let provider = &self.tools.provider;
                     let message = report::told(&answered, provider, None, attempts, next);
                     self.event(&service, answered.kind, answered.reason, message);
                 }
@@ -125,7 +125,7 @@ impl Work {
         match &self.session {
             Some(session) => {
                 let owner = session.ownership.service_owner(service);
-                owner == Some(self.context.provider.as_ref())
+                owner == Some(self.tools.provider.as_ref())
             }
             None => service
                 .spec
@@ -136,11 +136,11 @@ impl Work {
 
     /// Why nothing is tried for this Service now, or nothing comes of it.
     fn obstacle(&self, task: &Task) -> Option<Obstacle> {
-        let provider = &self.context.provider;
-        if let Some(obstacle) = Obstacle::of_provider(provider, &self.context.status.borrow()) {
+        let provider = &self.tools.provider;
+        if let Some(obstacle) = Obstacle::of_provider(provider, &self.tools.status.borrow()) {
             return Some(obstacle);
         }
-        if let Some(flight) = self.in_flight.get(task) {
+        if let Some(flight) = self.flights.get(task) {
             let (op, since) = flight.under_way.call()?;
             let since = self.wall_time(since);
             let deadline = self.session.as_ref();
@@ -161,7 +161,7 @@ impl Work {
             Obstacle::new(
                 format!(
                     "waits for its turn: provider {provider} works on {} other load balancers, and takes no more at once",
-                    self.in_flight.len()
+                    self.flights.len()
                 ),
                 None,
             )
@@ -182,13 +182,13 @@ impl Work {
     }
 
     fn wall_time(&self, at: Instant) -> jiff::Timestamp {
-        wall_time(at, Instant::now(), (self.context.wall)())
+        wall_time(at, Instant::now(), (self.tools.wall)())
     }
 
     /// The Service as it is known.
     fn shown(&self, task: &Task) -> Option<Arc<Service>> {
         match task {
-            Task::Service(key) => self.context.cluster.services.get(key),
+            Task::Service(key) => self.tools.cluster.services.get(key),
             Task::Departed(..) => self.ledger.latest(task),
         }
     }
