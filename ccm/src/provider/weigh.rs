@@ -1,4 +1,4 @@
-//! What an answer weighs: its bytes, and what decoding them would allocate (CORE-11). It is read as it arrives, before anything is decoded. Pure.
+//! What an answer weighs: its bytes, and what decoding them would allocate (CORE-11). It is read as it arrives, before anything is decoded.
 //!
 //! Two bytes on the wire may be a message of hundreds in memory, so bytes alone bound nothing.
 

@@ -122,8 +122,8 @@ pub(super) fn begin(
         record.cloud = may_stand(call);
     }
     record.progress = match (call.op, record.progress) {
-        (Op::Get, progress) => progress,
-        (Op::Ensure, progress @ (Progress::Unconfirmed { .. } | Progress::Rejected)) => progress,
+        (Op::Get, progress)
+        | (Op::Ensure, progress @ (Progress::Unconfirmed { .. } | Progress::Rejected)) => progress,
         (Op::Update, progress) => progress
             .confirmed()
             .map_or(Progress::UNCONFIRMED, |inputs| Progress::Confirmed {

@@ -372,13 +372,12 @@ fn s18_what_get_finds_again_may_stand() {
 fn s19_who_made_it_is_noted_before_the_call_and_when_it_is_found() {
     let after = |op, verdict: Option<Verdict>| {
         let mut record = record();
-        match verdict {
-            Some(verdict) => drop(run(&mut record, op, &verdict, Instant::now())),
-            None => {
-                let (service, set) = (service(), set());
-                let call = call(op, &service, &set);
-                record = begin(record, &call, &LoadBalancerCapability::default()).0;
-            }
+        if let Some(verdict) = verdict {
+            run(&mut record, op, &verdict, Instant::now());
+        } else {
+            let (service, set) = (service(), set());
+            let call = call(op, &service, &set);
+            record = begin(record, &call, &LoadBalancerCapability::default()).0;
         }
         record.cloud.by().map(str::to_owned)
     };

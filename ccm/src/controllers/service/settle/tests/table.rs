@@ -40,12 +40,12 @@ fn name(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn theirs() -> Option<Theirs> {
-    Some(Theirs {
+fn theirs() -> Theirs {
+    Theirs {
         foreign: false,
         name: "theirs".into(),
         addresses: Vec::new(),
-    })
+    }
 }
 
 /// What `answer` can make of the answer to each call.
@@ -65,7 +65,7 @@ fn verdicts(op: Op) -> Vec<Verdict> {
             Verdict::InSync(None),
             found(true, None),
             found(false, None),
-            found(false, theirs()),
+            found(false, Some(theirs())),
         ],
         Op::Ensure => vec![
             ready(),
@@ -108,7 +108,9 @@ fn records(op: Op) -> Vec<Record> {
     if op != Op::Update {
         progresses.extend([
             Progress::UNCONFIRMED,
-            Progress::Unconfirmed { theirs: theirs() },
+            Progress::Unconfirmed {
+                theirs: Some(theirs()),
+            },
             Progress::Pending { inputs: None },
             Progress::Rejected,
             Progress::Elsewhere { inputs: other },
