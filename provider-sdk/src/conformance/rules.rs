@@ -169,12 +169,12 @@ mod tests {
         assert_eq!(
             text("CORE-9"),
             Some(
-                "A provider SHOULD answer `pending` (where an RPC has it) before 80 % of the time is over that `grpc-timeout` named when the request arrived."
+                "A provider SHOULD answer `pending` (if the RPC has it) before 80 % of the time is over that `grpc-timeout` stated when the request arrived."
             )
         );
         assert_eq!(
             text("INST-11"),
-            Some("Lookups and listings MUST write nothing to the cloud.")
+            Some("Lookups and listings of instances MUST write nothing to the cloud.")
         );
     }
 }

@@ -21,25 +21,25 @@ const DIFFERENCES: &[Difference] = &[
         line: "",
         refused: true,
         at: "/message",
-        why: "The texts of refusals are our own.",
+        why: "The simulated API server has its own texts for refusals.",
     },
     Difference {
         line: "",
         refused: true,
         at: "/details/causes/*/message",
-        why: "The texts of refusals are our own.",
+        why: "The simulated API server has its own texts for refusals.",
     },
     Difference {
         line: "WATCH nodes?resourceVersion=$start.rv&timeout",
         refused: false,
         at: "/*/object/message",
-        why: "The texts of refusals are our own.",
+        why: "The simulated API server has its own texts for refusals.",
     },
     Difference {
         line: "GET nodes?limit=2&continue=$p1",
         refused: true,
         at: "/metadata/continue",
-        why: "A page that is too old offers no token to go on with.",
+        why: "A page that is too old offers no continue token.",
     },
 ];
 
