@@ -382,11 +382,21 @@ impl Drop for World {
 
 /// Waits until the process has logged this text; the first line with it.
 pub async fn said(process: &Process, text: &str) -> String {
-    eventually(&format!("the log says {text:?}"), SOON, async || {
-        let log = process.log();
-        let line = log.lines().find(|line| line.contains(text));
-        line.map(str::to_owned).ok_or(log)
-    })
+    said_one_of(process, &[text]).await
+}
+
+/// Waits until the process has logged one of these texts; the first line with one.
+pub async fn said_one_of(process: &Process, texts: &[&str]) -> String {
+    eventually(
+        &format!("the log says one of {texts:?}"),
+        SOON,
+        async || {
+            let log = process.log();
+            let says = |line: &&str| texts.iter().any(|text| line.contains(text));
+            let line = log.lines().find(says);
+            line.map(str::to_owned).ok_or(log)
+        },
+    )
     .await
 }
 

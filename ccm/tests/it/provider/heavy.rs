@@ -2,10 +2,9 @@
 
 use provider_mock::{Fault, FaultKind, Fixture};
 use testenv::objects::set_ready;
-use testenv::{Process, eventually};
 
 use super::more_calls;
-use crate::world::{SOON, World, balancer, said};
+use crate::world::{World, balancer, said, said_one_of};
 
 const FLAGS: [&str; 4] = [
     "--node-monitor-period=1s",
@@ -44,21 +43,6 @@ async fn called(world: &World, rpc: &str, step: usize) {
     }
 }
 
-/// An answer that is too large by itself, or beside another one that is read at the same time.
-async fn refused(ccm: &Process, rpc: &str) {
-    let texts = ["would take more than", "was not read: with the others"];
-    eventually("the answer is refused", SOON, async || {
-        let log = ccm.log();
-        let said = |text: &&str| log.contains(&format!("the answer of {rpc} {text}"));
-        texts
-            .iter()
-            .any(|text| said(&text))
-            .then_some(())
-            .ok_or(log)
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn no_answer_of_empty_items_costs_more_than_128_mib_and_each_is_told() {
     let mut world = World::new(Fixture::default()).await;
@@ -88,7 +72,10 @@ async fn no_answer_of_empty_items_costs_more_than_128_mib_and_each_is_told() {
             println!("{rpc}, {kib} KiB: {added} MiB");
             assert!(added < MOST_ADDED_MIB, "{rpc}, {kib} KiB: {added} MiB");
         }
-        refused(&ccm, rpc).await;
+        // By itself, or beside another one that is read at the same time.
+        let refused = ["would take more than", "was not read: with the others"];
+        let [alone, together] = refused.map(|text| format!("the answer of {rpc} {text}"));
+        said_one_of(&ccm, &[&alone, &together]).await;
     }
     let limit = "more than 1048576 bytes, which is the most that EnsureLoadBalancer may answer";
     said(&ccm, limit).await;
