@@ -5,6 +5,20 @@ use prost::Message as _;
 
 use super::{NAMES, frame, info};
 
+fn zones(zone: &str, region: &str) -> api::LookupZonesResponse {
+    api::LookupZonesResponse {
+        results: vec![api::LookupZoneResult {
+            node_name: NAMES[0].into(),
+            node_uid: format!("uid-{}", NAMES[0]),
+            outcome: Some(api::lookup_zone_result::Outcome::Zone(api::Zone {
+                zone: Some(zone.to_owned()),
+                region: Some(region.to_owned()),
+            })),
+        }],
+        ..Default::default()
+    }
+}
+
 /// Honest answers, one of each RPC.
 pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
     let failure = || api::Failure {
@@ -36,17 +50,7 @@ pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
             .into(),
         ..Default::default()
     };
-    let zones = api::LookupZonesResponse {
-        results: vec![api::LookupZoneResult {
-            node_name: NAMES[0].into(),
-            node_uid: format!("uid-{}", NAMES[0]),
-            outcome: Some(api::lookup_zone_result::Outcome::Zone(api::Zone {
-                zone: Some("z".into()),
-                region: Some("r".into()),
-            })),
-        }],
-        ..Default::default()
-    };
+    let zones = zones("z", "r");
     let found = api::GetLoadBalancerResponse {
         handle: Some("lb-1".into()),
         events: vec![api::Event {
@@ -199,17 +203,7 @@ fn breaking_answer_seeds() -> Vec<Vec<u8>> {
         )),
         ..Default::default()
     };
-    let zones = api::LookupZonesResponse {
-        results: vec![api::LookupZoneResult {
-            node_name: NAMES[0].into(),
-            node_uid: format!("uid-{}", NAMES[0]),
-            outcome: Some(api::lookup_zone_result::Outcome::Zone(api::Zone {
-                zone: Some("z".repeat(250)),
-                region: Some("r".repeat(260)),
-            })),
-        }],
-        ..Default::default()
-    };
+    let zones = zones(&"z".repeat(250), &"r".repeat(260));
     let labels = api::GetVolumeLabelsResponse {
         outcome: Some(api::get_volume_labels_response::Outcome::Labels(
             api::VolumeLabels {
