@@ -17,19 +17,17 @@ pub struct Played {
 }
 
 /// Plays all of this life; `done` is called after each run.
-pub fn play(life: Life, pairs: bool, done: impl Fn(bool) + Sync) -> anyhow::Result<Played> {
+pub fn play(life: Life, done: impl Fn(bool) + Sync) -> anyhow::Result<Played> {
     let counts = judge(&life.plan())?.counts;
     let singles = life.singles(&counts);
     let mut sets: Vec<Vec<&Strike>> = singles.iter().map(|one| vec![one]).collect();
     let one = sets.len() as u64;
-    if pairs {
-        let some: Vec<&Strike> = singles.iter().filter(|one| counts_in_pairs(one)).collect();
-        for (at, first) in some.iter().enumerate() {
-            let others = some[at + 1..].iter();
-            let others =
-                others.filter(|second| second.site != first.site || second.number != first.number);
-            sets.extend(others.map(|second| vec![*first, *second]));
-        }
+    let some: Vec<&Strike> = singles.iter().filter(|one| counts_in_pairs(one)).collect();
+    for (at, first) in some.iter().enumerate() {
+        let others = some[at + 1..].iter();
+        let others =
+            others.filter(|second| second.site != first.site || second.number != first.number);
+        sets.extend(others.map(|second| vec![*first, *second]));
     }
     let all = sets.len() as u64;
     let failed = Mutex::new(BTreeMap::new());

@@ -218,7 +218,7 @@ fn all_of_a_life() -> anyhow::Result<ExitCode> {
     let mut right = true;
     for life in Life::ALL {
         let progress = Progress::new(0);
-        let played = exhaustive::play(life, true, |holds| progress.played(holds))?;
+        let played = exhaustive::play(life, |holds| progress.played(holds))?;
         for (plan, first) in played.failed.iter().take(20) {
             println!("{first}");
             plan.lines().iter().for_each(|line| println!("  {line}"));
