@@ -100,6 +100,12 @@ impl Cloud {
         });
     }
 
+    /// The Services that have one, in the order in which the load balancers were made.
+    pub fn served(&self) -> Vec<String> {
+        let balancers = self.load_balancers().into_iter();
+        balancers.map(|(_, service)| service).collect()
+    }
+
     /// Those that are there: handle, and whose it is.
     pub fn load_balancers(&self) -> Vec<(String, String)> {
         let state = self.read();

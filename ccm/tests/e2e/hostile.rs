@@ -140,13 +140,7 @@ async fn claims_a_class(world: &World, pod: &str) {
         .unwrap();
     world.renewals(2).await;
     assert_eq!(world.address("others").await, None);
-    let names: Vec<String> = world
-        .cloud
-        .load_balancers()
-        .into_iter()
-        .map(|(_, name)| name)
-        .collect();
-    assert_eq!(names, ["web"]);
+    assert_eq!(world.cloud.served(), ["web"]);
     world.kubectl(&["delete", "service", "others", "--namespace=default"]);
 }
 

@@ -340,12 +340,7 @@ async fn broken(world: &mut World) {
         .lap("kubectl set image, broken to good, to a waiting Service's address");
     one_pod(world, Image::Mock).await;
     testenv::eventually("what was deleted is gone", PATIENCE, async || {
-        let names: Vec<String> = world
-            .cloud
-            .load_balancers()
-            .into_iter()
-            .map(|(_, name)| name)
-            .collect();
+        let names = world.cloud.served();
         if names == ["web", "third"] {
             Ok(())
         } else {
