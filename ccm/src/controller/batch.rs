@@ -12,8 +12,9 @@ use super::load::UnderWay;
 use crate::provider::Trouble;
 use crate::queue::Outcome;
 
-/// Keys that left the queue together. Each is settled by itself, as soon as its work is over. Those that are not, because the task panicked or was told
-/// to stop, return to the queue with backoff: else nobody would reconcile them again.
+/// Keys that left the queue together. The reconciler settles each key as soon as its work is over.
+/// A batch that is dropped returns its other keys to the queue with backoff. So a task that panics or
+/// is stopped loses no key.
 pub(crate) struct Batch<'a, K: Clone + Ord + Hash + Send + 'static> {
     driver: &'a Driver<K>,
     left: Mutex<BTreeSet<K>>,
@@ -51,7 +52,7 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
         self.driver.queue.accepted(key);
     }
 
-    /// A call for this key failed: when it is tried again, and who is told.
+    /// Records a failed call for this key. Returns when the key is tried again, and what is reported.
     pub(crate) fn failed(&self, key: &K, trouble: &Trouble) -> Failed {
         let (driver, now) = (self.driver, Instant::now());
         let queued = self.left().remove(key);

@@ -19,7 +19,7 @@ use crate::queue::{Backoff, Outcome, Queue};
 
 /// A controller.
 pub(crate) trait Reconciler: Send + Sync + 'static {
-    /// What is reconciled by itself, such as the name of an object; `()` where everything is reconciled together.
+    /// Identifies one unit of work, such as an object's name. `()` if each pass reconciles everything.
     type Key: Clone + Ord + Hash + Send + Sync + 'static;
 
     /// Its queue, and what it shares with the loop.

@@ -18,7 +18,7 @@ pub(crate) struct Width {
     pub(crate) writes: usize,
 }
 
-/// What is under way. Calls and writes are counted apart: a slow write takes no place of a call.
+/// Counts the calls and the writes under way. The counts are separate, so that slow writes delay no call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     calls: usize,

@@ -21,7 +21,7 @@ pub(crate) enum Wake<K> {
     Gone(K),
 }
 
-/// The sources of one controller's keys. They run beside its batches until it is told to stop.
+/// The sources of one controller's keys. They run until the controller stops.
 pub(crate) struct Sources<'a, K> {
     driver: &'a Driver<K>,
     running: Vec<BoxFuture<'a, ()>>,
@@ -91,7 +91,7 @@ impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
         }));
     }
 
-    /// Returns when the controller is told to stop.
+    /// Returns when the controller stops.
     pub(crate) async fn run(self) {
         join_all(self.running).await;
     }

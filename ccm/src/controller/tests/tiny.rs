@@ -103,7 +103,7 @@ impl Reconciler for Tiny {
         );
         let facets = [api::InstanceFacet::Metadata];
         let call = session.lookup_instances(&asked, &facets, Duration::ZERO);
-        // A read may be dropped. What is not settled returns to the queue.
+        // Dropping a read is safe: the batch returns keys that are not settled to the queue.
         let Some(answers) = stop.run_until_cancelled(call).await else {
             return;
         };

@@ -90,7 +90,7 @@ pub(super) struct Record {
     /// A handle that is not stored on the Service yet, after the name of the provider that gave it. Any answer can give one, whatever it says of the cloud.
     pub(super) unsaved_handle: Option<(String, String)>,
     pub(super) progress: Progress,
-    /// The provider is asked how it is before anything else. What was confirmed stays: other targets are a reason not to wait.
+    /// Get is the next call. Confirmed progress stays: changed targets still wake a Service whose check waits.
     pub(super) check: bool,
     /// The targets that were tried last, whatever came of it: the same ones wait for their retry.
     pub(super) tried: Option<Fingerprint>,
@@ -119,7 +119,7 @@ impl Record {
         }
     }
 
-    /// What is left of it where the work broke off: nothing is confirmed any more.
+    /// The record after a job that did not end: nothing is confirmed.
     pub(super) fn doubted(self) -> Self {
         Self {
             cloud: self.cloud,
@@ -128,7 +128,7 @@ impl Record {
         }
     }
 
-    /// What is left of it for a loop that begins later. `shown`: the Service as the watch shows it now.
+    /// The record for a loop that begins later. `shown`: the Service as the watch shows it now.
     pub(super) fn inherited(self, shown: Option<&Service>) -> Self {
         // Another replica may have stored a handle meanwhile: that one is newer.
         let stored = shown

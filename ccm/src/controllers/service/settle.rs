@@ -78,13 +78,13 @@ pub(super) struct Call<'a> {
 /// What follows from an answer.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Effects {
-    /// When to look again; `None`: at once.
+    /// When the Service is reconciled again; `None`: at once.
     pub(super) requeue: Option<Outcome>,
     /// All calls of this provider's load balancers wait so long.
     pub(super) throttle: Option<Duration>,
     /// Whether the cloud took the provider's credentials; `None`: the answer does not say.
     pub(super) accepted: Option<bool>,
-    /// What a user is told who asks why it is not done.
+    /// The reason why the Service is not done.
     pub(super) told: Option<Told>,
     /// Events on the Service.
     pub(super) notes: Vec<Note>,
