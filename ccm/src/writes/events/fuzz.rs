@@ -164,8 +164,10 @@ async fn record(
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = crate::fuzz::noise(200);
-    // 300 Services are told EnsuringLoadBalancer every ten seconds: no mutation of noise repeats that often.
-    let burst = [3, 1, 1, 1, 0, 0, 0x27, 0x10];
-    seeds.push(burst.repeat(60));
+    // 300 Services are told the same every ten seconds: no mutation of noise repeats that often.
+    let burst = |kind, reason| [3, 1, kind, reason, 0, 0, 0x27, 0x10];
+    let (warning, normal) = (0, 1);
+    seeds.push(burst(normal, 1).repeat(60));
+    seeds.push([burst(warning, 0), burst(warning, 1)].concat().repeat(30));
     seeds
 }
