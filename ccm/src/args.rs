@@ -3,7 +3,7 @@
 mod command;
 mod config;
 mod file;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod gates;
 mod legacy;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
+use prost::Message;
 
 use super::call::Exchange;
 use super::check::{Stop, Verdict};
@@ -13,6 +14,8 @@ use super::check::{Stop, Verdict};
 pub(super) const NAME_BYTES: usize = 253;
 /// The most bytes of a provider ID, a handle, a message or a reason (CORE-11).
 pub(super) const TEXT_BYTES: usize = 1_024;
+/// The most bytes of an instance, a status or the labels of a volume (CORE-11).
+pub(super) const ITEM_BYTES: usize = 64 * 1024;
 
 /// A rule of the contract that a part of an answer breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +60,19 @@ fn at_most(what: &str, text: &str, most: usize) -> Judged {
         "CORE-11",
         format!("{what} has at most {most} bytes"),
         format!("{} bytes: {text:?}", text.len()),
+    )
+}
+
+/// An answer that becomes a part of an object of Kubernetes.
+fn fits_an_object(what: &str, item: &impl Message) -> Judged {
+    let bytes = item.encoded_len();
+    if bytes <= ITEM_BYTES {
+        return Ok(());
+    }
+    broken(
+        "CORE-11",
+        format!("{what} has at most {ITEM_BYTES} bytes"),
+        format!("{bytes} bytes"),
     )
 }
 
@@ -181,6 +197,7 @@ pub(super) fn exists(state: pb::InstanceState) -> bool {
 
 /// An instance as LookupInstances or ListInstances answers it; `with_id` where its provider ID has to be there if it exists.
 pub(super) fn instance(instance: &pb::Instance, prefixes: &[String], with_id: bool) -> Judged {
+    fits_an_object("an instance", instance)?;
     let state: pb::InstanceState = known("state", instance.state)?;
     match &instance.provider_id {
         Some(id) => {
@@ -260,6 +277,7 @@ pub(super) fn route(route: &pb::Route) -> Judged {
 
 /// The labels of a volume.
 pub(super) fn volume_labels(labels: &pb::VolumeLabels) -> Judged {
+    fits_an_object("the labels of a volume", labels)?;
     for (key, value) in &labels.labels {
         if !is_label_key(key) || !is_label_value(value) {
             return broken(
@@ -301,7 +319,7 @@ mod tests {
 
     #[test]
     fn an_instance_breaks_the_rule_that_it_breaks() {
-        let changes: [(Change<pb::Instance>, &str); 12] = [
+        let changes: [(Change<pb::Instance>, &str); 13] = [
             (|_| {}, ""),
             (|one| one.state = 0, "CORE-13"),
             (|one| one.state = 99, "CORE-13"),
@@ -320,6 +338,10 @@ mod tests {
             (|one| one.instance_type = Some(String::new()), "INST-8"),
             (|one| one.addresses[0].address.push_str("/64"), "INST-8"),
             (|one| one.addresses[0].r#type = 0, "CORE-13"),
+            (
+                |one| one.addresses = vec![one.addresses[0].clone(); 6_000],
+                "CORE-11",
+            ),
         ];
         for (index, (change, expected)) in changes.into_iter().enumerate() {
             let mut one = found();

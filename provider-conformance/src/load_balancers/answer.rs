@@ -10,9 +10,11 @@ use pb::delete_load_balancer_response::Outcome as Deleted;
 use pb::ensure_load_balancer_response::Outcome as Ensured;
 use pb::get_load_balancer_response::Outcome as Got;
 use pb::update_load_balancer_response::Outcome as Updated;
+use prost::Message;
 
 use crate::call::{Answer, Exchange};
 use crate::check::Verdict;
+use crate::well_formed::ITEM_BYTES;
 
 const NAME_BYTES: usize = 253;
 const TEXT_BYTES: usize = 1024;
@@ -164,6 +166,11 @@ fn sane_delay(delay: Option<&prost_types::Duration>) -> bool {
 
 /// A status that a Service may be given.
 fn sane_status<T: Debug>(asked: &Exchange<T>, status: &pb::LoadBalancerStatus) -> Verdict {
+    asked.must(
+        status.encoded_len() <= ITEM_BYTES,
+        "CORE-11",
+        "a status of at most 64 KiB",
+    )?;
     for point in &status.ingress {
         asked.must(
             point.ip.is_some() || point.hostname.is_some(),

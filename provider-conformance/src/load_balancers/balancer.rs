@@ -35,6 +35,8 @@ pub(super) struct Balancer {
     pub(super) pendings: usize,
     /// `pending` answers before which no handle had come.
     pub(super) without_handle: usize,
+    /// The most events of one answer.
+    pub(super) most_events: usize,
     /// An Ensure was answered by something else than `failed`.
     begun: bool,
 }
@@ -47,6 +49,7 @@ impl Balancer {
             handle: None,
             pendings: 0,
             without_handle: 0,
+            most_events: 0,
             begun: false,
         }
     }
@@ -150,6 +153,7 @@ impl Balancer {
         if let Some(handle) = answer.handle() {
             self.handle = Some(handle.clone());
         }
+        self.most_events = self.most_events.max(answer.events().len());
         if matches!(answer.outcome(), Outcome::Pending(_)) {
             self.pendings += 1;
             self.without_handle += usize::from(self.handle.is_none());

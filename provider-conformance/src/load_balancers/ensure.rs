@@ -15,6 +15,8 @@ use super::stage::{Stage, Writes, need_feature};
 
 /// So many digits of a digest are unlikely enough to be another's (LB-30).
 const LEAST_DIGITS: usize = 32;
+/// The controller reads so many events of one answer (CORE-11).
+const MOST_EVENTS: usize = 32;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -28,8 +30,8 @@ pub(super) fn checks() -> Vec<Check> {
     vec![
         check!(
             "load-balancers/ensure-ready",
-            ["CORE-6", "LB-19"],
-            "Ensure, asked again as `pending` says, becomes ready, with an address or a host name that a Service may be given",
+            ["CORE-6", "LB-19", "CORE-11"],
+            "Ensure, asked again as `pending` says, becomes ready, with an address or a host name that a Service may be given; no answer has more events than are read",
             [Need::LoadBalancers],
             ready
         ),
@@ -154,7 +156,15 @@ async fn ready(run: &Run) -> Verdict {
     // What the status must be is held against every answer; that there is one is the point here.
     balancer.ensured(Some(stage.targets())).await?;
     balancer.present(Some(stage.targets())).await?;
-    stage.listed_times(&balancer, 1, "LB-13").await
+    stage.listed_times(&balancer, 1, "LB-13").await?;
+    // The contract allows more, but nobody sees them.
+    should(
+        balancer.most_events <= MOST_EVENTS,
+        "CORE-11",
+        "Ensure until `ready`, then Get",
+        format_args!("at most {MOST_EVENTS} events in one answer: the controller reads no more"),
+        format_args!("{} events in one answer", balancer.most_events),
+    )
 }
 
 async fn twice(run: &Run) -> Verdict {

@@ -12,10 +12,13 @@ use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::session::Session;
+use super::super::well_formed::NAME_BYTES;
 
 const SLOW: Duration = Duration::from_secs(8);
 /// Far less than what the cloud takes, far more than an answer from memory needs on a loaded machine.
 const FROM_MEMORY: Duration = Duration::from_secs(4);
+/// The most classes of load balancers.
+const MOST_CLASSES: usize = 64;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -54,8 +57,8 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "provider/prefixes-keep-their-limits",
-            ["PROV-10"],
-            "there are 1 to 16 provider ID prefixes where instances are offered, none empty, none twice, none above 253 bytes",
+            ["PROV-10", "PROV-8"],
+            "there are 1 to 16 provider ID prefixes where instances are offered, each of 1 to 253 characters that PROV-8 allows, with `://`, none twice",
             prefixes
         ),
         check!(
@@ -72,8 +75,8 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "provider/load-balancer-classes-are-well-formed",
-            ["PROV-10"],
-            "classes are not empty and not there twice; with load balancers some class or the default is served",
+            ["PROV-10", "CORE-11", "PROV-8"],
+            "there are at most 64 classes, each of 1 to 253 characters that PROV-8 allows, none twice; with load balancers some class or the default is served",
             [Need::LoadBalancers],
             classes
         ),
@@ -201,6 +204,20 @@ async fn name(run: &Run) -> Verdict {
     )
 }
 
+/// What a provider claims for itself has 1 to 253 bytes of the characters that PROV-8 allows.
+fn of_claims(claims: &[String], expected: &str) -> Verdict {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte);
+    let well_formed =
+        |claim: &String| (1..=NAME_BYTES).contains(&claim.len()) && claim.bytes().all(allowed);
+    must(
+        claims.iter().all(well_formed),
+        "PROV-8",
+        "GetProviderInfo",
+        expected,
+        format_args!("{claims:?}"),
+    )
+}
+
 async fn prefixes(run: &Run) -> Verdict {
     let prefixes = &run.info().provider_id_prefixes;
     let offered = run.capabilities().instances.is_some();
@@ -209,12 +226,16 @@ async fn prefixes(run: &Run) -> Verdict {
         prefixes.len() <= 16 && (!offered || !prefixes.is_empty()),
         "1 to 16 provider_id_prefixes",
     )?;
-    of_info(
-        run,
-        prefixes
-            .iter()
-            .all(|prefix| (1..=253).contains(&prefix.len())),
-        "prefixes of 1 to 253 bytes",
+    of_claims(
+        prefixes,
+        "prefixes of 1 to 253 letters, digits and . _ : / @ + -",
+    )?;
+    must(
+        prefixes.iter().all(|prefix| prefix.contains("://")),
+        "PROV-8",
+        "GetProviderInfo",
+        "prefixes with `://`",
+        format_args!("{prefixes:?}"),
     )?;
     let unique: BTreeSet<_> = prefixes.iter().collect();
     of_info(run, unique.len() == prefixes.len(), "no prefix twice")
@@ -248,10 +269,17 @@ async fn classes(run: &Run) -> Verdict {
         offered.default_class || !offered.classes.is_empty(),
         "default_class, or some class",
     )?;
-    of_info(
-        run,
-        unique.len() == offered.classes.len() && !unique.contains(&String::new()),
-        "classes that are not empty and not there twice",
+    of_info(run, unique.len() == offered.classes.len(), "no class twice")?;
+    must(
+        offered.classes.len() <= MOST_CLASSES,
+        "CORE-11",
+        "GetProviderInfo",
+        format_args!("at most {MOST_CLASSES} classes"),
+        format_args!("{} classes", offered.classes.len()),
+    )?;
+    of_claims(
+        &offered.classes,
+        "classes of 1 to 253 letters, digits and . _ : / @ + -",
     )
 }
 

@@ -84,6 +84,28 @@ pub(crate) fn twist(
                 }
             }
         }),
+        "EnsureLoadBalancer" if twists.has(Twist::ManyEvents) => {
+            each(
+                &mut answer,
+                |answer: &mut pb::EnsureLoadBalancerResponse| {
+                    let event = |number| pb::Event {
+                        severity: pb::EventSeverity::Normal.into(),
+                        reason: format!("Step{number}"),
+                        message: format!("step {number} of 40"),
+                    };
+                    answer.events.extend((1..=40).map(event));
+                },
+            );
+        }
+        "GetVolumeLabels" if twists.has(Twist::ManyVolumeLabels) => {
+            use pb::get_volume_labels_response::Outcome;
+            each(&mut answer, |answer: &mut pb::GetVolumeLabelsResponse| {
+                if let Some(Outcome::Labels(labels)) = &mut answer.outcome {
+                    let label = |number| (format!("mock.grpc-ccm.io/{number}"), "x".repeat(63));
+                    labels.labels.extend((0..2_000).map(label));
+                }
+            });
+        }
         "GetVolumeLabels" if twists.has(Twist::ForeignVolumeNotFound) => {
             use pb::get_volume_labels_response::Outcome;
             each(&mut answer, |answer: &mut pb::GetVolumeLabelsResponse| {
