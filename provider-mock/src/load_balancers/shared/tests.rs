@@ -92,7 +92,8 @@ fn a_port_is_that_of_one_part() {
     let mut apart = all.by_handle["lb-1"].clone();
     apart.handle.clear();
     apart.addresses = vec!["192.0.2.99".parse().unwrap()];
-    apart.owner = Some(asker("us", &late, None).mark());
+    let comes = asker("us", &late, None);
+    apart.owner = comes.marks.mark(&comes);
     all.put(apart);
     let first = plan(&all, "us", &service("a", "front", 80), None);
     assert!(matches!(first, Ok(EnsurePlan::AsAsked(_))), "{first:?}");
