@@ -4,6 +4,7 @@ pub(crate) mod batch;
 mod calls;
 mod claims;
 mod connect;
+pub(crate) mod divide;
 mod error;
 mod failures;
 #[cfg(any(test, fuzzing))]

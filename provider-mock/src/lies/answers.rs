@@ -10,6 +10,7 @@ use crate::cloud::Cloud;
 use crate::faults::{Fault, FaultKind, rewrite};
 use crate::fixture::FailureSpec;
 use crate::messages;
+use crate::weather::is_trouble;
 
 /// The messages of an answer after the twists; an error is the gRPC status that comes instead.
 pub(crate) fn twist(
@@ -29,8 +30,12 @@ pub(crate) fn twist(
     if let Some(code) = outcome.strip_prefix("failed:") {
         // What CORE-10 asks for is another matter.
         if code != "NOT_INITIALIZED" {
+            let trouble = cloud.weather().failure().filter(is_trouble);
+            if let Some(trouble) = trouble.filter(|_| twists.has(Twist::StaysDegraded)) {
+                cloud.mischief().lasting_trouble = Some(trouble.message().to_owned());
+            }
             if twists.has(Twist::FailedInitializeForgets) && rpc == "Initialize" {
-                cloud.state().forgot_initialize = true;
+                cloud.mischief().forgot_initialize = true;
             }
             return failed(twists, rpc, code, request, answer);
         }
@@ -56,7 +61,7 @@ pub(crate) fn twist(
             if twists.has(Twist::BootIdChanges) {
                 answer.boot_id = format!("{}-{}", answer.boot_id, number(cloud));
             }
-            if twists.has(Twist::ReadyOnlyInitialized) && cloud.state().initialized.is_none() {
+            if twists.has(Twist::ReadyOnlyInitialized) && cloud.mischief().initialized.is_none() {
                 answer.state = pb::ProbeState::Starting.into();
                 answer.message = "Initialize has not come yet".into();
             }
@@ -237,11 +242,11 @@ fn lookup(cloud: &Cloud, twists: Twists, request: &[u8], answer: &mut pb::Lookup
         if twists.has(Twist::Stale) {
             let id = node.and_then(|node| node.provider_id.as_deref());
             let key = format!("{} {}", result.node_name, id.unwrap_or_default());
-            let first = cloud.state().first_answers.get(&key).cloned();
+            let first = cloud.mischief().first_answers.get(&key).cloned();
             match first {
                 Some(first) => *found = first,
                 None => {
-                    cloud.state().first_answers.insert(key, found.clone());
+                    cloud.mischief().first_answers.insert(key, found.clone());
                 }
             }
         }
@@ -390,9 +395,9 @@ fn failure(code: FailureCode) -> pb::Failure {
 
 /// Another number at each call.
 fn number(cloud: &Cloud) -> u64 {
-    let mut state = cloud.state();
-    state.last_lie += 1;
-    state.last_lie
+    let mut mischief = cloud.mischief();
+    mischief.last_lie += 1;
+    mischief.last_lie
 }
 
 fn each<M: Message + Default>(messages: &mut [Vec<u8>], mut change: impl FnMut(&mut M)) {

@@ -47,6 +47,7 @@ use super::notes::{self, Note, Op};
 use super::record::{Cloud, Progress, Record, Seen};
 use super::support::unsupported;
 use super::targets::TargetSet;
+use crate::controller::Failed;
 use crate::planted::planted;
 use crate::provider::{Retry, Trouble, TroubleCode};
 use crate::queue::Outcome;
@@ -71,8 +72,6 @@ pub(super) struct Call<'a> {
     pub(super) targets: Option<&'a TargetSet>,
     /// The operator lets the provider adopt load balancers that are not marked.
     pub(super) adopt_unmarked: bool,
-    /// 0.0..1.0.
-    pub(super) jitter: f64,
 }
 
 /// What follows from an answer.
@@ -80,10 +79,10 @@ pub(super) struct Call<'a> {
 pub(super) struct Effects {
     /// When the Service is reconciled again; `None`: at once.
     pub(super) requeue: Option<Outcome>,
-    /// All calls of this provider's load balancers wait so long.
-    pub(super) throttle: Option<Duration>,
     /// Whether the cloud took the provider's credentials; `None`: the answer does not say.
     pub(super) accepted: Option<bool>,
+    /// The cloud refuses the credentials, and that is to be reported on this Service for all.
+    pub(super) refused: bool,
     /// The reason why the Service is not done.
     pub(super) told: Option<Told>,
     /// Events on the Service.
@@ -178,12 +177,14 @@ fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapabil
     notes
 }
 
-/// A call was answered. `written`: what its answer asked to be written into the Service, where that was done.
+/// A call was answered. `written`: what its answer asked to be written into the Service, where that was done. `reaction`: what follows from a failure by the
+/// driver's rules.
 pub(super) fn settle(
     mut record: Record,
     call: &Call<'_>,
     verdict: &Verdict,
     written: Option<&ServicePatch>,
+    reaction: impl FnOnce(&Trouble) -> Failed,
     now: Instant,
 ) -> (Record, Effects) {
     // What was asked for, and what the provider itself wrote: a user's change in between is news.
@@ -240,7 +241,10 @@ pub(super) fn settle(
         Verdict::Failed(_) if call.op == Op::Update && planted!(FailedUpdateIsForgotten) => {
             done(&mut record, confirmed)
         }
-        Verdict::Failed(trouble) => failed(&mut record, &before, trouble, call, now),
+        Verdict::Failed(trouble) => {
+            let reaction = reaction(trouble);
+            failed(&mut record, &before, trouble, reaction, call, now)
+        }
     };
     effects.notes = after(&before, call, verdict);
     if !matches!(verdict, Verdict::Failed(_)) {
@@ -293,12 +297,11 @@ fn failed(
     record: &mut Record,
     before: &Progress,
     trouble: &Trouble,
+    reaction: Failed,
     call: &Call<'_>,
     now: Instant,
 ) -> Effects {
-    let reaction = trouble.reaction_jittered(record.failures, call.jitter);
     let when_changed = matches!(reaction.retry, Retry::WhenChangedElse(_));
-    // BUSY and lost connections are no failures of the Service, but they are counted: that is what ends their quick retries.
     record.failures = record.failures.saturating_add(1);
     record.check = call.op == Op::Get;
     record.progress = match (call.op, before) {
@@ -318,14 +321,15 @@ fn failed(
         (Op::Get, before) => before.clone(),
     };
     let stuck = call.op == Op::Delete && record.failures >= DELETES_TOLD;
+    let credentials = trouble.code == TroubleCode::Credentials;
     Effects {
-        throttle: trouble.slows(),
-        accepted: (trouble.code == TroubleCode::Credentials).then_some(false),
+        accepted: credentials.then_some(false),
+        refused: credentials && reaction.event,
         // A process that no longer leads tells nothing.
         told: (trouble.code != TroubleCode::Fenced).then(|| Told {
             note: notes::failed(call.op, call.departed, call.targets, &notes::why(trouble)),
             code: Some(trouble.code.name()),
-            at_once: reaction.event || stuck,
+            at_once: reaction.event && !credentials || stuck,
             when_changed,
         }),
         ..Effects::with(reaction.retry.outcome(now))

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::LoadBalancerStatus;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{Report, Run, Stop, display_name};
+use super::{Report, Run, Stop};
 use crate::controllers::service::answer::{self, Answer, Sent, Verdict};
 use crate::controllers::service::notes::{self, Op};
 use crate::controllers::service::plan::{handle_to_send, status_patch};
@@ -16,8 +16,8 @@ use crate::controllers::service::record::Record;
 use crate::controllers::service::settle::{Call, begin, settle};
 use crate::controllers::service::support::conditions;
 use crate::controllers::service::targets::TargetSet;
-use crate::core::millis;
-use crate::provider::{Trouble, TroubleCode, service_view};
+use crate::core::{Key, millis};
+use crate::provider::{Trouble, service_view};
 use crate::queue::Outcome;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 
@@ -33,7 +33,7 @@ const CONFLICTS: u8 = 3;
 impl Run<'_> {
     /// Calls the provider, writes what its answer asks for, and takes note.
     pub(super) async fn call(&mut self, op: Op) -> Result<(), Stop> {
-        if self.tools.stop.is_cancelled() || !self.may_call() {
+        if self.context().stop.is_cancelled() || !self.may_call() {
             // The queue is paused or over: nothing failed, it goes on when it goes on.
             return Err(Stop::With(Outcome::At(Instant::now())));
         }
@@ -44,31 +44,34 @@ impl Run<'_> {
             .record
             .as_ref()
             .is_some_and(|record| record.progress.is_pending() || record.failures > 0);
-        let base = Arc::clone(&self.base);
-        let config = Arc::clone(&self.tools.config);
+        let (base, offer, targets) = (
+            Arc::clone(&self.base),
+            Arc::clone(&self.offer),
+            self.targets.clone(),
+        );
+        let config = &self.context().config.service;
         let call = Call {
             op,
-            me: self.me,
-            departed: self.departed,
+            me: &offer.name,
+            departed: self.is_departed(),
             service: &base,
-            targets: self.targets,
-            adopt_unmarked: config.service.adopt_unmarked,
-            jitter: self.jitter,
+            targets: targets.as_deref(),
+            adopt_unmarked: config.adopt_unmarked,
         };
-        let (record, notes) = begin(self.take_record(), &call, self.capability);
-        let handle = handle_to_send(&base, Some(&record), self.me);
+        let (record, notes) = begin(self.take_record(), &call, &offer.load_balancers);
+        let handle = handle_to_send(&base, Some(&record), &offer.name);
         let started = Instant::now();
-        self.under_way.now(Some((op, started)), Some(&record));
+        self.calls(Some((op, started)), &record);
         self.record = Some(record);
         for note in notes {
             self.tell(note);
         }
-        let service_ranges = self.tools.cluster.service_ranges().unwrap_or_default();
+        let service_ranges = self.context().cluster.service_ranges().unwrap_or_default();
         let sent = Sent {
             service: &base,
             handle: handle.as_deref(),
-            me: self.me,
-            prefixes: &config.service.annotation_prefixes,
+            me: &offer.name,
+            prefixes: &config.annotation_prefixes,
             service_ranges: &service_ranges,
         };
         let answer = match self.ask(op, &sent).await {
@@ -83,10 +86,11 @@ impl Run<'_> {
             verdict,
         } = answer;
         if new_handle.is_some() {
-            let me = self.me;
-            self.record().unsaved_handle = new_handle.map(|handle| (me.to_owned(), handle));
+            let me = offer.name.clone();
+            self.record().unsaved_handle = new_handle.map(|handle| (me, handle));
         }
-        self.under_way.now(None, self.record.as_ref());
+        let record = self.record().clone();
+        self.calls(None, &record);
         for note in notes {
             self.tell(note);
         }
@@ -123,12 +127,15 @@ impl Run<'_> {
         }
     }
 
+    /// The session is the one that may be used.
     fn may_call(&self) -> bool {
-        let status = self.tools.status.borrow();
-        status.scope_accepted
-            && status
-                .working()
-                .is_some_and(|session| std::ptr::eq(Arc::as_ptr(session), self.session))
+        let session = self.worker.driver.session();
+        session.is_some_and(|session| Arc::ptr_eq(&session, self.session))
+    }
+
+    /// Others see from now on that this call is under way, or none, and what is known by now.
+    fn calls(&self, call: Option<(Op, Instant)>, record: &Record) {
+        self.worker.state().ledger.calls(self.task, call, record);
     }
 
     fn take_record(&mut self) -> Record {
@@ -139,10 +146,10 @@ impl Run<'_> {
     async fn ask(&self, op: Op, sent: &Sent<'_>) -> Result<Answer, Trouble> {
         let service = Some(service_view(sent.service));
         let handle = sent.handle.map(str::to_owned);
-        let targets = self.targets.map(TargetSet::to_request);
-        let fence = &self.tools.fence;
-        let metrics = &self.tools.metrics;
-        let adopt_unmarked = self.tools.config.service.adopt_unmarked;
+        let targets = self.targets.as_deref().map(TargetSet::to_request);
+        let fence = &self.context().fence;
+        let metrics = &self.worker.metrics;
+        let adopt_unmarked = self.context().config.service.adopt_unmarked;
         // A user can write the handle. With the grant it would name anybody's unmarked load balancer for adoption.
         let beside_the_grant = handle.clone().filter(|_| !adopt_unmarked);
         Ok(match op {
@@ -196,12 +203,12 @@ impl Run<'_> {
 
     /// Writes the handle and the provider's annotations.
     async fn store(&mut self, metadata: Option<&ServicePatch>) -> Result<(), Stop> {
-        let Some(patch) = metadata.filter(|_| !self.departed) else {
+        let Some(patch) = metadata.filter(|_| !self.is_departed()) else {
             return Ok(());
         };
         let mut retries = CONFLICTS;
         loop {
-            match self.tools.writes.patch_service(&self.base, patch).await {
+            match self.context().writes.patch_service(&self.base, patch).await {
                 Ok(now) => {
                     self.base = Arc::new(now);
                     self.record().unsaved_handle = None;
@@ -228,15 +235,15 @@ impl Run<'_> {
 
     /// Shows in the Service's status what the provider does not honour (▲S15). What cannot be shown stops nothing.
     async fn write_conditions(&mut self) -> Result<(), Stop> {
-        let now = (self.tools.wall)();
-        let Some(conditions) = conditions(&self.base, self.capability, now) else {
+        let now = (self.context().wall)();
+        let Some(conditions) = conditions(&self.base, &self.offer.load_balancers, now) else {
             return Ok(());
         };
         let patch = ServiceStatusPatch {
             conditions: Some(conditions),
             ..ServiceStatusPatch::default()
         };
-        let writes = &self.tools.writes;
+        let writes = &self.context().writes;
         match writes.patch_service_status(&self.base, &patch).await {
             Ok(now) => {
                 self.base = Arc::new(now);
@@ -246,7 +253,7 @@ impl Run<'_> {
             }
             Err(WriteError::Gone) => Ok(()),
             Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => {
-                warn!(service = %display_name(&self.base), %error, "cannot write the Service's conditions");
+                warn!(service = %Key::of(&*self.base), %error, "cannot write the Service's conditions");
                 Ok(())
             }
             Err(error) => Err(self
@@ -261,7 +268,7 @@ impl Run<'_> {
             let Some(patch) = status_patch(&self.base, status) else {
                 return Ok(());
             };
-            let writes = &self.tools.writes;
+            let writes = &self.context().writes;
             match writes.patch_service_status(&self.base, &patch).await {
                 Ok(now) => {
                     self.base = Arc::new(now);
@@ -288,9 +295,9 @@ impl Run<'_> {
     ) -> Result<(), Stop> {
         let mut record = self.take_record();
         record.latest = Arc::clone(&self.base);
-        let (record, effects) = settle(record, call, verdict, written, Instant::now());
+        let reaction = |trouble: &Trouble| self.batch.reaction(self.task, trouble);
+        let (record, effects) = settle(record, call, verdict, written, reaction, Instant::now());
         self.record = Some(record);
-        self.throttle = self.throttle.max(effects.throttle);
         self.accepted = effects.accepted.unwrap_or(self.accepted);
         self.reports.extend(effects.told.map(|told| Report {
             told,
@@ -299,21 +306,21 @@ impl Run<'_> {
         }));
         for note in effects.notes {
             if note.reason == reason::LOAD_BALANCER_TAKEN_OVER {
-                warn!(service = %display_name(&self.base), provider = %self.tools.provider, why = note.message, "the provider took over a load balancer");
+                warn!(service = %Key::of(&*self.base), provider = %self.context().provider, why = note.message, "the provider took over a load balancer");
             }
             self.tell(note);
         }
-        self.log(call, verdict, took);
+        self.log(call, verdict, effects.refused, took);
         match effects.requeue {
             Some(outcome) => Err(Stop::With(outcome)),
             None => Ok(()),
         }
     }
 
-    fn log(&self, call: &Call<'_>, verdict: &Verdict, took: Duration) {
+    fn log(&self, call: &Call<'_>, verdict: &Verdict, refused: bool, took: Duration) {
         let (rpc, attempt, took_ms) = (call.op.rpc(), self.attempt, millis(took));
-        let service = display_name(&self.base);
-        let provider = &self.tools.provider;
+        let service = Key::of(&*self.base);
+        let provider = &self.context().provider;
         match verdict {
             Verdict::Ready(..) => {
                 info!(%service, %provider, rpc, took_ms, attempt, "ensured load balancer");
@@ -327,11 +334,9 @@ impl Run<'_> {
             }
             Verdict::Failed(trouble) => {
                 if call.op == Op::Update {
-                    self.tools.metrics.nodesync_errors.inc();
+                    self.worker.metrics.nodesync_errors.inc();
                 }
-                if trouble.code == TroubleCode::Credentials
-                    && self.tools.memory.tell_credentials(Instant::now())
-                {
+                if refused {
                     self.tell(notes::credentials(provider, &notes::why(trouble)));
                     warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: its load balancers wait");
                 }
