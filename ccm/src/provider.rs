@@ -6,7 +6,7 @@ mod claims;
 mod connect;
 mod error;
 mod failures;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod handshake;
 mod hint;

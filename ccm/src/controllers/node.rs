@@ -8,7 +8,7 @@
 mod addresses;
 mod claimants;
 mod claims;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod hints;
 pub(crate) mod labels;

@@ -7,7 +7,7 @@ mod answer;
 mod fingerprint;
 #[cfg(test)]
 mod fixtures;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod handle;
 mod job;

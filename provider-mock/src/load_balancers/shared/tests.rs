@@ -1,6 +1,6 @@
 use provider_sdk::{FailureCode, ServicePort};
 
-use super::super::EnsurePlan;
+use super::super::{EnsurePlan, Honest};
 use super::*;
 
 fn service(uid: &str, shares: &str, port: i32) -> Service {
@@ -17,7 +17,7 @@ fn service(uid: &str, shares: &str, port: i32) -> Service {
 
 fn asker<'a>(owner_id: &'a str, service: &'a Service, handle: Option<&'a str>) -> Asker<'a> {
     Asker {
-        twists: crate::lies::Twists::default(),
+        marks: &Honest,
         owner_id,
         previous: &[],
         service,
