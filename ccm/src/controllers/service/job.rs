@@ -9,7 +9,7 @@ use super::ledger::Task;
 use super::plan::asks;
 use super::sync::{Finished, Job, Run};
 use super::targets::NodeSelector;
-use super::{State, Worker};
+use super::{CHECK_GAP, State, Worker};
 use crate::controller::Batch;
 use crate::provider::Session;
 use crate::queue::Outcome;
@@ -26,6 +26,7 @@ impl Worker {
         let under_way = UnderWay {
             worker: self,
             task,
+            started: Instant::now(),
             is_over: false,
         };
         let finished = Run::new(self, session, batch, task, job).finish().await;
@@ -119,9 +120,8 @@ impl Worker {
             state.waiting.gone(task);
         }
         if meanwhile.check && self.check(state, task) {
-            driver
-                .queue
-                .add_at(task.clone(), Instant::now() + super::CHECK_GAP);
+            let due = job.started + CHECK_GAP;
+            driver.queue.add_at(task.clone(), due);
         }
         self.tried(state, task);
     }
@@ -144,6 +144,7 @@ impl Worker {
 struct UnderWay<'a> {
     worker: &'a Worker,
     task: &'a Task,
+    started: Instant,
     is_over: bool,
 }
 

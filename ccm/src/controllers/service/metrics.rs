@@ -1,5 +1,7 @@
 //! What the service controller counts.
 
+use std::time::Duration;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -10,10 +12,10 @@ use prometheus_client::registry::Registry;
 /// `service_controller_*`.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    pub(super) synced: Counter,
-    pub(super) nodesync_errors: Counter,
+    synced: Counter,
+    nodesync_errors: Counter,
     pub(super) nodesync_latency: Histogram,
-    pub(super) update_latency: Histogram,
+    update_latency: Histogram,
     pub(super) orphans: Family<Provider, Gauge>,
     pub(super) duplicates: Family<Provider, Gauge>,
     pub(super) unlisted: Family<Provider, Gauge>,
@@ -79,6 +81,13 @@ impl Metrics {
     pub(crate) fn touch(&self) {
         self.orphans("mock", 1);
         self.standing("mock", 1, 1);
+    }
+
+    /// One update of a load balancer's targets is over.
+    pub(super) fn updated(&self, took: Duration, failed: bool) {
+        self.synced.inc();
+        self.update_latency.observe(took.as_secs_f64());
+        self.nodesync_errors.inc_by(failed.into());
     }
 
     /// No list says anything any more: whoever leads next, or the next provider, has its own.

@@ -165,16 +165,15 @@ impl Worker {
             let Some(empty) = self.driver.context.stop.run_until_cancelled(asked).await else {
                 return;
             };
-            self.rechecked(&selectors, empty);
+            self.rechecked(&selectors, &empty);
         }
         let next = self.state().pool.sets.next_ask();
         batch.settle(&Task::EmptySets, next.map_or(Outcome::Forget, Outcome::At));
     }
 
-    fn rechecked(&self, asked: &[NodeSelector], empty: Result<Vec<NodeSelector>, kube::Error>) {
+    fn rechecked(&self, asked: &[NodeSelector], empty: &Result<Vec<NodeSelector>, kube::Error>) {
         let (mut state, provider) = (self.state(), &self.driver.context.provider);
         let state = &mut *state;
-        let failed = empty.as_ref().err().map(ToString::to_string);
         let mut changed = false;
         for selector in empty.iter().flatten() {
             changed |= state.pool.sets.confirm_empty(selector);
@@ -187,8 +186,8 @@ impl Worker {
         for selector in asked {
             in_doubt |= state.pool.sets.ask_again(selector, again);
         }
-        if let Some(error) = failed {
-            warn!(%provider, error, selectors = asked.len(), retry_in_ms = millis(RECHECK_AGAIN), "cannot read the Nodes: an empty target set is not believed, load balancers keep the targets that they have");
+        if let Err(error) = empty {
+            warn!(%provider, %error, selectors = asked.len(), retry_in_ms = millis(RECHECK_AGAIN), "cannot read the Nodes: an empty target set is not believed, load balancers keep the targets that they have");
         } else if in_doubt {
             warn!(%provider, "the watch shows no target where the API server has some: targets stay as they are");
         }

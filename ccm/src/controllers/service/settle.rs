@@ -40,7 +40,7 @@ use cloud_provider_api::v1alpha1::LoadBalancerCapability;
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
 
-use super::answer::{Troubled, Verdict};
+use super::answer::{Theirs, Troubled, Verdict};
 use super::fingerprint::{Fingerprint, service_inputs};
 use super::handle::Stored;
 use super::notes::{self, Note, Op};
@@ -203,12 +203,8 @@ pub(super) fn settle(
             done(&mut record, confirmed)
         }
         Verdict::OutOfSync { exists, theirs } => {
-            if *exists {
-                record.cloud = may_stand(call);
-            }
-            let theirs = theirs.clone();
-            record.progress = Progress::Unconfirmed { theirs };
-            Effects::default()
+            let found = exists.then(|| may_stand(call));
+            out_of_sync(&mut record, found, theirs.clone())
         }
         Verdict::Ready(_, troubled) | Verdict::Updated(troubled) if troubled.is_empty() => {
             done(&mut record, confirmed)
@@ -219,16 +215,7 @@ pub(super) fn settle(
         Verdict::Missing => Effects::default(),
         Verdict::Elsewhere if call.op == Op::Update => done(&mut record, confirmed),
         Verdict::Elsewhere => done(&mut record, Progress::Elsewhere { inputs }),
-        Verdict::Gone { retained } => {
-            record.failures = 0;
-            record.cloud = if *retained {
-                Cloud::Kept
-            } else {
-                record.unsaved_handle = None;
-                Cloud::Deleted
-            };
-            Effects::default()
-        }
+        Verdict::Gone { retained } => gone(&mut record, *retained),
         Verdict::Orphaned => {
             record.failures = record.failures.saturating_add(1);
             Effects::with(Outcome::At(now + SLOW))
@@ -247,9 +234,8 @@ pub(super) fn settle(
         }
     };
     effects.notes = after(&before, call, verdict);
-    if !matches!(verdict, Verdict::Failed(_)) {
-        effects.accepted = Some(true);
-    }
+    let answered = !matches!(verdict, Verdict::Failed(_));
+    effects.accepted = effects.accepted.or(answered.then_some(true));
     (record, effects)
 }
 
@@ -257,6 +243,25 @@ fn done(record: &mut Record, progress: Progress) -> Effects {
     record.failures = 0;
     record.progress = progress;
     Effects::with(Outcome::Forget)
+}
+
+fn out_of_sync(record: &mut Record, found: Option<Cloud>, theirs: Option<Theirs>) -> Effects {
+    if let Some(cloud) = found {
+        record.cloud = cloud;
+    }
+    record.progress = Progress::Unconfirmed { theirs };
+    Effects::default()
+}
+
+fn gone(record: &mut Record, retained: bool) -> Effects {
+    record.failures = 0;
+    record.cloud = if retained {
+        Cloud::Kept
+    } else {
+        record.unsaved_handle = None;
+        Cloud::Deleted
+    };
+    Effects::default()
 }
 
 /// It is as asked, but for some targets (▲S14).

@@ -136,83 +136,92 @@ impl<'a> Run<'a> {
     }
 
     async fn steps(&mut self) -> Outcome {
-        let (offer, targets) = (Arc::clone(&self.offer), self.targets.clone());
-        let mut deleted = false;
         for _ in 0..MOST_STEPS {
             if let Some(record) = &mut self.record {
                 record.seen = Seen::of(&self.base);
                 record.latest = Arc::clone(&self.base);
             }
-            let owner = offer.ownership.service_owner(&self.base);
-            let owner = owner == Some(self.context().provider.as_ref());
-            if asks(&self.base) && owner && !self.is_departed() {
-                if NodeSelector::of(&self.base) != self.selector {
-                    return Outcome::At(Instant::now());
-                }
-                if let Err(why) = &self.selector {
-                    self.report_invalid(notes::invalid(why));
-                    self.record();
-                    return Outcome::At(Instant::now() + SLOW);
-                }
-            }
-            let facts = Facts {
-                me: &offer.name,
-                owner,
-                departed: self.is_departed(),
-                capability: &offer.load_balancers,
+            let taken = match self.next_step() {
+                Ok(step) => self.take(step).await,
+                Err(stop) => Err(stop),
             };
-            let record = self.record.as_ref();
-            let step = next_step(&self.base, record, targets.as_deref(), &facts);
-            let result = match step {
-                Step::Ignore => {
-                    if deleted {
-                        self.tell_deleted();
-                    }
-                    self.let_go();
-                    return Outcome::Forget;
-                }
-                Step::Blocked { by, class } => {
-                    let class = class.as_deref();
-                    self.report_invalid(notes::blocked(&by, class, &offer.name));
-                    self.record();
-                    return Outcome::At(Instant::now() + SLOW);
-                }
-                Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,
-                Step::StoreHandle(patch) => {
-                    let what = "failed to store the load balancer's handle";
-                    // Whoever took the record off took the handle too: the provider knows it.
-                    let lost =
-                        Stored::of(&self.base) == Stored::Nothing && !self.holds_unsaved_handle();
-                    // Also where the answer of the patch is lost.
-                    self.record().check |= lost;
-                    self.patch(&patch, what).await.map(|()| {
-                        self.record().unsaved_handle = None;
-                    })
-                }
-                Step::Get => self.call(Op::Get).await,
-                Step::Ensure => self.call(Op::Ensure).await,
-                Step::Update => self.call(Op::Update).await,
-                Step::Delete => self.call(Op::Delete).await.map(|()| {
-                    deleted = self.record().cloud == Cloud::Deleted;
-                }),
-                Step::Release { status, metadata } => match self.release(status, metadata).await {
-                    Ok(()) => {
-                        if self.record().cloud != Cloud::Kept {
-                            self.tell_deleted();
-                        }
-                        self.let_go();
-                        return Outcome::Forget;
-                    }
-                    stop => stop,
-                },
-            };
-            match result {
+            match taken {
                 Ok(()) | Err(Stop::Again) => {}
                 Err(Stop::With(outcome)) => return outcome,
             }
         }
         // Somebody writes to the Service faster than we can follow.
         Outcome::Retry
+    }
+
+    fn next_step(&mut self) -> Result<Step, Stop> {
+        let offer = Arc::clone(&self.offer);
+        let owner = offer.ownership.service_owner(&self.base);
+        let owner = owner == Some(self.context().provider.as_ref());
+        let departed = self.is_departed();
+        if asks(&self.base) && owner && !departed {
+            if NodeSelector::of(&self.base) != self.selector {
+                return Err(Stop::With(Outcome::At(Instant::now())));
+            }
+            if let Err(why) = &self.selector {
+                return Err(self.invalid(notes::invalid(why)));
+            }
+        }
+        let facts = Facts {
+            me: &offer.name,
+            owner,
+            departed,
+            capability: &offer.load_balancers,
+        };
+        let (record, targets) = (self.record.as_ref(), self.targets.as_deref());
+        Ok(next_step(&self.base, record, targets, &facts))
+    }
+
+    async fn take(&mut self, step: Step) -> Result<(), Stop> {
+        match step {
+            Step::Ignore => Err(self.over()),
+            Step::Blocked { by, class } => {
+                let note = notes::blocked(&by, class.as_deref(), &self.offer.name);
+                Err(self.invalid(note))
+            }
+            Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,
+            Step::StoreHandle(patch) => {
+                let what = "failed to store the load balancer's handle";
+                // Whoever took the record off took the handle too: the provider knows it.
+                let lost =
+                    Stored::of(&self.base) == Stored::Nothing && !self.holds_unsaved_handle();
+                // Also where the answer of the patch is lost.
+                self.record().check |= lost;
+                self.patch(&patch, what).await?;
+                self.record().unsaved_handle = None;
+                Ok(())
+            }
+            Step::Get => self.call(Op::Get).await,
+            Step::Ensure => self.call(Op::Ensure).await,
+            Step::Update => self.call(Op::Update).await,
+            Step::Delete => self.call(Op::Delete).await,
+            Step::Release { status, metadata } => {
+                self.release(status, metadata).await?;
+                Err(self.over())
+            }
+        }
+    }
+
+    /// Nothing is left to do.
+    fn over(&mut self) -> Stop {
+        let cloud = self.record.as_ref().map(|record| &record.cloud);
+        if cloud == Some(&Cloud::Deleted) {
+            self.tell(notes::deleted());
+            info!(service = %Key::of(&*self.base), provider = %self.context().provider, rpc = Op::Delete.rpc(), attempt = self.attempt, "deleted load balancer");
+        }
+        // That its load balancer is gone says nothing of the next one, which another ccm may make for it.
+        if !self.is_departed()
+            && let Some(record) = self.record.as_mut()
+            && matches!(record.cloud, Cloud::Deleted | Cloud::Kept)
+        {
+            record.cloud = Cloud::Unknown;
+        }
+        Stop::With(Outcome::Forget)
     }
 
     fn holds_unsaved_handle(&self) -> bool {
@@ -229,7 +238,7 @@ impl<'a> Run<'a> {
     }
 
     /// Only a change of the Service can help.
-    fn report_invalid(&mut self, note: Note) {
+    fn invalid(&mut self, note: Note) -> Stop {
         self.reports.push(Report {
             told: Told {
                 note,
@@ -240,21 +249,8 @@ impl<'a> Run<'a> {
             rpc: None,
             took: None,
         });
-    }
-
-    /// That its load balancer is gone says nothing of the next one, which another ccm may make for it.
-    fn let_go(&mut self) {
-        if !self.is_departed()
-            && let Some(record) = self.record.as_mut()
-            && matches!(record.cloud, Cloud::Deleted | Cloud::Kept)
-        {
-            record.cloud = Cloud::Unknown;
-        }
-    }
-
-    fn tell_deleted(&self) {
-        self.tell(notes::deleted());
-        info!(service = %Key::of(&*self.base), provider = %self.context().provider, rpc = Op::Delete.rpc(), attempt = self.attempt, "deleted load balancer");
+        self.record();
+        Stop::With(Outcome::At(Instant::now() + SLOW))
     }
 
     async fn add_finalizer(&mut self, patch: &ServicePatch) -> Result<(), Stop> {

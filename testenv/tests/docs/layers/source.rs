@@ -232,7 +232,8 @@ pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
             return false;
         };
         let words = list.tokens.to_string().replace(' ', "");
-        list.path.is_ident("cfg") && (words == "test" || words == "any(test,fuzzing)" || words.starts_with("all(test,"))
+        list.path.is_ident("cfg")
+            && (words == "test" || words == "any(test,fuzzing)" || words.starts_with("all(test,"))
     })
 }
 

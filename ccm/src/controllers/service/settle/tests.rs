@@ -6,7 +6,6 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
 
 use super::*;
-use crate::controllers::service::answer::{Theirs, Troubled};
 use crate::controllers::service::fixtures::{reaction, service};
 use crate::writes::EventType;
 

@@ -59,26 +59,33 @@ impl Run<'_> {
             adopt_unmarked: config.adopt_unmarked,
         };
         let (record, notes) = begin(self.take_record(), &call, &offer.load_balancers);
-        let handle = handle_to_send(&base, Some(&record), &offer.name);
         let started = Instant::now();
         self.calls(Some((op, started)), &record);
+        let handle = handle_to_send(&base, Some(&record), &offer.name);
         self.record = Some(record);
         for note in notes {
             self.tell(note);
         }
-        let service_ranges = self.context().cluster.service_ranges().unwrap_or_default();
-        let sent = Sent {
-            service: &base,
-            handle: handle.as_deref(),
-            me: &offer.name,
-            prefixes: &config.annotation_prefixes,
-            service_ranges: &service_ranges,
-        };
-        let answer = match self.ask(op, &sent).await {
-            Ok(answer) => answer,
-            Err(trouble) => Answer::failed(trouble),
-        };
+        let answer = self.ask(&call, handle.as_deref()).await;
+        let answer = answer.unwrap_or_else(Answer::failed);
         let took = started.elapsed();
+        if op == Op::Update {
+            let failed = matches!(answer.verdict, Verdict::Failed(_));
+            self.worker.metrics.updated(took, failed);
+        }
+        let next = self.answered(&call, answer, unfinished, took).await?;
+        next.map_or(Ok(()), |outcome| Err(Stop::With(outcome)))
+    }
+
+    /// Writes what an answer asks for, and takes note. Returns when the Service is reconciled again; `None`: at once. `unfinished`: the call before it did not
+    /// succeed either.
+    async fn answered(
+        &mut self,
+        call: &Call<'_>,
+        answer: Answer,
+        unfinished: bool,
+        took: Duration,
+    ) -> Result<Option<Outcome>, Stop> {
         let Answer {
             new_handle,
             metadata,
@@ -86,7 +93,7 @@ impl Run<'_> {
             verdict,
         } = answer;
         if new_handle.is_some() {
-            let me = offer.name.clone();
+            let me = call.me.to_owned();
             self.record().unsaved_handle = new_handle.map(|handle| (me, handle));
         }
         let record = self.record().clone();
@@ -110,21 +117,19 @@ impl Run<'_> {
         }
         // What was not written cannot have been seen: it would look like a user's change that came in between.
         let written = metadata.as_ref().filter(|_| unwritten.is_none());
-        let next = self.settle(&call, &verdict, written, took);
+        let next = self.settle(call, &verdict, written, took);
         let rewritten = unfinished && !as_asked && written.is_some();
-        match (next, unwritten) {
-            (Err(Stop::With(Outcome::At(at))), None) if rewritten => {
-                let at = at.max(Instant::now() + REWRITTEN);
-                Err(Stop::With(Outcome::At(at)))
+        let now = Instant::now();
+        Ok(match (next, unwritten) {
+            (Some(Outcome::At(at)), None) if rewritten => {
+                Some(Outcome::At(at.max(now + REWRITTEN)))
             }
             // Its refusal must not be asked for at the pace of a quick retry.
-            (Err(Stop::With(Outcome::At(at))), Some(Stop::With(outcome)))
-                if at < Instant::now() + AFTER_REFUSAL =>
-            {
-                Err(Stop::With(outcome))
+            (Some(Outcome::At(at)), Some(Stop::With(outcome))) if at < now + AFTER_REFUSAL => {
+                Some(outcome)
             }
             (next, _) => next,
-        }
+        })
     }
 
     /// The session is the one that may be used.
@@ -143,16 +148,24 @@ impl Run<'_> {
         record.unwrap_or_else(|| Record::new(&self.base))
     }
 
-    async fn ask(&self, op: Op, sent: &Sent<'_>) -> Result<Answer, Trouble> {
-        let service = Some(service_view(sent.service));
-        let handle = sent.handle.map(str::to_owned);
-        let targets = self.targets.as_deref().map(TargetSet::to_request);
+    async fn ask(&self, call: &Call<'_>, handle: Option<&str>) -> Result<Answer, Trouble> {
+        let config = &self.context().config.service;
+        let service_ranges = self.context().cluster.service_ranges().unwrap_or_default();
+        let sent = Sent {
+            service: call.service,
+            handle,
+            me: call.me,
+            prefixes: &config.annotation_prefixes,
+            service_ranges: &service_ranges,
+        };
+        let service = Some(service_view(call.service));
+        let handle = handle.map(str::to_owned);
+        let targets = call.targets.map(TargetSet::to_request);
         let fence = &self.context().fence;
-        let metrics = &self.worker.metrics;
-        let adopt_unmarked = self.context().config.service.adopt_unmarked;
+        let adopt_unmarked = call.adopt_unmarked;
         // A user can write the handle. With the grant it would name anybody's unmarked load balancer for adoption.
         let beside_the_grant = handle.clone().filter(|_| !adopt_unmarked);
-        Ok(match op {
+        Ok(match call.op {
             Op::Get => {
                 let request = api::GetLoadBalancerRequest {
                     cluster: None,
@@ -160,7 +173,7 @@ impl Run<'_> {
                     handle,
                     targets,
                 };
-                answer::after_get(sent, self.session.get_load_balancer(request).await?)
+                answer::after_get(&sent, self.session.get_load_balancer(request).await?)
             }
             Op::Ensure => {
                 let request = api::EnsureLoadBalancerRequest {
@@ -171,7 +184,7 @@ impl Run<'_> {
                     adopt_unmarked,
                 };
                 let response = self.session.ensure_load_balancer(fence, request).await?;
-                answer::after_ensure(sent, response)
+                answer::after_ensure(&sent, response)
             }
             Op::Update => {
                 let request = api::UpdateLoadBalancerRequest {
@@ -180,13 +193,8 @@ impl Run<'_> {
                     handle,
                     targets,
                 };
-                metrics.synced.inc();
-                let started = Instant::now();
-                let response = self.session.update_load_balancer(fence, request).await;
-                metrics
-                    .update_latency
-                    .observe(started.elapsed().as_secs_f64());
-                answer::after_update(sent, response?)
+                let response = self.session.update_load_balancer(fence, request).await?;
+                answer::after_update(&sent, response)
             }
             Op::Delete => {
                 let request = api::DeleteLoadBalancerRequest {
@@ -196,7 +204,7 @@ impl Run<'_> {
                     adopt_unmarked,
                 };
                 let response = self.session.delete_load_balancer(fence, request).await?;
-                answer::after_delete(sent, response)
+                answer::after_delete(&sent, response)
             }
         })
     }
@@ -285,14 +293,14 @@ impl Run<'_> {
         }
     }
 
-    /// Takes note of an answer, and tells it.
+    /// Takes note of an answer, and tells it. Returns when the Service is reconciled again; `None`: at once.
     fn settle(
         &mut self,
         call: &Call<'_>,
         verdict: &Verdict,
         written: Option<&ServicePatch>,
         took: Duration,
-    ) -> Result<(), Stop> {
+    ) -> Option<Outcome> {
         let mut record = self.take_record();
         record.latest = Arc::clone(&self.base);
         let reaction = |trouble: &Trouble| self.batch.reaction(self.task, trouble);
@@ -311,10 +319,7 @@ impl Run<'_> {
             self.tell(note);
         }
         self.log(call, verdict, effects.refused, took);
-        match effects.requeue {
-            Some(outcome) => Err(Stop::With(outcome)),
-            None => Ok(()),
-        }
+        effects.requeue
     }
 
     fn log(&self, call: &Call<'_>, verdict: &Verdict, refused: bool, took: Duration) {
@@ -332,14 +337,9 @@ impl Run<'_> {
             Verdict::Gone { retained: true } => {
                 info!(%service, %provider, rpc, took_ms, attempt, "the provider keeps the load balancer");
             }
-            Verdict::Failed(trouble) => {
-                if call.op == Op::Update {
-                    self.worker.metrics.nodesync_errors.inc();
-                }
-                if refused {
-                    self.tell(notes::credentials(provider, &notes::why(trouble)));
-                    warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: its load balancers wait");
-                }
+            Verdict::Failed(trouble) if refused => {
+                self.tell(notes::credentials(provider, &notes::why(trouble)));
+                warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: its load balancers wait");
             }
             _ => {}
         }
