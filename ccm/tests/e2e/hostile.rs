@@ -16,7 +16,7 @@ use crate::world::{PATIENCE, World, has_taint, is_initialised};
 /// A Node without a machine.
 const GHOST: &str = "ghost";
 const OTHERS_CLASS: &str = "example.com/others";
-/// Answers that carry events, and the most events that the ccm takes from one.
+/// Answers that carry events, and how many each of them does.
 const FLOODS: usize = 4;
 const EVENTS: usize = 16;
 /// The most event writes that a provider can cause in ten minutes on one object.
