@@ -187,9 +187,12 @@ impl Ledger {
         self.nodes = nodes;
         let mut settled = Vec::new();
         self.entries.retain(|destination, entry| {
-            let stays = entry.touched == Some(Touched::Working)
-                || owners.contains_key(destination)
+            let wanted = owners.contains_key(destination)
                 || entry.waits != Waits::No && listed.contains(destination);
+            let working = entry.touched == Some(Touched::Working);
+            // A call that is under way for it may still make a route: the next list shows that.
+            entry.look_again |= working && !wanted;
+            let stays = wanted || working;
             if !stays && entry.waits != Waits::No {
                 settled.push(*destination);
             }
