@@ -6,6 +6,8 @@ mod on {
 
     thread_local! {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+        /// A bit for each bug whose place was reached.
+        static REACHED: Cell<u64> = const { Cell::new(0) };
     }
 
     macro_rules! bugs {
@@ -76,18 +78,32 @@ mod on {
         VoidPassesCount, "", "ABSENT counts although no witness is recognised.";
     }
 
+    const _: () = assert!(Bug::ALL.len() <= 64, "REACHED has a bit for each");
+
     /// Plants a bug for whatever runs on this thread from now on.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
+        REACHED.set(0);
+    }
+
+    /// Whether this thread reached the place of this bug since the last [`plant`]. What did not reach it runs in the same way with the bug.
+    #[must_use]
+    pub fn is_reached(bug: Bug) -> bool {
+        REACHED.get() & bit(bug) != 0
+    }
+
+    fn bit(bug: Bug) -> u64 {
+        1 << bug as u64
     }
 
     pub(crate) fn is(bug: Bug) -> bool {
+        REACHED.set(REACHED.get() | bit(bug));
         PLANTED.get() == Some(bug)
     }
 }
 
 #[cfg(feature = "simulation")]
-pub use on::{Bug, plant};
+pub use on::{Bug, is_reached, plant};
 
 #[cfg(feature = "simulation")]
 macro_rules! planted {

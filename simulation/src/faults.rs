@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use provider_mock::Fault;
+use provider_mock::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -279,6 +279,13 @@ impl Faults {
     /// Notes a fault that somebody else played.
     pub fn played(&self, site: &str, kind: &str) {
         note(&mut self.state(), site, kind);
+    }
+
+    /// Whether a call of this RPC hung.
+    #[must_use]
+    pub fn has_hung(&self, rpc: &str) -> bool {
+        let key = (rpc.to_owned(), FaultKind::Hang.to_string());
+        self.state().hit.contains_key(&key)
     }
 
     /// How often each kind of fault was hit at each site.

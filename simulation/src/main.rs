@@ -37,7 +37,7 @@ struct Options {
     /// Prints the digest of each seed's trace instead of judging it.
     #[arg(long)]
     digest: bool,
-    /// Plants each known bug in turn, and says which of the seeds finds it.
+    /// Plants each known bug, and says which of the seeds finds it.
     #[arg(long)]
     planted: bool,
     /// Of them only these, by their names; with `--seed` the one that is planted.
@@ -194,23 +194,21 @@ fn chosen(options: &Options) -> impl Iterator<Item = Bug> {
         .filter(move |bug| named(bug) || (options.bugs.is_empty() && options.planted))
 }
 
-/// Plants each bug in turn, and says which seed finds it.
+/// Plants bugs, and says which seed finds each.
 fn planted(seeds: &Range<u64>, options: &Options) -> anyhow::Result<ExitCode> {
-    let mut all = Vec::new();
-    for bug in chosen(options) {
-        let looked = look(bug, seeds.clone())?;
-        match &looked.found {
-            Some((seed, seen)) => println!("{bug:?}: seed {seed}: {seen}"),
-            None => println!("{bug:?}: none of {}", options.seeds),
-        }
-        all.push(looked);
+    let bugs: Vec<Bug> = chosen(options).collect();
+    let all = look(&bugs, seeds.clone(), |bug, seed, seen| {
+        println!("{bug:?}: seed {seed}: {seen}");
+    })?;
+    let missed: Vec<_> = all.iter().filter(|one| one.found.is_none()).collect();
+    for looked in &missed {
+        println!("{:?}: none of {}", looked.bug, options.seeds);
     }
     if let Some(path) = &options.update_docs {
         write(path, &all, seeds)?;
     }
-    let missed = all.iter().filter(|looked| looked.found.is_none()).count();
-    println!("{} of {} found", all.len() - missed, all.len());
-    Ok(verdict(missed == 0))
+    println!("{} of {} found", all.len() - missed.len(), all.len());
+    Ok(verdict(missed.is_empty()))
 }
 
 /// Every fault once, and every pair.

@@ -1,11 +1,10 @@
 //! Which seed finds each bug that can be planted, and the table of that.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ccm::planted::{Bug, plant};
+use ccm::planted::{Bug, is_reached, plant};
 
 use crate::parallel::each;
 use crate::plan::Plan;
@@ -20,29 +19,54 @@ pub struct Looked {
     pub found: Option<(u64, String)>,
 }
 
-/// Looks for a bug with these seeds.
-pub fn look(bug: Bug, seeds: Range<u64>) -> anyhow::Result<Looked> {
-    let found = Mutex::new(BTreeMap::new());
+/// Looks for these bugs with these seeds. `found` is told of each seed that shows one sooner than those before.
+pub fn look(
+    bugs: &[Bug],
+    seeds: Range<u64>,
+    found: impl Fn(Bug, u64, &str) + Sync,
+) -> anyhow::Result<Vec<Looked>> {
+    let first: Vec<_> = bugs.iter().map(|_| Mutex::new(None)).collect();
+    let is_open = |place: usize, seed: u64| {
+        let first: &Option<(u64, String)> = &locked(&first[place]);
+        first.as_ref().is_none_or(|(first, _)| seed < *first)
+    };
     each(seeds, |seed| {
+        let open = |place: &usize| is_open(*place, seed);
+        if !(0..bugs.len()).any(|place| open(&place)) {
+            return Ok(false);
+        }
         let plan = Plan::of(seed);
-        plant(Some(bug));
-        let report = judge(&plan);
         plant(None);
-        let Some(first) = report?.violations.into_iter().next() else {
-            return Ok(true);
-        };
         if !judge(&plan)?.violations.is_empty() {
             return Ok(true);
         }
-        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.insert(seed, first);
-        Ok(false)
+        // What does not reach the place of a bug shows nothing of it.
+        let reached: Vec<usize> = (0..bugs.len())
+            .filter(|place| is_reached(bugs[*place]))
+            .collect();
+        for place in reached.into_iter().filter(open) {
+            plant(Some(bugs[place]));
+            let report = judge(&plan);
+            plant(None);
+            let seen = report?.violations.into_iter().next();
+            if let Some(seen) = seen.filter(|_| open(&place)) {
+                found(bugs[place], seed, &seen);
+                *locked(&first[place]) = Some((seed, seen));
+            }
+        }
+        Ok(true)
     })?;
-    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(Looked {
-        bug,
-        found: found.into_iter().next(),
-    })
+    let all = bugs.iter().zip(first);
+    Ok(all
+        .map(|(bug, first)| Looked {
+            bug: *bug,
+            found: first.into_inner().unwrap_or_else(PoisonError::into_inner),
+        })
+        .collect())
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A row of the table. What it begins with names the bug.

@@ -94,6 +94,8 @@ impl Provider {
             }
         })
         .await?;
+        // Its connections would outlive it.
+        self.kill();
         *self.process() = Some(Process {
             service,
             tasks: Tasks::default(),

@@ -400,7 +400,9 @@ impl Lifecycle {
             };
             let next = self.next_witnesses(&nodes, count, &[]);
             if next.is_empty() {
-                if self.witnesses.is_empty() {
+                // Where no Node is Ready, each Node that is asked about may still vouch for them.
+                let awaited = plan::is_none_ready(&nodes) && self.asker.is_asking();
+                if self.witnesses.is_empty() && !awaited {
                     // They stay without a witness: the pass is void.
                     answers.append(&mut self.claims);
                 }

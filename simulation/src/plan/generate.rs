@@ -1,5 +1,7 @@
 //! From a seed to a plan. Things happen to one object in a row, and what goes wrong goes wrong near them. It knows the kinds of things that happen, and no bug.
 
+mod coincidence;
+
 use std::time::Duration;
 
 use provider_mock::{FaultKind, MUTATING_RPCS};
@@ -103,6 +105,13 @@ pub(super) fn plan(seed: u64) -> Plan {
     for _ in 0..generator.random.random_range(2..=8) {
         let at = generator.random.random_range(20_000..minutes * 60_000);
         generator.episode(at);
+    }
+    // A stream of its own: what is drawn from it leaves the rest of the plan as it is.
+    generator.random = ChaCha8Rng::seed_from_u64(seed);
+    generator.random.set_stream(1);
+    if !quiet && generator.chance(1, 4) {
+        let at = generator.random.random_range(60_000..minutes * 60_000);
+        generator.coincidence(at);
     }
     let Generator {
         setup,

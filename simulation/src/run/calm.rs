@@ -42,6 +42,10 @@ impl Run {
             // A Node that cannot be attached can from now on.
             cloud.change_settings(|settings| settings.target_errors.clear())?;
         }
+        // A call that hangs ends at its deadline. A stream has none: its connection breaks.
+        if self.faults.has_hung("WatchChanges") {
+            self.provider.disconnect();
+        }
         self.trace.note("* from now on nothing goes wrong");
         self.calm = true;
         let calm = Instant::now();

@@ -102,6 +102,11 @@ impl Asker {
         self.under_way.contains_key(uid)
     }
 
+    /// Whether a call about any Node is under way.
+    pub(super) fn is_asking(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// Sends the questions, in batches, all at once (▲L5).
     pub(super) fn ask(
         &mut self,

@@ -223,14 +223,14 @@ impl Ledger {
         count: usize,
         busy: impl Fn(&str) -> bool,
     ) -> Vec<Arc<Node>> {
-        let some_ready = nodes.iter().any(|node| is_witness(node));
+        let none_ready = is_none_ready(nodes);
         let known = &self.known;
         let fit = |node: &&Arc<Node>| {
-            let fit = if some_ready {
-                is_witness(node)
-            } else {
+            let fit = if none_ready {
                 let known = known.get(uid(node));
                 is_suspect(node) && known.is_some_and(|known| is_recognised(known.state))
+            } else {
+                is_witness(node)
             };
             fit && !busy(uid(node))
         };
@@ -540,15 +540,20 @@ pub(super) fn is_too_old(claim: &Answer, now: Instant) -> bool {
 
 /// Whether one of these answers vouches for an ABSENT: it came no earlier, and is about a Node that was Ready, or where none is about any.
 pub(super) fn is_vouched(claim: &Answer, answers: &[Answer], nodes: &[Arc<Node>]) -> bool {
-    let some_ready = nodes.iter().any(|node| is_witness(node));
+    let none_ready = is_none_ready(nodes);
     answers.iter().any(|answer| {
-        let vouches = if some_ready {
-            vouches_as_ready(answer)
-        } else {
+        let vouches = if none_ready {
             is_recognised(answer.state())
+        } else {
+            vouches_as_ready(answer)
         };
         vouches && answer.at >= claim.at
     })
+}
+
+/// Whether the Nodes that are asked about are their own witnesses.
+pub(super) fn is_none_ready(nodes: &[Arc<Node>]) -> bool {
+    !nodes.iter().any(|node| is_witness(node))
 }
 
 fn vouches_as_ready(answer: &Answer) -> bool {
@@ -598,10 +603,10 @@ fn void(
     let mut claims = relevant.iter().filter(|answer| is_claim(answer));
     if !found.may_delete || claims.all(|claim| is_vouched(claim, found.answers, found.nodes)) {
         None
-    } else if found.nodes.iter().any(|node| is_witness(node)) {
-        Some("the provider recognises none of the Ready Nodes that it was asked about".to_owned())
-    } else {
+    } else if is_none_ready(found.nodes) {
         Some("no Node is Ready, and the provider recognises none of them".to_owned())
+    } else {
+        Some("the provider recognises none of the Ready Nodes that it was asked about".to_owned())
     }
 }
 

@@ -487,6 +487,22 @@ async fn m10_one_call_at_a_time_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn l6_where_no_node_is_ready_a_slow_answer_vouches_too() {
+    let (looping, cloud) = Looping::start_offering(5, |offered| {
+        offered.max_in_flight = Some(1);
+        offered.max_batch = Some(1);
+    })
+    .await;
+    cloud.state().delay = Duration::from_secs(20);
+    looping.down(1..5, api::InstanceState::Running);
+    looping.down([0], api::InstanceState::Absent);
+    // It is asked about first, and while it is answered for no other Node was.
+    let took = looping.until("deleted", |this| this.left() == 4).await;
+    assert!(took <= Duration::from_mins(20), "{took:?}");
+    assert!(looping.api.node("n0000").is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn l6_who_shares_a_provider_id_is_told_and_stays() {
     let looping = Looping::start(20).await;
     looping.api.edit("n0004", |node| {

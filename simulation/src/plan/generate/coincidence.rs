@@ -1,0 +1,70 @@
+//! A request on its way, and what somebody does in that moment.
+
+use rand::RngExt as _;
+
+use super::{Generator, Step, Strike, Wrong};
+use crate::faults::ApiFault;
+
+impl Generator {
+    /// What seldom comes together by chance.
+    pub(super) fn coincidence(&mut self, at: u64) {
+        let node = self.random.random_range(0..self.nodes);
+        let service = self.random.random_range(0..self.services);
+        let ccm = self.random.random_range(0..self.setup.ccms);
+        let (steps, site, after, wrong) = match self.random.random_range(0..4) {
+            // A process is cut off when its watch breaks, and the API server forgets what it missed.
+            0 => {
+                let label = (node + 1) % self.nodes;
+                let steps = vec![
+                    (0, Step::Terminate(node)),
+                    (5_000, Step::CutOff(ccm, 20)),
+                    (5_100, Step::LabelNode(label)),
+                    (9_000, Step::DeleteNode(node)),
+                    (10_000, Step::Compact),
+                ];
+                (steps, "EVENT nodes", 5_000, Wrong::Api(ApiFault::Broken))
+            }
+            // The machine is suspended while a request waits to be sent again.
+            1 => {
+                let (new, class) = (self.services + 1, self.class());
+                let when = self.random.random_range(100..700);
+                let seconds = self.pick(&[20, 45, 90]);
+                let steps = vec![
+                    (0, Step::Create(new, class)),
+                    (when, Step::Suspend(seconds)),
+                ];
+                (steps, "PATCH services", 0, Wrong::Api(ApiFault::Code(429)))
+            }
+            // Another machine takes the place of one that is gone while the ccm asks about that.
+            2 => {
+                let site = self.pick(&["GET nodes", "ListInstances", "LookupInstances"]);
+                let steps = vec![(0, Step::Replace(node, 1))];
+                let again = vec![Step::DeleteNode(node), Step::Join(node)];
+                (steps, site, 41_000, Wrong::Meanwhile(again))
+            }
+            // Processes end while a call is in flight.
+            _ => {
+                let (site, step) = if self.chance(2, 3) {
+                    ("EnsureLoadBalancer", Step::EditPort(service))
+                } else {
+                    ("DeleteLoadBalancer", Step::Delete(service))
+                };
+                let ends = if self.chance(1, 2) {
+                    Step::RollAll
+                } else {
+                    Step::RollCcm(ccm)
+                };
+                (vec![(0, step)], site, 0, Wrong::Meanwhile(vec![ends]))
+            }
+        };
+        let steps = steps.into_iter();
+        self.steps
+            .extend(steps.map(|(after, step)| (at + after, step)));
+        self.strikes.push(Strike {
+            site: site.to_owned(),
+            from_ms: at + after,
+            number: 1,
+            wrong,
+        });
+    }
+}
