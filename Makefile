@@ -172,6 +172,7 @@ generate: ## the Go code of the contract anew, after a change of proto/
 .PHONY: check
 check: ## formatting, lints, documentation, commit subjects
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets $(addprefix --test ,$(SUITES)) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@.ci/generate-go --check
@@ -204,6 +205,11 @@ simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many from FROM=1
 	@.ci/prerequisites cargo cc
 	$(SIMULATE) build --quiet --profile simulation -p simulation
 	$(TARGET)/simulation/simulate $(if $(SEED)$(PLAN),$(if $(SEED),--seed $(SEED),--plan $(PLAN)) $(if $(LOGS),--logs $(LOGS)) $(if $(KEEP),--keep simulation/regressions/$(KEEP).json),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(BUGS),--bugs $(BUGS)) $(if $(PLANTED),--planted $(if $(UPDATE_DOCS),--update-docs docs/simulation.md)) $(if $(EXHAUSTIVE),--exhaustive)
+
+.PHONY: fuzz
+fuzz: ## libFuzzer on what providers, users and strangers may send (TARGETS="brake nodes" chooses, DURATION=600 is the seconds for each)
+	@.ci/prerequisites cargo cc c++
+	@TARGETS="$(TARGETS)" DURATION="$(DURATION)" .ci/fuzz
 
 .PHONY: mutants
 mutants: ## changes of the rooms that decide, which the unit tests must find: hours (ROOMS="queue route" for some; SHARD=1/4 for a part)

@@ -15,7 +15,7 @@ done
 target=${CARGO_TARGET_DIR:-$PWD/target}
 # The binaries may be there already: a test has built them.
 if [ -z "${CONFORMANCE_BIN:-}" ]; then
-  cargo build --locked --quiet -p provider-mock -p provider-sdk --features provider-sdk/conformance --bins
+  cargo build --locked --quiet -p provider-mock -p grpc-ccm-provider-conformance --bins
   CONFORMANCE_BIN=$(cd "$target/debug" && pwd)
 fi
 export PATH=$CONFORMANCE_BIN:$PATH

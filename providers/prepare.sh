@@ -47,7 +47,7 @@ case ${1:-} in
       exit
     fi
     command -v cargo >/dev/null || fail "missing: a Rust toolchain (cargo): install it from https://rustup.rs"
-    (cd .. && cargo build --locked --quiet -p provider-sdk --example minimal) || fail "the provider of provider-sdk/examples/minimal.rs could not be built"
+    (cd .. && cargo build --locked --quiet -p grpc-ccm-provider-sdk --example minimal) || fail "the provider of provider-sdk/examples/minimal.rs could not be built"
     echo "${work%/providers}/debug/examples/minimal" >&9
     ;;
   go | go-first)

@@ -3,7 +3,7 @@
 mod command;
 mod config;
 mod file;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod gates;
 mod legacy;
@@ -34,11 +34,12 @@ pub(crate) use parse::server_url;
 pub use probe::ProbeArgs;
 pub use serve_config::*;
 
-/// A cloud-controller-manager for every cloud: the cloud is another process, the provider, that serves a gRPC contract on a Unix socket.
+/// A cloud-controller-manager for every cloud. The cloud's part is another process, the provider,
+/// which serves a gRPC contract on a Unix socket.
 #[derive(Debug, Parser)]
 #[command(name = "ccm")]
 pub struct Args {
-    /// The provider: NAME=unix:///PATH. NAME is yours to choose (lower-case letters, digits, dashes).
+    /// The provider: NAME=unix:///PATH. Choose NAME: lower-case letters, digits and dashes.
     #[arg(
         long = "provider",
         value_name = "NAME=ENDPOINT",
@@ -47,25 +48,30 @@ pub struct Args {
     )]
     provider: Vec<parse::ProviderFlag>,
 
-    /// The uid that must serve the provider's socket (SO_PEERCRED). Not checked unless given.
+    /// The UID that must serve the provider's socket (SO_PEERCRED). Without this flag the ccm does not
+    /// check it.
     #[arg(long, value_name = "UID", help_heading = "Provider flags")]
     provider_peer_uid: Option<u32>,
 
-    /// Step down as leader after so long without any answer of the provider.
+    /// How long the leader waits for any answer of the provider before it steps down.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse::duration, help_heading = "Provider flags")]
     provider_timeout: Duration,
 
-    /// No deadline of a call to the provider is raised beyond this by the provider's hints.
+    /// The longest deadline of a call that the provider's hints can ask for.
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = parse::duration, help_heading = "Provider flags")]
     max_provider_call_deadline: Duration,
 
-    /// The cloud scope (account, project, region) that is right from now on, after the provider's credentials began to reach another one than before. Until it is
-    /// accepted nothing is created or deleted. The scope that is seen stands in the log and on the Lease.
+    /// Accept this cloud scope (account, project, region) after the provider's credentials
+    /// changed. The ccm remembers the first scope that a provider reports. While the provider
+    /// reports another one, the ccm creates and deletes nothing. The log and an event on the Lease
+    /// show the new scope.
     #[arg(long, value_name = "SCOPE", help_heading = "Provider flags")]
     accept_cloud_scope: Option<String>,
 
-    /// The load balancer classes that the provider may serve; `default` stands for Services without a class. Without this flag those count that the provider claims at
-    /// first, and a new one waits until an operator accepts it: the event `ProviderClaimsHeld` on the Lease has the command.
+    /// The load balancer classes that the provider may serve; `default` stands for Services
+    /// without a class. Without this flag the ccm accepts the classes that the provider claims
+    /// first, and holds a class that it claims later until an operator accepts it. The event
+    /// `ProviderClaimsHeld` on the Lease shows the command.
     #[arg(
         long,
         value_name = "CLASS",
@@ -74,7 +80,8 @@ pub struct Args {
     )]
     load_balancer_classes: Option<Vec<String>>,
 
-    /// What the provider's prefixes of provider IDs must begin with, such as `aws:///`. Without this flag as with load balancer classes.
+    /// The prefixes of provider IDs that the provider may claim, such as `aws:///`. Without this
+    /// flag the ccm accepts and holds prefixes as it does load balancer classes.
     #[arg(
         long,
         value_name = "PREFIX",
@@ -83,7 +90,8 @@ pub struct Args {
     )]
     provider_id_prefixes: Option<Vec<String>>,
 
-    /// Prefixes of annotation keys that the provider may write on a Service; others are dropped with an event.
+    /// Prefixes of the annotation keys that the provider may write on a Service. The ccm drops
+    /// other annotations and records an event.
     #[arg(
         long,
         value_name = "PREFIX",
@@ -92,7 +100,8 @@ pub struct Args {
     )]
     provider_annotation_prefixes: Vec<String>,
 
-    /// Path of the kubeconfig; the in-cluster configuration where neither this nor --master is given.
+    /// Path of the kubeconfig. Without this flag and --master the ccm uses the in-cluster
+    /// configuration.
     #[arg(long, value_name = "FILE", help_heading = "Misc flags")]
     kubeconfig: Option<PathBuf>,
 
@@ -100,7 +109,8 @@ pub struct Args {
     #[arg(long, value_name = "URL", help_heading = "Misc flags")]
     master: Option<String>,
 
-    /// Requests a second to the API server. No limit of our own unless given, or where it is negative: the server's 429 and Retry-After are obeyed.
+    /// Requests per second to the API server. Without this flag, or with a negative value, the ccm
+    /// sets no limit of its own: it obeys 429 and Retry-After.
     #[arg(long, value_name = "QPS", value_parser = parse::expecting::<f32>("a number such as 20 or 0.5"), help_heading = "Generic flags")]
     kube_api_qps: Option<f32>,
 
@@ -108,7 +118,7 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", value_parser = parse::expecting::<u32>("a whole number above 0"), help_heading = "Generic flags")]
     kube_api_burst: Option<u32>,
 
-    /// The cluster's name: part of the names that the cloud shows.
+    /// The cluster's name, which becomes a part of the names that the cloud shows.
     #[arg(
         long,
         value_name = "NAME",
@@ -117,11 +127,12 @@ pub struct Args {
     )]
     cluster_name: String,
 
-    /// The cluster's identity as an owner of cloud objects. The UID of the kube-system namespace unless given; a rebuilt cluster keeps its load balancers by keeping it.
+    /// The ID that marks this cluster as the owner of cloud objects. The default is the UID of the
+    /// namespace kube-system. A rebuilt cluster keeps its load balancers if it keeps this ID.
     #[arg(long, value_name = "ID", help_heading = "Provider flags")]
     cluster_owner_id: Option<String>,
 
-    /// Identities that this cluster had before.
+    /// Earlier IDs of this cluster. The ccm treats cloud objects that carry them as its own.
     #[arg(
         long,
         value_name = "ID",
@@ -130,7 +141,8 @@ pub struct Args {
     )]
     previous_owner_ids: Vec<String>,
 
-    /// CIDRs of the cluster's Pods: one, or two of different families. Routes inside of them are the route controller's.
+    /// CIDRs of the cluster's Pods: one, or two of different IP families. The route controller
+    /// owns the routes inside them.
     #[arg(
         long,
         value_name = "CIDR",
@@ -140,21 +152,24 @@ pub struct Args {
     )]
     cluster_cidr: Vec<ipnet::IpNet>,
 
-    /// The Nodes' Pod CIDRs are allocated, and are to be set on the cloud. The route controller runs only with it, and needs --cluster-cidr.
+    /// Nodes have Pod CIDRs, and the cloud needs routes to them. The route controller runs only
+    /// with this flag, and needs --cluster-cidr.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     allocate_node_cidrs: bool,
 
-    /// Make routes to the Nodes' Pods in the cloud, where --allocate-node-cidrs is on and the provider offers routes.
+    /// Create routes to the Nodes' Pods in the cloud, if --allocate-node-cidrs is on and the
+    /// provider offers routes.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     configure_cloud_routes: bool,
 
-    /// The least time between two looks at all routes. Changes of Nodes trigger them, not time.
+    /// The shortest time between two reconciliations of all routes. Changes of Nodes trigger them.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Generic flags")]
     route_reconciliation_period: Duration,
 
-    /// Controllers to run: '*', names, and -name to leave one out. Known: cloud-node-controller (cloud-node), cloud-node-lifecycle-controller
-    /// (cloud-node-lifecycle), service-lb-controller (service), node-route-controller (route); and, off unless named,
-    /// persistent-volume-label-controller (pvlabel).
+    /// Controllers to run: '*' for all that are on by default, NAME to add one, -NAME to leave one
+    /// out. Known: cloud-node-controller (cloud-node), cloud-node-lifecycle-controller
+    /// (cloud-node-lifecycle), service-lb-controller (service), node-route-controller (route). Off
+    /// by default: persistent-volume-label-controller (pvlabel).
     #[arg(
         long,
         value_name = "NAMES",
@@ -169,24 +184,29 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse::duration, help_heading = "Misc flags")]
     node_status_update_frequency: Duration,
 
-    /// How often Nodes that are not Ready are checked in the cloud.
+    /// How often the ccm asks the cloud about Nodes that are not Ready.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration, help_heading = "Generic flags")]
     node_monitor_period: Duration,
 
-    /// How many lookups of Nodes run at once. As many as the provider allows, at most 32, unless given; it only lowers that.
+    /// How many lookups of Nodes run at once. The default is what the provider allows, at most 32.
+    /// This flag can only lower it.
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Cloud-node-controller flags")]
     concurrent_node_syncs: Option<usize>,
 
-    /// How many Services are worked on at once. As many as the provider allows, at most 32, unless given; it only lowers that.
+    /// How many Services are reconciled at once. The default is what the provider allows, at most
+    /// 32. This flag can only lower it.
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Service-lb-controller flags")]
     concurrent_service_syncs: Option<usize>,
 
-    /// How many calls that make or remove routes run at once. As many as the provider allows, at most 32, unless given; it only lowers that.
+    /// How many calls that create or delete routes run at once. The default is what the provider
+    /// allows, at most 32. This flag can only lower it.
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Node-route-controller flags")]
     concurrent_route_syncs: Option<usize>,
 
-    /// How fast Nodes may be deleted: within WINDOW at most the larger of FLOOR and SHARE of the provider's Nodes, and never half of them (one of two
-    /// may go, see docs/node-deletion.md); beyond that only after the same absences held for HOLD; and none that is younger than MIN-AGE.
+    /// How fast the ccm may delete Nodes. Within WINDOW it deletes at most FLOOR Nodes or SHARE of
+    /// the provider's Nodes, whichever is more, and never half of them (one of two may go:
+    /// docs/node-deletion.md). It deletes more only after the same instances were absent for HOLD.
+    /// It deletes no Node that is younger than MIN-AGE.
     #[arg(
         long,
         value_name = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",
@@ -195,12 +215,13 @@ pub struct Args {
     )]
     node_deletion_brake: parse::BrakeFlag,
 
-    /// Let the provider take over load balancers that carry no owner's mark (made by a Go CCM before): for a migration.
+    /// Let the provider adopt load balancers without an owner mark, for a migration from a Go CCM.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Service-lb-controller flags")]
     adopt_unmarked_load_balancers: bool,
 
-    /// The ranges of the Services' cluster IPs: one, or two of different families, as the kube-apiserver has them. No load balancer may be at an address in them. Where absent, the
-    /// ServiceCIDR objects say them.
+    /// The ranges of the Services' cluster IPs, as the kube-apiserver has them: one, or two of
+    /// different IP families. The ccm refuses a load balancer whose address is in them. Without
+    /// this flag it reads the ServiceCIDR objects.
     #[arg(
         long,
         value_name = "CIDR",
@@ -210,8 +231,9 @@ pub struct Args {
     )]
     service_cluster_ip_range: Vec<ipnet::IpNet>,
 
-    /// What becomes of load balancers that are marked for a Service of this cluster which does not exist any more: `ignore`; `report` by event, log and
-    /// metric; or `delete`, too. The provider is asked for the list of its load balancers where it offers one, and two lists in a row must agree.
+    /// What to do with a load balancer whose Service, of this cluster, does not exist any more:
+    /// `ignore`; `report` it by event, log and metric; or `delete` it too. The provider must offer
+    /// a list of its load balancers, and two lists in a row must agree.
     #[arg(
         long,
         value_name = "WHAT",
@@ -221,23 +243,24 @@ pub struct Args {
     )]
     orphaned_load_balancers: OrphanPolicy,
 
-    /// How often the provider is asked for the list of its load balancers (--orphaned-load-balancers).
+    /// How often the ccm lists the provider's load balancers (--orphaned-load-balancers).
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse::duration, help_heading = "Service-lb-controller flags")]
     orphaned_load_balancer_period: Duration,
 
-    /// Elect a leader before working: with more than one replica it must be on.
+    /// Elect a leader before working. It must be on with more than one replica.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     leader_elect: bool,
 
-    /// How long others wait, without a renewal, before they take the Lease.
+    /// How long other replicas wait after the last renewal before they take the Lease.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse::duration, help_heading = "Generic flags")]
     leader_elect_lease_duration: Duration,
 
-    /// How long the leader tries to renew before it gives up. Less than the lease duration.
+    /// How long the leader tries to renew the Lease before it gives up. It must be less than the
+    /// lease duration.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Generic flags")]
     leader_elect_renew_deadline: Duration,
 
-    /// How long to wait between attempts.
+    /// How long to wait between attempts to acquire or renew the Lease.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse::duration, help_heading = "Generic flags")]
     leader_elect_retry_period: Duration,
 
@@ -259,23 +282,27 @@ pub struct Args {
     )]
     leader_elect_resource_namespace: String,
 
-    /// Run the controllers that migrate from another component under a Lease that both components stand for. Only with --leader-elect.
+    /// Run the controllers that migrate from another component under a second Lease, for which
+    /// both components compete. Only with --leader-elect.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Leader-migration flags")]
     enable_leader_migration: bool,
 
-    /// Which controllers, and which Lease: a LeaderMigrationConfiguration of controllermanager.config.k8s.io. Where absent: routes, Services and the Node
-    /// lifecycle, under cloud-provider-extraction-migration.
+    /// A LeaderMigrationConfiguration of controllermanager.config.k8s.io: which controllers
+    /// migrate, and the name of the Lease. By default routes, Services and the Node lifecycle
+    /// migrate, under cloud-provider-extraction-migration.
     #[arg(long, value_name = "FILE", help_heading = "Leader-migration flags")]
     leader_migration_config: Option<PathBuf>,
 
-    /// Let each controller write as a service account of its own in kube-system (node-controller, service-controller, route-controller, pvl-controller): deploy/ has the rights for it.
+    /// Let each controller write as its own service account in kube-system (node-controller,
+    /// service-controller, route-controller, pvl-controller). deploy/ has the rights for them.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     use_service_account_credentials: bool,
 
     #[command(flatten)]
     serving: serving::ServingArgs,
 
-    /// Verbosity of the log as in the Go CCM: 0 to 3 is info, 4 and 5 debug, more is trace. RUST_LOG, where set, decides in detail.
+    /// Verbosity of the log as in a Go CCM: 0 to 3 is info, 4 and 5 is debug, more is trace.
+    /// RUST_LOG overrides it.
     #[arg(
         short,
         long = "v",
@@ -295,11 +322,13 @@ pub struct Args {
     )]
     logging_format: LogFormat,
 
-    /// A YAML file with flags: keys are their names without the dashes, lists are lists. What stands on the command line wins.
+    /// A YAML file with flags: a key is a flag's name without the dashes, a list is a list. The
+    /// command line overrides it.
     #[arg(long, value_name = "FILE", help_heading = "Misc flags")]
     config: Option<PathBuf>,
 
-    /// Gates of a Go CCM, GATE=true or GATE=false. None changes what this program does; each is answered with what holds here.
+    /// Gates of a Go CCM, GATE=true or GATE=false. None of them changes what the ccm does. The ccm
+    /// logs what holds for each gate that differs.
     #[arg(
         long,
         value_name = "GATE=BOOL",
@@ -308,7 +337,7 @@ pub struct Args {
     )]
     feature_gates: Vec<String>,
 
-    /// Print the version and end; `raw` prints all that is known about it.
+    /// Print the version and exit; `raw` prints everything known about it.
     #[arg(long, value_name = "true|raw", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = version::format, help_heading = "Global flags")]
     version: Option<VersionFormat>,
 

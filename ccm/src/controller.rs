@@ -31,7 +31,8 @@ use crate::writes::Writes;
 
 pub(crate) use batch::Batch;
 pub(crate) use driver::{Driver, Reconciler, Spec, run};
-pub(crate) use load::Width;
+pub(crate) use failures::Failed;
+pub(crate) use load::{Permits, Width};
 pub(crate) use sources::{Sources, Wake};
 
 /// What one loop of one (controller, provider) is given.

@@ -2,25 +2,26 @@
 //!
 //! `cargo test` plays the seeds, what was found before and some thousand mutations.
 
+#[cfg(test)]
 mod driver;
 
 use crate::controllers::{node, node_lifecycle, service, volume};
 use crate::{args, provider, serve, writes};
 
 /// One target.
-pub(crate) struct Target {
+pub struct Target {
     /// Its name, which is also that of its folder in `fuzz/regressions`.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Plays one input.
-    pub(crate) play: fn(&[u8]),
+    pub play: fn(&[u8]),
     /// Inputs to begin with.
-    pub(crate) seeds: fn() -> Vec<Vec<u8>>,
+    pub seeds: fn() -> Vec<Vec<u8>>,
     /// How many mutations `cargo test` plays.
-    pub(crate) rounds: usize,
+    pub rounds: usize,
 }
 
 /// All targets.
-pub(crate) static TARGETS: [Target; 12] = [
+pub static TARGETS: [Target; 12] = [
     Target {
         name: "answers",
         play: provider::fuzz::answers,
@@ -96,7 +97,7 @@ pub(crate) static TARGETS: [Target; 12] = [
 ];
 
 /// The target of this name.
-pub(crate) fn target(name: &str) -> Option<&'static Target> {
+pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 

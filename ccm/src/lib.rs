@@ -9,8 +9,8 @@ mod cluster;
 mod controller;
 mod controllers;
 pub mod core;
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod kube_client;
 mod lease;
 mod ownership;

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     for notice in args.notices() {
         tracing::warn!(
             flag = notice.flag,
-            "this flag does nothing here: {}",
+            "this flag has no effect: {}",
             notice.text
         );
     }

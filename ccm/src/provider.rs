@@ -4,9 +4,10 @@ pub(crate) mod batch;
 mod calls;
 mod claims;
 mod connect;
+pub(crate) mod divide;
 mod error;
 mod failures;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod handshake;
 mod hint;

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 pub(crate) use metrics::Metrics;
 use metrics::{Load, Observed, Recorder};
-pub(crate) use refused::{PROBE, Refused};
+pub(crate) use refused::PROBE;
+use refused::Refused;
 use state::State;
 
 /// The delays of a key that fails again and again: `base * 2^failures`, at most `max`. Jitter adds up to a fifth, so that

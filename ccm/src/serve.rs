@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Config, version};
 
 pub(crate) use auth::Reviewer;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use authorities::fuzz;
 pub(crate) use connections::Listener;
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::core::Prune;
 use crate::planted::planted;
 
 pub(crate) use error::WriteError;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use events::fuzz;
 pub(crate) use events::{
     EventMetrics, EventSink, EventType, node_reference, service_reference, volume_reference,

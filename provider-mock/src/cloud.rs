@@ -5,21 +5,19 @@ mod instances;
 mod objects;
 mod settings;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cloud_provider_api::v1alpha1 as pb;
 use provider_sdk::{Change, Health};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::calls::CallLog;
 use crate::error::{CloudError, FixtureError, StartError};
-use crate::faults::Faults;
 use crate::fixture::Fixture;
-use crate::lies::Twists;
+use crate::lies::Mischief;
 use crate::load_balancers::LoadBalancer;
 use crate::routes::Route;
 use crate::store::{LOOK, Lock, NEIGHBOUR, Objects, SECTIONS, Section, Store};
@@ -39,6 +37,8 @@ pub struct Cloud {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
+    /// Who holds both locks took that of the state first.
+    mischief: Mutex<Mischief>,
     /// Counts changes of whatever kind, calls too.
     changed: watch::Sender<u64>,
     /// The number of the last hint.
@@ -57,23 +57,9 @@ pub(crate) struct State {
     pub(crate) objects: Objects,
     /// The settings as they are now; its lists of objects are not looked at.
     pub(crate) settings: Arc<Fixture>,
-    pub(crate) faults: Faults,
     pub(crate) calls: CallLog,
     pub(crate) health: Health,
     pub(crate) weather: Weather,
-    pub(crate) twists: Twists,
-    /// Whom the provider was initialised for, to the layer's knowledge.
-    pub(crate) initialized: Option<String>,
-    /// What twisted answers count.
-    pub(crate) last_lie: u64,
-    /// Where lookups wait for each other, for the twist that lets none go before its turn.
-    pub(crate) line: Arc<tokio::sync::Mutex<()>>,
-    /// What was first said about each Node, for the twist that repeats it.
-    pub(crate) first_answers: BTreeMap<String, pb::Instance>,
-    /// Why Probe says DEGRADED for ever, for the twists that never forget trouble.
-    pub(crate) lasting_trouble: Option<String>,
-    /// Answer NOT_INITIALIZED until the next Initialize.
-    pub(crate) forgot_initialize: bool,
     hints: VecDeque<(u64, Change)>,
     cloud_writes: u64,
     /// The same, never reset; of the state file's cloud also what was written before this object was made.
@@ -139,10 +125,6 @@ impl Cloud {
             ),
         };
         let settings = Arc::new(fixture);
-        let mut faults = Faults::default();
-        for fault in &settings.faults {
-            faults.add(fault.clone());
-        }
         let epoch = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -151,23 +133,16 @@ impl Cloud {
                 state: Mutex::new(State {
                     objects,
                     settings: Arc::clone(&settings),
-                    faults,
                     calls: CallLog::default(),
                     health: Health::ready(),
                     weather: Weather::default(),
-                    twists: Twists::default(),
-                    initialized: None,
-                    last_lie: 0,
-                    line: Arc::default(),
-                    first_answers: BTreeMap::new(),
-                    lasting_trouble: None,
-                    forgot_initialize: false,
                     hints: VecDeque::new(),
                     cloud_writes: 0,
                     all_writes: store.as_ref().map_or(0, Store::noted),
                     writes: VecDeque::new(),
                     store,
                 }),
+                mischief: Mutex::new(Mischief::new(&settings.faults)),
                 changed: watch::Sender::new(0),
                 hints: watch::Sender::new(0),
                 began: Instant::now(),
@@ -199,6 +174,12 @@ impl Cloud {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How the provider of this cloud misbehaves.
+    pub(crate) fn mischief(&self) -> MutexGuard<'_, Mischief> {
+        let locked = self.shared.mischief.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Wakes those who wait for a condition.
     pub(crate) fn changed(&self) {
         self.shared.changed.send_modify(|count| *count += 1);
@@ -227,17 +208,13 @@ impl Cloud {
             let before = std::mem::replace(&mut state.objects, objects);
             state.save(&SECTIONS, self.now_ms(), |objects| *objects = before)?;
             state.settings = Arc::clone(&first);
-            state.faults.clear();
-            for fault in &first.faults {
-                state.faults.add(fault.clone());
-            }
             state.calls.reset();
             state.health = Health::ready();
             state.weather = Weather::default();
-            state.forgot_initialize = false;
             state.cloud_writes = 0;
             state.writes.clear();
         }
+        self.mischief().reset(&first.faults);
         self.hint(Change::Resync);
         Ok(())
     }

@@ -103,7 +103,7 @@ impl Drop for Record {
         if ended.contains(&entry.outcome.as_str()) && self.cloud.twisted(Twist::CancelledIsTrouble)
         {
             self.cloud.count_lie();
-            self.cloud.state().lasting_trouble = Some(format!("{} failed", entry.rpc));
+            self.cloud.mischief().lasting_trouble = Some(format!("{} failed", entry.rpc));
         }
         entry.duration_ms = self.began.elapsed().as_millis() as u64;
         self.cloud.end_call(entry);
@@ -176,7 +176,8 @@ impl FaultLayer {
             request_message.unwrap_or_default(),
             subjects.unwrap_or_default(),
         );
-        let (latency, faults) = self.cloud.begin_call(rpc, &subjects.matched);
+        let faults = self.cloud.mischief().faults.strike(rpc, &subjects.matched);
+        let latency = self.cloud.begin_call(rpc);
         let mut record = Record {
             cloud: self.cloud.clone(),
             entry: CallEntry {
@@ -224,9 +225,9 @@ impl FaultLayer {
             return Ok(status.into_http());
         }
         if rpc == "Initialize" {
-            self.cloud.state().forgot_initialize = false;
+            self.cloud.mischief().forgot_initialize = false;
             calls::initialized(&self.cloud, &request_message);
-        } else if messages::needs_initialize(rpc) && self.cloud.state().forgot_initialize {
+        } else if messages::needs_initialize(rpc) && self.cloud.mischief().forgot_initialize {
             record.outcome("failed:NOT_INITIALIZED");
             let failure = provider_sdk::FailureCode::NotInitialized;
             let fault = Fault::failure(rpc, failure);

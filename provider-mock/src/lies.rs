@@ -1,16 +1,18 @@
 //! Named lies: ways in which a provider can break the contract. Each is a row of a table with the rules that it breaks and the check of the conformance suite that finds
-//! it. Some are made of scripted faults; the others are twists, which the layer and the provider ask about where they must behave otherwise.
+//! it. Some are made of scripted faults; the others are twists, which the layer and [`Twisted`] make of an honest provider.
 
 pub(crate) mod answers;
 pub(crate) mod calls;
 mod front;
+mod mischief;
+mod provider;
 mod table;
 
-use crate::cloud::Cloud;
-use crate::error::CloudError;
 use crate::faults::Fault;
 
 pub(crate) use front::Front;
+pub(crate) use mischief::Mischief;
+pub(crate) use provider::Twisted;
 pub(crate) use table::Twist;
 
 /// A way to break the contract.
@@ -65,55 +67,17 @@ impl Twists {
         self.0 & (1 << twist as u32) != 0
     }
 
-    pub(crate) fn without(self, twists: &[Twist]) -> Self {
-        let others = twists
-            .iter()
-            .fold(0, |bits, twist| bits | 1 << *twist as u32);
-        Self(self.0 & !others)
-    }
-
     fn with(self, twist: Twist) -> Self {
         Self(self.0 | (1 << twist as u32))
     }
 }
 
-impl Cloud {
-    /// The provider lies from here on: `serve --fault`. The names are in [`Lie::all`].
-    pub fn tell(&self, name: &str) -> Result<(), CloudError> {
-        let lie = Lie::find(name).map_err(CloudError::Invalid)?;
-        match lie.does {
-            Does::Twist(twist) => {
-                let mut state = self.state();
-                state.twists = state.twists.with(twist);
-            }
-            Does::Script(faults) => {
-                for fault in faults() {
-                    self.set_fault(fault)?;
-                }
-            }
-        }
-        self.changed();
-        Ok(())
-    }
-
-    /// The provider is honest again: no twists, no scripted faults.
-    pub fn be_honest(&self) {
-        self.state().twists = Twists::default();
-        self.clear_faults();
-    }
-
-    pub(crate) fn twists(&self) -> Twists {
-        self.state().twists
-    }
-
-    pub(crate) fn twisted(&self, twist: Twist) -> bool {
-        self.twists().has(twist)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::Cloud;
 
     #[test]
     fn every_lie_has_a_name_of_its_own_and_says_what_it_breaks() {
@@ -139,5 +103,34 @@ mod tests {
     fn a_name_that_is_none_gets_the_nearest() {
         let error = Lie::find("absent-on-throtle").unwrap_err();
         assert!(error.contains("\"absent-on-throttle\""), "{error}");
+    }
+
+    /// Faults and twists are around the cloud and its provider.
+    #[test]
+    fn the_cloud_and_its_provider_know_of_no_fault() {
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let mut read = 0;
+        let honest = ["instances", "load_balancers", "provider", "routes", "store"];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_stem().unwrap().to_str().unwrap();
+                let is_top = path.parent().unwrap().ends_with("src");
+                if is_top && !honest.contains(&name) {
+                    continue;
+                }
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                read += 1;
+                for word in ["crate::lies", "crate::faults", "wist", "mischief"] {
+                    let found = text.contains(word);
+                    assert!(!found, "{} names {word}", path.display());
+                }
+            }
+        }
+        assert!(read > 12, "{read}");
     }
 }

@@ -1,5 +1,6 @@
 //! The load balancers of the cloud: pure state and the decisions about it.
 
+mod marks;
 mod shared;
 mod valid;
 
@@ -10,9 +11,9 @@ use provider_sdk::{Failure, Ownership, Service};
 use serde::{Deserialize, Serialize};
 
 use crate::fixture::{AddressMode, Addressing};
-use crate::lies::{Twist, Twists};
 
-pub(crate) use shared::yield_ports;
+pub(crate) use marks::{Asker, Honest, Marks};
+pub(crate) use shared::listener;
 pub(crate) use valid::check;
 
 /// A load balancer of the cloud.
@@ -134,112 +135,6 @@ impl LoadBalancerConfig {
     }
 }
 
-impl LoadBalancerConfig {
-    /// What was there before and is not asked for any more stays.
-    fn keep(&mut self, before: Self) {
-        if self.source_ranges.is_empty() {
-            self.source_ranges = before.source_ranges;
-        }
-        if self.session_affinity == "None" && !before.session_affinity.is_empty() {
-            self.session_affinity = before.session_affinity;
-        }
-        for (key, value) in before.annotations {
-            self.annotations.entry(key).or_insert(value);
-        }
-        for port in before.ports {
-            if !self.ports.contains(&port) {
-                self.ports.push(port);
-            }
-        }
-    }
-}
-
-/// Who asks, and for which Service.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asker<'a> {
-    /// The present owner ID.
-    pub(crate) owner_id: &'a str,
-    /// Former owner IDs.
-    pub(crate) previous: &'a [String],
-    pub(crate) service: &'a Service,
-    pub(crate) handle: Option<&'a str>,
-    /// How its provider lies.
-    pub(crate) twists: Twists,
-}
-
-impl Asker<'_> {
-    fn owns(&self, mark: &Mark) -> bool {
-        mark.uid == self.service.uid && self.of_cluster(mark)
-    }
-
-    fn of_cluster(&self, mark: &Mark) -> bool {
-        if self.twists.has(Twist::MarksCut) {
-            let cut = |owner: &str| owner.bytes().take(63).collect::<Vec<_>>();
-            return cut(&mark.owner_id) == cut(self.owner_id);
-        }
-        if self.twists.has(Twist::MarksHashedOtherwise) {
-            return mark.owner_id == hashed_otherwise(self.owner_id);
-        }
-        mark.owner_id == self.owner_id || self.previous.contains(&mark.owner_id)
-    }
-
-    /// Whether the mark is a former one, which Ensure has to write anew (LB-25).
-    fn is_former(&self, mark: &Mark) -> bool {
-        let stays = [Twist::FormerMarksStay, Twist::MarksHashedOtherwise];
-        mark.owner_id != self.owner_id && !stays.iter().any(|twist| self.twists.has(*twist))
-    }
-
-    pub(crate) fn ownership(&self, load_balancer: &LoadBalancer) -> Ownership {
-        if self.takes_for_ours(load_balancer) {
-            return Ownership::Ours;
-        }
-        match &load_balancer.owner {
-            None if self.twists.has(Twist::UnmarkedOurs) => Ownership::Ours,
-            None => Ownership::Unmarked,
-            Some(mark) if self.owns(mark) => Ownership::Ours,
-            Some(_) => Ownership::Foreign,
-        }
-    }
-
-    /// Whether a twist makes it ours.
-    fn takes_for_ours(&self, load_balancer: &LoadBalancer) -> bool {
-        let same_uid = |mark: &Mark| mark.uid == self.service.uid;
-        let named = self.handle == Some(load_balancer.handle.as_str());
-        (self.twists.has(Twist::FollowsHandle) && named)
-            || (self.twists.has(Twist::AdoptsForeign)
-                && load_balancer.owner.as_ref().is_some_and(same_uid))
-    }
-
-    /// Whether it can be found by its mark.
-    fn finds_by_mark(&self) -> bool {
-        !self.twists.has(Twist::NeedsHandle)
-    }
-
-    fn mark(&self) -> Mark {
-        let otherwise = self.twists.has(Twist::MarksHashedOtherwise);
-        Mark {
-            owner_id: if otherwise {
-                hashed_otherwise(self.owner_id)
-            } else {
-                self.owner_id.to_owned()
-            },
-            namespace: self.service.namespace.clone(),
-            name: self.service.name.clone(),
-            uid: self.service.uid.clone(),
-        }
-    }
-}
-
-/// What a twist marks with, where an owner ID does not fit into 63 bytes: FNV-1a, of 16 digits.
-fn hashed_otherwise(owner_id: &str) -> String {
-    if owner_id.len() <= 63 {
-        return owner_id.to_owned();
-    }
-    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    let hash = owner_id.bytes().fold(0xcbf2_9ce4_8422_2325, step);
-    format!("{hash:016x}")
-}
-
 /// The native name of a Service's load balancer: what Go's `DefaultLoadBalancerName` makes, so that a migration from Go finds its own.
 pub fn native_name(uid: &str) -> String {
     let mut name = format!("a{}", uid.replace('-', ""));
@@ -294,9 +189,9 @@ impl LoadBalancers {
         let by_handle = self.named(asker);
         let by_mark = || {
             let mut all = self.by_handle.values();
-            all.find(|lb| asker.finds_by_mark() && asker.ownership(lb) == Ownership::Ours)
+            all.find(|lb| asker.finds(lb))
         };
-        if by_handle.is_none() && !asker.finds_by_mark() {
+        if by_handle.is_none() && !asker.marks.are_found() {
             return None;
         }
         by_handle.or_else(by_mark).or_else(|| self.like(asker))
@@ -307,10 +202,7 @@ impl LoadBalancers {
         match self.named(asker) {
             Some(lb) if asker.ownership(lb) == Ownership::Ours => Ok(Some(lb)),
             Some(lb) => Err(not_ours(lb, asker)),
-            None => Ok(self
-                .by_handle
-                .values()
-                .find(|lb| asker.finds_by_mark() && asker.ownership(lb) == Ownership::Ours)),
+            None => Ok(self.by_handle.values().find(|lb| asker.finds(lb))),
         }
     }
 
@@ -330,16 +222,10 @@ impl LoadBalancers {
         if let Some(own) = self.find_own(asker)? {
             return Ok(Some(own));
         }
-        let others = |lb: &&LoadBalancer| lb.owner.is_some() && lb.name == name;
-        if let Some(lb) = self.by_handle.values().find(others)
-            && asker.twists.has(Twist::ForeignNameConflicts)
-        {
-            return Err(not_ours(lb, asker));
-        }
         match self.by_handle.values().find(|lb| of_service(lb)) {
             Some(lb) if adopt_unmarked => Ok(Some(lb)),
-            Some(lb) if !asker.twists.has(Twist::UnmarkedDeleteDone) => Err(not_ours(lb, asker)),
-            _ => Ok(None),
+            Some(lb) => Err(not_ours(lb, asker)),
+            None => Ok(None),
         }
     }
 
@@ -367,17 +253,14 @@ impl LoadBalancers {
         adopt_unmarked: bool,
         addressing: &Addressing,
     ) -> Result<EnsurePlan, Failure> {
-        let found = self
-            .find(asker)
-            .filter(|_| !asker.twists.has(Twist::MakesAnother));
+        let found = self.find(asker);
         if let Some(lb) = found {
             match asker.ownership(lb) {
                 Ownership::Ours => {}
-                Ownership::Unmarked
-                    if adopt_unmarked || asker.twists.has(Twist::AdoptsUnmarked) => {}
+                Ownership::Unmarked if adopt_unmarked => {}
                 Ownership::Unmarked | Ownership::Foreign => return Err(not_ours(lb, asker)),
             }
-            if lb.gone_at_ms.is_some() && !asker.twists.has(Twist::ReadyWhileDeleting) {
+            if lb.gone_at_ms.is_some() {
                 return Ok(EnsurePlan::Deleting(lb.clone()));
             }
         }
@@ -387,18 +270,13 @@ impl LoadBalancers {
         });
         let before = std::mem::replace(&mut wanted.config, LoadBalancerConfig::of(asker.service));
         let was_shared = before.shared().map(str::to_owned);
-        if asker.twists.has(Twist::KeepsCleared) {
-            wanted.config.keep(before);
-        }
         if let Some(targets) = targets {
             wanted.targets = targets;
         }
         wanted.remnant = false;
         let peers = self.peers(asker, &wanted);
         wanted.addresses = self.addresses_for(asker.service, &wanted, &peers, addressing)?;
-        if !asker.twists.has(Twist::SharedCollisionTaken) {
-            shared::collision(&wanted, &peers)?;
-        }
+        shared::collision(&wanted, &peers)?;
         if was_shared.as_deref() != wanted.config.shared() {
             wanted.hostname = None;
         }
@@ -408,13 +286,15 @@ impl LoadBalancers {
         match found {
             Some(lb)
                 if *lb == wanted
-                    && lb.owner.as_ref().is_some_and(|mark| !asker.is_former(mark))
-                    && !asker.twists.has(Twist::AlwaysWrites) =>
+                    && lb
+                        .owner
+                        .as_ref()
+                        .is_some_and(|mark| !asker.marks.is_former(asker, mark)) =>
             {
                 Ok(EnsurePlan::AsAsked(wanted))
             }
             _ => {
-                wanted.owner = (!asker.twists.has(Twist::NoMark)).then(|| asker.mark());
+                wanted.owner = asker.marks.mark(asker);
                 Ok(EnsurePlan::Write(wanted))
             }
         }

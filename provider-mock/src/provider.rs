@@ -4,7 +4,11 @@ mod instances;
 mod load_balancers;
 mod routes;
 
+pub(crate) use self::load_balancers::status;
+pub(crate) use self::routes::{one, wanted};
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use provider_sdk::{
     Answers, Call, Change, Changes, Clusters, Failure, Health, Hints, InitializeRequest,
@@ -15,19 +19,27 @@ use provider_sdk::{
 use crate::cloud::{Cloud, State};
 use crate::error::CloudError;
 use crate::instances::Found;
-use crate::lies::Twist;
+use crate::load_balancers::{Honest, Marks};
 use crate::weather::is_trouble;
 
-/// A provider of this cloud.
+/// An honest provider of this cloud.
 #[derive(Debug, Clone)]
 pub struct MockProvider {
     pub(crate) cloud: Cloud,
+    marks: Arc<dyn Marks>,
 }
 
 impl MockProvider {
     /// A provider of this cloud.
     pub fn new(cloud: Cloud) -> Self {
-        Self { cloud }
+        let marks = Arc::new(Honest);
+        Self { cloud, marks }
+    }
+
+    /// The same, which marks load balancers in another way.
+    pub(crate) fn marking(mut self, marks: Arc<dyn Marks>) -> Self {
+        self.marks = marks;
+        self
     }
 }
 
@@ -41,13 +53,41 @@ impl MockProvider {
         if let Some(failure) = weather.failure() {
             if !is_trouble(&failure) {
                 call.cloud_answered();
-            } else if self.cloud.twisted(Twist::StaysDegraded) {
-                self.cloud.state().lasting_trouble = Some(failure.message().to_owned());
             }
             return Err(failure);
         }
         call.cloud_answered();
         Ok(())
+    }
+
+    /// What Initialize answers.
+    pub(crate) fn initialized(&self) -> Initialized {
+        let settings = self.cloud.settings();
+        let mut initialized = Initialized::new(&settings.provider.cloud_scope);
+        initialized
+            .cluster_id
+            .clone_from(&settings.provider.cluster_id);
+        initialized
+    }
+
+    /// Passes on the hints after that one.
+    pub(crate) async fn follow(&self, mut last: u64, hints: &Hints) -> Result<(), Failure> {
+        let mut announced = self.cloud.watch_hints();
+        loop {
+            announced.borrow_and_update();
+            if let Some(news) = self.cloud.hints_after(last) {
+                for (number, change) in news {
+                    hints.send(change, self.cloud.token(number)).await?;
+                    last = number;
+                }
+            } else {
+                last = *self.cloud.watch_hints().borrow();
+                hints.send(Change::Resync, self.cloud.token(last)).await?;
+            }
+            if announced.changed().await.is_err() {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -64,7 +104,8 @@ impl Provider for MockProvider {
         let mut info =
             ProviderInfo::new(&provider.name, &provider.version).node_projection(NodeProjection {
                 label_keys: provider.node_labels.clone(),
-                field_groups: (provider.node_readiness || self.cloud.twisted(Twist::ReadyAbsent))
+                field_groups: provider
+                    .node_readiness
                     .then_some(NodeFieldGroup::Readiness)
                     .into_iter()
                     .collect(),
@@ -81,25 +122,13 @@ impl Provider for MockProvider {
         call: &Call,
         _request: &InitializeRequest,
     ) -> Result<Initialized, Failure> {
-        if !self.cloud.twisted(Twist::InitializeAsksNothing) {
-            self.reach(call).await?;
-        }
-        let settings = self.cloud.settings();
-        let mut initialized = Initialized::new(&settings.provider.cloud_scope);
-        initialized
-            .cluster_id
-            .clone_from(&settings.provider.cluster_id);
-        Ok(initialized)
+        self.reach(call).await?;
+        Ok(self.initialized())
     }
 
     fn health(&self) -> Health {
         let state = self.cloud.state();
-        if let Some(trouble) = &state.lasting_trouble {
-            return Health::degraded(trouble);
-        }
-        let counts =
-            |failure: &Failure| is_trouble(failure) || state.twists.has(Twist::RefusalIsTrouble);
-        match state.weather.failure().filter(counts) {
+        match state.weather.failure().filter(is_trouble) {
             Some(failure) if state.health == Health::ready() => Health::degraded(failure.message()),
             _ => state.health.clone(),
         }
@@ -175,14 +204,6 @@ fn place_of(state: &State, node: &Node) -> Zone {
             zone: instance.zone.clone(),
             region: instance.region.clone(),
         },
-        Found::Absent | Found::Pending | Found::Unmanaged
-            if state.twists.has(Twist::ZonesMadeUp) =>
-        {
-            Zone {
-                zone: Some("zone-a".into()),
-                region: Some("region-1".into()),
-            }
-        }
         Found::Absent | Found::Pending | Found::Unmanaged => Zone::default(),
     }
 }
@@ -245,34 +266,18 @@ impl Volumes for MockProvider {
 #[async_trait]
 impl Changes for MockProvider {
     async fn watch(&self, _: &Call, resume_token: &str, hints: &Hints) -> Result<(), Failure> {
-        let mut announced = self.cloud.watch_hints();
-        let latest = *announced.borrow();
-        let known = if resume_token.is_empty() || self.cloud.twisted(Twist::TokenIgnored) {
-            self.cloud.hint_number(resume_token).or(Some(latest))
+        let latest = *self.cloud.watch_hints().borrow();
+        let known = if resume_token.is_empty() {
+            Some(latest)
         } else {
             self.cloud.hint_number(resume_token)
         };
-        let mut last = known.unwrap_or(latest);
-        if known.is_none() {
+        if let Some(known) = known {
+            hints.bookmark(self.cloud.token(known)).await?;
+        } else {
             // It serves as the bookmark (PROV-21).
             hints.send(Change::Resync, self.cloud.token(latest)).await?;
-        } else if !self.cloud.twisted(Twist::BookmarkMissing) {
-            hints.bookmark(self.cloud.token(last)).await?;
         }
-        loop {
-            announced.borrow_and_update();
-            if let Some(news) = self.cloud.hints_after(last) {
-                for (number, change) in news {
-                    hints.send(change, self.cloud.token(number)).await?;
-                    last = number;
-                }
-            } else {
-                last = *self.cloud.watch_hints().borrow();
-                hints.send(Change::Resync, self.cloud.token(last)).await?;
-            }
-            if announced.changed().await.is_err() {
-                return Ok(());
-            }
-        }
+        self.follow(known.unwrap_or(latest), hints).await
     }
 }

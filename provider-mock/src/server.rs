@@ -16,8 +16,7 @@ use crate::control::{Control, pb::control_service_server::ControlServiceServer};
 use crate::error::StartError;
 use crate::fixture::Fixture;
 use crate::layer::{Death, FaultLayer};
-use crate::lies::{Front, Twist};
-use crate::provider::MockProvider;
+use crate::lies::{Front, Twist, Twisted};
 
 /// How long calls in flight may take after [`Mock::shutdown`].
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(5);
@@ -287,7 +286,7 @@ fn front(cloud: &Cloud, path: &Path) -> Result<(Option<PathBuf>, Option<Front>),
 /// The SDK's server with the mock's layer and control service.
 fn server(cloud: &Cloud, death: Arc<dyn Death>, streams: CancellationToken) -> Server {
     let bytes = cloud.settings().provider.max_request_bytes;
-    Server::new(MockProvider::new(cloud.clone()))
+    Server::new(Twisted::new(cloud.clone()))
         // An answer that is too large must reach the controller: what it makes of it is the question.
         .max_message_bytes(bytes)
         .add_service(

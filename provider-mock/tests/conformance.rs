@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use provider_mock::{Fixture, Mock};
-use provider_sdk::conformance::{
+use provider_conformance::{
     Config, EmptyTargetSets, Entry, Hook, Lack, Options, Outcome, Progress, Provider, Report,
     RouteMarks, Selection, run,
 };
+use provider_mock::{Fixture, Mock};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
 

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::StreamExt;
+use provider_conformance::{Config, Options, Outcome, Provider, Report, Selection, checks, run};
 use provider_mock::Lie;
-use provider_sdk::conformance::{
-    Config, Options, Outcome, Provider, Report, Selection, checks, run,
-};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
 /// Most of them wait for something most of the time.

@@ -9,8 +9,6 @@
 mod call;
 mod changes;
 mod clusters;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod failure;
 mod instances;
 mod load_balancers;

@@ -307,7 +307,7 @@ fn minimal() -> std::path::PathBuf {
     let program = tests.ancestors().nth(2).unwrap().join("examples/minimal");
     assert!(
         program.exists(),
-        "{} is missing: run `cargo test -p provider-sdk`",
+        "{} is missing: run `cargo test -p grpc-ccm-provider-sdk`",
         program.display()
     );
     program

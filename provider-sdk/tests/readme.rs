@@ -70,7 +70,7 @@ fn the_guide_shows_the_main_of_a_bridged_cloud_and_the_probe_that_are_built() {
 
 #[test]
 fn every_fenced_block_of_the_guide_is_held_to_a_file() {
-    // The one of YAML is parsed by tests/guide.rs; the indented ones are run by providers/guide.sh.
+    // The one of YAML is parsed by provider-conformance/tests/guide.rs; the indented ones are run by providers/guide.sh.
     let held: usize = ["rust", "python", "go", "yaml"]
         .map(|language| blocks(language).len())
         .iter()

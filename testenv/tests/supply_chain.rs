@@ -379,3 +379,31 @@ fn what_is_pushed_is_signed_by_its_digest_and_each_image_has_its_list() {
     });
     assert_eq!(attested.collect::<BTreeSet<_>>(), listed);
 }
+
+/// The name of each crate in the workspace whose manifest does not forbid that it is published.
+fn published() -> Vec<String> {
+    let manifest = read("Cargo.toml");
+    let members = manifest.lines().find(|line| line.starts_with("members"));
+    let folders = members.unwrap().split('"').skip(1).step_by(2);
+    let manifests = folders.map(|folder| read(&format!("{folder}/Cargo.toml")));
+    let public = manifests.filter(|manifest| !manifest.contains("publish = false"));
+    let name = |manifest: String| {
+        let mut lines = manifest.lines();
+        let name = lines.find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+        name.unwrap().to_owned()
+    };
+    public.map(name).collect()
+}
+
+/// crates.io has one list of names for everybody.
+#[test]
+fn every_crate_that_is_published_has_our_prefix_and_is_part_of_a_release() {
+    let crates = published();
+    assert!(crates.len() >= 3, "{crates:?}");
+    for name in crates {
+        assert!(name.starts_with("grpc-ccm-"), "{name}");
+        for file in [".ci/dist", ".ci/version", "docs/maintainers.md"] {
+            assert!(read(file).contains(&name), "{name} is not in {file}");
+        }
+    }
+}

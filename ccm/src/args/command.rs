@@ -54,7 +54,7 @@ pub fn command() -> Command {
             .short('h')
             .long("help")
             .action(ArgAction::Help)
-            .help("Print help; -h leaves out what does nothing here")
+            .help("Print help; -h leaves out flags without effect")
             .help_heading("Global flags"),
     );
     let group = |arg: &Arg| {
@@ -73,7 +73,7 @@ pub fn command() -> Command {
         .disable_help_subcommand(true)
         // As Go's flags: of a flag that is given twice the last one counts.
         .args_override_self(true)
-        .after_help("`ccm probe` asks a provider how it is, for exec probes of the kubelet: see `ccm probe --help`.")
+        .after_help("`ccm probe` probes a provider, for exec probes of the kubelet: see `ccm probe --help`.")
         .args(args)
 }
 

@@ -248,11 +248,11 @@ impl Default for BrakeConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub enum OrphanPolicy {
-    /// They are not looked for.
+    /// Do not look for them.
     Ignore,
-    /// An event, a line in the log, a metric.
+    /// Record an event and a metric, and log it.
     Report,
-    /// The same, and they are deleted.
+    /// Report and delete them.
     Delete,
 }
 

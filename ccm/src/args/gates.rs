@@ -41,7 +41,7 @@ const fn here(name: &'static str, default: bool, holds: bool, why: &'static str)
     }
 }
 
-const LIBRARIES: &str = "this gate is about Go libraries that are not in this program";
+const LIBRARIES: &str = "this gate concerns Go libraries that the ccm does not use";
 
 #[rustfmt::skip]
 const GATES: &[Gate] = &[
@@ -50,23 +50,23 @@ const GATES: &[Gate] = &[
     locked("APIServerTracing"),
     gate("APIServingWithRoutine", false),
     locked("AggregatedDiscoveryRemoveBetaType"),
-    here("AllAlpha", false, false, "alpha gates are set one by one here"),
-    here("AllBeta", false, false, "beta gates are set one by one here"),
-    here("AllowParsingUserUIDFromCertAuth", true, true, "the UID in a client certificate is always read"),
+    here("AllAlpha", false, false, "the ccm sets alpha gates one by one"),
+    here("AllBeta", false, false, "the ccm sets beta gates one by one"),
+    here("AllowParsingUserUIDFromCertAuth", true, true, "the ccm always reads the UID in a client certificate"),
     gate("AllowUnsafeMalformedObjectDeletion", false),
     locked("AnonymousAuthConfigurableEndpoints"),
     locked("AuthorizeWithSelectors"),
     locked("BtreeWatchCache"),
     gate("CBORServingAndStorage", false),
-    here("CloudControllerManagerWatchBasedRoutesReconciliation", false, true, "routes are always driven by watches here"),
-    here("CloudControllerManagerWebhook", false, true, "admission webhooks are served where --webhooks names them"),
+    here("CloudControllerManagerWatchBasedRoutesReconciliation", false, true, "watches always drive routes"),
+    here("CloudControllerManagerWebhook", false, true, "the ccm serves the admission webhooks that --webhooks names"),
     here("ComponentFlagz", true, false, "/configz shows the configuration"),
-    here("ComponentStatusz", true, true, "/statusz is always served"),
+    here("ComponentStatusz", true, true, "the ccm always serves /statusz"),
     gate("ConcurrentWatchObjectDecode", false),
     locked("ConsistentListFromCache"),
     gate("ConstrainedImpersonation", true),
-    here("ContextualLogging", true, true, "log lines always carry what they are about"),
-    here("ControllerManagerReleaseLeaderElectionLockOnExit", false, true, "the Lease is always released on SIGTERM here"),
+    here("ContextualLogging", true, true, "log lines always name their object"),
+    here("ControllerManagerReleaseLeaderElectionLockOnExit", false, true, "the ccm always releases the Lease on SIGTERM"),
     gate("CoordinatedLeaderElection", false),
     locked("DeclarativeValidation"),
     gate("DeclarativeValidationBeta", true),
@@ -74,12 +74,12 @@ const GATES: &[Gate] = &[
     gate("DetectCacheInconsistency", true),
     gate("KMSv1", false),
     gate("ListFromCacheSnapshot", true),
-    here("LoggingAlphaOptions", false, false, "log lines are neither buffered nor split here"),
-    here("LoggingBetaOptions", true, true, "--logging-format=json needs no gate here"),
+    here("LoggingAlphaOptions", false, false, "the ccm neither buffers nor splits log lines"),
+    here("LoggingBetaOptions", true, true, "--logging-format=json needs no gate"),
     gate("ManifestBasedAdmissionControlConfig", false),
     gate("MutatingAdmissionPolicy", true),
     gate("OpenAPIEnums", true),
-    here("RemoteRequestHeaderUID", true, true, "--requestheader-uid-headers needs no gate here"),
+    here("RemoteRequestHeaderUID", true, true, "--requestheader-uid-headers needs no gate"),
     locked("ResilientWatchCacheInitialization"),
     gate("RetryGenerateName", true),
     gate("SeparateCacheWatchRPC", false),

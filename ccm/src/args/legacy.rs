@@ -2,15 +2,15 @@
 
 use super::{Notice, parse};
 
-const CLOUD: &str = "the cloud is another process here: see --provider";
+const CLOUD: &str = "the cloud is another process: see --provider";
 const CLOUD_CONFIG: &str = "the cloud's configuration belongs to the provider process";
-const BATCHES: &str = "Nodes are refreshed in batches: see --concurrent-node-syncs";
-const RESYNC: &str = "watches are not resynchronised by time here";
-const PROFILING: &str = "there is no Go profiler here";
-const GATES: &str = "no gate depends on a version here: see --feature-gates";
+const BATCHES: &str = "the ccm refreshes Nodes in batches: see --concurrent-node-syncs";
+const RESYNC: &str = "the ccm does not resynchronise watches by time";
+const PROFILING: &str = "the ccm has no Go profiler";
+const GATES: &str = "no gate depends on a version: see --feature-gates";
 const LOGS: &str = "logs go to standard error; see -v, --logging-format and RUST_LOG";
-const CONTENT_TYPE: &str = "the API server is spoken to in JSON";
-const LEASES: &str = "only Lease objects are used for leader election";
+const CONTENT_TYPE: &str = "the ccm speaks JSON with the API server";
+const LEASES: &str = "leader election uses Lease objects only";
 
 /// What a value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,15 +56,15 @@ const fn flag(
 const FLAGS: &[Legacy] = &[
     flag("Debugging flags", "contention-profiling", Bool, "false", PROFILING),
     flag("Debugging flags", "profiling", Bool, "false", PROFILING),
-    flag("Generic flags", "allow-metric-labels", Text, "", "metric labels are bounded by design"),
-    flag("Generic flags", "allow-metric-labels-manifest", Text, "", "metric labels are bounded by design"),
-    flag("Generic flags", "allow-untagged-cloud", Bool, "", "ownership marks are the provider's: see --cluster-owner-id and --adopt-unmarked-load-balancers"),
-    flag("Generic flags", "cidr-allocator-type", Text, "", "Pod CIDRs are allocated by the kube-controller-manager"),
+    flag("Generic flags", "allow-metric-labels", Text, "", "the values of metric labels are bounded"),
+    flag("Generic flags", "allow-metric-labels-manifest", Text, "", "the values of metric labels are bounded"),
+    flag("Generic flags", "allow-untagged-cloud", Bool, "", "the provider marks what the cluster owns: see --cluster-owner-id and --adopt-unmarked-load-balancers"),
+    flag("Generic flags", "cidr-allocator-type", Text, "", "the kube-controller-manager allocates Pod CIDRs"),
     flag("Generic flags", "cloud-config", Text, "", CLOUD_CONFIG),
     flag("Generic flags", "cloud-provider", Text, "", CLOUD),
     flag("Generic flags", "controller-start-interval", Duration, "0s", "controllers start at once"),
     flag("Generic flags", "debug-cloud-controller", Bool, "", PROFILING),
-    flag("Generic flags", "disabled-metrics", Text, "", "no metric is disabled"),
+    flag("Generic flags", "disabled-metrics", Text, "", "the ccm disables no metric"),
     flag("Generic flags", "emulated-version", Text, "", GATES),
     flag("Generic flags", "emulation-forward-compatible", Bool, "", GATES),
     flag("Generic flags", "external-cloud-volume-plugin", Text, "", "volumes belong to CSI drivers"),
@@ -72,14 +72,14 @@ const FLAGS: &[Legacy] = &[
     flag("Generic flags", "leader-elect-resource-lock", Text, "leases", LEASES),
     flag("Generic flags", "min-resync-period", Duration, "", RESYNC),
     flag("Generic flags", "node-monitor-grace-period", Duration, "", "the kube-controller-manager decides on readiness"),
-    flag("Generic flags", "node-sync-period", Duration, "", "Node changes reach load balancers by watch"),
+    flag("Generic flags", "node-sync-period", Duration, "", "a watch brings changes of Nodes to load balancers"),
     flag("Generic flags", "runtime-config-emulation-forward-compatible", Bool, "", GATES),
-    flag("Generic flags", "show-hidden-metrics-for-version", Text, "", "no metric is hidden"),
+    flag("Generic flags", "show-hidden-metrics-for-version", Text, "", "the ccm hides no metric"),
     flag("Cloud-node-controller flags", "concurrent-node-status-updates", Count, "", BATCHES),
     flag("Webhook serving flags", "webhook-disable-http2-serving", Bool, "true", "the webhooks' port speaks HTTP/1.1"),
     flag("Secure serving flags", "disable-http2-serving", Bool, "true", "the HTTPS port speaks HTTP/1.1"),
     flag("Secure serving flags", "http2-max-streams-per-connection", Count, "", "the HTTPS port speaks HTTP/1.1"),
-    flag("Secure serving flags", "permit-address-sharing", Bool, "true", "the port is always bound with SO_REUSEADDR"),
+    flag("Secure serving flags", "permit-address-sharing", Bool, "true", "the ccm always binds the port with SO_REUSEADDR"),
     flag("Global flags", "log-flush-frequency", Duration, "", LOGS),
     flag("Global flags", "log-json-info-buffer-size", Text, "", LOGS),
     flag("Global flags", "log-json-split-stream", Bool, "false", LOGS),
@@ -143,7 +143,7 @@ impl clap::Args for LegacyArgs {
             let kind = flag.kind;
             let mut arg = clap::Arg::new(flag.name)
                 .long(flag.name)
-                .help(format!("Does nothing here: {}", flag.answer))
+                .help(format!("No effect: {}", flag.answer))
                 .help_heading(flag.group)
                 .hide_short_help(true)
                 .action(clap::ArgAction::Append)

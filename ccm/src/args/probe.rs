@@ -8,21 +8,24 @@ use clap::Parser;
 
 use super::parse;
 
-/// Ask the provider on a socket how it is, print one line, and end with 0 or 1: for exec probes, since the kubelet's gRPC probe takes no Unix socket.
+/// Probe the provider on a socket, print one line, and exit with 0 or 1. It serves exec probes, since
+/// the kubelet's gRPC probe takes no Unix socket.
 ///
-/// A provider lives while it answers, whatever it answers: one whose cloud is down must not be killed for it. With --ready it must say READY or DEGRADED.
+/// Any answer means that the provider is alive: the kubelet must not kill it because its cloud is
+/// down. With --ready the answer must be READY or DEGRADED.
 #[derive(Debug, Parser)]
 #[command(name = "ccm probe", max_term_width = 120)]
 pub struct ProbeArgs {
-    /// Where the provider serves.
+    /// The socket of the provider.
     #[arg(long, value_name = "ENDPOINT", env = "CLOUD_PROVIDER_ENDPOINT", default_value = "unix:///run/cloud-provider/socket/provider.sock", value_parser = parse::endpoint)]
     endpoint: PathBuf,
 
-    /// How long it may take. Less than the probe's `timeoutSeconds`: else the kubelet ends it before it says why.
+    /// How long the provider may take. Choose less than the probe's `timeoutSeconds`, or the kubelet
+    /// ends this command before it prints the reason.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse::positive)]
     timeout: Duration,
 
-    /// Ask for more than an answer: the provider must be READY or DEGRADED, the states in which the controllers work.
+    /// Require READY or DEGRADED, the states in which the controllers work.
     #[arg(long)]
     ready: bool,
 }

@@ -36,12 +36,14 @@ pub(super) struct ServingArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Secure serving flags")]
     permit_port_sharing: bool,
 
-    /// Where the self-made certificate is kept, as cloud-controller-manager.crt and .key; what lies there is used. In memory only where absent. Not used
-    /// with --tls-cert-file.
+    /// The directory of the self-signed certificate, cloud-controller-manager.crt and .key. The
+    /// ccm uses the files that are there. Without this flag the certificate is in memory only.
+    /// Ignored with --tls-cert-file.
     #[arg(long, value_name = "DIRECTORY", help_heading = "Secure serving flags")]
     cert_dir: Option<PathBuf>,
 
-    /// The server's certificate chain, PEM; self-made where absent. Read again when it changes.
+    /// The server's certificate chain, PEM. The ccm reads it again when it changes. Without this
+    /// flag the ccm makes a self-signed certificate.
     #[arg(long, value_name = "FILE", help_heading = "Secure serving flags")]
     tls_cert_file: Option<PathBuf>,
 
@@ -49,8 +51,8 @@ pub(super) struct ServingArgs {
     #[arg(long, value_name = "FILE", help_heading = "Secure serving flags")]
     tls_private_key_file: Option<PathBuf>,
 
-    /// A certificate and its key for some names only: CERT,KEY, or CERT,KEY:NAME,*.DOMAIN. Without names those in the certificate count. May be
-    /// given more than once.
+    /// A certificate and its key for some server names: CERT,KEY, or CERT,KEY:NAME,*.DOMAIN.
+    /// Without names those in the certificate count. The flag can be repeated.
     #[arg(
         long,
         value_name = "CERT,KEY[:NAMES]",
@@ -58,7 +60,8 @@ pub(super) struct ServingArgs {
     )]
     tls_sni_cert_key: Vec<String>,
 
-    /// The oldest TLS version that is spoken: VersionTLS12 or VersionTLS13. Older ones are never spoken.
+    /// The oldest TLS version that the port accepts: VersionTLS12 or VersionTLS13. It never
+    /// accepts older ones.
     #[arg(
         long,
         value_name = "VERSION",
@@ -68,7 +71,8 @@ pub(super) struct ServingArgs {
     )]
     tls_min_version: String,
 
-    /// The cipher suites of TLS 1.2 that are offered, by their IANA names; all with forward secrecy and AEAD unless given. Those of TLS 1.3 are always offered.
+    /// The TLS 1.2 cipher suites that the port offers, by their IANA names. The default is all
+    /// with forward secrecy and AEAD. The port always offers those of TLS 1.3.
     #[arg(
         long,
         value_name = "SUITES",
@@ -77,7 +81,8 @@ pub(super) struct ServingArgs {
     )]
     tls_cipher_suites: Vec<String>,
 
-    /// The key exchange groups that are offered, by their TLS numbers: 23 (P-256), 24 (P-384), 29 (X25519).
+    /// The key exchange groups that the port offers, by their TLS numbers: 23 (P-256), 24 (P-384),
+    /// 29 (X25519).
     #[arg(
         long,
         value_name = "GROUPS",
@@ -86,32 +91,38 @@ pub(super) struct ServingArgs {
     )]
     tls_curve_preferences: Vec<String>,
 
-    /// kubeconfig for TokenReviews and for the lookup of authorities; the main one where absent.
+    /// The kubeconfig for TokenReviews and for the lookup of certificate authorities. The default
+    /// is what --kubeconfig and --master select.
     #[arg(long, value_name = "FILE", help_heading = "Authentication flags")]
     authentication_kubeconfig: Option<PathBuf>,
 
-    /// Do not read the authorities for client certificates from the ConfigMap extension-apiserver-authentication in kube-system.
+    /// Do not read the authorities of client certificates from the ConfigMap
+    /// extension-apiserver-authentication in kube-system.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Authentication flags")]
     authentication_skip_lookup: bool,
 
-    /// Go on where that ConfigMap may not be read: client certificates then count for nothing.
+    /// Start although the ccm cannot read that ConfigMap. The port then accepts no client
+    /// certificate.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Authentication flags")]
     authentication_tolerate_lookup_failure: bool,
 
-    /// For so long the API server's answer about a token counts.
+    /// How long the ccm caches the API server's answer about a token.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Authentication flags")]
     authentication_token_webhook_cache_ttl: Duration,
 
-    /// Authorities, PEM: whoever has a client certificate of one of them is the user of its common name. Read again when it changes; instead of the one in the ConfigMap.
+    /// Certificate authorities, PEM. A client certificate that one of them signed authenticates
+    /// the user of its common name. The ccm reads the file again when it changes. It replaces the
+    /// authorities of the ConfigMap.
     #[arg(long, value_name = "FILE", help_heading = "Authentication flags")]
     client_ca_file: Option<PathBuf>,
 
-    /// Authorities, PEM: whoever has a client certificate of one of them is a front proxy, and says in headers who asks. Read again when it changes; instead of the
-    /// one in the ConfigMap.
+    /// Certificate authorities, PEM. A client certificate that one of them signed authenticates a
+    /// front proxy, which names the user in headers. The ccm reads the file again when it changes.
+    /// It replaces the authorities of the ConfigMap.
     #[arg(long, value_name = "FILE", help_heading = "Authentication flags")]
     requestheader_client_ca_file: Option<PathBuf>,
 
-    /// The common names that a front proxy may have; any where empty.
+    /// The common names that a front proxy may have. Any name, if empty.
     #[arg(
         long,
         value_name = "NAMES",
@@ -120,7 +131,7 @@ pub(super) struct ServingArgs {
     )]
     requestheader_allowed_names: Vec<String>,
 
-    /// Headers in which a front proxy names the user.
+    /// The headers in which a front proxy names the user.
     #[arg(
         long,
         value_name = "HEADERS",
@@ -130,7 +141,7 @@ pub(super) struct ServingArgs {
     )]
     requestheader_username_headers: Vec<String>,
 
-    /// Headers in which a front proxy tells the user's UID.
+    /// The headers in which a front proxy gives the user's UID.
     #[arg(
         long,
         value_name = "HEADERS",
@@ -139,7 +150,7 @@ pub(super) struct ServingArgs {
     )]
     requestheader_uid_headers: Vec<String>,
 
-    /// Headers in which a front proxy tells the user's groups.
+    /// The headers in which a front proxy names the user's groups.
     #[arg(
         long,
         value_name = "HEADERS",
@@ -149,7 +160,7 @@ pub(super) struct ServingArgs {
     )]
     requestheader_group_headers: Vec<String>,
 
-    /// What the headers begin with in which a front proxy tells more about the user.
+    /// The prefixes of the headers in which a front proxy gives more about the user.
     #[arg(
         long,
         value_name = "PREFIXES",
@@ -159,11 +170,12 @@ pub(super) struct ServingArgs {
     )]
     requestheader_extra_headers_prefix: Vec<String>,
 
-    /// kubeconfig for SubjectAccessReviews; the main one where absent.
+    /// The kubeconfig for SubjectAccessReviews. The default is what --kubeconfig and --master
+    /// select.
     #[arg(long, value_name = "FILE", help_heading = "Authorization flags")]
     authorization_kubeconfig: Option<PathBuf>,
 
-    /// Paths that everybody may read.
+    /// Paths that everybody may read without authorization.
     #[arg(
         long,
         value_name = "PATHS",
@@ -173,11 +185,11 @@ pub(super) struct ServingArgs {
     )]
     authorization_always_allow_paths: Vec<String>,
 
-    /// For so long the API server's yes counts.
+    /// How long the ccm caches that the API server allowed a request.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Authorization flags")]
     authorization_webhook_cache_authorized_ttl: Duration,
 
-    /// For so long the API server's no counts.
+    /// How long the ccm caches that the API server denied a request.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Authorization flags")]
     authorization_webhook_cache_unauthorized_ttl: Duration,
 }

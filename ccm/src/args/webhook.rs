@@ -14,7 +14,8 @@ const PAIR: &str = "cloud-controller-manager-webhook";
 /// Flags of the admission webhooks, as upstream has them.
 #[derive(Debug, clap::Args)]
 pub(super) struct WebhookArgs {
-    /// Admission webhooks to serve: '*' for those that are on by default (none), names, and -name to leave one out. Known: persistent-volume-label.
+    /// Admission webhooks to serve: '*' for all that are on by default (none), NAME to add one,
+    /// -NAME to leave one out. Known: persistent-volume-label.
     #[arg(
         long,
         value_name = "NAMES",
@@ -43,11 +44,12 @@ pub(super) struct WebhookArgs {
     )]
     webhook_secure_port: u16,
 
-    /// The directory of cloud-controller-manager-webhook.crt and .key, where --webhook-tls-cert-file is not given.
+    /// The directory of cloud-controller-manager-webhook.crt and .key. Ignored with
+    /// --webhook-tls-cert-file.
     #[arg(long, value_name = "DIRECTORY", help_heading = "Webhook serving flags")]
     webhook_cert_dir: Option<PathBuf>,
 
-    /// The webhooks' certificate chain, PEM; read again when it changes.
+    /// The webhooks' certificate chain, PEM. The ccm reads it again when it changes.
     #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
     webhook_tls_cert_file: Option<PathBuf>,
 
@@ -55,11 +57,12 @@ pub(super) struct WebhookArgs {
     #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
     webhook_tls_private_key_file: Option<PathBuf>,
 
-    /// Authorities of the callers' certificates, PEM; read again when it changes. Without it anybody who reaches the port may ask.
+    /// The authorities of callers' certificates, PEM. The ccm reads the file again when it
+    /// changes. Without this flag everybody who reaches the port may call it.
     #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
     webhook_client_ca_file: Option<PathBuf>,
 
-    /// A certificate and its key for some names only, as --tls-sni-cert-key.
+    /// A certificate and its key for some server names, as --tls-sni-cert-key.
     #[arg(
         long,
         value_name = "CERT,KEY[:NAMES]",
@@ -67,7 +70,7 @@ pub(super) struct WebhookArgs {
     )]
     webhook_tls_sni_cert_key: Vec<String>,
 
-    /// The oldest TLS version that is spoken, as --tls-min-version.
+    /// The oldest TLS version that the port accepts, as --tls-min-version.
     #[arg(
         long,
         value_name = "VERSION",
@@ -77,7 +80,7 @@ pub(super) struct WebhookArgs {
     )]
     webhook_tls_min_version: String,
 
-    /// The cipher suites of TLS 1.2 that are offered, as --tls-cipher-suites.
+    /// The TLS 1.2 cipher suites that the port offers, as --tls-cipher-suites.
     #[arg(
         long,
         value_name = "SUITES",
@@ -86,7 +89,7 @@ pub(super) struct WebhookArgs {
     )]
     webhook_tls_cipher_suites: Vec<String>,
 
-    /// The key exchange groups that are offered, as --tls-curve-preferences.
+    /// The key exchange groups that the port offers, as --tls-curve-preferences.
     #[arg(
         long,
         value_name = "GROUPS",

@@ -52,22 +52,21 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
         self.driver.queue.accepted(key);
     }
 
-    /// Records a failed call for this key. Returns when the key is tried again, and what is reported.
-    pub(crate) fn failed(&self, key: &K, trouble: &Trouble) -> Failed {
+    /// What follows from a failed call for this key, which this counts. The key still has to be settled.
+    pub(crate) fn reaction(&self, key: &K, trouble: &Trouble) -> Failed {
         let (driver, now) = (self.driver, Instant::now());
-        let queued = self.left().remove(key);
+        let queued = self.left().contains(key);
         let count = driver.queue.failures(key);
-        let failed = driver.failures().failed(key, trouble, count, queued, now);
         if let Some(wait) = trouble.slows() {
             driver.slow_down(now + wait);
         }
-        if queued {
-            driver.queue.done(key, failed.retry.outcome(now));
-            if !driver.queue.holds(key) {
-                // Its object is gone.
-                driver.failures().forget(key);
-            }
-        }
+        driver.failures().failed(key, trouble, count, queued, now)
+    }
+
+    /// Settles a key whose call failed. Returns when the key is tried again, and what is reported.
+    pub(crate) fn failed(&self, key: &K, trouble: &Trouble) -> Failed {
+        let failed = self.reaction(key, trouble);
+        self.settle(key, failed.retry.outcome(Instant::now()));
         failed
     }
 
@@ -79,8 +78,11 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
     }
 
     fn give_back(&self, key: &K, outcome: Outcome) {
-        self.driver.failures().forget(key);
-        self.driver.queue.done(key, outcome);
+        let queue = &self.driver.queue;
+        queue.done(key, outcome);
+        if matches!(outcome, Outcome::Forget | Outcome::Idle) || !queue.holds(key) {
+            self.driver.failures().forget(key);
+        }
     }
 
     fn left(&self) -> MutexGuard<'_, BTreeSet<K>> {

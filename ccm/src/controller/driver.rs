@@ -115,6 +115,12 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
             .send_modify(|load| load.not_before = load.not_before.max(Some(until)));
     }
 
+    /// Until when all keys wait because the cloud said slow down; `None`: they do not.
+    pub(crate) fn slowed_until(&self) -> Option<Instant> {
+        let until = self.load.borrow().not_before;
+        until.filter(|until| *until > Instant::now())
+    }
+
     pub(super) fn failures(&self) -> MutexGuard<'_, Failures<K>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }

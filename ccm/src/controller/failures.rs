@@ -86,7 +86,7 @@ impl<K: Clone + Ord + Hash> Failures<K> {
         self.common_logged = false;
     }
 
-    /// The key was not BUSY, or is gone.
+    /// The key was not BUSY, is done, or is gone.
     pub(super) fn forget(&mut self, key: &K) {
         self.busy.remove(key);
     }

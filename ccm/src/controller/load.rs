@@ -1,9 +1,12 @@
 //! What a loop has under way, and how much of it a provider allows at once.
 
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+
+use crate::provider::Session;
 
 /// How much of a controller's work may be under way at once.
 #[derive(Clone, Copy, Debug)]
@@ -63,5 +66,32 @@ impl Drop for UnderWay {
             let count = (self.part)(load);
             *count = count.saturating_sub(1);
         });
+    }
+}
+
+/// Permits for the calls that one session allows at once. A new session has new ones: calls of the one before hold none of them.
+#[derive(Debug)]
+pub(crate) struct Permits(Mutex<(Weak<Session>, usize, Arc<Semaphore>)>);
+
+impl Default for Permits {
+    fn default() -> Self {
+        Self(Mutex::new((Weak::new(), 1, Arc::new(Semaphore::new(1)))))
+    }
+}
+
+impl Permits {
+    /// How many calls of this session may run at once, and the permits for them. `most` is asked once for each session.
+    pub(crate) fn of(
+        &self,
+        session: &Arc<Session>,
+        most: impl FnOnce() -> usize,
+    ) -> (usize, Arc<Semaphore>) {
+        let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = Arc::downgrade(session);
+        if !current.ptr_eq(&permits.0) {
+            let most = most().max(1);
+            *permits = (current, most, Arc::new(Semaphore::new(most)));
+        }
+        (permits.1, Arc::clone(&permits.2))
     }
 }

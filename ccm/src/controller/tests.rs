@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Width, run};
 use crate::controllers::node::testing::{Cloud, FakeApi, Fault, Instead};
 use crate::provider::testing::{InMemory, Running, SCOPE_KEY, maintained};
-use crate::provider::{Hint, ProviderStatus};
+use crate::provider::{Hint, ProviderStatus, Retry, Trouble, TroubleCode};
 use crate::queue::Outcome;
 use tiny::{Tiny, is_labelled};
 
@@ -286,4 +286,31 @@ async fn m10_a_key_is_settled_once_and_one_that_is_not_returns_with_backoff() {
     drop(batch);
     assert_eq!((driver.queue.len(), driver.queue.in_flight()), (1, 0));
     assert_eq!(driver.queue.failures(&both[1]), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_key_that_is_settled_otherwise_stays_in_its_row_until_it_is_done() {
+    let (_status, status) = watch::channel(ProviderStatus::default());
+    let tiny = Tiny::new(FakeApi::default().context(status), WIDTH);
+    let driver = &tiny.driver;
+    driver.queue.resume();
+    let key = "a".to_owned();
+    let busy = Trouble::new(TroubleCode::Busy, "m");
+    driver.queue.add(key.clone());
+    for (is_quick, outcome) in [
+        (true, Outcome::Retry),
+        (true, Outcome::Retry),
+        (true, Outcome::Retry),
+        (true, Outcome::Retry),
+        (true, Outcome::Retry),
+        (false, Outcome::Forget),
+        (true, Outcome::Forget),
+    ] {
+        let batch = driver.batch(driver.queue.next_batch(1, Duration::ZERO).await);
+        let retry = batch.reaction(&key, &busy).retry;
+        assert_eq!(matches!(retry, Retry::After(_)), is_quick, "{outcome:?}");
+        assert_eq!(batch.keys(), [key.as_str()], "it is not settled");
+        batch.settle(&key, outcome);
+        driver.queue.add(key.clone());
+    }
 }

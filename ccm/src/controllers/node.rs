@@ -8,7 +8,7 @@
 mod addresses;
 mod claimants;
 mod claims;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod hints;
 pub(crate) mod labels;
@@ -23,7 +23,7 @@ pub(crate) mod testing;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
@@ -31,7 +31,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::cluster::Change;
-use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
+use crate::controller::{
+    Batch, Driver, LoopContext, Permits, Reconciler, Sources, Spec, Wake, Width,
+};
 use crate::core::{Key, wall_time};
 use crate::ownership::Ownership;
 use crate::provider::lookup::Loners;
@@ -73,7 +75,7 @@ struct Worker {
     loners: Loners,
     managed: managed::Managed,
     writers: Semaphore,
-    lookups: Mutex<Lookups>,
+    lookups: Permits,
     /// What the provider said last; it holds also while the provider is away.
     said: Mutex<Option<Arc<Said>>>,
     /// The addresses that were written to Nodes that still have the taint: they come back by the watch and are no news.
@@ -85,13 +87,6 @@ struct Said {
     ownership: Arc<Ownership>,
     /// What it sees of Nodes.
     projection: Projection,
-}
-
-/// The lookups that one session allows at once.
-struct Lookups {
-    session: Weak<Session>,
-    limit: usize,
-    permits: Arc<Semaphore>,
 }
 
 impl Worker {
@@ -113,11 +108,7 @@ impl Worker {
             loners: Loners::default(),
             managed: managed::Managed::default(),
             writers: Semaphore::new(WRITERS),
-            lookups: Mutex::new(Lookups {
-                session: Weak::new(),
-                limit: 1,
-                permits: Arc::new(Semaphore::new(1)),
-            }),
+            lookups: Permits::default(),
             said: Mutex::default(),
             addressed: Mutex::default(),
             metrics,
@@ -254,22 +245,11 @@ impl Worker {
 
     /// How many lookups may run at once, and the permits for them.
     fn lookups(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
-        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
-        let current = Arc::downgrade(session);
-        if !current.ptr_eq(&lookups.session) {
+        self.lookups.of(session, || {
             // The flag only lowers it.
             let lowered = self.driver.context.config.node.concurrent_syncs;
-            let limit = session
-                .max_lookups()
-                .min(lowered.unwrap_or(usize::MAX))
-                .max(1);
-            *lookups = Lookups {
-                session: current,
-                limit,
-                permits: Arc::new(Semaphore::new(limit)),
-            };
-        }
-        (lookups.limit, Arc::clone(&lookups.permits))
+            session.max_lookups().min(lowered.unwrap_or(usize::MAX))
+        })
     }
 
     fn addressed(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NodeAddress>>> {

@@ -9,7 +9,7 @@
 mod act;
 mod ask;
 mod brake;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod listing;
 mod metrics;

@@ -1,78 +1,166 @@
 //! The route controller (B-R1 to ▲R7): a route to the Pods of each Node.
 //!
 //! ```text
-//! a change of Nodes, a hint, a provider that is back, something to retry: list -> plan::pass -> delete, create -> conditions
+//! a change of Nodes, a hint, a provider that is back: list -> plan::pass -> the destinations that need something are due
+//! a destination that is due: its routes are removed and made -> condition
 //! ```
 //!
-//! A look never waits for the calls of the one before: a destination that somebody works on is passed over, so that one route that hangs keeps no
-//! other waiting (▲M10).
+//! A pass never waits for the calls of the one before: a destination that is worked on is passed over, so that one route that hangs keeps no
+//! other waiting (▲M10). So passes and destinations are the keys of two drivers.
 
+mod calls;
 mod condition;
 mod facts;
 mod fresh;
-mod jobs;
 mod ledger;
+mod lists;
 mod plan;
-mod results;
 mod told;
-mod work;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use tokio::sync::broadcast;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
 
-use crate::controller::LoopContext;
-use crate::provider::Hint;
-#[cfg(test)]
-pub(crate) use work::RESYNC;
-use work::Work;
+use crate::controller::{self, Driver, LoopContext, Permits, Spec};
+use crate::ownership::Ownership;
+use crate::provider::{Capability, Session};
+use crate::queue::{Backoff, Queue};
+use crate::report::Waiting;
+use calls::Calls;
+use facts::NodeFacts;
+use ledger::{Ledger, NodeName};
+use lists::Lists;
+
+/// Without any change everything is looked at again after this, and up to a quarter more (▲R6).
+pub(crate) const RESYNC: Duration = Duration::from_hours(1);
+/// The longest delay of a list or of a call that fails.
+const LONGEST_DELAY: Duration = Duration::from_mins(5);
 
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
-pub(crate) async fn run(mut context: LoopContext, metrics: Metrics) {
-    context.writes = context.writes.with_component("route_controller");
-    let stop = context.stop.clone();
-    let mut nodes = context.cluster.nodes.subscribe();
-    let mut hints = context.hints.subscribe();
-    let mut hinted = true;
-    let mut status = context.status.clone();
-    status.mark_unchanged();
+pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     let (provider, page) = (Arc::clone(&context.provider), metrics.clone());
-    let mut work = Work::new(context, metrics);
-    // What is there already is what the first look is about.
-    nodes.unread();
-    work.provider_changed();
-    let mut ticks = tokio::time::interval(told::HOUSEKEEPING);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        let queue = work.queue.clone();
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            Some(done) = work.jobs.join_next(), if !work.jobs.is_empty() => work.finished(done),
-            changed = status.changed() => match changed {
-                Ok(()) => work.provider_changed(),
-                // The provider's room has ended: so does everything.
-                Err(_) => break,
+    let routes = Arc::new(Routes::new(context, metrics));
+    let lists = Arc::new(Lists(Arc::clone(&routes)));
+    let calls = Arc::new(Calls(Arc::clone(&routes)));
+    tokio::join!(
+        controller::run(&lists),
+        controller::run(&calls),
+        routes.write_conditions(),
+        routes.housekeep(),
+        routes.follow_readiness(),
+    );
+    page.forget(&provider);
+}
+
+/// The controller.
+struct Routes {
+    /// Its one key is the pass.
+    lists: Driver<()>,
+    /// Its keys are destinations.
+    calls: Driver<IpNet>,
+    /// Nodes whose condition is to be written.
+    conditions: Queue<NodeName>,
+    permits: Permits,
+    metrics: Metrics,
+    state: Mutex<State>,
+}
+
+/// What passes and calls know.
+struct State {
+    ledger: Ledger,
+    /// Routes that were tried in vain, and what was told of them.
+    waiting: Waiting<IpNet>,
+    /// The session of the last list.
+    session: Weak<Session>,
+    /// Which Nodes are the provider's; it holds also while the provider is away.
+    ownership: Option<Arc<Ownership>>,
+    last_list: Option<Instant>,
+    /// Routes that were not removed because the provider was not READY.
+    held: usize,
+    /// What the last pass complained of: it is told once.
+    complaint: Option<String>,
+    /// Pod CIDRs that two Nodes have: told once.
+    clashes: BTreeSet<(String, IpNet)>,
+    random: ChaCha8Rng,
+}
+
+impl Routes {
+    fn new(context: LoopContext, metrics: Metrics) -> Self {
+        let period = context.config.route.reconciliation_period;
+        let spec = |queue, base: Duration| Spec {
+            name: "route_controller",
+            queue,
+            backoff: Backoff {
+                base,
+                max: LONGEST_DELAY.max(base),
             },
-            changes = nodes.next() => work.nodes_changed(&changes),
-            hint = hints.recv(), if hinted => match hint {
-                Ok(Hint::Routes | Hint::Resync) | Err(broadcast::error::RecvError::Lagged(_)) => work.hinted(),
-                Ok(Hint::Instance { .. } | Hint::LoadBalancer { .. }) => {}
-                Err(broadcast::error::RecvError::Closed) => hinted = false,
-            },
-            _look = queue.next_batch(1, Duration::ZERO) => work.look(),
-            _ = ticks.tick() => work.housekeep(),
+            needs: Capability::Routes,
+        };
+        let (seed, queues) = (context.seed, &context.queue_metrics);
+        Self {
+            conditions: Queue::new("RouteConditions", condition::BACKOFF, seed, queues),
+            lists: Driver::new(context.clone(), spec("Routes", period)),
+            calls: Driver::new(context, spec("RouteCalls", Duration::from_secs(5))),
+            permits: Permits::default(),
+            metrics,
+            state: Mutex::new(State {
+                ledger: Ledger::default(),
+                waiting: Waiting::default(),
+                session: Weak::new(),
+                ownership: None,
+                last_list: None,
+                held: 0,
+                complaint: None,
+                clashes: BTreeSet::new(),
+                random: ChaCha8Rng::seed_from_u64(seed),
+            }),
         }
     }
-    // Calls that change the cloud may end; nothing new is begun.
-    while let Some(done) = work.jobs.join_next().await {
-        work.finished(done);
+
+    fn context(&self) -> &LoopContext {
+        &self.lists.context
     }
-    page.forget(&provider);
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn period(&self) -> Duration {
+        self.context().config.route.reconciliation_period
+    }
+
+    /// All Nodes, as this session owns them.
+    fn facts(&self, session: &Session) -> Vec<NodeFacts> {
+        let (context, ownership) = (self.context(), &session.ownership);
+        let nodes = context.cluster.nodes.all();
+        nodes
+            .iter()
+            .map(|node| NodeFacts::of(node, ownership, &context.provider))
+            .collect()
+    }
+
+    /// Routes that stayed because the provider was not READY are due when it is.
+    async fn follow_readiness(&self) {
+        let (mut status, stop) = (self.context().status.clone(), &self.context().stop);
+        let mut ready = false;
+        loop {
+            let now = status.borrow_and_update().may_delete_routes();
+            if now && !ready && self.state().held > 0 {
+                self.lists.queue.add(());
+            }
+            ready = now;
+            let Some(Ok(())) = stop.run_until_cancelled(status.changed()).await else {
+                return;
+            };
+        }
+    }
 }
 
 /// `route_controller_*`.

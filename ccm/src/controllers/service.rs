@@ -1,17 +1,21 @@
 //! The service controller (B-S1 to ▲S20): load balancers for Services.
 //!
-//! One loop per provider. A change of a Service, or of the target set it uses, puts it into the queue; a job works on it step by step ([`sync`]), many at once, never
-//! two on one Service. What a job learns comes back as an [`record::Record`].
+//! A change of a Service, or of the target set it uses, makes it due. A job works on it step by step ([`sync`]), many at once, never two on one Service. The
+//! [`record`] has what this process knows of it.
 
 mod answer;
 mod fingerprint;
 #[cfg(test)]
 mod fixtures;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod handle;
+mod job;
 mod ledger;
+mod lists;
 mod memory;
+mod metrics;
+mod nodes;
 mod notes;
 mod orphans;
 mod plan;
@@ -26,190 +30,281 @@ mod sync;
 mod targets;
 #[cfg(test)]
 mod tests;
-mod work;
+mod told;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
-use tokio::sync::broadcast;
-use tokio::time::{Instant, sleep_until};
+use cloud_provider_api::v1alpha1::LoadBalancerCapability;
+use k8s_openapi::api::core::v1::Service;
+use tokio::time::Instant;
 
-use crate::controller::LoopContext;
-use crate::provider::Hint;
+use crate::args::OrphanPolicy;
+use crate::cluster::Change;
+use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
+use crate::core::Key;
+use crate::ownership::Ownership;
+use crate::planted::planted;
+use crate::provider::{Capability, Hint, Projection, ProviderStatus, Session};
+use crate::queue::Backoff;
+use crate::report::Waiting;
+use ledger::{Ledger, Task};
+use lists::Lists;
 pub(crate) use memory::Memory;
-use work::{HOUSEKEEPING, Work};
+pub(crate) use metrics::Metrics;
+use targets::Pool;
+
+/// Hints have a Service checked at most once in this time.
+const CHECK_GAP: Duration = Duration::from_secs(10);
 
 /// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
 pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metrics) {
-    let stop = context.stop.clone();
     let synced = async {
         context.cluster.nodes.synced().await;
         context.cluster.services.synced().await;
     };
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => return,
-        () = synced => {}
+    if context.stop.run_until_cancelled(synced).await.is_none() {
+        return;
     }
     if context.cluster.service_ranges().is_none() {
         tracing::warn!(
             "the ServiceCIDRs cannot be read: a load balancer may show an address of another Service until the ccm may list and watch them, or --service-cluster-ip-range says the range"
         );
     }
-    let mut services = context.cluster.services.subscribe();
-    let mut nodes = context.cluster.nodes.subscribe();
-    let mut hints = context.hints.subscribe();
-    let mut hinted = true;
-    let mut ticks = tokio::time::interval(HOUSEKEEPING);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut status = context.status.clone();
-    let mut work = Work::new(context, memory, metrics);
-    work.provider_changed();
-    loop {
-        let settled = work.settled_at();
-        let doubt = work.doubt_at();
-        let throttled = work.throttled_until();
-        let search = work.search_at();
-        let room = work.room();
-        let queue = work.queue.clone();
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            Some(landed) = work.flights.next(), if !work.flights.is_empty() => work.finished(landed),
-            changed = status.changed() => match changed {
-                Ok(()) => work.provider_changed(),
-                // The provider's room has ended: so does everything.
-                Err(_) => break,
+    let worker = Arc::new(Worker::new(context, memory, metrics));
+    let _leaving = Leaving(&worker);
+    tokio::join!(
+        crate::controller::run(&worker),
+        worker.follow_nodes(),
+        worker.housekeep(),
+    );
+}
+
+/// The controller.
+struct Worker {
+    driver: Driver<Task>,
+    memory: Arc<Memory>,
+    metrics: Metrics,
+    state: Mutex<State>,
+}
+
+/// What the jobs, the watches and the provider's lists share.
+#[derive(Default)]
+struct State {
+    ledger: Ledger,
+    /// Whose offer is known.
+    session: Weak<Session>,
+    /// It holds also while the provider is away.
+    offer: Option<Arc<Offer>>,
+    pool: Pool,
+    /// Nodes that would be targets if what is sent of them was not so large.
+    too_large: BTreeSet<String>,
+    /// A settled change of Nodes, and the Services that were not tried since.
+    round: Option<(Instant, BTreeSet<Task>)>,
+    waiting: Waiting<Task>,
+    lists: Lists,
+}
+
+/// What a provider says of itself.
+#[derive(PartialEq)]
+struct Offer {
+    /// Its own name.
+    name: String,
+    load_balancers: LoadBalancerCapability,
+    ownership: Arc<Ownership>,
+    /// What it sees of Nodes.
+    projection: Projection,
+    target_projection: Projection,
+    target_identity: Projection,
+}
+
+impl Offer {
+    fn of(session: &Session) -> Self {
+        let offered = session.info.capabilities.as_ref();
+        let load_balancers = offered.and_then(|offered| offered.load_balancers.clone());
+        Self {
+            name: session.info.provider_name.clone(),
+            load_balancers: load_balancers.unwrap_or_default(),
+            ownership: Arc::clone(&session.ownership),
+            projection: session.projection.clone(),
+            target_projection: session.target_projection.clone(),
+            target_identity: session.target_identity.clone(),
+        }
+    }
+}
+
+/// What is known when the loop ends, by itself or cut short, is for the next one.
+struct Leaving<'a>(&'a Worker);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let known = self.0.state().ledger.leave();
+        self.0.memory.keep(known);
+    }
+}
+
+impl Worker {
+    fn new(context: LoopContext, memory: Arc<Memory>, metrics: Metrics) -> Self {
+        let spec = Spec {
+            name: "service-controller",
+            queue: "service",
+            backoff: Backoff {
+                base: Duration::from_secs(5),
+                max: Duration::from_mins(5),
             },
-            Some(found) = work.lists.jobs.join_next(), if !work.lists.jobs.is_empty() => work.searched(found),
-            Some(verdict) = work.recheck.join_next(), if !work.recheck.is_empty() => work.rechecked(verdict),
-            changes = nodes.next() => work.nodes_changed(&changes),
-            changes = services.next() => work.services_changed(&changes),
-            hint = hints.recv(), if hinted => match hint {
-                Ok(hint) => work.hinted(&hint),
-                Err(broadcast::error::RecvError::Lagged(_)) => work.hinted(&Hint::Resync),
-                Err(broadcast::error::RecvError::Closed) => hinted = false,
-            },
-            _ = ticks.tick() => work.housekeep(),
-            () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => work.nodes_settled(),
-            () = sleep_until(doubt.unwrap_or_else(Instant::now)), if doubt.is_some() => work.doubt(),
-            () = sleep_until(search.unwrap_or_else(Instant::now)), if search.is_some() => work.search(),
-            () = sleep_until(throttled.unwrap_or_else(Instant::now)), if throttled.is_some() => work.unthrottle(),
-            batch = queue.next_batch(room, Duration::ZERO), if room > 0 => {
-                for task in batch {
-                    work.start(task);
-                }
+            needs: Capability::LoadBalancers,
+        };
+        let driver = Driver::new(context, spec);
+        let mut state = State::default();
+        for (task, record) in memory.take() {
+            let shown = match &task {
+                Task::Service(key) => driver.context.cluster.services.get(key),
+                _ => None,
+            };
+            let record = record.inherited(shown.as_deref());
+            state.ledger.put(&task, Some(record));
+            driver.queue.add(task);
+        }
+        let config = &driver.context.config.service;
+        if config.orphans != OrphanPolicy::Ignore {
+            let first = Instant::now() + config.orphan_period;
+            driver.queue.add_at(Task::List, first);
+        }
+        Self {
+            driver,
+            memory,
+            metrics,
+            state: Mutex::new(state),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wakes(&self, change: &Change<Service>) -> Option<Wake<Task>> {
+        let service = change.new.as_ref().or(change.old.as_ref())?;
+        let key = Key::of(&**service);
+        let task = Task::Service(key.clone());
+        let mut state = self.state();
+        if state.ledger.changed(&task) {
+            None
+        } else if state.ledger.is_news(&key, change.new.as_deref()) {
+            Some(Wake::Due(task))
+        } else {
+            change.new.is_none().then_some(Wake::Gone(task))
+        }
+    }
+
+    /// The Services that a hint is about, and that are due because of it.
+    fn hinted_at(&self, hint: &Hint) -> Vec<Task> {
+        let mut state = self.state();
+        let offer = state.offer.as_ref();
+        let in_sync = offer.is_some_and(|offer| offer.load_balancers.in_sync);
+        let mut tasks = match hint {
+            Hint::LoadBalancer { namespace, name } => vec![Task::Service(Key {
+                namespace: namespace.clone(),
+                name: name.clone(),
+            })],
+            // Without `in_sync` it would be an Ensure of everything, on no more than a hint.
+            Hint::Resync if in_sync => state.ledger.known(),
+            Hint::Resync | Hint::Instance { .. } | Hint::Routes => Vec::new(),
+        };
+        tasks.retain(|task| self.check(&mut state, task));
+        tasks
+    }
+
+    /// The provider is asked about the Service before anything else. Whether the Service is due because of that. No retry comes earlier: it checks first, and
+    /// what failed is not tried at the pace of the hints.
+    fn check(&self, state: &mut State, task: &Task) -> bool {
+        // `pending` is no failure: that it is done now is what a hint is for.
+        state.ledger.check(task)
+            && (self.driver.queue.due(task).is_none() || state.ledger.is_pending(task))
+    }
+
+    /// Takes note of what the provider of this session offers. Returns what is due because of it.
+    fn learn(&self, state: &mut State, session: &Arc<Session>) -> Vec<Task> {
+        let current = Arc::downgrade(session);
+        if current.ptr_eq(&state.session) {
+            return Vec::new();
+        }
+        state.session = current;
+        state.lists.start_over();
+        let offer = Offer::of(session);
+        if state.offer.as_deref() == Some(&offer) {
+            return Vec::new();
+        }
+        let is_first = state.offer.replace(Arc::new(offer)).is_none();
+        self.rebuild(state);
+        if is_first {
+            return Vec::new();
+        }
+        self.metrics.unsaid(&self.driver.context.provider);
+        // Also those that it could not serve as it was before: a class, a feature.
+        let services = self.driver.context.cluster.services.all();
+        let wanted = services
+            .iter()
+            .map(|service| (Key::of(&**service), service))
+            .filter(|(key, service)| {
+                state.ledger.is_news(key, Some(service)) && !planted!(LaterClassesAreNotServed)
+            })
+            .map(|(key, _)| Task::Service(key));
+        state.ledger.known().into_iter().chain(wanted).collect()
+    }
+
+    /// How many Services are worked on at once.
+    fn most_jobs(&self, session: &Session) -> usize {
+        // The flag only lowers it.
+        let lowered = self.driver.context.config.service.concurrent_syncs;
+        let most = session.max_load_balancer_calls();
+        most.min(lowered.unwrap_or(usize::MAX)).max(1)
+    }
+}
+
+impl Reconciler for Worker {
+    type Key = Task;
+
+    fn driver(&self) -> &Driver<Task> {
+        &self.driver
+    }
+
+    fn sources<'a>(&'a self, sources: &mut Sources<'a, Task>) {
+        let services = &self.driver.context.cluster.services;
+        sources.changes(services, |change| self.wakes(change));
+        sources.hints(CHECK_GAP, |hint| self.hinted_at(hint));
+    }
+
+    fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<Task> {
+        self.learn(&mut self.state(), session)
+    }
+
+    /// Calls and writes of a Service alternate, so it keeps its place for both.
+    fn width(&self, session: &Arc<Session>) -> Width {
+        let calls = self.most_jobs(session);
+        Width {
+            batch: 1,
+            linger: Duration::ZERO,
+            calls,
+            writes: calls,
+        }
+    }
+
+    async fn reconcile(&self, session: &Arc<Session>, batch: &Batch<'_, Task>) {
+        for task in batch.keys() {
+            match task {
+                Task::EmptySets => self.recheck(batch).await,
+                Task::List => self.list(session, batch).await,
+                Task::Service(_) | Task::Departed(..) => self.sync(session, &task, batch).await,
             }
         }
     }
-    work.say_last_words();
-    // What is in flight may end; the jobs make no further call.
-    work.recheck.abort_all();
-    work.lists.jobs.abort_all();
-    while let Some(landed) = work.flights.next().await {
-        work.finished(landed);
-    }
 }
 
-/// `service_controller_*`.
-#[derive(Clone)]
-pub(crate) struct Metrics {
-    synced: Counter,
-    nodesync_errors: Counter,
-    nodesync_latency: Histogram,
-    update_latency: Histogram,
-    orphans: Family<Provider, Gauge>,
-    duplicates: Family<Provider, Gauge>,
-    unlisted: Family<Provider, Gauge>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Provider {
-    provider: String,
-}
-
-impl Metrics {
-    /// Registers the families (B-M7).
-    pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            synced: Counter::default(),
-            nodesync_errors: Counter::default(),
-            nodesync_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
-            update_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
-            orphans: Family::default(),
-            duplicates: Family::default(),
-            unlisted: Family::default(),
-        };
-        registry.register(
-            "service_controller_loadbalancer_sync",
-            "Updates of a load balancer's targets: upstream counts these alone, too",
-            metrics.synced.clone(),
-        );
-        registry.register(
-            "service_controller_nodesync_error",
-            "Updates of a load balancer's targets that failed",
-            metrics.nodesync_errors.clone(),
-        );
-        registry.register(
-            "service_controller_nodesync_latency_seconds",
-            "Time from a settled change of Nodes until every load balancer that it concerns was tried",
-            metrics.nodesync_latency.clone(),
-        );
-        registry.register(
-            "service_controller_update_loadbalancer_host_latency_seconds",
-            "Time that one update of a load balancer's targets took",
-            metrics.update_latency.clone(),
-        );
-        registry.register(
-            "service_controller_orphaned_loadbalancers",
-            "Load balancers in the cloud that are marked for Services which do not exist any more",
-            metrics.orphans.clone(),
-        );
-        registry.register(
-            "service_controller_duplicated_loadbalancers",
-            "Services for which two lists of the provider in a row show more than one load balancer",
-            metrics.duplicates.clone(),
-        );
-        registry.register(
-            "service_controller_unlisted_loadbalancers",
-            "Services whose load balancer the provider said stands, and which two of its lists in a row do not have",
-            metrics.unlisted.clone(),
-        );
-        metrics
+impl State {
+    /// The targets of Services do not matter to the provider.
+    fn ignores_nodes(&self) -> bool {
+        let offer = self.offer.as_ref();
+        offer.is_some_and(|offer| offer.load_balancers.ignores_nodes)
     }
-
-    /// One without a Service, for tests of what is shown.
-    #[cfg(test)]
-    pub(crate) fn touch(&self) {
-        self.orphans("mock", 1);
-        self.standing("mock", 1, 1);
-    }
-
-    /// No list says anything any more: whoever leads next, or the next provider, has its own.
-    fn unsaid(&self, provider: &str) {
-        self.orphans(provider, 0);
-        self.standing(provider, 0, 0);
-    }
-
-    fn orphans(&self, provider: &str, count: usize) {
-        set(&self.orphans, provider, count);
-    }
-
-    /// What the list says of Services that exist: so many have more than one, so many have none in it.
-    fn standing(&self, provider: &str, several: usize, unlisted: usize) {
-        set(&self.duplicates, provider, several);
-        set(&self.unlisted, provider, unlisted);
-    }
-}
-
-fn set(family: &Family<Provider, Gauge>, provider: &str, count: usize) {
-    let provider = provider.to_owned();
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    family.get_or_create(&Provider { provider }).set(count);
 }

@@ -24,7 +24,7 @@ use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, W
 use crate::provider::{Capability, ProviderStatus, Session};
 use crate::queue::Backoff;
 pub(crate) use webhook::Webhook;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use webhook::fuzz;
 
 /// Volumes that are written at once.

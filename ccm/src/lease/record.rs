@@ -254,4 +254,37 @@ mod tests {
             assert_eq!(lease.metadata.annotations.unwrap()["k"], expected);
         }
     }
+
+    /// ccm/tests/stored says where the Lease comes from.
+    #[tokio::test(start_paused = true)]
+    async fn b_m3_s20_the_lease_of_an_older_version_is_read_and_written_as_it_wrote_it() {
+        let stored = include_str!("../../tests/stored/f13e2bc/lease.json");
+        let stored: Lease = serde_json::from_str(stored).unwrap();
+        let (now, mut seen) = (Instant::now(), None);
+        observe(&mut seen, stored.spec.as_ref(), now);
+        let until = Claim::Until(now + OWN);
+        assert_eq!(claim(seen.as_ref(), "me", OWN, now), until);
+        assert_eq!(claim(seen.as_ref(), holder(&stored), OWN, now), Claim::Ours);
+
+        // What the one before remembers stays, and so does what only we write.
+        let mut lease = stored.clone();
+        let claims = Wanted {
+            value: "classes=default prefixes=mock:// scope=account 1, region a".to_owned(),
+            over: None,
+        };
+        let key = "grpc-ccm.io/claims-mock".to_owned();
+        annotate(&mut lease, &[(key.clone(), claims)].into());
+        let wall = Timestamp::from_second(2_000_000_000).unwrap();
+        hold(&mut lease, "me", OWN, wall);
+        let mut annotations = lease.metadata.annotations.clone().unwrap();
+        assert!(annotations.remove(&key).is_some());
+        assert_eq!(Some(annotations), stored.metadata.annotations);
+        let fields = |lease: &Lease| -> Vec<String> {
+            let spec = serde_json::to_value(lease.spec.as_ref()).unwrap();
+            spec.as_object().unwrap().keys().cloned().collect()
+        };
+        assert_eq!(fields(&lease), fields(&stored));
+        release(&mut lease, wall);
+        assert_eq!(fields(&lease), fields(&stored));
+    }
 }

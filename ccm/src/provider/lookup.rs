@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::stream::{FuturesUnordered, Stream, StreamExt};
+use futures::stream::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 
-use super::batch::{self, PARTS_OF_LATE, because_of_itself};
-use super::{Trouble, TroubleCode};
+use super::batch::{self, because_of_itself};
+use super::{Trouble, TroubleCode, divide};
 
 /// What was found for one Node.
 #[derive(Debug)]
@@ -22,12 +22,9 @@ pub(crate) struct Lookup<T> {
 }
 
 /// What one call brought: the Nodes it asked about, and the answers in their order.
-pub(crate) type Called<T> = (Vec<Arc<Node>>, Result<Vec<Result<T, Trouble>>, Trouble>);
+pub(crate) type Called<T> = divide::Called<Arc<Node>, T>;
 
-/// Makes one call for each batch, all at once (`call` holds them to what may be in flight). A call that fails as a whole, because of
-/// what was asked, is cut into smaller ones down to single Nodes. Yields the answers of each call as they come; each Node comes once.
-///
-/// Cutting ends when call after call fails: then it is not the Nodes.
+/// Makes one call for each batch, as [`divide::answers`] does. Yields the answers of each call as they come; each Node comes once.
 pub(crate) fn answers<T, C, F>(
     batches: Vec<Vec<Arc<Node>>>,
     call: C,
@@ -36,46 +33,7 @@ where
     C: Fn(Vec<Arc<Node>>) -> F,
     F: Future<Output = Called<T>>,
 {
-    let budget: usize = batches
-        .iter()
-        .map(|batch| calls_down_to_one(batch.len()))
-        .sum();
-    let running: FuturesUnordered<F> = batches
-        .into_iter()
-        .filter(|batch| !batch.is_empty())
-        .map(&call)
-        .collect();
-    futures::stream::unfold(
-        (running, budget, call),
-        |(mut running, mut budget, call)| async move {
-            loop {
-                let (nodes, outcome) = running.next().await?;
-                let found = match outcome {
-                    Ok(found) => {
-                        budget = budget.saturating_add(PARTS_OF_LATE);
-                        of_call(nodes, Ok(found))
-                    }
-                    Err(trouble) if nodes.len() > 1 && because_of_itself(trouble.code) => {
-                        let cost = batch::parts(nodes.len(), trouble.code);
-                        if let Some(left) = budget.checked_sub(cost) {
-                            budget = left;
-                            running.extend(batch::cut(nodes, trouble.code).into_iter().map(&call));
-                            continue;
-                        }
-                        of_call(nodes, Err(trouble))
-                    }
-                    Err(trouble) => of_call(nodes, Err(trouble)),
-                };
-                return Some((found, (running, budget, call)));
-            }
-        },
-    )
-}
-
-/// The calls that it takes to find one Node of so many. Halves take no more of them than tenths do.
-fn calls_down_to_one(count: usize) -> usize {
-    let levels = count.saturating_sub(1).checked_ilog(PARTS_OF_LATE);
-    levels.map_or(0, |levels| PARTS_OF_LATE * (levels as usize + 1))
+    divide::answers(batches, call).map(|(nodes, outcome)| of_call(nodes, outcome))
 }
 
 /// What one call brought for each of its Nodes.

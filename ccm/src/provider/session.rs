@@ -114,6 +114,11 @@ impl Session {
         self.lanes.instances.width()
     }
 
+    /// How many calls about load balancers may run at once: as `max_lookups`.
+    pub(crate) fn max_load_balancer_calls(&self) -> usize {
+        self.lanes.load_balancers.width()
+    }
+
     /// Whether the provider offers something.
     pub(crate) fn offers(&self, what: impl FnOnce(&api::Capabilities) -> bool) -> bool {
         self.info.capabilities.as_ref().is_some_and(what)

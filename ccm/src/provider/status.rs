@@ -37,6 +37,8 @@ pub(crate) struct ProviderStatus {
 pub(crate) enum Capability {
     /// It knows instances.
     Instances,
+    /// It makes load balancers.
+    LoadBalancers,
     /// It has routes.
     Routes,
     /// It knows volumes.
@@ -60,6 +62,7 @@ impl ProviderStatus {
         let session = self.working().filter(|_| self.scope_accepted)?;
         let offered = session.offers(|offered| match capability {
             Capability::Instances => offered.instances.is_some(),
+            Capability::LoadBalancers => offered.load_balancers.is_some(),
             Capability::Routes => offered.routes.is_some(),
             Capability::Volumes => offered.volumes.is_some(),
         });

@@ -122,7 +122,7 @@ impl Weight {
     }
 
     /// What was counted for decoding.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn decoded(&self) -> u64 {
         self.decoded
     }

@@ -9,7 +9,7 @@ pub(crate) const PROBE: Duration = Duration::from_secs(20);
 
 /// The keys that wait for other credentials.
 #[derive(Debug)]
-pub(crate) struct Refused<K> {
+pub(super) struct Refused<K> {
     keys: BTreeSet<K>,
     /// The one whose turn it is; there is one while any key waits.
     probe: Option<K>,
@@ -26,7 +26,7 @@ impl<K> Default for Refused<K> {
 
 impl<K: Clone + Ord> Refused<K> {
     /// The key was refused. Returns the key that is to be tried after [`PROBE`], where another's turn begins.
-    pub(crate) fn add(&mut self, key: &K) -> Option<K> {
+    pub(super) fn add(&mut self, key: &K) -> Option<K> {
         self.keys.insert(key.clone());
         match &self.probe {
             Some(probe) if probe != key => None,
@@ -35,7 +35,7 @@ impl<K: Clone + Ord> Refused<K> {
     }
 
     /// The key waits no more, and nothing is known of the credentials. Returns as `add`.
-    pub(crate) fn remove(&mut self, key: &K) -> Option<K> {
+    pub(super) fn remove(&mut self, key: &K) -> Option<K> {
         if !self.keys.remove(key) || self.probe.as_ref() != Some(key) {
             return None;
         }
@@ -43,7 +43,7 @@ impl<K: Clone + Ord> Refused<K> {
     }
 
     /// The cloud took the credentials for this key. Returns the other keys, if this one was refused before: none waits any more.
-    pub(crate) fn accept(&mut self, key: &K) -> BTreeSet<K> {
+    pub(super) fn accept(&mut self, key: &K) -> BTreeSet<K> {
         if !self.keys.remove(key) {
             return BTreeSet::new();
         }
@@ -52,13 +52,8 @@ impl<K: Clone + Ord> Refused<K> {
     }
 
     /// The key whose turn it is.
-    pub(crate) fn probe(&self) -> Option<&K> {
+    pub(super) fn probe(&self) -> Option<&K> {
         self.probe.as_ref()
-    }
-
-    /// All keys that wait.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
-        self.keys.iter()
     }
 
     /// It is the turn of the next key.
@@ -100,7 +95,6 @@ mod tests {
         }
         assert_eq!(refused.accept(&2), [1, 3].into());
         assert_eq!(refused.probe(), None);
-        assert_eq!(refused.keys().count(), 0);
         assert!(refused.accept(&2).is_empty());
         assert_eq!(refused.add(&7), Some(7));
     }

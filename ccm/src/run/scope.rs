@@ -159,6 +159,7 @@ mod tests {
     use std::time::Duration;
 
     use clap::Parser as _;
+    use k8s_openapi::api::coordination::v1::Lease;
 
     use super::*;
     use crate::args::Args;
@@ -177,6 +178,19 @@ mod tests {
             .into()
         );
     }
+
+    /// ccm/tests/stored says where the Lease comes from.
+    #[test]
+    fn s20_the_scope_stands_on_the_lease_where_an_older_version_put_it() {
+        let stored = include_str!("../../tests/stored/f13e2bc/lease.json");
+        let stored: Lease = serde_json::from_str(stored).unwrap();
+        let config = Args::parse_from(["ccm"]).into_config().unwrap();
+        let memory = Memory::new(None, &config.leader_election, "mock");
+        let stored = stored.metadata.annotations.unwrap();
+        (memory.record)(stored[&memory.key].clone());
+        assert_eq!(*memory.annotations.borrow(), stored);
+    }
+
     fn judged(
         session: &Arc<crate::provider::Session>,
         accepted: bool,

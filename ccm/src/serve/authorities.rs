@@ -1,6 +1,6 @@
 //! Whose client certificates count: authorities from files, or from the ConfigMap in which the API server publishes its own.
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -30,16 +30,26 @@ struct Entry {
     evicted: CancellationToken,
 }
 
+/// What a connection is at. The lowest gives way first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    /// Of nobody known, and without a request.
+    Idle,
+    /// Known, and without a request.
+    Resting,
+    /// A request of nobody known.
+    Asking,
+}
+
 impl Entry {
-    /// The lowest gives way first; `None` never does.
-    fn rank(&self) -> Option<(u8, u64)> {
-        let class = match (self.known, self.serving) {
-            (false, false) => 0,
-            (true, false) => 1,
-            (false, true) => 2,
-            (true, true) => return None,
-        };
-        Some((class, self.idle_since))
+    /// `None` never gives way.
+    fn class(&self) -> Option<Class> {
+        match (self.known, self.serving) {
+            (false, false) => Some(Class::Idle),
+            (true, false) => Some(Class::Resting),
+            (false, true) => Some(Class::Asking),
+            (true, true) => None,
+        }
     }
 }
 
@@ -64,15 +74,18 @@ impl Slots {
         let mut table = self.table();
         let evicts = table.held.len() >= self.max;
         if evicts {
-            // Any token makes a caller known: those who have one must not push out the probes, which have none.
-            let resting = table.held.values().filter(|it| it.known && !it.serving);
-            let crowded = resting.count() > self.max / 2;
-            let ranked = table
-                .held
-                .iter()
-                .filter(|(_, it)| !crowded || it.known && !it.serving)
-                .filter_map(|(id, it)| Some((it.rank()?, *id)));
-            let Some((_, id)) = ranked.min() else {
+            // Any token makes a caller known, and a stranger can have requests that last. Neither may push out a probe, whose connection is idle until its handshake is done:
+            // whoever has more than half of the connections gives way first.
+            let crowded = [Class::Resting, Class::Asking].into_iter().find(|class| {
+                let of_class = table.held.values().filter(|it| it.class() == Some(*class));
+                of_class.count() > self.max / 2
+            });
+            let ranked = table.held.iter().filter_map(|(id, it)| {
+                let class = it.class()?;
+                let gives_way = crowded.is_none_or(|crowded| class == crowded);
+                gives_way.then_some((class, it.idle_since, *id))
+            });
+            let Some((.., id)) = ranked.min() else {
                 return Taken::Full;
             };
             if let Some(entry) = table.held.remove(&id) {
@@ -187,36 +200,37 @@ mod tests {
 
     #[test]
     fn b_m4_the_oldest_idle_connection_of_nobody_known_gives_way_first() {
-        let slots = Slots::new(4);
-        let (known, serving, first, second) =
-            (take(&slots), take(&slots), take(&slots), take(&slots));
+        let slots = Slots::new(5);
+        let [known, other, serving, first, second] = [(); 5].map(|()| take(&slots));
         known.known();
+        other.known();
         let request = serving.serve();
         // Its last request ended after the other one was accepted.
         drop(first.serve());
         let third = take(&slots);
         assert_eq!(
-            gone(&[&known, &serving, &first, &second]),
-            [false, false, false, true]
+            gone(&[&known, &other, &serving, &first, &second]),
+            [false, false, false, false, true]
         );
         let _keep = third.serve();
         let fourth = take(&slots);
         assert_eq!(
-            gone(&[&known, &serving, &first, &third]),
-            [false, false, true, false]
+            gone(&[&known, &other, &serving, &first, &third]),
+            [false, false, false, true, false]
         );
+        fourth.known();
         let _keep_too = fourth.serve();
         let fifth = take(&slots);
         assert_eq!(
-            gone(&[&known, &serving, &third, &fourth]),
-            [true, false, false, false]
+            gone(&[&known, &other, &serving, &third, &fourth]),
+            [true, false, false, false, false]
         );
         let _keep_again = fifth.serve();
-        // All serve: the request of nobody known that is the oldest.
+        // More than half are requests of nobody known: the oldest of them.
         let sixth = take(&slots);
         assert_eq!(
-            gone(&[&serving, &third, &fourth, &fifth]),
-            [true, false, false, false]
+            gone(&[&other, &serving, &third, &fourth, &fifth]),
+            [false, true, false, false, false]
         );
         drop((request, sixth));
     }
@@ -235,6 +249,20 @@ mod tests {
             held.push(known(&slots));
         }
         assert_eq!(gone(&[&probe]), [false]);
+    }
+
+    #[test]
+    fn b_m4_requests_of_nobody_known_cannot_push_out_a_probe() {
+        let slots = Slots::new(8);
+        let strangers: Vec<Slot> = (0..8).map(|_| take(&slots)).collect();
+        let requests: Vec<Serving> = strangers.iter().map(Slot::serve).collect();
+        let probe = take(&slots);
+        let others = [take(&slots), take(&slots), take(&slots)];
+        assert_eq!(gone(&[&probe]), [false]);
+        let oldest: Vec<&Slot> = strangers.iter().collect();
+        let first_four = [true, true, true, true, false, false, false, false];
+        assert_eq!(gone(&oldest), first_four);
+        drop((requests, others));
     }
 
     #[test]

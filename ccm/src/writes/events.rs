@@ -3,7 +3,7 @@
 //! [`EventSink::record`] puts a draft into a bounded queue, where a later one of the same key only changes text and count. [`EventWriter::run`]
 //! writes one after the other, a repeat as a patch of the Event that there is and not more often than its series and all series together may, so that 5,000 `Synced` events do not stand in the way of the patches.
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod limits;
 mod pending;

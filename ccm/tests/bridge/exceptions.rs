@@ -1,6 +1,6 @@
 //! What bridged clouds cannot pass, or what cannot be shown of them, and why. The suite fails where one of these passes.
 
-use provider_sdk::conformance::Hook;
+use provider_conformance::Hook;
 
 /// Checks that do not pass, for one reason.
 pub struct Exception {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use provider_sdk::conformance::{
+use provider_conformance::{
     Config, Hook, Lack, Options, Outcome, Provider, Report, Selection, run,
 };
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Pod;
 use procfs::net::TcpState;
-use procfs::process::{FDTarget, Process};
+use procfs::process::{ClearRefs, FDTarget, Process};
 use testenv::Machine;
 
 use crate::world::id;
@@ -40,7 +40,13 @@ impl Inside {
         self.0.stat().unwrap().starttime
     }
 
-    /// The most resident memory that it ever had.
+    /// Its resident memory. What it had before does not count as its most any more.
+    pub fn resident_bytes_from_here(&self) -> u64 {
+        self.0.clear_refs(ClearRefs::PeakRSS).unwrap();
+        self.most_resident_bytes()
+    }
+
+    /// The most resident memory that it had.
     pub fn most_resident_bytes(&self) -> u64 {
         let most = self.0.status().unwrap().vmhwm;
         most.unwrap() * 1024

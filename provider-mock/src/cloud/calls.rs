@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::Cloud;
 use crate::calls::CallEntry;
 use crate::duration::HumanDuration;
-use crate::faults::Fault;
 
 impl Cloud {
     /// How many calls of this RPC have ended since the beginning or the last reset.
@@ -76,20 +75,16 @@ impl Cloud {
         self.state().writes.iter().cloned().collect()
     }
 
-    /// A call begins: how long it is to take, and which faults strike it.
-    pub(crate) fn begin_call(&self, rpc: &str, subjects: &[String]) -> (HumanDuration, Vec<Fault>) {
-        let begun = {
+    /// A call begins: how long it is to take.
+    pub(crate) fn begin_call(&self, rpc: &str) -> HumanDuration {
+        let latency = {
             let mut state = self.state();
             state.calls.begin(rpc);
             let latency = &state.settings.latency;
-            let latency = latency.get(rpc).or_else(|| latency.get("default")).copied();
-            (
-                latency.unwrap_or_default(),
-                state.faults.strike(rpc, subjects),
-            )
+            latency.get(rpc).or_else(|| latency.get("default")).copied()
         };
         self.changed();
-        begun
+        latency.unwrap_or_default()
     }
 
     pub(crate) fn count_lie(&self) {

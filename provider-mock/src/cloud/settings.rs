@@ -1,4 +1,4 @@
-//! What a person or a test sets while the cloud runs: faults, latencies, how single Services and Nodes are treated, health.
+//! What a person or a test sets while the cloud runs: latencies, how single Services and Nodes are treated, health.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,37 +7,11 @@ use provider_sdk::{Change, Health};
 
 use super::Cloud;
 use crate::error::CloudError;
-use crate::faults::{ALL_RPCS, Fault, RPCS};
+use crate::faults::{ALL_RPCS, RPCS};
 use crate::fixture::{FailureSpec, Fixture, ServiceBehaviour};
 use crate::weather::Weather;
 
 impl Cloud {
-    /// Sets a fault; answers its number. A fault that makes no sense is refused.
-    pub fn set_fault(&self, fault: Fault) -> Result<u64, CloudError> {
-        fault.check().map_err(CloudError::Invalid)?;
-        let id = self.state().faults.add(fault);
-        self.changed();
-        Ok(id)
-    }
-
-    /// Clears the fault with this number; whether there was one.
-    pub fn clear_fault(&self, id: u64) -> bool {
-        let cleared = self.state().faults.remove(id);
-        self.changed();
-        cleared
-    }
-
-    /// Clears all faults, also those of the fixture.
-    pub fn clear_faults(&self) {
-        self.state().faults.clear();
-        self.changed();
-    }
-
-    /// The faults that are set, with their numbers; `times` is what is left of it.
-    pub fn faults(&self) -> Vec<(u64, Fault)> {
-        self.state().faults.list()
-    }
-
     /// The settings as they are now; its lists of objects are those of the beginning.
     pub fn settings(&self) -> Arc<Fixture> {
         Arc::clone(&self.state().settings)
@@ -135,12 +109,6 @@ impl Cloud {
     /// How every operation of the cloud goes at present.
     pub fn weather(&self) -> Weather {
         self.state().weather
-    }
-
-    /// Forgets that it was initialised: NOT_INITIALIZED until the next Initialize.
-    pub fn forget_initialize(&self) {
-        self.state().forgot_initialize = true;
-        self.changed();
     }
 
     /// Tells watching controllers to look at everything again.

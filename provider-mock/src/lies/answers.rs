@@ -10,6 +10,7 @@ use crate::cloud::Cloud;
 use crate::faults::{Fault, FaultKind, rewrite};
 use crate::fixture::FailureSpec;
 use crate::messages;
+use crate::weather::is_trouble;
 
 /// The messages of an answer after the twists; an error is the gRPC status that comes instead.
 pub(crate) fn twist(
@@ -29,8 +30,12 @@ pub(crate) fn twist(
     if let Some(code) = outcome.strip_prefix("failed:") {
         // What CORE-10 asks for is another matter.
         if code != "NOT_INITIALIZED" {
+            let trouble = cloud.weather().failure().filter(is_trouble);
+            if let Some(trouble) = trouble.filter(|_| twists.has(Twist::StaysDegraded)) {
+                cloud.mischief().lasting_trouble = Some(trouble.message().to_owned());
+            }
             if twists.has(Twist::FailedInitializeForgets) && rpc == "Initialize" {
-                cloud.state().forgot_initialize = true;
+                cloud.mischief().forgot_initialize = true;
             }
             return failed(twists, rpc, code, request, answer);
         }
@@ -56,7 +61,7 @@ pub(crate) fn twist(
             if twists.has(Twist::BootIdChanges) {
                 answer.boot_id = format!("{}-{}", answer.boot_id, number(cloud));
             }
-            if twists.has(Twist::ReadyOnlyInitialized) && cloud.state().initialized.is_none() {
+            if twists.has(Twist::ReadyOnlyInitialized) && cloud.mischief().initialized.is_none() {
                 answer.state = pb::ProbeState::Starting.into();
                 answer.message = "Initialize has not come yet".into();
             }
@@ -79,6 +84,28 @@ pub(crate) fn twist(
                 }
             }
         }),
+        "EnsureLoadBalancer" if twists.has(Twist::ManyEvents) => {
+            each(
+                &mut answer,
+                |answer: &mut pb::EnsureLoadBalancerResponse| {
+                    let event = |number| pb::Event {
+                        severity: pb::EventSeverity::Normal.into(),
+                        reason: format!("Step{number}"),
+                        message: format!("step {number} of 40"),
+                    };
+                    answer.events.extend((1..=40).map(event));
+                },
+            );
+        }
+        "GetVolumeLabels" if twists.has(Twist::ManyVolumeLabels) => {
+            use pb::get_volume_labels_response::Outcome;
+            each(&mut answer, |answer: &mut pb::GetVolumeLabelsResponse| {
+                if let Some(Outcome::Labels(labels)) = &mut answer.outcome {
+                    let label = |number| (format!("mock.grpc-ccm.io/{number}"), "x".repeat(63));
+                    labels.labels.extend((0..2_000).map(label));
+                }
+            });
+        }
         "GetVolumeLabels" if twists.has(Twist::ForeignVolumeNotFound) => {
             use pb::get_volume_labels_response::Outcome;
             each(&mut answer, |answer: &mut pb::GetVolumeLabelsResponse| {
@@ -215,11 +242,11 @@ fn lookup(cloud: &Cloud, twists: Twists, request: &[u8], answer: &mut pb::Lookup
         if twists.has(Twist::Stale) {
             let id = node.and_then(|node| node.provider_id.as_deref());
             let key = format!("{} {}", result.node_name, id.unwrap_or_default());
-            let first = cloud.state().first_answers.get(&key).cloned();
+            let first = cloud.mischief().first_answers.get(&key).cloned();
             match first {
                 Some(first) => *found = first,
                 None => {
-                    cloud.state().first_answers.insert(key, found.clone());
+                    cloud.mischief().first_answers.insert(key, found.clone());
                 }
             }
         }
@@ -368,9 +395,9 @@ fn failure(code: FailureCode) -> pb::Failure {
 
 /// Another number at each call.
 fn number(cloud: &Cloud) -> u64 {
-    let mut state = cloud.state();
-    state.last_lie += 1;
-    state.last_lie
+    let mut mischief = cloud.mischief();
+    mischief.last_lie += 1;
+    mischief.last_lie
 }
 
 fn each<M: Message + Default>(messages: &mut [Vec<u8>], mut change: impl FnMut(&mut M)) {

@@ -86,7 +86,7 @@ pub(crate) fn own_initialize(cloud: &Cloud, request: &[u8]) -> Option<http::Requ
     let twists = cloud.twists();
     // In every request that carries it, `cluster` is the first field.
     let cluster = pb::ListRoutesRequest::decode(request).ok()?.cluster?;
-    let initialized = cloud.state().initialized.clone();
+    let initialized = cloud.mischief().initialized.clone();
     let lies = match &initialized {
         None => twists.has(Twist::LazyInitialize),
         Some(owner) => twists.has(Twist::AnyOwner) && *owner != cluster.owner_id,
@@ -94,7 +94,7 @@ pub(crate) fn own_initialize(cloud: &Cloud, request: &[u8]) -> Option<http::Requ
     if !lies {
         return None;
     }
-    cloud.state().initialized = Some(cluster.owner_id.clone());
+    cloud.mischief().initialized = Some(cluster.owner_id.clone());
     let message = pb::InitializeRequest {
         cluster: Some(cluster),
         ..pb::InitializeRequest::default()
@@ -113,7 +113,7 @@ pub(crate) fn initialized(cloud: &Cloud, request: &[u8]) {
     let cluster = pb::InitializeRequest::decode(request)
         .ok()
         .and_then(|request| request.cluster);
-    cloud.state().initialized = cluster.map(|cluster| cluster.owner_id);
+    cloud.mischief().initialized = cluster.map(|cluster| cluster.owner_id);
 }
 
 /// The same answer at one byte per second.

@@ -45,6 +45,8 @@ pub(crate) enum Twist {
     StatusOnFailure,
     WrongCode,
     LongTexts,
+    ManyEvents,
+    ManyVolumeLabels,
     SlowDrip,
     SocketGarbage,
     SocketOpen,

@@ -23,7 +23,7 @@ impl LoadBalancerConfig {
     }
 
     /// Protocols and ports that it listens on.
-    fn listeners(&self) -> BTreeSet<(&str, &str)> {
+    pub(crate) fn listeners(&self) -> BTreeSet<(&str, &str)> {
         self.ports
             .iter()
             .filter_map(|port| listener(port))
@@ -168,16 +168,8 @@ pub(super) fn hostname(lb: &LoadBalancer, addressing: &Addressing) -> String {
     format!("{}.{}", lb.told_name(), addressing.hostname_domain)
 }
 
-/// The ports of `from` that collide with those of a part are its own no more.
-pub(crate) fn yield_ports(from: &mut LoadBalancer, to: &LoadBalancer) {
-    let taken = to.config.listeners();
-    from.config
-        .ports
-        .retain(|port| !listener(port).is_some_and(|it| taken.contains(&it)));
-}
-
 /// Of `name:protocol:port:nodePort:appProtocol` what a load balancer listens on.
-fn listener(port: &str) -> Option<(&str, &str)> {
+pub(crate) fn listener(port: &str) -> Option<(&str, &str)> {
     let mut parts = port.split(':').skip(1);
     Some((parts.next()?, parts.next()?))
 }

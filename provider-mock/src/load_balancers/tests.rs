@@ -11,7 +11,7 @@ fn service() -> Service {
 
 fn asker<'a>(service: &'a Service, handle: Option<&'a str>) -> Asker<'a> {
     Asker {
-        twists: crate::lies::Twists::default(),
+        marks: &Honest,
         owner_id: "us",
         previous: PREVIOUS.get_or_init(|| vec!["us-before".to_owned()]),
         service,

@@ -1,6 +1,5 @@
 //! Instances.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use provider_sdk::{
@@ -11,7 +10,6 @@ use provider_sdk::{
 use super::MockProvider;
 use crate::cloud::State;
 use crate::instances::{self as cloud, Address, Found, Power};
-use crate::lies::Twist;
 
 /// When to ask again for an instance that the cloud does not show yet.
 const PENDING_RETRY: Duration = Duration::from_secs(1);
@@ -35,11 +33,7 @@ impl Instances for MockProvider {
         nodes: &[Node],
         query: &InstanceQuery,
     ) -> Result<Answers<Instance>, Failure> {
-        if self.cloud.twisted(Twist::LookupsGoOn) {
-            self.reach_in_line(call).await?;
-        } else {
-            self.reach(call).await?;
-        }
+        self.reach(call).await?;
         let state = self.cloud.state();
         let mut answers = Answers::new();
         for node in nodes {
@@ -65,20 +59,6 @@ impl Instances for MockProvider {
     }
 }
 
-impl MockProvider {
-    /// One operation of the cloud at a time, and nobody ends it when its call ends.
-    async fn reach_in_line(&self, call: &Call) -> Result<(), Failure> {
-        let (provider, call) = (self.clone(), call.clone());
-        let line = Arc::clone(&self.cloud.state().line);
-        let work = tokio::spawn(async move {
-            let _turn = line.lock().await;
-            provider.reach(&call).await
-        });
-        work.await
-            .unwrap_or_else(|error| Err(Failure::internal(error.to_string())))
-    }
-}
-
 #[async_trait]
 impl ListInstances for MockProvider {
     async fn list(&self, call: &Call, facets: &[InstanceFacet]) -> Result<Vec<Instance>, Failure> {
@@ -101,8 +81,6 @@ fn looked_up(state: &State, node: &Node, query: &InstanceQuery) -> Instance {
     let prefixes = &state.settings.provider.provider_id_prefixes;
     let instances = &state.objects.instances;
     let id = node.provider_id.as_deref();
-    let by_name = state.twists.has(Twist::NameFirst) && instances.by_name(&node.name).is_some();
-    let id = id.filter(|_| !by_name);
     match instances.look_up(&node.name, id, prefixes) {
         Found::Absent => Instance::absent(),
         Found::Pending => Instance::pending(PENDING_RETRY),
@@ -128,9 +106,6 @@ fn shown(found: &cloud::Instance, state: &State, metadata: bool) -> Instance {
     }
     // What is no label value the SDK leaves out (INST-15).
     instance.instance_type.clone_from(&found.instance_type);
-    if state.twists.has(Twist::TypesBent) {
-        instance.instance_type = found.instance_type.as_deref().map(bent);
-    }
     instance.addresses = found.addresses.iter().map(address).collect();
     if !capability.without_zones {
         instance.zone.clone_from(&found.zone);
@@ -138,19 +113,6 @@ fn shown(found: &cloud::Instance, state: &State, metadata: bool) -> Instance {
     }
     instance.labels.clone_from(&found.labels);
     instance
-}
-
-/// A label value made of what is none.
-fn bent(text: &str) -> String {
-    let fits = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '.' {
-            c
-        } else {
-            '-'
-        }
-    };
-    let text: String = text.chars().map(fits).collect();
-    text.trim_matches(['-', '.']).to_owned()
 }
 
 pub(super) fn address(address: &Address) -> NodeAddress {

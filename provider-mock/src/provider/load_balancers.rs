@@ -2,7 +2,6 @@
 
 mod answered;
 mod asked;
-mod neighbours;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -11,20 +10,17 @@ use std::time::{Duration, Instant};
 use provider_sdk::{
     Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Failure, GetLoadBalancer,
     ListLoadBalancers, ListedLoadBalancer, LoadBalancer, LoadBalancerOptions, LoadBalancerResult,
-    LoadBalancers, NodeProjection, Ownership, ServiceFeature, ServiceRef, TargetScope,
+    LoadBalancers, NodeProjection, Ownership, Service, ServiceFeature, ServiceRef, TargetScope,
     UpdateLoadBalancer, Updated, async_trait,
 };
 
-use self::answered::{RETAIN, answer, behaviour, slow, status, waits};
-use self::asked::{asker, taken, targets, touch};
+pub(crate) use self::answered::status;
+use self::answered::{RETAIN, answer, behaviour, slow, waits};
+use self::asked::targets;
 use super::{MockProvider, not_saved};
 use crate::cloud::State;
 use crate::fixture::{self, Fixture};
-use crate::lies::Twist;
-use crate::load_balancers::{self as cloud, EnsurePlan};
-
-/// How long a deletion takes with the twist that shows itself during one.
-const TWISTED_DELETION_MS: u64 = 1_000;
+use crate::load_balancers::{self as cloud, Asker, EnsurePlan};
 
 /// A call that may change the cloud.
 struct Begun<'a> {
@@ -60,8 +56,25 @@ impl MockProvider {
         }
     }
 
+    /// Who asks, and for which Service.
+    pub(crate) fn asker<'a>(
+        &'a self,
+        call: &'a Call,
+        service: &'a Service,
+        handle: Option<&'a str>,
+    ) -> Asker<'a> {
+        Asker {
+            owner_id: &call.cluster().owner_id,
+            previous: call.previous_owner_ids(),
+            service,
+            handle,
+            marks: &*self.marks,
+        }
+    }
+
     /// Makes it as asked, at one moment.
     fn ensure_in(
+        &self,
         call: &Call,
         request: &EnsureLoadBalancer,
         begun: Begun<'_>,
@@ -78,18 +91,14 @@ impl MockProvider {
         cloud::check(service, &settings.capabilities.load_balancers)
             .map_err(|failure| answer(failure, &settings, service, None))?;
         let (targets, errors) = targets(&settings, request.targets.as_deref())?;
-        let targets = taken(targets, state.twists);
-        let asker = asker(call, service, request.handle.as_deref(), state.twists);
+        let asker = self.asker(call, service, request.handle.as_deref());
         let adopt = request.adopt_unmarked;
         let plan =
             state
                 .objects
                 .load_balancers
                 .plan_ensure(&asker, targets, adopt, &settings.addressing);
-        let plan = plan.map_err(|failure| {
-            touch(&mut state, &asker, &failure, now_ms);
-            answer(failure, &settings, service, None)
-        })?;
+        let plan = plan.map_err(|failure| answer(failure, &settings, service, None))?;
         let load_balancer = match plan {
             EnsurePlan::AsAsked(load_balancer) => load_balancer,
             EnsurePlan::Deleting(load_balancer) => {
@@ -113,16 +122,7 @@ impl MockProvider {
                 } else {
                     "change"
                 };
-                if state.twists.has(Twist::LatestOwner)
-                    && let (Some(mark), Some(latest)) =
-                        (&mut load_balancer.owner, &state.initialized)
-                {
-                    mark.owner_id.clone_from(latest);
-                }
                 let targets = load_balancer.targets.len();
-                if state.twists.has(Twist::SharedCollisionTaken) {
-                    neighbours::rob(&mut state, &asker, &load_balancer, now_ms)?;
-                }
                 load_balancer.handle = state
                     .put_load_balancer(load_balancer.clone(), now_ms)
                     .map_err(|error| not_saved(&error))?;
@@ -157,23 +157,12 @@ impl LoadBalancers for MockProvider {
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
         state.objects.load_balancers.settle(now_ms);
-        // What an Ensure should not write is no reason to say that it would.
-        let twists = state
-            .twists
-            .without(&[Twist::MakesAnother, Twist::AlwaysWrites]);
-        let asker = asker(call, &request.service, request.handle.as_deref(), twists);
+        let asker = self.asker(call, &request.service, request.handle.as_deref());
         let all = &state.objects.load_balancers;
-        let blind = state.twists.has(Twist::OtherClassAbsent)
-            && request.service.load_balancer_class.is_some();
-        let Some(found) = all.find(&asker).filter(|_| !blind) else {
-            let absent = LoadBalancer::absent();
-            let lies = state.twists.has(Twist::AbsentInSync);
-            return Ok(if lies { absent.in_sync(true) } else { absent }.into());
+        let Some(found) = all.find(&asker) else {
+            return Ok(LoadBalancer::absent().into());
         };
         let ownership = asker.ownership(found);
-        if ownership == Ownership::Foreign && state.twists.has(Twist::ForeignGetConflicts) {
-            all.find_own(&asker)?;
-        }
         let shown = if found.remnant || found.gone_at_ms.is_some() {
             LoadBalancer::remnants(ownership, found.told_name())
         } else {
@@ -182,7 +171,6 @@ impl LoadBalancers for MockProvider {
             if state.settings.capabilities.load_balancers.in_sync {
                 let targets = targets(&state.settings, request.targets.as_deref());
                 let plan = targets.and_then(|(targets, errors)| {
-                    let targets = taken(targets, state.twists);
                     let plan =
                         all.plan_ensure(&asker, targets, false, &state.settings.addressing)?;
                     Ok((plan, errors.is_empty()))
@@ -199,12 +187,7 @@ impl LoadBalancers for MockProvider {
             }
             shown
         };
-        let tells = ownership == Ownership::Ours || state.twists.has(Twist::TellsHandles);
-        let handle = tells.then(|| found.told_handle());
-        if state.twists.has(Twist::GetWrites) {
-            let line = format!("note that load balancer {} was looked at", found.handle);
-            state.wrote(line);
-        }
+        let handle = (ownership == Ownership::Ours).then(|| found.told_handle());
         Ok(answer(shown, &state.settings, &request.service, handle))
     }
 
@@ -213,21 +196,10 @@ impl LoadBalancers for MockProvider {
         call: &Call,
         request: &EnsureLoadBalancer,
     ) -> LoadBalancerResult<Ensured> {
-        if self.cloud.twisted(Twist::GoesOn) {
-            // Nobody ends this task when the call ends.
-            let (provider, call, request) = (self.clone(), call.clone(), request.clone());
-            let work = tokio::spawn(async move {
-                tokio::time::sleep(provider.cloud.weather().delay()).await;
-                Self::ensure_in(&call, &request, provider.begun())
-            });
-            return work
-                .await
-                .unwrap_or_else(|error| Err(Failure::internal(error.to_string()).into()));
-        }
         let Some(begun) = self.begin(call).await? else {
             return Ok(Ensured::Pending(slow()).into());
         };
-        Self::ensure_in(call, request, begun)
+        self.ensure_in(call, request, begun)
     }
 
     async fn update(
@@ -248,19 +220,13 @@ impl LoadBalancers for MockProvider {
             return Ok(answer(Updated::HandledElsewhere, &settings, service, None));
         }
         let (wanted, errors) = targets(&settings, Some(&request.targets))?;
-        let asker = asker(call, service, request.handle.as_deref(), state.twists);
-        let found = state.objects.load_balancers.find_own(&asker);
-        let found = found.map(Option::<&_>::cloned).inspect_err(|failure| {
-            touch(&mut state, &asker, failure, now_ms);
-        })?;
+        let asker = self.asker(call, service, request.handle.as_deref());
+        let found = state.objects.load_balancers.find_own(&asker)?.cloned();
         let Some(mut found) = found.filter(|lb| lb.gone_at_ms.is_none() && !lb.remnant) else {
-            if state.twists.has(Twist::UpdateOfAbsentDone) {
-                return Ok(answer(Updated::Done, &settings, service, None));
-            }
             let name = format!("{}/{}", service.namespace, service.name);
             return Err(Failure::not_found(format!("Service {name} has no load balancer")).into());
         };
-        let wanted = taken(wanted, state.twists).unwrap_or_else(|| found.targets.clone());
+        let wanted = wanted.unwrap_or_else(|| found.targets.clone());
         if found.targets != wanted {
             found.targets = wanted;
             if let Some(owner) = &mut found.owner {
@@ -271,9 +237,6 @@ impl LoadBalancers for MockProvider {
                 .put_load_balancer(found.clone(), now_ms)
                 .map_err(|error| not_saved(&error))?;
             state.wrote(format!("set the {count} targets of load balancer {handle}"));
-            if state.twists.has(Twist::SharedTargets) {
-                neighbours::retarget(&mut state, &asker, &found, now_ms)?;
-            }
         }
         let left = found.ready_at_ms.saturating_sub(now_ms);
         let outcome = if left > 0 {
@@ -304,20 +267,10 @@ impl LoadBalancers for MockProvider {
         if behaviour.handled_elsewhere {
             return Ok(answer(Deleted::HandledElsewhere, &settings, service, None));
         }
-        let asker = asker(call, service, request.handle.as_deref(), state.twists);
+        let asker = self.asker(call, service, request.handle.as_deref());
         let all = &state.objects.load_balancers;
-        let found = all.find_to_delete(&asker, request.adopt_unmarked);
-        let found = found.map(Option::<&_>::cloned).inspect_err(|failure| {
-            touch(&mut state, &asker, failure, now_ms);
-        })?;
-        if found.is_none() && state.twists.has(Twist::DeleteOfAbsentFails) {
-            let name = format!("{}/{}", service.namespace, service.name);
-            return Err(Failure::internal(format!(
-                "Service {name} has no load balancer to delete"
-            ))
-            .into());
-        }
-        let Some(mut found) = found.filter(|_| !state.twists.has(Twist::DeleteLeaves)) else {
+        let found = all.find_to_delete(&asker, request.adopt_unmarked)?.cloned();
+        let Some(mut found) = found else {
             return Ok(answer(Deleted::Done, &settings, service, None));
         };
         if behaviour.retain {
@@ -331,11 +284,7 @@ impl LoadBalancers for MockProvider {
             return Ok(answer(retained, &settings, service, handle));
         }
         if found.gone_at_ms.is_none() {
-            let takes = if state.twists.has(Twist::ReadyWhileDeleting) {
-                TWISTED_DELETION_MS
-            } else {
-                settings.provisioning.deletion.0.as_millis() as u64
-            };
+            let takes = settings.provisioning.deletion.0.as_millis() as u64;
             found.gone_at_ms = Some(now_ms + takes);
             let saved = if takes == 0 {
                 state
@@ -346,9 +295,6 @@ impl LoadBalancers for MockProvider {
             };
             saved.map_err(|error| not_saved(&error))?;
             state.wrote(format!("delete load balancer {}", found.handle));
-            if state.twists.has(Twist::SharedDelete) {
-                neighbours::remove(&mut state, &asker, &found, now_ms)?;
-            }
         }
         let left = found.gone_at_ms.unwrap_or(now_ms).saturating_sub(now_ms);
         let outcome = if left > 0 {
@@ -402,7 +348,6 @@ impl ListLoadBalancers for MockProvider {
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
         state.objects.load_balancers.settle(now_ms);
-        let first_only = state.twists.has(Twist::SharedListed);
         let mut listed: BTreeMap<String, ListedLoadBalancer> = BTreeMap::new();
         for lb in state.objects.load_balancers.by_handle.values() {
             let ours = |owner: &&cloud::Mark| call.owns(&owner.owner_id);
@@ -417,13 +362,11 @@ impl ListLoadBalancers for MockProvider {
                     handle: Some(handle),
                     owners: Vec::new(),
                 });
-            if entry.owners.is_empty() || !first_only {
-                entry.owners.push(ServiceRef {
-                    namespace: owner.namespace.clone(),
-                    name: owner.name.clone(),
-                    uid: owner.uid.clone(),
-                });
-            }
+            entry.owners.push(ServiceRef {
+                namespace: owner.namespace.clone(),
+                name: owner.name.clone(),
+                uid: owner.uid.clone(),
+            });
         }
         Ok(listed.into_values().collect())
     }

@@ -1,11 +1,10 @@
 //! Routes.
 
-use provider_sdk::{Answers, Call, Failure, Ownership, Route, RouteOptions, Routes, async_trait};
+use provider_sdk::{Answers, Call, Failure, Route, RouteOptions, Routes, async_trait};
 
 use super::instances::{address, address_from};
 use super::{MockProvider, not_saved};
 use crate::cloud::State;
-use crate::lies::Twist;
 use crate::routes::{self as cloud, RouteWrite};
 
 #[async_trait]
@@ -14,11 +13,8 @@ impl Routes for MockProvider {
         self.reach(call).await?;
         let state = self.cloud.state();
         let instances = &state.objects.instances;
-        let left_out = |route: &&cloud::Route| {
-            route.gateway.is_some() && state.twists.has(Twist::GatewaysLeftOut)
-        };
         let all = state.objects.routes.by_name.values();
-        let shown = all.filter(|route| !left_out(route)).map(|route| Route {
+        let shown = all.map(|route| Route {
             name: route.name.clone(),
             destination_cidr: route.destination_cidr.clone(),
             node_name: route.node_name.clone(),
@@ -26,12 +22,7 @@ impl Routes for MockProvider {
             next_hop: route.next_hop.clone(),
             node_addresses: route.node_addresses.iter().map(address).collect(),
             blackhole: route.is_blackhole(instances),
-            ownership: Some(match route.ownership(|owner| call.owns(owner)) {
-                Ownership::Unmarked if state.twists.has(Twist::UnmarkedRoutesOurs) => {
-                    Ownership::Ours
-                }
-                ownership => ownership,
-            }),
+            ownership: Some(route.ownership(|owner| call.owns(owner))),
             ..Route::default()
         });
         Ok(shown.collect())
@@ -58,50 +49,18 @@ impl Routes for MockProvider {
             if !tracks_node_addresses {
                 wanted.node_addresses.clear();
             }
-            if state.twists.has(Twist::RouteNoMark) {
-                wanted.owner_id = None;
-            }
             let instances = &state.objects.instances;
-            let taken = |one: &&cloud::Route| {
-                let twist = match one.owner_id {
-                    Some(_) => Twist::RoutesTurned,
-                    None => Twist::UnmarkedRoutesTaken,
-                };
-                one.destination_cidr == wanted.destination_cidr && state.twists.has(twist)
-            };
-            if let Some(there) = state.objects.routes.by_name.values().find(taken) {
-                wanted.name.clone_from(&there.name);
-                return Ok(RouteWrite::Put(wanted));
-            }
-            let plan = state
-                .objects
-                .routes
-                .plan_create(wanted, instances, |owner| call.owns(owner))?;
-            if plan == RouteWrite::Nothing && state.twists.has(Twist::RouteExistsFails) {
-                return Err(Failure::internal("the route exists already"));
-            }
-            Ok(plan)
+            let routes = &state.objects.routes;
+            routes.plan_create(wanted, instances, |owner| call.owns(owner))
         })
         .await
     }
 
     async fn delete_batch(&self, call: &Call, routes: &[Route]) -> Result<Answers<()>, Failure> {
         self.write(call, routes, |state, route| {
-            let (mut name, cidr) = (&route.name, &route.destination_cidr);
-            let all = || state.objects.routes.by_name.values();
-            if state.twists.has(Twist::RouteByDestination) {
-                let to = all().find(|one| one.destination_cidr == *cidr);
-                name = to.map_or(name, |one| &one.name);
-            }
-            let any = state.twists.has(Twist::ForeignRouteRemoved);
-            let plan = state
-                .objects
-                .routes
-                .plan_delete(name, cidr, |owner| any || call.owns(owner))?;
-            if plan == RouteWrite::Nothing && state.twists.has(Twist::RouteOfAbsentFails) {
-                return Err(Failure::internal("there is no such route"));
-            }
-            Ok(plan)
+            let (name, cidr) = (&route.name, &route.destination_cidr);
+            let routes = &state.objects.routes;
+            routes.plan_delete(name, cidr, |owner| call.owns(owner))
         })
         .await
     }
@@ -162,7 +121,8 @@ impl MockProvider {
     }
 }
 
-fn one(answers: &Answers<()>, route: &Route) -> Result<(), Failure> {
+/// The answer for this route.
+pub(crate) fn one(answers: &Answers<()>, route: &Route) -> Result<(), Failure> {
     answers
         .get(&route.key)
         .cloned()
@@ -170,7 +130,7 @@ fn one(answers: &Answers<()>, route: &Route) -> Result<(), Failure> {
 }
 
 /// The route as the cloud is to have it: marked, and named after the cluster, the hint and the destination.
-fn wanted(call: &Call, route: &Route) -> cloud::Route {
+pub(crate) fn wanted(call: &Call, route: &Route) -> cloud::Route {
     let cluster = call.cluster();
     let destination = route.destination_cidr.replace(['/', ':', '.'], "-");
     cloud::Route {

@@ -201,7 +201,7 @@ func findSuite() (string, error) {
 	found, err := exec.LookPath(suiteProgram)
 	if err != nil {
 		return "", fmt.Errorf("%s, the conformance suite, is neither on PATH nor named by $%s. In a checkout of https://github.com/grpc-ccm/grpc-ccm, with Rust (https://rustup.rs), this installs it:\n\n"+
-			"    cargo install --locked --path provider-sdk --features conformance --bin %s\n", suiteProgram, suiteVariable, suiteProgram)
+			"    cargo install --locked --path provider-conformance\n", suiteProgram, suiteVariable)
 	}
 	return found, nil
 }

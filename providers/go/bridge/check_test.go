@@ -149,7 +149,7 @@ func TestWhatTheProviderLoggedLastIsShown(t *testing.T) {
 
 func TestAMissingSuiteIsSaidWithTheCommandThatInstallsIt(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	for named, text := range map[string]string{"": "cargo install --locked --path provider-sdk", "/nowhere/suite": `$PROVIDER_CONFORMANCE is "/nowhere/suite"`} {
+	for named, text := range map[string]string{"": "cargo install --locked --path provider-conformance", "/nowhere/suite": `$PROVIDER_CONFORMANCE is "/nowhere/suite"`} {
 		t.Setenv(suiteVariable, named)
 		var output, errorOutput bytes.Buffer
 		if code := runCheck(nil, nil, &output, &errorOutput); code != wrongUsage || !strings.Contains(errorOutput.String(), text) {

@@ -190,7 +190,8 @@ fn code_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
                 at = after;
                 continue;
             }
-            if words == "cfg(test)" || words.starts_with("cfg(all(test,") {
+            let fuzzed = words == "cfg(any(test,fuzzing))";
+            if fuzzed || words == "cfg(test)" || words.starts_with("cfg(all(test,") {
                 at = end_of_item(&tokens, after);
                 continue;
             }

@@ -1,20 +1,33 @@
-//! The condition `NetworkUnavailable` (B-R4).
+//! The condition `NetworkUnavailable` (B-R4). It is written whether there is a provider or not, so these keys are not the driver's.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::{StreamExt, unfold};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
-use crate::core::{WallClock, millis};
-use crate::writes::{WriteError, Writes};
+use super::ledger::NodeName;
+use super::{Routes, State};
+use crate::core::millis;
+use crate::queue::{Backoff, Outcome};
+use crate::writes::WriteError;
 
 const TYPE: &str = "NetworkUnavailable";
-/// How often a write is tried before the condition waits for a later look.
-const TRIES: u32 = 6;
-const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// Writes to the API server that run at once.
+const WRITERS: usize = 16;
+/// The delays of a condition that could not be written.
+pub(super) const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(500),
+    max: Duration::from_secs(30),
+};
+/// What only a person can mend (a right that is missing, a policy) is tried again after this.
+const REFUSED_AGAIN: Duration = Duration::from_mins(1);
+/// So many tries in vain are a warning.
+const WARNED_AT: u32 = 6;
+/// A try ends when the Node changed so often meanwhile.
+const MOST_CONFLICTS: u32 = 6;
 
 /// Status and reason, as users know them.
 fn wanted(created: bool) -> (&'static str, &'static str, &'static str) {
@@ -53,69 +66,92 @@ pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeC
     })
 }
 
-/// Writes it where the Node has another one. `false`: it could not be written, and a later look must try again.
-pub(super) async fn write(
-    writes: &Writes,
-    wall: &WallClock,
-    stop: &CancellationToken,
-    mut node: Arc<Node>,
-    created: bool,
-) -> bool {
-    let name = node.metadata.name.clone().unwrap_or_default();
-    let mut wait = FIRST_WAIT;
-    for _ in 0..TRIES {
-        if stop.is_cancelled() {
-            return true;
+impl Routes {
+    /// What is known of a Node's routes becomes its condition; where nothing is known it stays as it is.
+    pub(super) fn conclude(&self, state: &State, node: &NodeName) {
+        let Some(created) = state.ledger.verdict(&node.uid) else {
+            return;
+        };
+        let Some(object) = self.node(node) else {
+            return;
+        };
+        let differs = change(&object, created, (self.context().wall)()).is_some();
+        // One that waits after a failure is read when its time comes.
+        if differs && self.conditions.due(node).is_none() {
+            self.conditions.add(node.clone());
         }
-        let Some(condition) = change(&node, created, wall()) else {
-            return true;
-        };
-        let error = match writes.set_node_condition(&node, &condition).await {
-            Ok(_) => {
-                tracing::info!(
-                    node = name,
-                    status = condition.status,
-                    reason = condition.reason,
-                    "condition NetworkUnavailable set"
-                );
-                return true;
-            }
-            Err(WriteError::Gone | WriteError::Fenced(_)) => return true,
-            // Somebody wrote in between: as it is now.
-            Err(WriteError::Conflict) => match writes.read_node(&name).await {
-                Ok(Some(fresh)) if fresh.metadata.uid == node.metadata.uid => {
-                    node = Arc::new(fresh);
-                    continue;
+    }
+
+    /// Writes conditions. Returns after the stop, when the writes under way are over.
+    pub(super) async fn write_conditions(&self) {
+        let due = unfold((), |()| async {
+            let nodes = self.conditions.next_batch(1, Duration::ZERO).await;
+            Some((nodes, ()))
+        });
+        due.take_until(self.context().stop.cancelled())
+            .for_each_concurrent(WRITERS, |nodes| async move {
+                for node in nodes {
+                    let outcome = self.set_condition(&node).await;
+                    self.conditions.done(&node, outcome);
                 }
-                Ok(_) => return true,
-                Err(error) => error,
-            },
-            Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => error,
+            })
+            .await;
+    }
+
+    /// Writes the condition where the Node has another one.
+    async fn set_condition(&self, name: &NodeName) -> Outcome {
+        let (Some(created), Some(mut node)) =
+            (self.state().ledger.verdict(&name.uid), self.node(name))
+        else {
+            return Outcome::Forget;
         };
+        let (context, node_name) = (self.context(), name.name.as_str());
+        let mut error = WriteError::Conflict;
+        for _ in 0..MOST_CONFLICTS {
+            let Some(condition) = change(&node, created, (context.wall)()) else {
+                return Outcome::Forget;
+            };
+            error = match context.writes.set_node_condition(&node, &condition).await {
+                Ok(_) => {
+                    tracing::info!(
+                        node = node_name,
+                        status = condition.status,
+                        reason = condition.reason,
+                        "condition NetworkUnavailable set"
+                    );
+                    return Outcome::Forget;
+                }
+                Err(WriteError::Gone | WriteError::Fenced(_)) => return Outcome::Forget,
+                // Somebody wrote in between: as it is now.
+                Err(WriteError::Conflict) => match context.writes.read_node(node_name).await {
+                    Ok(Some(fresh)) if fresh.metadata.uid == node.metadata.uid => {
+                        node = fresh.into();
+                        continue;
+                    }
+                    Ok(_) => return Outcome::Forget,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            break;
+        }
         // To read it may be refused as well.
-        if let WriteError::Refused(text) = error {
+        if let WriteError::Refused(error) = error {
             tracing::warn!(
-                node = name,
-                error = text,
+                node = node_name,
+                error,
+                retry_in_ms = millis(REFUSED_AGAIN),
                 "condition NetworkUnavailable not set"
             );
-            return false;
+            return Outcome::At(Instant::now() + REFUSED_AGAIN);
         }
-        tracing::debug!(node = name, %error, retry_in_ms = millis(wait), "condition NetworkUnavailable not set yet");
-        if stop
-            .run_until_cancelled(tokio::time::sleep(wait))
-            .await
-            .is_none()
-        {
-            return true;
+        if self.conditions.failures(name) + 1 == WARNED_AT {
+            tracing::warn!(node = node_name, %error, "condition NetworkUnavailable not set: the API server did not take it");
+        } else {
+            tracing::debug!(node = node_name, %error, "condition NetworkUnavailable not set yet");
         }
-        wait *= 2;
+        Outcome::Retry
     }
-    tracing::warn!(
-        node = name,
-        "condition NetworkUnavailable not set: the API server did not take it"
-    );
-    false
 }
 
 #[cfg(test)]

@@ -1,22 +1,18 @@
-//! What is known of each destination, and when it may be tried again. Pure: `now` is passed in.
+//! What is known of each destination, and what is planned for it. Pure: `now` is passed in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use ipnet::IpNet;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
+use super::plan::Task;
 use crate::planted::planted;
-use crate::provider::{Retry, Trouble, TroubleCode};
-use crate::queue::{Backoff, PROBE, Refused};
+use crate::provider::{Trouble, TroubleCode};
 
-const BACKOFF: Backoff = Backoff {
-    base: Duration::from_secs(5),
-    max: Duration::from_mins(5),
-};
+/// Routes are removed only on a list that is no older than this.
+const REMOVED_ON: Duration = Duration::from_mins(5);
 
 /// What is known of the route that a Node wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,11 +26,23 @@ pub(super) enum State {
     Failed,
 }
 
-/// Who works on a destination.
+/// When a destination was worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Touched {
     Working,
     Ended(Instant),
+}
+
+/// What a destination's key in the queue waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Waits {
+    /// Nothing: it is due, or not in the queue.
+    #[default]
+    No,
+    /// For its time, after a failure.
+    Time,
+    /// For the next list.
+    List,
 }
 
 #[derive(Debug, Default)]
@@ -46,16 +54,15 @@ struct Entry {
     failures: u32,
     /// It was tried in vain since it was there last.
     vain: bool,
-    /// Not before.
-    due: Option<Instant>,
-    /// The last failure was the transport's.
-    transport: bool,
+    waits: Waits,
+    /// What is to be done, and when the list was asked for that says so.
+    plan: Option<(Task, Instant)>,
     /// What was refused as INVALID: something else may be tried at once.
     refused: Option<api::Route>,
     /// A call of its own failed as a whole: it is sent alone.
     alone: bool,
     touched: Option<Touched>,
-    /// A look passed over it while it was worked on.
+    /// A list passed over it while it was worked on.
     look_again: bool,
     /// The next hop that was none of its Node's addresses, and whether the route was made anew since.
     stray: Option<(String, bool)>,
@@ -82,15 +89,6 @@ pub(super) struct NodeName {
     pub(super) uid: String,
 }
 
-/// What a failure leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failed {
-    /// When it is tried again.
-    pub(super) again_in: Duration,
-    /// Whether an event tells of it.
-    pub(super) event: bool,
-}
-
 /// How a write ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ended<'a> {
@@ -100,36 +98,36 @@ pub(super) enum Ended<'a> {
     Failed(&'a Trouble),
     /// The call failed as a whole.
     Whole(&'a Trouble),
+    /// Another operation holds it: it is tried again within seconds.
+    Busy,
     /// It was never sent.
     Unsent,
 }
 
+/// What is to be done for a key that left the queue.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Due {
+    /// This, now.
+    Work(Task),
+    /// The provider's routes are listed first.
+    List,
+    /// Nothing.
+    Nothing,
+}
+
 /// All destinations that a Node wants or that something is going on with. No second copy of Nodes or routes.
+#[derive(Default)]
 pub(super) struct Ledger {
     entries: BTreeMap<IpNet, Entry>,
-    /// Nodes that want routes: by UID, name and destinations.
+    /// Nodes that want routes: by UID, name and destinations. One without destinations has a route that it does not want.
     nodes: BTreeMap<String, (String, Vec<IpNet>)>,
     /// Blackholes and routes to unknown addresses that the last list showed where a Node wants a route.
     doubted: BTreeSet<Doubt>,
-    /// What waits for other credentials of the provider.
-    refused: Refused<IpNet>,
-    random: ChaCha8Rng,
     look_again: bool,
 }
 
 impl Ledger {
-    pub(super) fn new(seed: u64) -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            doubted: BTreeSet::new(),
-            refused: Refused::default(),
-            random: ChaCha8Rng::seed_from_u64(seed),
-            look_again: false,
-        }
-    }
-
-    /// What a list that was asked for then says of this destination.
+    /// What a list that was asked for then says of this destination. Where it says something, what was planned before is void.
     pub(super) fn says(&mut self, destination: &IpNet, asked_at: Instant) -> Says {
         let Some(entry) = self.entries.get_mut(destination) else {
             return Says::Something;
@@ -140,7 +138,10 @@ impl Ledger {
                 Says::LookWhenDone
             }
             Some(Touched::Ended(at)) if at >= asked_at => Says::LookAgain,
-            Some(Touched::Ended(_)) | None => Says::Something,
+            Some(Touched::Ended(_)) | None => {
+                entry.plan = None;
+                Says::Something
+            }
         }
     }
 
@@ -149,31 +150,53 @@ impl Ledger {
         std::mem::take(&mut self.look_again)
     }
 
-    /// When this may be tried; `None`: now.
-    pub(super) fn not_before(
-        &self,
-        destination: &IpNet,
-        create: Option<&api::Route>,
-        now: Instant,
-    ) -> Option<Instant> {
-        let entry = self.entries.get(destination)?;
-        let changed = entry.refused.is_some() && entry.refused.as_ref() != create;
-        entry.due.filter(|due| *due > now && !changed)
+    /// Whether this waits for its time after a failure, and a create of this route would be no other one than was refused.
+    pub(super) fn is_delayed(&self, destination: &IpNet, create: Option<&api::Route>) -> bool {
+        self.entries.get(destination).is_some_and(|entry| {
+            let changed = entry.refused.is_some() && entry.refused.as_ref() != create;
+            entry.waits == Waits::Time && !changed
+        })
     }
 
-    /// The routes of a pass: what Nodes want, and what is known of them now. Who wants nothing any more is forgotten.
+    /// Takes what a list leads to. Whether the destination is due now: one that failed waits for its time.
+    pub(super) fn plan(&mut self, task: Task, asked_at: Instant) -> bool {
+        let delayed = self.is_delayed(&task.destination, task.create.as_ref());
+        let entry = self.entries.entry(task.destination).or_default();
+        entry.plan = Some((task, asked_at));
+        if !delayed {
+            entry.waits = Waits::No;
+        }
+        !delayed
+    }
+
+    /// What was planned was for another session.
+    pub(super) fn forget_plans(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.plan = None;
+        }
+    }
+
+    /// The routes of a pass: what Nodes want, and what is known of them now. Destinations that no Node wants any more are forgotten. Returns those whose keys need not wait any more.
     pub(super) fn learn(
         &mut self,
         nodes: BTreeMap<String, (String, Vec<IpNet>)>,
         owners: &BTreeMap<IpNet, String>,
         known: &BTreeMap<IpNet, Known>,
         listed: &BTreeSet<IpNet>,
-    ) {
+    ) -> Vec<IpNet> {
         self.nodes = nodes;
+        let mut settled = Vec::new();
         self.entries.retain(|destination, entry| {
-            entry.touched == Some(Touched::Working)
-                || owners.contains_key(destination)
-                || entry.due.is_some() && listed.contains(destination)
+            let wanted = owners.contains_key(destination)
+                || entry.waits != Waits::No && listed.contains(destination);
+            let working = entry.touched == Some(Touched::Working);
+            // A call that is under way for it may still make a route: the next list shows that.
+            entry.look_again |= working && !wanted;
+            let stays = wanted || working;
+            if !stays && entry.waits != Waits::No {
+                settled.push(*destination);
+            }
+            stays
         });
         for (destination, uid) in owners {
             let entry = self.entries.entry(*destination).or_default();
@@ -188,8 +211,10 @@ impl Ledger {
                     entry.state = State::There;
                     entry.failures = 0;
                     entry.vain = false;
-                    entry.due = None;
                     entry.refused = None;
+                    if std::mem::take(&mut entry.waits) != Waits::No {
+                        settled.push(*destination);
+                    }
                 }
                 Some(Known::Crowded) => entry.state = State::There,
                 // It was tried, and the cloud's own list shows that it did not come to be.
@@ -202,24 +227,7 @@ impl Ledger {
                 Some(Known::Missing | Known::Making | Known::Old | Known::Doubtful) | None => {}
             }
         }
-        let waits = |destination: &IpNet| {
-            let entry = self.entries.get(destination);
-            entry.is_some_and(|entry| entry.due.is_some())
-        };
-        let gone: Vec<IpNet> = self
-            .refused
-            .keys()
-            .filter(|it| !waits(it))
-            .copied()
-            .collect();
-        for destination in gone {
-            // The next one has its turn in this pass.
-            if let Some(next) = self.refused.remove(&destination)
-                && let Some(entry) = self.entries.get_mut(&next)
-            {
-                entry.due = None;
-            }
-        }
+        settled
     }
 
     /// Whether the list before this one said so too; notes that this one does.
@@ -246,9 +254,37 @@ impl Ledger {
         stray.is_some_and(|(known, made)| *made && known == hop)
     }
 
-    /// A call for this destination is about to be made.
-    pub(super) fn begin(&mut self, destination: IpNet) {
-        self.entries.entry(destination).or_default().touched = Some(Touched::Working);
+    /// The key of this destination left the queue. Work that it gets is under way from now on. `listed`: the plans are of the session that it would be done with.
+    pub(super) fn begin(&mut self, destination: &IpNet, listed: bool, now: Instant) -> Due {
+        let Some(entry) = self.entries.get_mut(destination) else {
+            return Due::Nothing;
+        };
+        let plan = entry.plan.as_ref().filter(|_| listed);
+        let current = |asked_at: Instant| now.saturating_duration_since(asked_at) < REMOVED_ON;
+        match plan {
+            Some((task, asked_at)) if task.delete.is_empty() || current(*asked_at) => {
+                entry.touched = Some(Touched::Working);
+                entry.waits = Waits::No;
+                Due::Work(task.clone())
+            }
+            None if entry.state == State::There && entry.waits == Waits::No => Due::Nothing,
+            _ => {
+                entry.waits = Waits::List;
+                Due::List
+            }
+        }
+    }
+
+    /// Whether it is tried again without another list.
+    pub(super) fn has_plan(&self, destination: &IpNet) -> bool {
+        let entry = self.entries.get(destination);
+        entry.is_some_and(|entry| entry.plan.is_some())
+    }
+
+    /// Whether its time has come, and the next list decides.
+    pub(super) fn waits_for_list(&self, destination: &IpNet) -> bool {
+        let entry = self.entries.get(destination);
+        entry.is_some_and(|entry| entry.waits == Waits::List)
     }
 
     /// Whether it is sent alone.
@@ -265,8 +301,8 @@ impl Ledger {
         sent: &api::Route,
         ended: Ended<'_>,
         now: Instant,
-    ) -> Option<Failed> {
-        let failed = self.ended(destination, ended, now);
+    ) {
+        self.ended(destination, ended, now);
         let entry = self.entries.entry(destination).or_default();
         entry.refused = None;
         match ended {
@@ -289,19 +325,27 @@ impl Ledger {
                 }
             }
             Ended::Failed(_) | Ended::Whole(_) | Ended::Unsent => entry.state = State::Unknown,
+            Ended::Busy => {}
         }
-        failed
     }
 
-    /// A route was removed, or not. `in_the_way`: the Node's own route is not there while this one is.
+    /// A route is gone, and more is to be done for its destination.
+    pub(super) fn removed(&mut self, destination: &IpNet, route: &api::Route) {
+        let entry = self.entries.get_mut(destination);
+        if let Some((task, _)) = entry.and_then(|entry| entry.plan.as_mut()) {
+            task.delete.retain(|planned| planned != route);
+        }
+    }
+
+    /// The routes were removed, or not all. `in_the_way`: the Node's own route is not there while these are.
     pub(super) fn deleted(
         &mut self,
         destination: IpNet,
         in_the_way: bool,
         ended: Ended<'_>,
         now: Instant,
-    ) -> Option<Failed> {
-        let failed = self.ended(destination, ended, now);
+    ) {
+        self.ended(destination, ended, now);
         let entry = self.entries.entry(destination).or_default();
         if let Ended::Failed(trouble) | Ended::Whole(trouble) = ended
             && in_the_way
@@ -309,65 +353,38 @@ impl Ledger {
         {
             entry.state = State::Failed;
         }
-        failed
     }
 
-    fn ended(&mut self, destination: IpNet, ended: Ended<'_>, now: Instant) -> Option<Failed> {
-        let jitter = self.random.random_range(0.0..1.0);
+    fn ended(&mut self, destination: IpNet, ended: Ended<'_>, now: Instant) {
         let entry = self.entries.entry(destination).or_default();
         entry.touched = Some(Touched::Ended(now));
         self.look_again |= std::mem::take(&mut entry.look_again);
+        entry.waits = match ended {
+            Ended::Done => Waits::No,
+            _ => Waits::Time,
+        };
         let trouble = match ended {
             Ended::Done => {
-                entry.due = None;
                 entry.alone = false;
-                entry.transport = false;
-                self.accepted(&destination, now);
-                return None;
+                entry.plan = None;
+                return;
             }
-            Ended::Unsent => return None,
+            Ended::Unsent => {
+                entry.plan = None;
+                return;
+            }
+            Ended::Busy => return,
             Ended::Failed(trouble) | Ended::Whole(trouble) => trouble,
         };
         if let Ended::Failed(_) = ended {
             entry.alone = false;
         }
-        let reaction = trouble.reaction_jittered(entry.failures, jitter);
-        let again_in = match reaction.retry {
-            Retry::WhenChangedElse(wait) | Retry::After(wait) => wait,
-            Retry::Refused { each, .. } => each,
-            Retry::Backoff | Retry::TransportBackoff => BACKOFF.delay(entry.failures, jitter),
-        };
+        if !says_something(trouble.code) {
+            // The next list tells what became of it.
+            entry.plan = None;
+        }
         entry.vain |= in_vain(trouble.code, entry.failures);
         entry.failures = entry.failures.saturating_add(1);
-        entry.due = Some(now + again_in);
-        entry.transport = reaction.retry == Retry::TransportBackoff;
-        let (next, probe) = match reaction.retry {
-            Retry::Refused { probe, .. } => (self.refused.add(&destination), probe),
-            _ => (self.refused.remove(&destination), PROBE),
-        };
-        let mut again_in = again_in;
-        if let Some(next) = next {
-            self.hasten(&next, now + probe);
-            again_in = again_in.min(probe);
-        }
-        Some(Failed {
-            again_in,
-            event: reaction.event,
-        })
-    }
-
-    /// The cloud took the provider's credentials for this destination: what they were refused for is due.
-    fn accepted(&mut self, destination: &IpNet, now: Instant) {
-        for released in self.refused.accept(destination) {
-            self.hasten(&released, now);
-            self.look_again = true;
-        }
-    }
-
-    fn hasten(&mut self, destination: &IpNet, at: Instant) {
-        if let Some(entry) = self.entries.get_mut(destination) {
-            entry.due = entry.due.map(|due| due.min(at));
-        }
     }
 
     /// Whether a Node waits for it, and it was tried in vain.
@@ -376,35 +393,16 @@ impl Ledger {
         entry.is_some_and(|entry| entry.failures > 0 && entry.state != State::There)
     }
 
-    /// When it is tried again.
-    pub(super) fn due(&self, destination: &IpNet) -> Option<Instant> {
-        self.entries.get(destination)?.due
-    }
-
     /// A call with this route alone failed as a whole.
     pub(super) fn set_alone(&mut self, destination: IpNet) {
         self.entries.entry(destination).or_default().alone = true;
     }
 
-    /// A provider that is back: what the transport failed is due now (▲M9).
-    pub(super) fn reset_transport_backoffs(&mut self, now: Instant) {
-        // It may have other credentials.
-        if let Some(probe) = self.refused.probe().copied() {
-            self.hasten(&probe, now);
-        }
-        for entry in self.entries.values_mut().filter(|entry| entry.transport) {
-            entry.transport = false;
-            entry.due = entry.due.map(|due| due.min(now));
-        }
-    }
-
-    /// Nobody knows any more who works on what.
-    pub(super) fn forget_work(&mut self, now: Instant) {
-        for entry in self.entries.values_mut() {
-            if entry.touched == Some(Touched::Working) {
-                entry.touched = Some(Touched::Ended(now));
-                entry.state = State::Unknown;
-            }
+    /// Its work ended, and nobody knows how.
+    pub(super) fn lost(&mut self, destination: &IpNet, now: Instant) {
+        self.ended(*destination, Ended::Unsent, now);
+        if let Some(entry) = self.entries.get_mut(destination) {
+            entry.state = State::Unknown;
         }
     }
 
@@ -421,6 +419,9 @@ impl Ledger {
     /// Whether all routes of a Node are there (B-R4); `None`: not known, and then its condition is left as it is.
     pub(super) fn verdict(&self, uid: &str) -> Option<bool> {
         let (_, destinations) = self.nodes.get(uid)?;
+        if destinations.is_empty() {
+            return Some(false);
+        }
         let states: Vec<State> = destinations
             .iter()
             .map(|destination| match self.entries.get(destination) {
@@ -439,7 +440,7 @@ impl Ledger {
         }
     }
 
-    /// All Nodes that want routes.
+    /// All Nodes that want routes, or have one that they do not want.
     pub(super) fn nodes(&self) -> impl Iterator<Item = NodeName> {
         self.nodes.iter().map(|(uid, (name, _))| NodeName {
             name: name.clone(),

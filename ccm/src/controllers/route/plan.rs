@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use tokio::time::Instant;
 
 use super::facts::{Index, NodeFacts, Owner, Target, follows_other_addresses, names_no_node, read};
-use super::ledger::{Known, Ledger, NodeName, Says};
+use super::ledger::{Doubt, Known, Ledger, NodeName, Says};
 
 /// What a pass looks at.
 pub(super) struct Look<'a> {
@@ -24,7 +24,6 @@ pub(super) struct Look<'a> {
     pub(super) may_delete: bool,
     /// When the list of routes was asked for.
     pub(super) asked_at: Instant,
-    pub(super) now: Instant,
 }
 
 /// What is to be done for one destination, in this order.
@@ -48,12 +47,12 @@ pub(super) struct Pass {
     pub(super) held: usize,
     /// Routes inside of the cluster's CIDRs.
     pub(super) inside: usize,
-    /// Nodes that want no route and have one: it goes, and then they have none.
-    pub(super) unrouted: Vec<NodeName>,
     /// Nodes whose Pod CIDR another Node has: which, and the other's name.
     pub(super) clashes: Vec<(NodeName, IpNet, String)>,
-    /// The earliest time at which something that waits may be tried; `Some(now)`: in the next look.
-    pub(super) again_at: Option<Instant>,
+    /// The next look is not to wait for a reason.
+    pub(super) again: bool,
+    /// Destinations whose keys need not wait in the queue any more.
+    pub(super) settled: Vec<IpNet>,
     /// ▲R7: so many routes would go that the Nodes are read from the API server first.
     pub(super) needs_second_look: bool,
     /// Routes that break the contract, by name, and how; at most 10.
@@ -64,27 +63,6 @@ impl Pass {
     /// How many routes would go.
     fn deletions(&self) -> usize {
         self.tasks.iter().map(|task| task.delete.len()).sum()
-    }
-
-    /// Whether the list says nothing of this destination.
-    fn is_passed_over(
-        &mut self,
-        ledger: &mut Ledger,
-        destination: &IpNet,
-        look: &Look<'_>,
-    ) -> bool {
-        match ledger.says(destination, look.asked_at) {
-            Says::Something => false,
-            Says::LookAgain => {
-                self.again(look.now);
-                true
-            }
-            Says::LookWhenDone => true,
-        }
-    }
-
-    fn again(&mut self, at: Instant) {
-        self.again_at = Some(self.again_at.map_or(at, |before| before.min(at)));
     }
 }
 
@@ -115,7 +93,7 @@ struct Wants<'a> {
 }
 
 impl<'a> Wants<'a> {
-    fn of(nodes: &'a [NodeFacts], routes: &[(IpNet, &api::Route)], index: &Index<'_>) -> Self {
+    fn of(nodes: &'a [NodeFacts], listed: &Listed<'_>, index: &Index<'_>) -> Self {
         let mut all: BTreeMap<IpNet, Vec<(&NodeFacts, &str)>> = BTreeMap::new();
         let mut left_alone = BTreeSet::new();
         for node in nodes {
@@ -127,9 +105,10 @@ impl<'a> Wants<'a> {
                 }
             }
         }
+        let routes = listed.routes.iter();
+        let routes = routes.flat_map(|(cidr, routes)| routes.iter().map(|route| (*cidr, *route)));
         let has_route: BTreeSet<(IpNet, &str)> = routes
-            .iter()
-            .filter_map(|(cidr, route)| Some((*cidr, index.resolve(route)?.uid.as_str())))
+            .filter_map(|(cidr, route)| Some((cidr, index.resolve(route)?.uid.as_str())))
             .collect();
         let routed = all.into_iter().filter_map(|(cidr, claims)| {
             // Who has the route keeps it; else who was there first.
@@ -145,90 +124,120 @@ impl<'a> Wants<'a> {
     }
 }
 
+/// What a list says, by destination.
+#[derive(Default)]
+struct Listed<'a> {
+    routes: BTreeMap<IpNet, Vec<&'a api::Route>>,
+    /// Another owner's.
+    foreign: BTreeMap<IpNet, Vec<&'a api::Route>>,
+    /// Destinations with a route that nobody understands.
+    faulty: BTreeSet<IpNet>,
+}
+
+impl<'a> Listed<'a> {
+    fn of(routes: &'a [api::Route], pass: &mut Pass) -> Self {
+        let mut listed = Self::default();
+        for route in routes {
+            match read(route) {
+                Ok((cidr, api::Ownership::Foreign)) => {
+                    listed.foreign.entry(cidr).or_default().push(route);
+                }
+                Ok((cidr, _)) => listed.routes.entry(cidr).or_default().push(route),
+                Err((cidr, what)) => {
+                    listed.faulty.extend(cidr);
+                    if pass.faults.len() < 10 {
+                        pass.faults.push((route.name.clone(), what));
+                    }
+                }
+            }
+        }
+        listed
+    }
+}
+
 /// One look at everything. The ledger learns what was seen.
 pub(super) fn pass(ledger: &mut Ledger, look: &Look<'_>) -> Pass {
     let mut pass = Pass::default();
-    let inside = |cidr: &IpNet| look.cluster_cidrs.iter().any(|all| all.contains(cidr));
+    let listed = Listed::of(look.routes, &mut pass);
     let index = Index::new(look.nodes);
-
-    let mut routes: Vec<(IpNet, &api::Route)> = Vec::new();
-    let mut foreign: BTreeMap<IpNet, Vec<&api::Route>> = BTreeMap::new();
-    // A destination with a route that nobody understands.
-    let mut faulty = BTreeSet::new();
-    for route in look.routes {
-        match read(route) {
-            Ok((cidr, api::Ownership::Foreign)) => foreign.entry(cidr).or_default().push(route),
-            Ok((cidr, _)) => routes.push((cidr, route)),
-            Err((cidr, what)) => {
-                faulty.extend(cidr);
-                if pass.faults.len() < 10 {
-                    pass.faults.push((route.name.clone(), what));
-                }
-            }
-        }
-    }
-    pass.inside = routes.iter().filter(|(cidr, _)| inside(cidr)).count();
-    let wants = Wants::of(look.nodes, &routes, &index);
-
-    let mut found: BTreeMap<IpNet, Vec<&api::Route>> = BTreeMap::new();
-    for (cidr, route) in routes {
-        found.entry(cidr).or_default().push(route);
-    }
-    let listed: BTreeSet<IpNet> = found.keys().copied().collect();
-    let mut known = BTreeMap::new();
-    let mut doubts = BTreeSet::new();
-
+    let wants = Wants::of(look.nodes, &listed, &index);
+    let destinations: BTreeSet<IpNet> = listed.routes.keys().copied().collect();
+    let mut round = Round {
+        look,
+        ledger,
+        index,
+        listed,
+        pass,
+        known: BTreeMap::new(),
+        doubts: BTreeSet::new(),
+    };
+    let inside = round.listed.routes.iter();
+    let inside = inside.filter(|(cidr, _)| round.is_inside(cidr));
+    round.pass.inside = inside.map(|(_, routes)| routes.len()).sum();
     for (destination, (node, text)) in &wants.routed {
-        let routes = found.remove(destination).unwrap_or_default();
-        if pass.is_passed_over(ledger, destination, look) {
-            continue;
-        }
-        if faulty.contains(destination) {
-            known.insert(*destination, Known::Doubtful);
-            continue;
-        }
-        // Another owner's route is never removed, and leads there all the same.
-        let mut there = foreign.get(destination).is_some_and(|routes| {
-            let mut routes = routes.iter().filter(|route| !route.blackhole);
-            routes.any(|route| index.leads_to(route, node) == Target::Right)
-        });
-        let mut seen = Seen::default();
-        for route in routes {
-            let removable = inside(destination);
-            let target = index.leads_to(route, node);
-            let hop = route.next_hop.as_deref().unwrap_or_default();
-            let strays = target == Target::Unknown
-                && removable
-                && !ledger.is_led_there(destination, &node.uid, hop);
-            if route.blackhole || strays {
-                let name = route.name.clone();
-                let doubt = (*destination, name, hop.to_owned(), node.uid.clone());
-                if ledger.doubted(&doubt) {
-                    seen.wrong.extend(removable.then_some(route));
-                    if strays {
-                        ledger.strays(*destination, hop);
-                    }
-                } else {
-                    // Nothing is deleted on one answer: a live Node's route least of all.
-                    seen.doubtful |= removable;
-                }
-                doubts.insert(doubt);
-            } else if target == Target::Wrong {
-                seen.wrong.extend(removable.then_some(route));
-            } else if look.tracks_addresses
-                && removable
-                && !node.addresses.is_empty()
-                && follows_other_addresses(route, &node.addresses)
-            {
-                seen.old.push(route);
-            } else {
-                there = true;
+        round.wanted(*destination, node, text);
+    }
+    let still_routed = round.unwanted(&wants);
+    round.learn(&wants, &still_routed, &destinations)
+}
+
+/// A look under way.
+struct Round<'a, 'l> {
+    look: &'a Look<'a>,
+    ledger: &'l mut Ledger,
+    index: Index<'a>,
+    listed: Listed<'a>,
+    pass: Pass,
+    known: BTreeMap<IpNet, Known>,
+    doubts: BTreeSet<Doubt>,
+}
+
+/// What a list shows of a destination that a Node wants.
+#[derive(Default)]
+struct Seen<'a> {
+    /// A route leads to the Node.
+    there: bool,
+    /// They lead elsewhere, or nowhere.
+    wrong: Vec<&'a api::Route>,
+    /// They have the Node's former addresses.
+    old: Vec<&'a api::Route>,
+    /// One is said to lead nowhere, or to nobody knows whom, for the first time.
+    doubtful: bool,
+}
+
+impl<'a> Round<'a, '_> {
+    fn is_inside(&self, cidr: &IpNet) -> bool {
+        let mut all = self.look.cluster_cidrs.iter();
+        all.any(|all| all.contains(cidr))
+    }
+
+    /// Whether the list says nothing of this destination.
+    fn is_passed_over(&mut self, destination: &IpNet) -> bool {
+        match self.ledger.says(destination, self.look.asked_at) {
+            Says::Something => false,
+            Says::LookAgain => {
+                self.pass.again = true;
+                true
             }
+            Says::LookWhenDone => true,
         }
-        let state = if there {
+    }
+
+    /// A destination that a Node wants, as it wrote it.
+    fn wanted(&mut self, destination: IpNet, node: &NodeFacts, text: &str) {
+        let routes = self.listed.routes.remove(&destination);
+        if self.is_passed_over(&destination) {
+            return;
+        }
+        if self.listed.faulty.contains(&destination) {
+            self.known.insert(destination, Known::Doubtful);
+            return;
+        }
+        let seen = self.seen(destination, node, routes.unwrap_or_default());
+        let state = if seen.there {
             Known::There
         } else if seen.doubtful {
-            pass.again(look.now);
+            self.pass.again = true;
             Known::Doubtful
         } else if seen.old.is_empty() {
             Known::Missing
@@ -243,116 +252,153 @@ pub(super) fn pass(ledger: &mut Ledger, look: &Look<'_>) -> Pass {
             state => state,
         };
         let may_create = matches!(state, Known::Missing | Known::Old)
-            && !(look.tracks_addresses && node.addresses.is_empty());
-        let begun = add(
-            &mut pass,
-            ledger,
-            look,
-            Task {
-                destination: *destination,
-                in_the_way: state == Known::Missing,
-                delete,
-                create: may_create.then(|| wanted(node, text)),
-            },
-        );
+            && !(self.look.tracks_addresses && node.addresses.is_empty());
+        let begun = self.add(Task {
+            destination,
+            in_the_way: state == Known::Missing,
+            delete,
+            create: may_create.then(|| wanted(node, text)),
+        });
         let state = match state {
             Known::Missing if begun => Known::Making,
             state => state,
         };
-        known.insert(*destination, state);
+        self.known.insert(destination, state);
     }
 
-    let mut still_routed: BTreeSet<&str> = BTreeSet::new();
-    for (destination, routes) in found {
-        let unwanted = inside(&destination)
-            && !wants.left_alone.contains(&destination)
-            && !faulty.contains(&destination);
-        let delete: Vec<&api::Route> = routes
-            .into_iter()
-            .filter(|route| unwanted && is_ours_to_remove(route, &index))
-            .collect();
-        still_routed.extend(
-            delete
-                .iter()
-                .filter_map(|route| Some(index.resolve(route)?.uid.as_str())),
-        );
-        if pass.is_passed_over(ledger, &destination, look) {
-            continue;
+    fn seen(
+        &mut self,
+        destination: IpNet,
+        node: &NodeFacts,
+        routes: Vec<&'a api::Route>,
+    ) -> Seen<'a> {
+        // Another owner's route is never removed, and leads there all the same.
+        let foreign = self.listed.foreign.get(&destination);
+        let there = foreign.is_some_and(|routes| {
+            let mut routes = routes.iter().filter(|route| !route.blackhole);
+            routes.any(|route| self.index.leads_to(route, node) == Target::Right)
+        });
+        let mut seen = Seen {
+            there,
+            ..Seen::default()
+        };
+        let removable = self.is_inside(&destination);
+        for route in routes {
+            let target = self.index.leads_to(route, node);
+            let hop = route.next_hop.as_deref().unwrap_or_default();
+            let strays = target == Target::Unknown
+                && removable
+                && !self.ledger.is_led_there(&destination, &node.uid, hop);
+            if route.blackhole || strays {
+                let name = route.name.clone();
+                let doubt = (destination, name, hop.to_owned(), node.uid.clone());
+                if self.ledger.doubted(&doubt) {
+                    seen.wrong.extend(removable.then_some(route));
+                    if strays {
+                        self.ledger.strays(destination, hop);
+                    }
+                } else {
+                    // Nothing is deleted on one answer: a live Node's route least of all.
+                    seen.doubtful |= removable;
+                }
+                self.doubts.insert(doubt);
+            } else if target == Target::Wrong {
+                seen.wrong.extend(removable.then_some(route));
+            } else if self.look.tracks_addresses
+                && removable
+                && !node.addresses.is_empty()
+                && follows_other_addresses(route, &node.addresses)
+            {
+                seen.old.push(route);
+            } else {
+                seen.there = true;
+            }
         }
-        add(
-            &mut pass,
-            ledger,
-            look,
-            Task {
+        seen
+    }
+
+    /// Destinations that no Node wants. Returns the UIDs of the Nodes that their routes lead to.
+    fn unwanted(&mut self, wants: &Wants<'_>) -> BTreeSet<&'a str> {
+        let mut still_routed = BTreeSet::new();
+        for (destination, mut routes) in std::mem::take(&mut self.listed.routes) {
+            let unwanted = self.is_inside(&destination)
+                && !wants.left_alone.contains(&destination)
+                && !self.listed.faulty.contains(&destination);
+            routes.retain(|route| unwanted && is_ours_to_remove(route, &self.index));
+            let nodes = routes.iter().filter_map(|route| self.index.resolve(route));
+            still_routed.extend(nodes.map(|node| node.uid.as_str()));
+            if self.is_passed_over(&destination) {
+                continue;
+            }
+            self.add(Task {
                 destination,
                 in_the_way: false,
-                delete: delete.into_iter().map(as_listed).collect(),
+                delete: routes.into_iter().map(as_listed).collect(),
                 create: None,
-            },
-        );
-    }
-
-    let mut nodes = BTreeMap::new();
-    for node in look.nodes {
-        let name = || NodeName {
-            name: node.name.clone(),
-            uid: node.uid.clone(),
-        };
-        if node.is_routed() {
-            for (cidr, _) in &node.pod_cidrs {
-                if let Some((winner, _)) = wants.routed.get(cidr)
-                    && winner.uid != node.uid
-                {
-                    pass.clashes.push((name(), *cidr, winner.name.clone()));
-                }
-            }
-            let destinations = node.pod_cidrs.iter().map(|(cidr, _)| *cidr).collect();
-            nodes.insert(node.uid.clone(), (node.name.clone(), destinations));
-        } else if node.owner == Owner::Ours
-            && !node.leaving
-            && still_routed.contains(node.uid.as_str())
-        {
-            pass.unrouted.push(name());
+            });
         }
+        still_routed
     }
-    let winners: BTreeMap<IpNet, String> = wants
-        .routed
-        .iter()
-        .map(|(cidr, (node, _))| (*cidr, node.uid.clone()))
-        .collect();
-    pass.needs_second_look = pass.deletions() > (pass.inside / 10).max(5);
-    ledger.learn(nodes, &winners, &known, &listed);
-    ledger.doubt(doubts);
-    pass
-}
 
-/// Routes to a Node that are not as they should be.
-#[derive(Default)]
-struct Seen<'a> {
-    /// They lead elsewhere, or nowhere.
-    wrong: Vec<&'a api::Route>,
-    /// They have the Node's former addresses.
-    old: Vec<&'a api::Route>,
-    /// One is said to lead nowhere, or to nobody knows whom, for the first time.
-    doubtful: bool,
-}
+    /// Takes a task into the pass, unless it must wait; whether it did.
+    fn add(&mut self, task: Task) -> bool {
+        if task.delete.is_empty() && task.create.is_none() {
+            return false;
+        }
+        if !task.delete.is_empty() && !self.look.may_delete {
+            // What is in the way must go before: nothing is made beside it.
+            self.pass.held += task.delete.len();
+            return false;
+        }
+        let create = task.create.as_ref();
+        if !task.delete.is_empty() && self.ledger.is_delayed(&task.destination, create) {
+            // It is removed on a list of that time, not on this one.
+            return false;
+        }
+        self.pass.tasks.push(task);
+        true
+    }
 
-/// Takes a task into the pass, unless it must wait; whether it did.
-fn add(pass: &mut Pass, ledger: &Ledger, look: &Look<'_>, task: Task) -> bool {
-    if task.delete.is_empty() && task.create.is_none() {
-        return false;
+    /// The ledger learns what was seen.
+    fn learn(
+        self,
+        wants: &Wants<'_>,
+        still_routed: &BTreeSet<&str>,
+        listed: &BTreeSet<IpNet>,
+    ) -> Pass {
+        let mut pass = self.pass;
+        let mut nodes = BTreeMap::new();
+        for node in self.look.nodes {
+            if node.is_routed() {
+                for (cidr, _) in &node.pod_cidrs {
+                    if let Some((winner, _)) = wants.routed.get(cidr)
+                        && winner.uid != node.uid
+                    {
+                        let name = NodeName {
+                            name: node.name.clone(),
+                            uid: node.uid.clone(),
+                        };
+                        pass.clashes.push((name, *cidr, winner.name.clone()));
+                    }
+                }
+                let destinations = node.pod_cidrs.iter().map(|(cidr, _)| *cidr).collect();
+                nodes.insert(node.uid.clone(), (node.name.clone(), destinations));
+            } else if node.owner == Owner::Ours
+                && !node.leaving
+                && still_routed.contains(node.uid.as_str())
+            {
+                // It has a route that it does not want: that goes, and then it has none.
+                nodes.insert(node.uid.clone(), (node.name.clone(), Vec::new()));
+            }
+        }
+        let winners = wants.routed.iter();
+        let winners = winners.map(|(cidr, (node, _))| (*cidr, node.uid.clone()));
+        let winners = winners.collect();
+        pass.needs_second_look = pass.deletions() > (pass.inside / 10).max(5);
+        pass.settled = self.ledger.learn(nodes, &winners, &self.known, listed);
+        self.ledger.doubt(self.doubts);
+        pass
     }
-    if !task.delete.is_empty() && !look.may_delete {
-        // What is in the way must go before: nothing is made beside it.
-        pass.held += task.delete.len();
-        return false;
-    }
-    if let Some(due) = ledger.not_before(&task.destination, task.create.as_ref(), look.now) {
-        pass.again(due);
-        return false;
-    }
-    pass.tasks.push(task);
-    true
 }
 
 /// Whether a route to no Node's Pods is one that goes: it is ours, its target is gone, or it names a Node. One without a mark that leads to an address

@@ -5,34 +5,35 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::jobs::{Item, Kind};
-use super::ledger::{Failed, NodeName};
-use super::work::Work;
+use super::calls::{Item, Kind};
+use super::ledger::NodeName;
+use super::{Routes, State};
 use crate::core::{Key, wall_time};
 use crate::provider::Trouble;
 use crate::report::{self, Answered, Next, Obstacle, PATIENCE};
 use crate::writes::{EventType, node_reference, reason};
 
 /// How often it is looked at which routes are missing for too long.
-pub(super) const HOUSEKEEPING: Duration = Duration::from_secs(5);
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
-impl Work {
+impl Routes {
     /// A route that a Node wants was not made, or what is in its way was not removed. What the cloud or the provider answered is told at once; refused credentials, and what may pass
     /// within seconds, only where it has not passed after half a minute.
     pub(super) fn not_routed(
-        &mut self,
+        &self,
+        state: &mut State,
         node: &NodeName,
         item: &Item,
         kind: Kind,
         trouble: &Trouble,
-        took: Duration,
-        failed: Failed,
+        event: bool,
     ) {
         let now = Instant::now();
         let destination = item.destination;
-        self.waiting.seen(&destination, Some(&node.uid), None, now);
+        let waiting = &mut state.waiting;
+        waiting.seen(&destination, Some(&node.uid), None, now);
         let (name, cidr, why) = (&node.name, &item.route.destination_cidr, trouble.why());
         let (rpc, words) = match kind {
             Kind::Create => (
@@ -40,7 +41,7 @@ impl Work {
                 format!(
                     "Could not create route {} {cidr} for node {name} after {:.1}s: {why}",
                     item.route.name_hint,
-                    took.as_secs_f64(),
+                    item.took.as_secs_f64(),
                 ),
             ),
             Kind::Delete => (
@@ -58,31 +59,39 @@ impl Work {
             code: Some(trouble.code.name()),
             rpc: Some(rpc),
         };
-        let tell = self
-            .waiting
-            .answered(&destination, &answered, failed.event, now);
+        let tell = waiting.answered(&destination, &answered, event, now);
         if tell && let Some(object) = self.node(node) {
-            let attempt = self.waiting.attempts(&destination);
-            let message = self.told(&destination, &answered, attempt);
+            let attempt = waiting.attempts(&destination);
+            let message = self.told(state, &destination, &answered, attempt);
             self.tell_node(&object, message);
         }
     }
 
     /// Tells about the routes that wait, also while there is no provider to ask.
-    pub(super) fn housekeep(&mut self) {
-        let now = Instant::now();
-        let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.keep(|destination| self.ledger.is_failing(destination));
-        let provider = &self.context.provider;
-        let obstacle = Obstacle::of_provider(provider, &self.context.status.borrow());
+    pub(super) async fn housekeep(&self) {
+        let mut ticks = interval(HOUSEKEEPING);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let stop = &self.context().stop;
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            self.tell_the_overdue();
+        }
+    }
+
+    fn tell_the_overdue(&self) {
+        let (context, now) = (self.context(), Instant::now());
+        let mut state = self.state();
+        let State {
+            ledger, waiting, ..
+        } = &mut *state;
+        waiting.keep(|destination| ledger.is_failing(destination));
+        let obstacle = Obstacle::of_provider(&context.provider, &context.status.borrow());
         let overdue = waiting.overdue(now, PATIENCE, |_, answered| match (&obstacle, answered) {
             (Some(obstacle), _) => obstacle.text.clone(),
             (None, Some(answered)) => answered.words.clone(),
             (None, None) => String::new(),
         });
-        self.waiting = waiting;
         for (destination, answered, attempts) in overdue {
-            let Some(node) = self.ledger.node_of(&destination) else {
+            let Some(node) = state.ledger.node_of(&destination) else {
                 continue;
             };
             let Some(object) = self.node(&node) else {
@@ -94,20 +103,31 @@ impl Work {
                     node.name,
                     obstacle.in_full()
                 ),
-                (None, Some(answered)) => self.told(&destination, &answered, attempts),
+                (None, Some(answered)) => self.told(&state, &destination, &answered, attempts),
                 (None, None) => continue,
             };
             self.tell_node(&object, message);
         }
     }
 
-    fn told(&self, destination: &IpNet, answered: &Answered, attempt: u32) -> String {
-        let now = Instant::now();
-        let due = self.ledger.due(destination).map(|due| {
-            let due = due.max(self.not_before().unwrap_or(due));
-            Next::At(wall_time(due, now, (self.context.wall)()))
-        });
-        report::told(answered, &self.context.provider, None, attempt, due)
+    fn told(
+        &self,
+        state: &State,
+        destination: &IpNet,
+        answered: &Answered,
+        attempt: u32,
+    ) -> String {
+        let (context, now) = (self.context(), Instant::now());
+        let due = if state.ledger.waits_for_list(destination) {
+            self.lists.queue.due(&())
+        } else {
+            let list = self.earliest(state);
+            let list = list.filter(|_| !state.ledger.has_plan(destination));
+            let due = self.calls.queue.due(destination);
+            due.map(|due| list.map_or(due, |list| due.max(list)))
+        };
+        let due = due.map(|due| Next::At(wall_time(due, now, (context.wall)())));
+        report::told(answered, &context.provider, None, attempt, due)
     }
 
     /// Another Node has the same Pod CIDR.
@@ -126,7 +146,7 @@ impl Work {
 
     fn tell_node(&self, object: &Node, message: String) {
         let reference = node_reference(object);
-        let events = &self.context.writes.events;
+        let events = &self.context().writes.events;
         events.record(
             &reference,
             EventType::Warning,
@@ -138,7 +158,7 @@ impl Work {
     /// The Node, if it still is that one.
     pub(super) fn node(&self, node: &NodeName) -> Option<Arc<Node>> {
         let object = self
-            .context
+            .context()
             .cluster
             .nodes
             .get(&Key::node(node.name.as_str()))?;

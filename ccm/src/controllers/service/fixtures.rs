@@ -3,6 +3,19 @@
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::controller::Failed;
+use crate::provider::Trouble;
+
+/// What follows from a failure, without the driver's memory of failures.
+pub(super) fn reaction(trouble: &Trouble) -> Failed {
+    let reaction = trouble.reaction(0);
+    Failed {
+        retry: reaction.retry,
+        event: reaction.event,
+        warn: false,
+    }
+}
+
 /// A Service `default/web` of `type: LoadBalancer` with one port, as the API server shows it.
 pub(super) fn service() -> Service {
     Service {

@@ -1,33 +1,62 @@
-//! What the loop knows of all Services: what was confirmed of each, which selector it uses, and the load balancers whose Service is gone. Pure.
+//! What the controller knows of all Services: the record of each, what is under way, which selector it uses, and the load balancers whose Service is gone. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
+use tokio::time::Instant;
 
+use super::notes::Op;
 use super::plan::{is_news, uid, wants_targets};
 use super::record::{Cloud, Record, version};
 use super::targets::{NodeSelector, Sets};
 use crate::core::Key;
+use crate::planted::planted;
 
 /// So many load balancers without a Service are remembered at once.
 const MOST_DEPARTED: usize = 10_000;
 
 /// What the queue holds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Task {
     /// A Service.
     Service(Key),
     /// The load balancer of a Service that is gone from the API server (B-S9): its name, its UID.
     Departed(Key, String),
+    /// The API server is asked about target sets that shrank to empty (B-S7).
+    EmptySets,
+    /// The provider is asked for all load balancers (▲S16).
+    List,
 }
 
-/// The loop's memory.
+/// The records of all Services.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
+    /// The Services that nobody works on.
     entries: BTreeMap<Task, Record>,
+    /// The others.
+    working: BTreeMap<Task, Working>,
     selectors: BTreeMap<Key, NodeSelector>,
     departed: usize,
+}
+
+/// A Service that is worked on.
+#[derive(Debug, Default)]
+struct Working {
+    /// What is known when its call is sent, or was answered.
+    record: Option<Record>,
+    /// The call that was sent and is not answered, and since when.
+    call: Option<(Op, Instant)>,
+    meanwhile: Meanwhile,
+}
+
+/// What happened to a Service while it was worked on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Meanwhile {
+    /// The watch showed another view of it. Most are the work's own writes.
+    pub(super) changed: bool,
+    /// It is to be checked.
+    pub(super) check: bool,
 }
 
 /// What is at hand for a task.
@@ -43,7 +72,7 @@ pub(super) struct Taken {
 }
 
 impl Ledger {
-    /// Takes what is known of a task, to work on it. `now`: the Service as the watch shows it.
+    /// Takes what is known of a task, to work on it until `put`. `now`: the Service as the watch shows it.
     pub(super) fn take(&mut self, task: &Task, now: Option<Arc<Service>>) -> Taken {
         let mut taken = Taken {
             service: None,
@@ -80,7 +109,13 @@ impl Ledger {
                     (now, _) => now,
                 };
             }
+            Task::EmptySets | Task::List => {}
         }
+        let working = Working {
+            record: taken.record.clone(),
+            ..Working::default()
+        };
+        self.working.insert(task.clone(), working);
         taken
     }
 
@@ -98,15 +133,55 @@ impl Ledger {
         taken.departed = Some(task);
     }
 
-    /// Puts back what is known of a task.
-    pub(super) fn put(&mut self, task: &Task, record: Option<Record>) {
-        let Some(record) = record else {
-            return;
-        };
-        if matches!(task, Task::Departed(..)) {
-            self.departed += 1;
+    /// This call is sent for a task now, or none is under way any more; this is known by now.
+    pub(super) fn calls(&mut self, task: &Task, call: Option<(Op, Instant)>, record: &Record) {
+        if let Some(working) = self.working.get_mut(task) {
+            working.call = call;
+            working.record = Some(record.clone());
         }
-        self.entries.insert(task.clone(), record);
+    }
+
+    /// The call of a task that was sent and is not answered, and since when.
+    pub(super) fn call(&self, task: &Task) -> Option<(Op, Instant)> {
+        self.working.get(task)?.call
+    }
+
+    /// How many tasks are worked on.
+    pub(super) fn working(&self) -> usize {
+        self.working.len()
+    }
+
+    /// Whether the task is worked on.
+    pub(super) fn works_on(&self, task: &Task) -> bool {
+        self.working.contains_key(task)
+    }
+
+    /// The watch shows a Service otherwise. Whether that is for later, because the Service is worked on: only then it is known what its own writes were.
+    pub(super) fn changed(&mut self, task: &Task) -> bool {
+        let working = self.working.get_mut(task);
+        working
+            .map(|working| working.meanwhile.changed |= !planted!(ChangeDuringWorkIsForgotten))
+            .is_some()
+    }
+
+    /// Puts back what is known of a task. Returns what happened while it was worked on.
+    pub(super) fn put(&mut self, task: &Task, record: Option<Record>) -> Meanwhile {
+        let working = self.working.remove(task).unwrap_or_default();
+        if let Some(record) = record {
+            if matches!(task, Task::Departed(..)) {
+                self.departed += 1;
+            }
+            self.entries.insert(task.clone(), record);
+        }
+        working.meanwhile
+    }
+
+    /// The work on a task broke off. What its calls did is not known, so the load balancer is checked as after a restart. Whose it may be is not forgotten with the Service.
+    pub(super) fn broke_off(&mut self, task: &Task) {
+        if let Some(working) = self.working.get_mut(task) {
+            let record = working.record.take().map(Record::doubted);
+            self.put(task, record);
+        }
     }
 
     /// The load balancer of a Service that was gone before this process looked (▲S16): to be queued, where that is not known already. `by`: the provider that
@@ -128,7 +203,9 @@ impl Ledger {
 
     /// The UIDs of all Services that something is known of, those that are gone too.
     pub(super) fn uids(&self) -> impl Iterator<Item = &str> {
-        self.entries.values().map(Record::uid)
+        let working = self.working.values();
+        let working = working.filter_map(|working| working.record.as_ref());
+        self.entries.values().chain(working).map(Record::uid)
     }
 
     /// The UIDs of the Services whose load balancer the provider confirmed, and that are not being worked on.
@@ -203,7 +280,7 @@ impl Ledger {
         let selectors = &self.selectors;
         let uses = |task: &Task| match task {
             Task::Service(key) => selectors.get(key) == Some(selector),
-            Task::Departed(..) => false,
+            _ => false,
         };
         let untold = self.entries.iter_mut().filter(|(task, record)| {
             uses(task) && record.progress.confirmed().is_some() && !record.cut_told
@@ -218,6 +295,10 @@ impl Ledger {
 
     /// All that is known, for the loop after this one; first what nothing else in the world tells of.
     pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Record)> + use<> {
+        let working: Vec<Task> = self.working.keys().cloned().collect();
+        for task in &working {
+            self.broke_off(task);
+        }
         self.departed = 0;
         std::mem::take(&mut self.entries).into_iter().rev()
     }
@@ -233,8 +314,12 @@ impl Ledger {
         record.is_some_and(|record| record.progress.is_pending())
     }
 
-    /// The provider is asked how this one is before anything else; says whether it is known.
+    /// The provider is asked how this one is before anything else. Whether it waits for that: one that is worked on is checked later.
     pub(super) fn check(&mut self, task: &Task) -> bool {
+        if let Some(working) = self.working.get_mut(task) {
+            working.meanwhile.check = true;
+            return false;
+        }
         match self.entries.get_mut(task) {
             Some(record) => {
                 record.check = true;

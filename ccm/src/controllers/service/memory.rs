@@ -1,9 +1,7 @@
 //! What outlives a loop in one process: a step-down and a re-entry must not lose a load balancer that nothing else knows of (B-S9).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use tokio::time::Instant;
 use tracing::error;
 
 use super::ledger::Task;
@@ -11,52 +9,34 @@ use super::record::Record;
 
 /// So many load balancers are remembered between two loops.
 const MOST: usize = 20_000;
-/// That the cloud refuses the provider's credentials is told no more often.
-const CREDENTIALS_AGAIN: Duration = Duration::from_mins(10);
 
 /// Shared by all loops that follow each other for one provider.
 #[derive(Default)]
-pub(crate) struct Memory(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    balancers: Vec<(Task, Record)>,
-    credentials_told: Option<Instant>,
-}
+pub(crate) struct Memory(Mutex<Vec<(Task, Record)>>);
 
 impl Memory {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn balancers(&self) -> MutexGuard<'_, Vec<(Task, Record)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps for the next loop what may stand in the cloud.
     pub(super) fn keep(&self, known: impl Iterator<Item = (Task, Record)>) {
-        let mut state = self.state();
+        let mut balancers = self.balancers();
         for entry in known.filter(|(_, record)| record.cloud.by().is_some()) {
-            if state.balancers.len() >= MOST {
+            if balancers.len() >= MOST {
                 error!(
                     most = MOST,
                     "too many load balancers to remember: one whose Service vanishes now without its finalizer is not deleted"
                 );
                 return;
             }
-            state.balancers.push(entry);
+            balancers.push(entry);
         }
     }
 
     /// What the loop before knew; it is forgotten here.
     pub(super) fn take(&self) -> Vec<(Task, Record)> {
-        std::mem::take(&mut self.state().balancers)
-    }
-
-    /// Whether it is to be told now that the cloud refuses the provider's credentials: once, not once per Service.
-    pub(super) fn tell_credentials(&self, now: Instant) -> bool {
-        let told = &mut self.state().credentials_told;
-        let due = told.is_none_or(|at| now.saturating_duration_since(at) >= CREDENTIALS_AGAIN);
-        if due {
-            *told = Some(now);
-        }
-        due
+        std::mem::take(&mut *self.balancers())
     }
 }
 
@@ -84,15 +64,5 @@ mod tests {
         memory.keep((0..=MOST).map(|i| (task(i), made.clone())));
         assert_eq!(memory.take().len(), MOST);
         assert!(memory.take().is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn credentials_are_told_once_in_ten_minutes() {
-        let memory = Memory::default();
-        let start = Instant::now();
-        let told: Vec<_> = (0..25)
-            .filter(|minute| memory.tell_credentials(start + Duration::from_mins(*minute)))
-            .collect();
-        assert_eq!(told, [0, 10, 20]);
     }
 }

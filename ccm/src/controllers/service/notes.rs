@@ -334,12 +334,10 @@ pub(super) fn why(trouble: &Trouble) -> String {
     trouble.why()
 }
 
-/// The provider's own events; not more than a screen of them.
+/// The provider's own events.
 pub(super) fn of_provider(events: Vec<api::Event>) -> Vec<Note> {
-    const MOST: usize = 16;
     events
         .into_iter()
-        .take(MOST)
         .map(|event| {
             let word = !event.reason.is_empty()
                 && event.reason.len() <= 128

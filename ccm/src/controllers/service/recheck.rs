@@ -1,7 +1,5 @@
 //! A target set that shrank to empty is read from the API server itself first: a store that lost its Nodes must not empty every load balancer.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -17,7 +15,7 @@ const MOST_PAGES: usize = 100;
 pub(super) async fn still_empty(
     client: Client,
     mut selectors: Vec<NodeSelector>,
-    eligible: Arc<dyn Fn(&Node) -> bool + Send + Sync>,
+    eligible: impl Fn(&Node) -> bool,
 ) -> Result<Vec<NodeSelector>, kube::Error> {
     let nodes: Api<Node> = Api::all(client);
     let mut params = ListParams::default().limit(PAGE);

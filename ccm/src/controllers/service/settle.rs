@@ -40,13 +40,14 @@ use cloud_provider_api::v1alpha1::LoadBalancerCapability;
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
 
-use super::answer::{Troubled, Verdict};
+use super::answer::{Theirs, Troubled, Verdict};
 use super::fingerprint::{Fingerprint, service_inputs};
 use super::handle::Stored;
 use super::notes::{self, Note, Op};
 use super::record::{Cloud, Progress, Record, Seen};
 use super::support::unsupported;
 use super::targets::TargetSet;
+use crate::controller::Failed;
 use crate::planted::planted;
 use crate::provider::{Retry, Trouble, TroubleCode};
 use crate::queue::Outcome;
@@ -71,8 +72,6 @@ pub(super) struct Call<'a> {
     pub(super) targets: Option<&'a TargetSet>,
     /// The operator lets the provider adopt load balancers that are not marked.
     pub(super) adopt_unmarked: bool,
-    /// 0.0..1.0.
-    pub(super) jitter: f64,
 }
 
 /// What follows from an answer.
@@ -80,10 +79,10 @@ pub(super) struct Call<'a> {
 pub(super) struct Effects {
     /// When the Service is reconciled again; `None`: at once.
     pub(super) requeue: Option<Outcome>,
-    /// All calls of this provider's load balancers wait so long.
-    pub(super) throttle: Option<Duration>,
     /// Whether the cloud took the provider's credentials; `None`: the answer does not say.
     pub(super) accepted: Option<bool>,
+    /// The cloud refuses the credentials, and that is to be reported on this Service for all.
+    pub(super) refused: bool,
     /// The reason why the Service is not done.
     pub(super) told: Option<Told>,
     /// Events on the Service.
@@ -178,12 +177,14 @@ fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapabil
     notes
 }
 
-/// A call was answered. `written`: what its answer asked to be written into the Service, where that was done.
+/// A call was answered. `written`: what its answer asked to be written into the Service, where that was done. `reaction`: what follows from a failure by the
+/// driver's rules.
 pub(super) fn settle(
     mut record: Record,
     call: &Call<'_>,
     verdict: &Verdict,
     written: Option<&ServicePatch>,
+    reaction: impl FnOnce(&Trouble) -> Failed,
     now: Instant,
 ) -> (Record, Effects) {
     // What was asked for, and what the provider itself wrote: a user's change in between is news.
@@ -202,12 +203,8 @@ pub(super) fn settle(
             done(&mut record, confirmed)
         }
         Verdict::OutOfSync { exists, theirs } => {
-            if *exists {
-                record.cloud = may_stand(call);
-            }
-            let theirs = theirs.clone();
-            record.progress = Progress::Unconfirmed { theirs };
-            Effects::default()
+            let found = exists.then(|| may_stand(call));
+            out_of_sync(&mut record, found, theirs.clone())
         }
         Verdict::Ready(_, troubled) | Verdict::Updated(troubled) if troubled.is_empty() => {
             done(&mut record, confirmed)
@@ -218,16 +215,7 @@ pub(super) fn settle(
         Verdict::Missing => Effects::default(),
         Verdict::Elsewhere if call.op == Op::Update => done(&mut record, confirmed),
         Verdict::Elsewhere => done(&mut record, Progress::Elsewhere { inputs }),
-        Verdict::Gone { retained } => {
-            record.failures = 0;
-            record.cloud = if *retained {
-                Cloud::Kept
-            } else {
-                record.unsaved_handle = None;
-                Cloud::Deleted
-            };
-            Effects::default()
-        }
+        Verdict::Gone { retained } => gone(&mut record, *retained),
         Verdict::Orphaned => {
             record.failures = record.failures.saturating_add(1);
             Effects::with(Outcome::At(now + SLOW))
@@ -240,12 +228,14 @@ pub(super) fn settle(
         Verdict::Failed(_) if call.op == Op::Update && planted!(FailedUpdateIsForgotten) => {
             done(&mut record, confirmed)
         }
-        Verdict::Failed(trouble) => failed(&mut record, &before, trouble, call, now),
+        Verdict::Failed(trouble) => {
+            let reaction = reaction(trouble);
+            failed(&mut record, &before, trouble, reaction, call, now)
+        }
     };
     effects.notes = after(&before, call, verdict);
-    if !matches!(verdict, Verdict::Failed(_)) {
-        effects.accepted = Some(true);
-    }
+    let answered = !matches!(verdict, Verdict::Failed(_));
+    effects.accepted = effects.accepted.or(answered.then_some(true));
     (record, effects)
 }
 
@@ -253,6 +243,25 @@ fn done(record: &mut Record, progress: Progress) -> Effects {
     record.failures = 0;
     record.progress = progress;
     Effects::with(Outcome::Forget)
+}
+
+fn out_of_sync(record: &mut Record, found: Option<Cloud>, theirs: Option<Theirs>) -> Effects {
+    if let Some(cloud) = found {
+        record.cloud = cloud;
+    }
+    record.progress = Progress::Unconfirmed { theirs };
+    Effects::default()
+}
+
+fn gone(record: &mut Record, retained: bool) -> Effects {
+    record.failures = 0;
+    record.cloud = if retained {
+        Cloud::Kept
+    } else {
+        record.unsaved_handle = None;
+        Cloud::Deleted
+    };
+    Effects::default()
 }
 
 /// It is as asked, but for some targets (▲S14).
@@ -293,12 +302,11 @@ fn failed(
     record: &mut Record,
     before: &Progress,
     trouble: &Trouble,
+    reaction: Failed,
     call: &Call<'_>,
     now: Instant,
 ) -> Effects {
-    let reaction = trouble.reaction_jittered(record.failures, call.jitter);
     let when_changed = matches!(reaction.retry, Retry::WhenChangedElse(_));
-    // BUSY and lost connections are no failures of the Service, but they are counted: that is what ends their quick retries.
     record.failures = record.failures.saturating_add(1);
     record.check = call.op == Op::Get;
     record.progress = match (call.op, before) {
@@ -318,14 +326,15 @@ fn failed(
         (Op::Get, before) => before.clone(),
     };
     let stuck = call.op == Op::Delete && record.failures >= DELETES_TOLD;
+    let credentials = trouble.code == TroubleCode::Credentials;
     Effects {
-        throttle: trouble.slows(),
-        accepted: (trouble.code == TroubleCode::Credentials).then_some(false),
+        accepted: credentials.then_some(false),
+        refused: credentials && reaction.event,
         // A process that no longer leads tells nothing.
         told: (trouble.code != TroubleCode::Fenced).then(|| Told {
             note: notes::failed(call.op, call.departed, call.targets, &notes::why(trouble)),
             code: Some(trouble.code.name()),
-            at_once: reaction.event || stuck,
+            at_once: reaction.event && !credentials || stuck,
             when_changed,
         }),
         ..Effects::with(reaction.retry.outcome(now))

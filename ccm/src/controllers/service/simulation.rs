@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::answer::{self, Answer, Sent, Verdict};
 use super::fingerprint::{Fingerprint, service_inputs};
-use super::fixtures::service;
+use super::fixtures::{reaction, service};
 use super::handle::Stored;
 use super::notes::Op;
 use super::plan::{Facts, Step, handle_to_send, has_finalizer, next_step, status_patch};
@@ -322,7 +322,6 @@ fn call(
         service: base,
         targets: Some(targets),
         adopt_unmarked: false,
-        jitter: 0.0,
     };
     let known = record.take().unwrap_or_else(|| Record::new(base));
     let (known, _) = begin(known, &call, &api::LoadBalancerCapability::default());
@@ -363,7 +362,15 @@ fn call(
         }
         world.crash()?;
     }
-    let (settled, _) = settle(known.clone(), &call, &answer.verdict, None, Instant::now());
+    let verdict = &answer.verdict;
+    let (settled, _) = settle(
+        known.clone(),
+        &call,
+        verdict,
+        None,
+        reaction,
+        Instant::now(),
+    );
     *known = settled;
     Ok(())
 }

@@ -7,70 +7,57 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::provider::source_ranges;
 
+/// The fields that a provider need not honour, as people write them.
+const FIELDS: [(ServiceFeature, &str); 8] = {
+    use ServiceFeature as Feature;
+    [
+        (Feature::SourceRanges, "spec.loadBalancerSourceRanges"),
+        (Feature::SessionAffinity, "spec.sessionAffinity: ClientIP"),
+        (
+            Feature::ExternalTrafficPolicyLocal,
+            "spec.externalTrafficPolicy: Local",
+        ),
+        (Feature::Udp, "spec.ports[].protocol: UDP"),
+        (Feature::Sctp, "spec.ports[].protocol: SCTP"),
+        (Feature::DualStack, "spec.ipFamilies: two families"),
+        (Feature::LoadBalancerIp, "spec.loadBalancerIP"),
+        (Feature::AppProtocol, "spec.ports[].appProtocol"),
+    ]
+};
+
 /// The fields that the Service uses and the provider does not honour, as people write them.
 pub(super) fn unsupported(
     service: &Service,
     capability: &LoadBalancerCapability,
 ) -> Vec<&'static str> {
-    let Some(spec) = service.spec.as_ref() else {
-        return Vec::new();
-    };
-    let ports = spec.ports.as_deref().unwrap_or_default();
-    let protocol = |name: &str| {
-        ports
-            .iter()
-            .any(|port| port.protocol.as_deref() == Some(name))
-    };
-    let uses = [
-        (
-            ServiceFeature::SourceRanges,
-            "spec.loadBalancerSourceRanges",
-            !source_ranges(service).is_empty(),
-        ),
-        (
-            ServiceFeature::SessionAffinity,
-            "spec.sessionAffinity: ClientIP",
-            spec.session_affinity.as_deref() == Some("ClientIP"),
-        ),
-        (
-            ServiceFeature::ExternalTrafficPolicyLocal,
-            "spec.externalTrafficPolicy: Local",
-            spec.external_traffic_policy.as_deref() == Some("Local"),
-        ),
-        (
-            ServiceFeature::Udp,
-            "spec.ports[].protocol: UDP",
-            protocol("UDP"),
-        ),
-        (
-            ServiceFeature::Sctp,
-            "spec.ports[].protocol: SCTP",
-            protocol("SCTP"),
-        ),
-        (
-            ServiceFeature::DualStack,
-            "spec.ipFamilies: two families",
-            spec.ip_families
-                .as_ref()
-                .is_some_and(|families| families.len() > 1),
-        ),
-        (
-            ServiceFeature::LoadBalancerIp,
-            "spec.loadBalancerIP",
-            spec.load_balancer_ip
-                .as_ref()
-                .is_some_and(|ip| !ip.is_empty()),
-        ),
-        (
-            ServiceFeature::AppProtocol,
-            "spec.ports[].appProtocol",
-            ports.iter().any(|port| port.app_protocol.is_some()),
-        ),
-    ];
-    uses.into_iter()
-        .filter(|(feature, _, used)| *used && !capability.features.contains(&i32::from(*feature)))
-        .map(|(_, field, _)| field)
+    let honoured = |feature| capability.features.contains(&i32::from(feature));
+    let fields = FIELDS.into_iter();
+    fields
+        .filter(|(feature, _)| uses(service, *feature) && !honoured(*feature))
+        .map(|(_, field)| field)
         .collect()
+}
+
+fn uses(service: &Service, feature: ServiceFeature) -> bool {
+    let Some(spec) = &service.spec else {
+        return false;
+    };
+    let mut ports = spec.ports.iter().flatten();
+    let is = |value: &Option<String>, wanted| value.as_deref() == Some(wanted);
+    match feature {
+        ServiceFeature::Unspecified | ServiceFeature::IpMode => false,
+        ServiceFeature::SourceRanges => !source_ranges(service).is_empty(),
+        ServiceFeature::SessionAffinity => is(&spec.session_affinity, "ClientIP"),
+        ServiceFeature::ExternalTrafficPolicyLocal => is(&spec.external_traffic_policy, "Local"),
+        ServiceFeature::Udp => ports.any(|port| is(&port.protocol, "UDP")),
+        ServiceFeature::Sctp => ports.any(|port| is(&port.protocol, "SCTP")),
+        ServiceFeature::DualStack => spec.ip_families.iter().flatten().count() > 1,
+        ServiceFeature::LoadBalancerIp => {
+            let ip = spec.load_balancer_ip.as_deref();
+            ip.is_some_and(|ip| !ip.is_empty())
+        }
+        ServiceFeature::AppProtocol => ports.any(|port| port.app_protocol.is_some()),
+    }
 }
 
 /// The condition of the Kubernetes API for ports that a load balancer cannot serve.

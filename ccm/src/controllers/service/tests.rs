@@ -100,6 +100,16 @@ impl World {
 
     /// A new loop that knows nothing.
     fn start(&mut self) {
+        let mut registry = Registry::default();
+        self.metrics = Metrics::register(&mut registry);
+        let context = self.context(&mut registry);
+        self.stop = context.stop.clone();
+        let memory = Arc::clone(&self.memory);
+        self.tasks.spawn(run(context, memory, self.metrics.clone()));
+    }
+
+    /// What a loop is started with.
+    fn context(&self, registry: &mut Registry) -> LoopContext {
         let arguments = [
             "ccm",
             "--provider",
@@ -108,9 +118,7 @@ impl World {
         ];
         let arguments = arguments.iter().chain(self.arguments);
         let config = Args::try_parse_from(arguments).unwrap().into_config();
-        let mut registry = Registry::default();
-        self.stop = CancellationToken::new();
-        let context = LoopContext {
+        LoopContext {
             provider: "mock".into(),
             config: Arc::new(config.unwrap()),
             cluster: self.server.cluster.clone(),
@@ -123,13 +131,10 @@ impl World {
             fence: Fence::open(),
             wall: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
             seed: 1,
-            stop: self.stop.clone(),
-            queue_metrics: crate::queue::Metrics::register(&mut registry),
+            stop: CancellationToken::new(),
+            queue_metrics: crate::queue::Metrics::register(registry),
             hints: self.running.hints.clone(),
-        };
-        self.metrics = Metrics::register(&mut registry);
-        let memory = Arc::clone(&self.memory);
-        self.tasks.spawn(run(context, memory, self.metrics.clone()));
+        }
     }
 
     async fn restart(&mut self) {

@@ -247,7 +247,7 @@ fn cut(text: &str, chars: usize) -> String {
     text.chars().take(chars).collect()
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

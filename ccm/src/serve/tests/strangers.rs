@@ -123,6 +123,39 @@ async fn b_m4_a_full_port_closes_idle_strangers_and_keeps_whom_it_knows() {
     assert_eq!(known.send_request(metrics()).await.unwrap().status(), 200);
 }
 
+/// Finding B1: requests of strangers that last, because the API server is asked about them, push out no probe in its handshake.
+#[tokio::test]
+async fn b_m4_a_port_that_is_full_of_requests_of_strangers_answers_a_probe() {
+    let limits = Limits {
+        connections: 8,
+        ..Limits::default()
+    };
+    let port = Port::open_with(&[], limits).await;
+    port.api_server.set(Mood::Hangs);
+    let mut strangers = Vec::new();
+    for number in 0..8 {
+        let mut stranger = port.caller.tls().await.unwrap();
+        let request =
+            format!("GET /metrics HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {number}\r\n\r\n");
+        stranger.write_all(request.as_bytes()).await.unwrap();
+        strangers.push(stranger);
+        eventually("the review hangs", async || {
+            port.api_server.hanging() == number + 1
+        })
+        .await;
+    }
+    let mut probe = port.caller.tls().await.unwrap();
+    // The second of them is served after the first was accepted.
+    let _first = TcpStream::connect(port.address).await.unwrap();
+    let _second = port.caller.tls().await.unwrap();
+    probe
+        .write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let answer = read_to_end(probe).await;
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{answer:?}");
+}
+
 #[tokio::test]
 async fn b_m4_a_head_that_is_too_long_is_refused() {
     let port = Port::open().await;

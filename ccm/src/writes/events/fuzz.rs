@@ -27,11 +27,45 @@ const REASONS: [&str; 4] = [
     "MadeUp",
 ];
 
-/// How often the API server was asked to write, for each object and in all.
+/// What the API server was asked to write.
 #[derive(Default)]
 struct Written {
+    /// How often, for each object.
     of_object: BTreeMap<String, usize>,
-    all: usize,
+    /// How many new Events say for the first time, in the ccm's own words, that something went well. The number of objects bounds them.
+    news: BTreeMap<(String, String), usize>,
+    /// All others.
+    limited: usize,
+}
+
+impl Written {
+    fn count(&mut self, object: &str, created: Option<&Event>) {
+        *self.of_object.entry(object.to_owned()).or_default() += 1;
+        let normal = created.filter(|event| event.type_.as_deref() == Some("Normal"));
+        match normal.and_then(|event| event.reason.clone()) {
+            Some(reason) if reason::is_ours(&reason) && reason != reason::PROVIDER_EVENT => {
+                *self.news.entry((object.to_owned(), reason)).or_default() += 1;
+            }
+            _ => self.limited += 1,
+        }
+    }
+
+    fn check(&self) {
+        assert!(
+            self.limited <= OF_ALL,
+            "{} events in ten minutes",
+            self.limited
+        );
+        for (object, count) in &self.of_object {
+            assert!(
+                *count <= OF_OBJECT,
+                "{count} events of {object} in ten minutes"
+            );
+        }
+        for ((object, reason), count) in &self.news {
+            assert_eq!(*count, 1, "new Events {reason} of {object}");
+        }
+    }
 }
 
 /// An API server that takes each event.
@@ -42,21 +76,16 @@ fn api_server(written: &Arc<Mutex<Written>>) -> Client {
         async move {
             let path = request.uri().path().to_owned();
             let body = request.into_body().collect().await?.to_bytes();
+            let created = serde_json::from_slice::<Event>(&body).ok();
+            let created = created.filter(|event| event.involved_object.name.is_some());
             // A patch names the Event, whose name begins with the object's.
-            let name = match serde_json::from_slice::<Event>(&body) {
-                Ok(event) if event.involved_object.name.is_some() => event.involved_object.name,
-                _ => path
-                    .rsplit('/')
-                    .next()
-                    .and_then(|it| it.split('.').next())
-                    .map(str::to_owned),
+            let of_path = || path.rsplit('/').next()?.split('.').next();
+            let object = match &created {
+                Some(event) => event.involved_object.name.as_deref(),
+                None => of_path(),
             };
             let mut written = written.lock().expect("nobody panicked");
-            written.all += 1;
-            *written
-                .of_object
-                .entry(name.unwrap_or_default())
-                .or_default() += 1;
+            written.count(object.unwrap_or_default(), created.as_ref());
             let event = serde_json::json!({
                 "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"}, "involvedObject": {},
             });
@@ -71,18 +100,7 @@ fn api_server(written: &Arc<Mutex<Written>>) -> Client {
 pub(crate) fn events(input: &[u8]) {
     let written = Arc::new(Mutex::new(Written::default()));
     crate::fuzz::runtime().block_on(play(input, &written));
-    let written = written.lock().expect("nobody panicked");
-    assert!(
-        written.all <= OF_ALL,
-        "{} events in ten minutes",
-        written.all
-    );
-    for (object, count) in &written.of_object {
-        assert!(
-            *count <= OF_OBJECT,
-            "{count} events of {object} in ten minutes"
-        );
-    }
+    written.lock().expect("nobody panicked").check();
 }
 
 async fn play(input: &[u8], written: &Arc<Mutex<Written>>) {
@@ -118,6 +136,7 @@ async fn record(
     // Few have all of the burst for themselves, many come to the limit of all.
     let objects = *input.choose(&[1, 3, 30, 300])?;
     let made_up = input.ratio(1, 2)?;
+    let kind = *input.choose(&[EventType::Warning, EventType::Normal])?;
     let reason = *input.choose(&REASONS)?;
     let repeats = input.int_in_range(1..=10)?;
     for round in 0..repeats {
@@ -135,7 +154,7 @@ async fn record(
             } else {
                 reason.to_owned()
             };
-            sink.record(&object, EventType::Warning, &reason, format!("{round}"));
+            sink.record(&object, kind, &reason, format!("{round}"));
         }
     }
     let pause = Duration::from_millis(input.int_in_range(0..=90_000)?);
@@ -144,5 +163,11 @@ async fn record(
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    crate::fuzz::noise(200)
+    let mut seeds = crate::fuzz::noise(200);
+    // 300 Services are told the same every ten seconds: no mutation of noise repeats that often.
+    let burst = |kind, reason| [3, 1, kind, reason, 0, 0, 0x27, 0x10];
+    let (warning, normal) = (0, 1);
+    seeds.push(burst(normal, 1).repeat(60));
+    seeds.push([burst(warning, 0), burst(warning, 1)].concat().repeat(30));
+    seeds
 }

@@ -77,6 +77,7 @@ lies! {
     provider_id_changes: "provider-id-changes", Calls("LookupInstances", 8), Plain, Lied, Told(&["Node/fresh Warning FailedToCreateRoute"]);
     provider_id_missing: "provider-id-missing", Calls("LookupInstances", 8), Plain, Lied, Told(&["gave no provider ID"]);
     provider_id_shared: "provider-id-shared", Calls("LookupInstances", 8), Plain, Lied, Told(&["void_passes"]);
+    too_large_instances: "too-large-instances", Calls("LookupInstances", 8), Plain, Lied, Told(&["the instance has", "void_passes"]);
     too_long_ids: "too-long-ids", Calls("LookupInstances", 8), Plain, Lied, Told(&["NodeNotInitialized", "void_passes"]);
     reserved_labels: "reserved-labels", Calls("LookupInstances", 8), Plain, Lied, Told(&["ccm_node_reserved_labels_total{provider=\"mock\"}"]);
     nonsense_addresses: "nonsense-addresses", Calls("LookupInstances", 8), Plain, Lied, Told(&["is no IP address", "void_passes"]);
@@ -128,6 +129,8 @@ lies! {
     drain_fails_new_calls: "drain-fails-new-calls", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm makes no call on a connection that ends, and reads every status alike");
     status_on_failure: "status-on-failure", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"unknown\""]);
     wrong_code: "wrong-code", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"conflict\""]);
+    too_many_classes: "too-many-classes", Calls("GetProviderInfo", 2), Plain, Lied, Told(&["rpc=\"GetProviderInfo\",outcome=\"fault\""]);
+    too_many_volume_labels: "too-many-volume-labels", Calls("LookupInstances", 8), Plain, Never, Untold("nothing asks for a volume's labels here");
     too_long_texts: "too-long-texts", Served("GetLoadBalancer", 2), Unmarked, Lied, Told(&["Service/web Warning SyncLoadBalancerFailed", "mmmmmmmm"]);
     garbage_on_the_socket: "garbage-on-the-socket", Calls("LookupInstances", 8), Plain, ByWhatIsTold, Told(&["outcome=\"disconnected\""]);
     open_socket: "open-socket", Calls("Probe", 2), Plain, Never, Untold("who else may connect is not the ccm's to see: it looks at the provider's uid, where one is configured");
@@ -139,6 +142,8 @@ lies! {
     makes_another: "makes-another", Served("GetLoadBalancer", 2), Plain, Wrote("create load balancer"), Told(&["Service/web Warning DuplicateLoadBalancer"]);
     goes_on_after_cancel: "goes-on-after-cancel", Calls("EnsureLoadBalancer", 1), Cancelled, Answered("EnsureLoadBalancer", "default/web", "cancelled"), Untold("who cancelled it is gone; the next one finds what was made");
     handle_missing: "handle-missing", Served("GetLoadBalancer", 2), Plain, Lied, Untold("LB-3: no handle means that it is as it was");
+    too_large_status: "too-large-status", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["Service/web Warning SyncLoadBalancerFailed", "the status of the load balancer has"]);
+    too_many_events: "too-many-events", Calls("EnsureLoadBalancer", 3), Plain, Lied, Untold("the first 32 events are recorded, and nothing says that there were more");
     too_long_handle: "too-long-handle", Calls("EnsureLoadBalancer", 2), Plain, Lied, Told(&["rpc=\"EnsureLoadBalancer\",outcome=\"fault\""]);
     ready_without_address: "ready-without-address", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["Service/web Warning SyncLoadBalancerFailed", "ready without an address"]);
     needs_the_handle: "needs-the-handle", Served("GetLoadBalancer", 2), HandleLost, Wrote("create load balancer"), Told(&["Service/web Warning DuplicateLoadBalancer"]);

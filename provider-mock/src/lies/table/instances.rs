@@ -205,6 +205,16 @@ pub(super) const LIES: &[Lie] = &[
         },
     ),
     script(
+        "too-large-instances",
+        "every instance has a label of 70,000 bytes",
+        &["CORE-11"],
+        "instances/found-by-name",
+        || {
+            let large = Fault::new("LookupInstances", FaultKind::InstanceLabel);
+            vec![large.value(format!("mock.grpc-ccm.io/large={}", "x".repeat(70_000)))]
+        },
+    ),
+    script(
         "too-long-ids",
         "provider IDs have 2,000 bytes",
         &["CORE-11"],

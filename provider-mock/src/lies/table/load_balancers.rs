@@ -45,6 +45,23 @@ pub(super) const LIES: &[Lie] = &[
         },
     ),
     script(
+        "too-large-status",
+        "the status of a load balancer that is ready has 70,000 bytes",
+        &["CORE-11"],
+        "load-balancers/ensure-ready",
+        || {
+            let large = Fault::new("EnsureLoadBalancer", FaultKind::IngressAddress);
+            vec![large.value("1".repeat(70_000))]
+        },
+    ),
+    twist(
+        "too-many-events",
+        "each answer to Ensure has 40 events",
+        &["CORE-11"],
+        "load-balancers/ensure-ready",
+        Twist::ManyEvents,
+    ),
+    script(
         "ready-without-address",
         "a load balancer is ready, and its status is empty",
         &["LB-19"],

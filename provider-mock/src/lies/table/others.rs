@@ -124,6 +124,13 @@ pub(super) const LIES: &[Lie] = &[
         Twist::BlackholesLeftOut,
     ),
     twist(
+        "too-many-volume-labels",
+        "a disk has 2,000 labels",
+        &["CORE-11"],
+        "volumes/labels",
+        Twist::ManyVolumeLabels,
+    ),
+    twist(
         "unknown-disk-empty-labels",
         "a disk that does not exist has empty labels instead of being NOT_FOUND",
         &["VOL-1"],

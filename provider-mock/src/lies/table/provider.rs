@@ -244,6 +244,19 @@ pub(super) const LIES: &[Lie] = &[
         "core/a-throttled-cloud-is-throttled",
         Twist::WrongCode,
     ),
+    script(
+        "too-many-classes",
+        "70 more classes of load balancers are stated",
+        &["CORE-11"],
+        "provider/load-balancer-classes-are-well-formed",
+        || {
+            let class = |number| format!("mock.grpc-ccm.io/more-{number}");
+            let one_more = |number| {
+                Fault::new("GetProviderInfo", FaultKind::LoadBalancerClass).value(class(number))
+            };
+            (0..70).map(one_more).collect()
+        },
+    ),
     twist(
         "too-long-texts",
         "messages and reasons of failures have 2,000 bytes",

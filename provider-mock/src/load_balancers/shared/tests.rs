@@ -1,6 +1,6 @@
 use provider_sdk::{FailureCode, ServicePort};
 
-use super::super::EnsurePlan;
+use super::super::{EnsurePlan, Honest};
 use super::*;
 
 fn service(uid: &str, shares: &str, port: i32) -> Service {
@@ -17,7 +17,7 @@ fn service(uid: &str, shares: &str, port: i32) -> Service {
 
 fn asker<'a>(owner_id: &'a str, service: &'a Service, handle: Option<&'a str>) -> Asker<'a> {
     Asker {
-        twists: crate::lies::Twists::default(),
+        marks: &Honest,
         owner_id,
         previous: &[],
         service,
@@ -92,7 +92,8 @@ fn a_port_is_that_of_one_part() {
     let mut apart = all.by_handle["lb-1"].clone();
     apart.handle.clear();
     apart.addresses = vec!["192.0.2.99".parse().unwrap()];
-    apart.owner = Some(asker("us", &late, None).mark());
+    let comes = asker("us", &late, None);
+    apart.owner = comes.marks.mark(&comes);
     all.put(apart);
     let first = plan(&all, "us", &service("a", "front", 80), None);
     assert!(matches!(first, Ok(EnsurePlan::AsAsked(_))), "{first:?}");

@@ -27,7 +27,7 @@ pub(super) fn behaviour(settings: &Fixture, service: &Service) -> ServiceBehavio
 }
 
 /// Where it can be reached.
-pub(super) fn status(lb: &cloud::LoadBalancer, addressing: &Addressing) -> LoadBalancerStatus {
+pub(crate) fn status(lb: &cloud::LoadBalancer, addressing: &Addressing) -> LoadBalancerStatus {
     let ip_mode = addressing.ip_mode.map(|mode| match mode {
         fixture::IpMode::Vip => IpMode::Vip,
         fixture::IpMode::Proxy => IpMode::Proxy,

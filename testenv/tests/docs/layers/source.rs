@@ -225,14 +225,15 @@ impl Code {
     }
 }
 
-/// Whether the item is compiled for tests alone.
+/// Whether the item is compiled for tests and `make fuzz` alone.
 pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let Meta::List(list) = &attribute.meta else {
             return false;
         };
         let words = list.tokens.to_string().replace(' ', "");
-        list.path.is_ident("cfg") && (words == "test" || words.starts_with("all(test,"))
+        list.path.is_ident("cfg")
+            && (words == "test" || words == "any(test,fuzzing)" || words.starts_with("all(test,"))
     })
 }
 

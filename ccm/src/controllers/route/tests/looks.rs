@@ -378,3 +378,24 @@ async fn r5_busy_is_tried_again_in_a_second_without_another_list() {
     assert_eq!(world.creates(), 4 + 6);
     assert_eq!(world.deletes(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn r5_a_create_that_is_under_way_when_its_node_goes_is_not_tried_again() {
+    let world = World::started(0, |_| {}).await;
+    world.fault(Fault::delay("CreateRoutes", Duration::from_secs(30)).subject(cidr(1)));
+    for i in 0..2 {
+        world.join(i);
+    }
+    // The instance goes before the call, the Node while it is under way.
+    world.cloud.remove_instance(&name(1)).unwrap();
+    world.until("the list", |world| world.lists() == 1).await;
+    sleep(Duration::from_secs(5)).await;
+    world.api.delete(&name(1));
+    world
+        .until("a list after the call", |world| world.lists() == 3)
+        .await;
+    let creates = world.creates();
+    sleep(Duration::from_mins(20)).await;
+    assert_eq!(world.creates(), creates);
+    assert!(world.routed(1));
+}

@@ -1,14 +1,13 @@
 //! A provider that comes and goes, and views that are not whole.
 
-use std::sync::Arc;
-
 use cloud_provider_api::v1alpha1::ProbeState;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::super::jobs::{Batch, Done, Kind, Tools};
+use super::super::Routes;
+use super::super::calls::Kind;
 use super::*;
-use crate::provider::Capability;
+use crate::provider::{Capability, TroubleCode};
 
 #[tokio::test(start_paused = true)]
 async fn m9_a_provider_that_is_back_finds_what_is_to_be_done() {
@@ -178,24 +177,21 @@ async fn m9_each_condition_of_a_call_is_looked_at_just_before_it() {
             stop.cancel();
         }
         let (_sender, status) = watch::channel(status.clone());
+        let context = LoopContext {
+            status,
+            stop,
+            ..world.context.clone()
+        };
+        let metrics = Metrics::register(&mut Registry::default());
+        let (routes, session) = (Routes::new(context, metrics), now.session.clone().unwrap());
         let mut sent = [false; 2];
         for (kind, sent) in [Kind::Create, Kind::Delete].into_iter().zip(&mut sent) {
-            let tools = Tools {
-                provider: "mock".into(),
-                writes: world.context.writes.clone(),
-                fence: world.context.fence.clone(),
-                status: status.clone(),
-                stop: stop.clone(),
-                wall: world.context.wall.clone(),
-                calls: Arc::new(Semaphore::new(1)),
-                writers: Arc::new(Semaphore::new(1)),
+            let answer = routes.call(&session, kind, &[]).await;
+            *sent = match answer {
+                Ok(_) => true,
+                Err(trouble) if trouble.code == TroubleCode::Fenced => false,
+                Err(trouble) => panic!("{what}: {trouble}"),
             };
-            let (session, items) = (now.session.clone().unwrap(), Vec::new());
-            let done = tools.write(session, Batch { kind, items }).await;
-            let Done::Wrote { answer, .. } = done else {
-                panic!("{what}: no answer of a call");
-            };
-            *sent = answer.is_some();
         }
         sent
     };

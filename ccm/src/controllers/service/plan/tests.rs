@@ -1,6 +1,7 @@
 mod class;
 mod deletion;
 mod status;
+mod stored;
 
 use std::sync::Arc;
 

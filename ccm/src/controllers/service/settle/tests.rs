@@ -6,8 +6,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
 
 use super::*;
-use crate::controllers::service::answer::{Theirs, Troubled};
-use crate::controllers::service::fixtures::service;
+use crate::controllers::service::fixtures::{reaction, service};
 use crate::writes::EventType;
 
 const ME: &str = "mock";
@@ -36,7 +35,6 @@ fn call<'a>(op: Op, service: &'a Service, targets: &'a TargetSet) -> Call<'a> {
         service,
         targets: Some(targets),
         adopt_unmarked: false,
-        jitter: 0.0,
     }
 }
 
@@ -51,7 +49,7 @@ fn run(record: &mut Record, op: Op, verdict: &Verdict, now: Instant) -> Effects 
     let (service, set) = (service(), set());
     let call = call(op, &service, &set);
     let (sent, _) = begin(record.clone(), &call, &LoadBalancerCapability::default());
-    let (settled, effects) = settle(sent, &call, verdict, None, now);
+    let (settled, effects) = settle(sent, &call, verdict, None, reaction, now);
     *record = settled;
     effects
 }
@@ -133,11 +131,6 @@ fn b_s9_what_follows_each_failure() {
         let tells = next.told.map(|told| (told.at_once, told.code));
         let expected = (code != T::Fenced).then_some((told, Some(code.name())));
         assert_eq!(tells, expected, "{code:?}");
-        assert_eq!(
-            next.throttle,
-            (code == T::Throttled).then(|| secs(20)),
-            "{code:?}"
-        );
         assert_eq!(record.failures, 1, "{code:?}");
         let rejected = record.progress == Progress::Rejected;
         assert_eq!(rejected, code == T::Invalid, "{code:?}");
@@ -147,16 +140,19 @@ fn b_s9_what_follows_each_failure() {
 }
 
 #[test]
-fn b_s9_busy_is_quick_five_times() {
-    let now = Instant::now();
-    let mut record = record();
-    let verdict = Verdict::Failed(trouble(TroubleCode::Busy, None));
-    for _ in 0..5 {
-        let next = run(&mut record, Op::Ensure, &verdict, now);
-        assert_eq!(next.requeue, Some(Outcome::At(now + secs(1))));
+fn b_s9_refused_credentials_are_reported_for_all_where_the_driver_says_so() {
+    let (service, set) = (service(), set());
+    let call = call(Op::Ensure, &service, &set);
+    let verdict = Verdict::Failed(trouble(TroubleCode::Credentials, None));
+    for event in [false, true] {
+        let reaction = |trouble: &Trouble| Failed {
+            event,
+            ..reaction(trouble)
+        };
+        let (_, effects) = settle(record(), &call, &verdict, None, reaction, Instant::now());
+        let at_once = effects.told.map(|told| told.at_once);
+        assert_eq!((effects.refused, at_once), (event, Some(false)));
     }
-    let next = run(&mut record, Op::Ensure, &verdict, now);
-    assert_eq!(next.requeue, Some(Outcome::Retry));
 }
 
 #[test]
@@ -170,7 +166,7 @@ fn b_s3_failures_in_upstreams_words() {
             ..call(op, &service, &set)
         };
         let verdict = Verdict::Failed(trouble(TroubleCode::Precondition, None));
-        let (_, effects) = settle(record(), &call, &verdict, None, now);
+        let (_, effects) = settle(record(), &call, &verdict, None, reaction, now);
         let note = effects.told.unwrap().note;
         assert_eq!(note.kind, EventType::Warning);
         (note.reason.into_owned(), note.message)

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::LoadBalancerStatus;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{Report, Run, Stop, display_name};
+use super::{Report, Run, Stop};
 use crate::controllers::service::answer::{self, Answer, Sent, Verdict};
 use crate::controllers::service::notes::{self, Op};
 use crate::controllers::service::plan::{handle_to_send, status_patch};
@@ -16,8 +16,8 @@ use crate::controllers::service::record::Record;
 use crate::controllers::service::settle::{Call, begin, settle};
 use crate::controllers::service::support::conditions;
 use crate::controllers::service::targets::TargetSet;
-use crate::core::millis;
-use crate::provider::{Trouble, TroubleCode, service_view};
+use crate::core::{Key, millis};
+use crate::provider::{Trouble, service_view};
 use crate::queue::Outcome;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 
@@ -33,7 +33,7 @@ const CONFLICTS: u8 = 3;
 impl Run<'_> {
     /// Calls the provider, writes what its answer asks for, and takes note.
     pub(super) async fn call(&mut self, op: Op) -> Result<(), Stop> {
-        if self.tools.stop.is_cancelled() || !self.may_call() {
+        if self.context().stop.is_cancelled() || !self.may_call() {
             // The queue is paused or over: nothing failed, it goes on when it goes on.
             return Err(Stop::With(Outcome::At(Instant::now())));
         }
@@ -44,38 +44,48 @@ impl Run<'_> {
             .record
             .as_ref()
             .is_some_and(|record| record.progress.is_pending() || record.failures > 0);
-        let base = Arc::clone(&self.base);
-        let config = Arc::clone(&self.tools.config);
+        let (base, offer, targets) = (
+            Arc::clone(&self.base),
+            Arc::clone(&self.offer),
+            self.targets.clone(),
+        );
+        let config = &self.context().config.service;
         let call = Call {
             op,
-            me: self.me,
-            departed: self.departed,
+            me: &offer.name,
+            departed: self.is_departed(),
             service: &base,
-            targets: self.targets,
-            adopt_unmarked: config.service.adopt_unmarked,
-            jitter: self.jitter,
+            targets: targets.as_deref(),
+            adopt_unmarked: config.adopt_unmarked,
         };
-        let (record, notes) = begin(self.take_record(), &call, self.capability);
-        let handle = handle_to_send(&base, Some(&record), self.me);
+        let (record, notes) = begin(self.take_record(), &call, &offer.load_balancers);
         let started = Instant::now();
-        self.under_way.now(Some((op, started)), Some(&record));
+        self.calls(Some((op, started)), &record);
+        let handle = handle_to_send(&base, Some(&record), &offer.name);
         self.record = Some(record);
         for note in notes {
             self.tell(note);
         }
-        let service_ranges = self.tools.cluster.service_ranges().unwrap_or_default();
-        let sent = Sent {
-            service: &base,
-            handle: handle.as_deref(),
-            me: self.me,
-            prefixes: &config.service.annotation_prefixes,
-            service_ranges: &service_ranges,
-        };
-        let answer = match self.ask(op, &sent).await {
-            Ok(answer) => answer,
-            Err(trouble) => Answer::failed(trouble),
-        };
+        let answer = self.ask(&call, handle.as_deref()).await;
+        let answer = answer.unwrap_or_else(Answer::failed);
         let took = started.elapsed();
+        if op == Op::Update {
+            let failed = matches!(answer.verdict, Verdict::Failed(_));
+            self.worker.metrics.updated(took, failed);
+        }
+        let next = self.answered(&call, answer, unfinished, took).await?;
+        next.map_or(Ok(()), |outcome| Err(Stop::With(outcome)))
+    }
+
+    /// Writes what an answer asks for, and takes note. Returns when the Service is reconciled again; `None`: at once. `unfinished`: the call before it did not
+    /// succeed either.
+    async fn answered(
+        &mut self,
+        call: &Call<'_>,
+        answer: Answer,
+        unfinished: bool,
+        took: Duration,
+    ) -> Result<Option<Outcome>, Stop> {
         let Answer {
             new_handle,
             metadata,
@@ -83,10 +93,11 @@ impl Run<'_> {
             verdict,
         } = answer;
         if new_handle.is_some() {
-            let me = self.me;
-            self.record().unsaved_handle = new_handle.map(|handle| (me.to_owned(), handle));
+            let me = call.me.to_owned();
+            self.record().unsaved_handle = new_handle.map(|handle| (me, handle));
         }
-        self.under_way.now(None, self.record.as_ref());
+        let record = self.record().clone();
+        self.calls(None, &record);
         for note in notes {
             self.tell(note);
         }
@@ -106,29 +117,30 @@ impl Run<'_> {
         }
         // What was not written cannot have been seen: it would look like a user's change that came in between.
         let written = metadata.as_ref().filter(|_| unwritten.is_none());
-        let next = self.settle(&call, &verdict, written, took);
+        let next = self.settle(call, &verdict, written, took);
         let rewritten = unfinished && !as_asked && written.is_some();
-        match (next, unwritten) {
-            (Err(Stop::With(Outcome::At(at))), None) if rewritten => {
-                let at = at.max(Instant::now() + REWRITTEN);
-                Err(Stop::With(Outcome::At(at)))
+        let now = Instant::now();
+        Ok(match (next, unwritten) {
+            (Some(Outcome::At(at)), None) if rewritten => {
+                Some(Outcome::At(at.max(now + REWRITTEN)))
             }
             // Its refusal must not be asked for at the pace of a quick retry.
-            (Err(Stop::With(Outcome::At(at))), Some(Stop::With(outcome)))
-                if at < Instant::now() + AFTER_REFUSAL =>
-            {
-                Err(Stop::With(outcome))
+            (Some(Outcome::At(at)), Some(Stop::With(outcome))) if at < now + AFTER_REFUSAL => {
+                Some(outcome)
             }
             (next, _) => next,
-        }
+        })
     }
 
+    /// The session is the one that may be used.
     fn may_call(&self) -> bool {
-        let status = self.tools.status.borrow();
-        status.scope_accepted
-            && status
-                .working()
-                .is_some_and(|session| std::ptr::eq(Arc::as_ptr(session), self.session))
+        let session = self.worker.driver.session();
+        session.is_some_and(|session| Arc::ptr_eq(&session, self.session))
+    }
+
+    /// Others see from now on that this call is under way, or none, and what is known by now.
+    fn calls(&self, call: Option<(Op, Instant)>, record: &Record) {
+        self.worker.state().ledger.calls(self.task, call, record);
     }
 
     fn take_record(&mut self) -> Record {
@@ -136,16 +148,24 @@ impl Run<'_> {
         record.unwrap_or_else(|| Record::new(&self.base))
     }
 
-    async fn ask(&self, op: Op, sent: &Sent<'_>) -> Result<Answer, Trouble> {
-        let service = Some(service_view(sent.service));
-        let handle = sent.handle.map(str::to_owned);
-        let targets = self.targets.map(TargetSet::to_request);
-        let fence = &self.tools.fence;
-        let metrics = &self.tools.metrics;
-        let adopt_unmarked = self.tools.config.service.adopt_unmarked;
+    async fn ask(&self, call: &Call<'_>, handle: Option<&str>) -> Result<Answer, Trouble> {
+        let config = &self.context().config.service;
+        let service_ranges = self.context().cluster.service_ranges().unwrap_or_default();
+        let sent = Sent {
+            service: call.service,
+            handle,
+            me: call.me,
+            prefixes: &config.annotation_prefixes,
+            service_ranges: &service_ranges,
+        };
+        let service = Some(service_view(call.service));
+        let handle = handle.map(str::to_owned);
+        let targets = call.targets.map(TargetSet::to_request);
+        let fence = &self.context().fence;
+        let adopt_unmarked = call.adopt_unmarked;
         // A user can write the handle. With the grant it would name anybody's unmarked load balancer for adoption.
         let beside_the_grant = handle.clone().filter(|_| !adopt_unmarked);
-        Ok(match op {
+        Ok(match call.op {
             Op::Get => {
                 let request = api::GetLoadBalancerRequest {
                     cluster: None,
@@ -153,7 +173,7 @@ impl Run<'_> {
                     handle,
                     targets,
                 };
-                answer::after_get(sent, self.session.get_load_balancer(request).await?)
+                answer::after_get(&sent, self.session.get_load_balancer(request).await?)
             }
             Op::Ensure => {
                 let request = api::EnsureLoadBalancerRequest {
@@ -164,7 +184,7 @@ impl Run<'_> {
                     adopt_unmarked,
                 };
                 let response = self.session.ensure_load_balancer(fence, request).await?;
-                answer::after_ensure(sent, response)
+                answer::after_ensure(&sent, response)
             }
             Op::Update => {
                 let request = api::UpdateLoadBalancerRequest {
@@ -173,13 +193,8 @@ impl Run<'_> {
                     handle,
                     targets,
                 };
-                metrics.synced.inc();
-                let started = Instant::now();
-                let response = self.session.update_load_balancer(fence, request).await;
-                metrics
-                    .update_latency
-                    .observe(started.elapsed().as_secs_f64());
-                answer::after_update(sent, response?)
+                let response = self.session.update_load_balancer(fence, request).await?;
+                answer::after_update(&sent, response)
             }
             Op::Delete => {
                 let request = api::DeleteLoadBalancerRequest {
@@ -189,19 +204,19 @@ impl Run<'_> {
                     adopt_unmarked,
                 };
                 let response = self.session.delete_load_balancer(fence, request).await?;
-                answer::after_delete(sent, response)
+                answer::after_delete(&sent, response)
             }
         })
     }
 
     /// Writes the handle and the provider's annotations.
     async fn store(&mut self, metadata: Option<&ServicePatch>) -> Result<(), Stop> {
-        let Some(patch) = metadata.filter(|_| !self.departed) else {
+        let Some(patch) = metadata.filter(|_| !self.is_departed()) else {
             return Ok(());
         };
         let mut retries = CONFLICTS;
         loop {
-            match self.tools.writes.patch_service(&self.base, patch).await {
+            match self.context().writes.patch_service(&self.base, patch).await {
                 Ok(now) => {
                     self.base = Arc::new(now);
                     self.record().unsaved_handle = None;
@@ -228,15 +243,15 @@ impl Run<'_> {
 
     /// Shows in the Service's status what the provider does not honour (▲S15). What cannot be shown stops nothing.
     async fn write_conditions(&mut self) -> Result<(), Stop> {
-        let now = (self.tools.wall)();
-        let Some(conditions) = conditions(&self.base, self.capability, now) else {
+        let now = (self.context().wall)();
+        let Some(conditions) = conditions(&self.base, &self.offer.load_balancers, now) else {
             return Ok(());
         };
         let patch = ServiceStatusPatch {
             conditions: Some(conditions),
             ..ServiceStatusPatch::default()
         };
-        let writes = &self.tools.writes;
+        let writes = &self.context().writes;
         match writes.patch_service_status(&self.base, &patch).await {
             Ok(now) => {
                 self.base = Arc::new(now);
@@ -246,7 +261,7 @@ impl Run<'_> {
             }
             Err(WriteError::Gone) => Ok(()),
             Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => {
-                warn!(service = %display_name(&self.base), %error, "cannot write the Service's conditions");
+                warn!(service = %Key::of(&*self.base), %error, "cannot write the Service's conditions");
                 Ok(())
             }
             Err(error) => Err(self
@@ -261,7 +276,7 @@ impl Run<'_> {
             let Some(patch) = status_patch(&self.base, status) else {
                 return Ok(());
             };
-            let writes = &self.tools.writes;
+            let writes = &self.context().writes;
             match writes.patch_service_status(&self.base, &patch).await {
                 Ok(now) => {
                     self.base = Arc::new(now);
@@ -278,19 +293,19 @@ impl Run<'_> {
         }
     }
 
-    /// Takes note of an answer, and tells it.
+    /// Takes note of an answer, and tells it. Returns when the Service is reconciled again; `None`: at once.
     fn settle(
         &mut self,
         call: &Call<'_>,
         verdict: &Verdict,
         written: Option<&ServicePatch>,
         took: Duration,
-    ) -> Result<(), Stop> {
+    ) -> Option<Outcome> {
         let mut record = self.take_record();
         record.latest = Arc::clone(&self.base);
-        let (record, effects) = settle(record, call, verdict, written, Instant::now());
+        let reaction = |trouble: &Trouble| self.batch.reaction(self.task, trouble);
+        let (record, effects) = settle(record, call, verdict, written, reaction, Instant::now());
         self.record = Some(record);
-        self.throttle = self.throttle.max(effects.throttle);
         self.accepted = effects.accepted.unwrap_or(self.accepted);
         self.reports.extend(effects.told.map(|told| Report {
             told,
@@ -299,21 +314,18 @@ impl Run<'_> {
         }));
         for note in effects.notes {
             if note.reason == reason::LOAD_BALANCER_TAKEN_OVER {
-                warn!(service = %display_name(&self.base), provider = %self.tools.provider, why = note.message, "the provider took over a load balancer");
+                warn!(service = %Key::of(&*self.base), provider = %self.context().provider, why = note.message, "the provider took over a load balancer");
             }
             self.tell(note);
         }
-        self.log(call, verdict, took);
-        match effects.requeue {
-            Some(outcome) => Err(Stop::With(outcome)),
-            None => Ok(()),
-        }
+        self.log(call, verdict, effects.refused, took);
+        effects.requeue
     }
 
-    fn log(&self, call: &Call<'_>, verdict: &Verdict, took: Duration) {
+    fn log(&self, call: &Call<'_>, verdict: &Verdict, refused: bool, took: Duration) {
         let (rpc, attempt, took_ms) = (call.op.rpc(), self.attempt, millis(took));
-        let service = display_name(&self.base);
-        let provider = &self.tools.provider;
+        let service = Key::of(&*self.base);
+        let provider = &self.context().provider;
         match verdict {
             Verdict::Ready(..) => {
                 info!(%service, %provider, rpc, took_ms, attempt, "ensured load balancer");
@@ -325,16 +337,9 @@ impl Run<'_> {
             Verdict::Gone { retained: true } => {
                 info!(%service, %provider, rpc, took_ms, attempt, "the provider keeps the load balancer");
             }
-            Verdict::Failed(trouble) => {
-                if call.op == Op::Update {
-                    self.tools.metrics.nodesync_errors.inc();
-                }
-                if trouble.code == TroubleCode::Credentials
-                    && self.tools.memory.tell_credentials(Instant::now())
-                {
-                    self.tell(notes::credentials(provider, &notes::why(trouble)));
-                    warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: its load balancers wait");
-                }
+            Verdict::Failed(trouble) if refused => {
+                self.tell(notes::credentials(provider, &notes::why(trouble)));
+                warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: its load balancers wait");
             }
             _ => {}
         }

@@ -106,11 +106,13 @@ async fn s16_a_service_that_only_the_watch_has_lost_keeps_its_load_balancer() {
 
 /// What the gauges of lists show: without a Service, more than one, not listed.
 fn gauges(world: &World) -> (i64, i64, i64) {
-    let label = super::super::Provider {
+    let label = super::super::metrics::Provider {
         provider: "mock".to_owned(),
     };
     let metrics = &world.metrics;
-    let shown = |family: &Family<super::super::Provider, Gauge>| family.get_or_create(&label).get();
+    let shown = |family: &Family<super::super::metrics::Provider, Gauge>| {
+        family.get_or_create(&label).get()
+    };
     (
         shown(&metrics.orphans),
         shown(&metrics.duplicates),

@@ -1,13 +1,19 @@
 //! What waits, what does not, and how often the provider is called meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use tokio::time::{Instant, sleep};
+use prometheus_client::registry::Registry;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::cloud::Fault;
 use super::{World, named};
+use crate::controller::Reconciler as _;
+use crate::controllers::service::Worker;
 use crate::controllers::service::fixtures::{node, service};
+use crate::controllers::service::ledger::Task;
+use crate::core::Key;
 use crate::provider::Hint;
 
 fn failure(code: api::FailureCode, message: &str) -> api::Failure {
@@ -232,6 +238,33 @@ async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgott
         .until("it is gone", |w| w.cloud.state().balancers.is_empty())
         .await;
     assert_eq!(world.cloud.called("Delete"), 1);
+}
+
+/// A job that panics drops its future, too.
+#[tokio::test(start_paused = true)]
+async fn s9_s19_what_a_call_may_have_made_when_its_job_broke_off_is_not_forgotten() {
+    let mut world = World::new(1).await;
+    world.stop.cancel();
+    world.tasks.join_next().await;
+    let late = [Fault::Late].into();
+    world.cloud.state().faults.insert("Ensure", late);
+    world.server.put(&service());
+    let context = world.context(&mut Registry::default());
+    let worker = Worker::new(context, Arc::default(), world.metrics.clone());
+    let session = world.running.session().await;
+    let key = Key::of(&service());
+    let batch = || worker.driver.batch(vec![Task::Service(key.clone())]);
+    {
+        let batch = batch();
+        let work = worker.reconcile(&session, &batch);
+        let answer = timeout(Duration::from_secs(1), work).await;
+        assert!(answer.is_err(), "none comes");
+    }
+    assert_eq!(world.calls(), ["Ensure web -"]);
+    world.server.remove("web");
+    worker.reconcile(&session, &batch()).await;
+    let departed = Task::Departed(key.clone(), "uid-1".to_owned());
+    assert!(worker.driver.queue.holds(&departed));
 }
 
 #[tokio::test(start_paused = true)]

@@ -218,6 +218,22 @@ fn b_v1_the_providers_labels_overwrite_what_is_there_and_nothing_else_is_touched
     );
 }
 
+/// ccm/tests/stored says where the volume comes from.
+#[test]
+fn b_v1_a_volume_that_an_older_version_labelled_is_done_and_is_labelled_in_the_same_way() {
+    let stored = include_str!("../../../../tests/stored/f13e2bc/volume.json");
+    let stored: PersistentVolume = serde_json::from_str(stored).unwrap();
+    let types = ["csi/disk.example.org".to_owned()];
+    assert_eq!(task(&stored, "mock", &types), Task::LeaveAlone);
+    let mut bare: PersistentVolume = stored.clone();
+    bare.metadata.annotations = None;
+    bare.metadata.labels = None;
+    bare.spec.get_or_insert_default().node_affinity = None;
+    assert!(matches!(task(&bare, "mock", &types), Task::Ask(_)));
+    let found = plan(&bare, &[(ZONE, "a"), (REGION, "r")]).unwrap();
+    assert_eq!(patched(&bare, &found.patch), stored);
+}
+
 #[test]
 fn b_v1_a_volume_without_labels_of_this_cloud_is_left_alone() {
     assert_eq!(plan(&volume(disk()), &[]), None);

@@ -25,18 +25,18 @@ fn b_r2_a_live_nodes_route_goes_as_a_blackhole_only_when_two_lists_say_so() {
     let mut scene = Scene::new(&[a], &[hole]);
     let first = scene.look();
     assert_eq!(show(&first), "", "nothing is deleted on one answer");
-    assert_eq!(first.again_at, Some(scene.now), "but asked about again");
-    assert_eq!(scene.conditions(&[]), "");
+    assert!(first.again, "but asked about again");
+    assert_eq!(scene.conditions(), "");
     assert_eq!(scene.shown(), "-r1 +a:10.8.1.0/24");
     // Taken back in between.
     let mut scene = Scene::new(&[a], &[hole]);
     scene.look();
     scene.routes = vec![route("r1 10.8.1.0/24 >a")];
     assert_eq!(scene.shown(), "");
-    assert_eq!(scene.conditions(&[]), "a=created");
+    assert_eq!(scene.conditions(), "a=created");
     scene.routes = vec![route(hole)];
     assert_eq!(scene.shown(), "");
-    assert_eq!(scene.conditions(&[]), "a=created", "and no condition flaps");
+    assert_eq!(scene.conditions(), "a=created", "and no condition flaps");
 }
 
 #[test]
@@ -48,8 +48,8 @@ fn r2_a_next_hop_that_is_none_of_the_nodes_addresses_is_wrong_when_two_lists_say
     let mut scene = Scene::new(&[a], &[stray]);
     let first = scene.look();
     assert_eq!(show(&first), "", "nothing is deleted on one answer");
-    assert_eq!(first.again_at, Some(scene.now), "but asked about again");
-    assert_eq!(scene.conditions(&[]), "", "traffic may be lost");
+    assert!(first.again, "but asked about again");
+    assert_eq!(scene.conditions(), "", "traffic may be lost");
     let second = scene.look();
     assert_eq!(show(&second), "-r1 +a:10.8.1.0/24");
     assert_eq!(scene.done(&second), "a=created");
@@ -58,7 +58,7 @@ fn r2_a_next_hop_that_is_none_of_the_nodes_addresses_is_wrong_when_two_lists_say
     scene.routes = vec![route(stray)];
     for _ in 0..3 {
         assert_eq!(scene.shown(), "");
-        assert_eq!(scene.conditions(&[]), "a=created");
+        assert_eq!(scene.conditions(), "a=created");
     }
     // Not so to another address, nor for another Node.
     scene.routes = vec![route("r1 10.8.1.0/24 @10.0.0.8")];
@@ -71,7 +71,7 @@ fn r2_a_next_hop_that_is_none_of_the_nodes_addresses_is_wrong_when_two_lists_say
     scene.look();
     scene.node("a").addresses = addresses("10.0.0.9");
     assert_eq!(scene.shown(), "");
-    assert_eq!(scene.conditions(&[]), "a=created");
+    assert_eq!(scene.conditions(), "a=created");
     let mut scene = Scene::new(&[a], &[stray, "r2 10.8.1.0/24 >a"]);
     assert_eq!(scene.shown() + &scene.shown(), "-r1");
     let twins = ["b - 10.0.0.9", "c - 10.0.0.9"];
@@ -86,11 +86,7 @@ fn b_r2_r8_nodes_that_are_not_ours_to_route_are_left_alone() {
         let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &routes);
         scene.node("b").owner = owner;
         assert_eq!(scene.shown(), "", "{owner:?}: not made, not removed");
-        assert_eq!(
-            scene.conditions(&[]),
-            "a=created",
-            "{owner:?}: no condition"
-        );
+        assert_eq!(scene.conditions(), "a=created", "{owner:?}: no condition");
         scene.routes.truncate(1);
         assert_eq!(scene.shown(), "", "{owner:?}");
     }
@@ -99,7 +95,7 @@ fn b_r2_r8_nodes_that_are_not_ours_to_route_are_left_alone() {
     scene.node("a").leaving = true;
     scene.node("b").leaving = true;
     assert_eq!(scene.shown(), "");
-    assert_eq!(scene.conditions(&[]), "");
+    assert_eq!(scene.conditions(), "");
     // Its CIDR given to another Node: that one's it is.
     scene.nodes.push(node("c 10.8.1.0/24"));
     assert_eq!(scene.shown(), "-r1 +c:10.8.1.0/24");
@@ -124,7 +120,7 @@ fn b_r2_of_two_nodes_with_one_cidr_who_has_the_route_keeps_it() {
     let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.1.0/24"], &["r1 10.8.1.0/24 >b"]);
     let pass = scene.look();
     assert_eq!(show(&pass), "");
-    assert_eq!(scene.conditions(&[]), "a=failed b=created");
+    assert_eq!(scene.conditions(), "a=failed b=created");
     assert_eq!(pass.clashes.len(), 1);
     let (loser, cidr, winner) = &pass.clashes[0];
     assert_eq!(
@@ -215,23 +211,25 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
         let mut scene = Scene::new(&node, &[]);
         let pass = scene.look();
         scene.fails(&pass, code, true);
-        assert_eq!(scene.conditions(&[]), "", "{code:?}: nobody knows");
+        assert_eq!(scene.conditions(), "", "{code:?}: nobody knows");
         // The list says: it came to be.
         scene.routes = vec![route("r1 10.8.1.0/24 >a")];
         assert_eq!(scene.shown(), "");
-        assert_eq!(scene.conditions(&[]), "a=created", "{code:?}");
+        assert_eq!(scene.conditions(), "a=created", "{code:?}");
         // The list says: it did not.
         let mut scene = Scene::new(&node, &[]);
         let pass = scene.look();
         scene.fails(&pass, code, true);
-        let pass = scene.look();
+        scene.look();
         let away = [TroubleCode::Disconnected, TroubleCode::NotInitialized];
         if away.contains(&code) {
-            assert_eq!(scene.conditions(&[]), "", "{code:?}: it was away, once");
+            assert_eq!(scene.conditions(), "", "{code:?}: it was away, once");
+            assert_eq!(scene.due("10.8.1.0/24"), Due::List);
+            let pass = scene.look();
             scene.fails(&pass, code, true);
             scene.look();
         }
-        assert_eq!(scene.conditions(&[]), "a=failed", "{code:?}");
+        assert_eq!(scene.conditions(), "a=failed", "{code:?}");
     }
     // A provider's answer is one, of this route or of all.
     let mut scene = Scene::new(&node, &[]);
@@ -239,14 +237,14 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
         scene = Scene::new(&node, &[]);
         let pass = scene.look();
         scene.fails(&pass, TroubleCode::Throttled, whole);
-        assert_eq!(scene.conditions(&[]), "a=failed");
+        assert_eq!(scene.conditions(), "a=failed");
     }
     // An old failure is forgotten when the route is there: gone again, it is not known to fail.
     scene.routes = vec![route("r1 10.8.1.0/24 >a")];
     scene.look();
     scene.routes.clear();
     scene.look();
-    assert_eq!(scene.conditions(&[]), "");
+    assert_eq!(scene.conditions(), "");
 }
 
 #[test]
@@ -255,13 +253,10 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
     let mut pass = scene.look();
     pass.tasks.truncate(1);
     scene.fails(&pass, TroubleCode::Conflict, false);
-    // CONFLICT waits five minutes, the other Node does not.
-    let next = scene.look();
-    assert_eq!(show(&next), "+b:10.8.2.0/24");
-    let due = next.again_at.unwrap();
-    assert!(due > scene.now + Duration::from_mins(4));
-    scene.now = due;
-    assert_eq!(scene.shown(), "+a:10.8.1.0/24 +b:10.8.2.0/24");
+    // CONFLICT waits for its time, the other Node does not.
+    assert_eq!(scene.shown(), "+b:10.8.2.0/24");
+    let again = scene.due("10.8.1.0/24");
+    assert_eq!(again, Due::Work(pass.tasks.remove(0)), "without a list");
     // INVALID waits for a change of the Node, or half an hour.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let pass = scene.look();
@@ -269,18 +264,47 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
     assert_eq!(scene.shown(), "");
     scene.node("a").provider_id = "mock://zone/a".to_owned();
     assert_eq!(scene.shown(), "+a:10.8.1.0/24");
-    // What the transport failed is due when the provider is back (▲M9).
+    // Without an answer the next list is the only one to know.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
-    for _ in 0..5 {
-        let pass = scene.look();
-        scene.fails(&pass, TroubleCode::Disconnected, true);
-        scene.now += Duration::from_mins(5);
-    }
     let pass = scene.look();
     scene.fails(&pass, TroubleCode::Disconnected, true);
-    assert_eq!(scene.shown(), "");
-    scene.ledger.reset_transport_backoffs(scene.now);
+    assert_eq!(scene.due("10.8.1.0/24"), Due::List);
     assert_eq!(scene.shown(), "+a:10.8.1.0/24");
+    scene.ledger.forget_plans();
+    assert_eq!(scene.due("10.8.1.0/24"), Due::List, "of another session");
+}
+
+#[test]
+fn r5_a_route_whose_removal_failed_is_removed_on_a_list_of_that_time() {
+    let failed = || {
+        let mut scene = Scene::new(&["a 10.8.1.0/24"], &["r1 10.8.2.0/24 >gone"]);
+        scene.routes.push(route("r2 10.8.1.0/24 >a"));
+        let pass = scene.look();
+        assert_eq!(show(&pass), "-r1");
+        let task = pass.tasks[0].clone();
+        assert_eq!(scene.due("10.8.2.0/24"), Due::Work(task.clone()));
+        let trouble = Trouble::new(TroubleCode::Precondition, "no");
+        let ended = Ended::Failed(&trouble);
+        scene
+            .ledger
+            .deleted(task.destination, false, ended, scene.now);
+        (scene, task)
+    };
+    let (mut scene, task) = failed();
+    assert_eq!(scene.due("10.8.2.0/24"), Due::Work(task));
+    let (mut scene, _) = failed();
+    scene.now += Duration::from_mins(5);
+    assert_eq!(scene.due("10.8.2.0/24"), Due::List, "it is old");
+    assert_eq!(scene.shown(), "-r1");
+    let (mut scene, _) = failed();
+    assert_eq!(scene.shown(), "", "a list before its time");
+    assert_eq!(scene.due("10.8.2.0/24"), Due::List);
+    assert_eq!(scene.shown(), "-r1");
+    // It is gone: its key waits no more.
+    let (mut scene, task) = failed();
+    scene.routes.remove(0);
+    assert_eq!(scene.look().settled, [task.destination]);
+    assert_eq!(scene.due("10.8.2.0/24"), Due::Nothing);
 }
 
 #[test]
@@ -293,7 +317,7 @@ fn b_r2_a_list_from_before_a_call_says_nothing_of_what_it_did() {
     assert_eq!(show(&pass), "-r1 +a:10.8.1.0/24 +b:10.8.2.0/24");
     let stale = scene.now;
     for task in &pass.tasks {
-        scene.ledger.begin(task.destination);
+        scene.ledger.begin(&task.destination, true, scene.now);
     }
     // Somebody works on all of it.
     assert_eq!(scene.shown(), "");
@@ -304,7 +328,6 @@ fn b_r2_a_list_from_before_a_call_says_nothing_of_what_it_did() {
     );
     // The answer of a list that was asked for before: the route that is there now has the name of the one that went.
     let routes = vec![route("r1 10.8.1.0/24 >gone")];
-    let now = scene.now + Duration::from_secs(2);
     let late = super::pass(
         &mut scene.ledger,
         &Look {
@@ -314,11 +337,10 @@ fn b_r2_a_list_from_before_a_call_says_nothing_of_what_it_did() {
             tracks_addresses: false,
             may_delete: true,
             asked_at: stale,
-            now,
         },
     );
     assert_eq!(show(&late), "");
-    assert_eq!(late.again_at, Some(now));
+    assert!(late.again);
 }
 
 #[test]
@@ -347,7 +369,7 @@ fn b_r2_a_route_that_breaks_the_contract_is_left_alone() {
         let pass = scene.look();
         assert_eq!(show(&pass), "+b:10.8.2.0/24", "{bad:?}");
         assert_eq!(pass.faults.len(), 1, "{bad:?}");
-        assert_eq!(scene.conditions(&[]), "", "{bad:?}");
+        assert_eq!(scene.conditions(), "", "{bad:?}");
         // And so it is where no Node wants its destination.
         scene.nodes.remove(0);
         assert_eq!(scene.shown(), "+b:10.8.2.0/24", "{bad:?}");

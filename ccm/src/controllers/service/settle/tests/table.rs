@@ -235,7 +235,7 @@ fn the_table_is_what_begin_and_settle_do() {
             assert_eq!(facts(&sent), facts(&wanted), "{op:?} of {record:?}");
             for verdict in verdicts(op) {
                 let row = row(op, name(&verdict));
-                let (settled, effects) = settle(sent.clone(), &call, &verdict, None, now);
+                let (settled, effects) = settle(sent.clone(), &call, &verdict, None, reaction, now);
                 let wanted = expected(row, &sent, op, Some(&verdict));
                 assert_eq!(facts(&settled), facts(&wanted), "{row:?} of {sent:?}");
                 assert_eq!(effects.requeue, requeue(row, now), "{row:?} of {sent:?}");

@@ -1,0 +1,454 @@
+//! What was planned for destinations: their routes are removed and made, in batches.
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use futures::stream::{Stream, StreamExt};
+use ipnet::IpNet;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::ledger::{Due, Ended};
+use super::plan::Task;
+use super::{RESYNC, Routes, State};
+use crate::controller::{Batch, Driver, Reconciler, Sources, Width};
+use crate::provider::batch::because_of_itself;
+use crate::provider::divide::{self, Called};
+use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode};
+use crate::queue::Outcome;
+
+/// The destinations of one pass go in as few calls as they may.
+const LINGER: Duration = Duration::from_millis(20);
+/// `max_in_flight` where the provider states none.
+const DEFAULT_IN_FLIGHT: usize = 8;
+/// No provider gets more calls at once.
+const MOST_IN_FLIGHT: usize = 32;
+/// So many names in a line of the log.
+const NAMED: usize = 5;
+
+/// Reconciles destinations; passes make them due.
+pub(super) struct Calls(pub(super) Arc<Routes>);
+
+impl Reconciler for Calls {
+    type Key = IpNet;
+
+    fn driver(&self) -> &Driver<IpNet> {
+        &self.0.calls
+    }
+
+    fn sources<'a>(&'a self, _: &mut Sources<'a, IpNet>) {}
+
+    fn renewed(&self, _: &Arc<Session>, _: &ProviderStatus) -> Vec<IpNet> {
+        Vec::new()
+    }
+
+    fn width(&self, session: &Arc<Session>) -> Width {
+        Width {
+            batch: session.max_route_batch(),
+            linger: LINGER,
+            calls: self.0.permits(session).0,
+            writes: 1,
+        }
+    }
+
+    async fn reconcile(&self, session: &Arc<Session>, batch: &Batch<'_, IpNet>) {
+        let routes = &*self.0;
+        let _lost = Unsettled(routes, batch);
+        let mut work = Work {
+            routes,
+            session,
+            batch,
+            chains: Mutex::default(),
+        };
+        let (deletes, creates) = work.begin();
+        tokio::join!(work.remove(deletes), work.create(creates));
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Create,
+    Delete,
+}
+
+/// A route of a call.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) destination: IpNet,
+    pub(super) route: api::Route,
+    /// How long its call took.
+    pub(super) took: Duration,
+}
+
+impl Item {
+    fn new(destination: IpNet, route: api::Route) -> Self {
+        let took = Duration::ZERO;
+        Self {
+            destination,
+            route,
+            took,
+        }
+    }
+}
+
+/// What is under way for a destination whose routes are removed first.
+struct Chain {
+    task: Task,
+    /// Removals that are not over yet.
+    left: usize,
+    /// The first that failed, how, and whether that was its call as a whole.
+    failed: Option<(Item, Trouble, bool)>,
+}
+
+/// The work of one batch.
+struct Work<'a> {
+    routes: &'a Routes,
+    session: &'a Arc<Session>,
+    batch: &'a Batch<'a, IpNet>,
+    chains: Mutex<BTreeMap<IpNet, Chain>>,
+}
+
+impl Work<'_> {
+    /// What is removed and what is made at once. A destination without a plan that holds waits for a list.
+    fn begin(&mut self) -> (Vec<Item>, Vec<Item>) {
+        let (mut deletes, mut creates) = (Vec::new(), Vec::new());
+        let now = Instant::now();
+        let mut state = self.routes.state();
+        let listed = Arc::downgrade(self.session).ptr_eq(&state.session);
+        let chains = self
+            .chains
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for destination in self.batch.keys() {
+            let task = match state.ledger.begin(&destination, listed, now) {
+                Due::Work(task) => task,
+                Due::List => {
+                    self.routes.lists.queue.add(());
+                    let waits = Outcome::At(now + RESYNC);
+                    self.batch.settle(&destination, waits);
+                    continue;
+                }
+                Due::Nothing => {
+                    self.batch.settle(&destination, Outcome::Forget);
+                    continue;
+                }
+            };
+            if task.delete.is_empty() {
+                let create = task.create.into_iter();
+                creates.extend(create.map(|route| Item::new(destination, route)));
+                continue;
+            }
+            let routes = task.delete.iter().cloned();
+            deletes.extend(routes.map(|route| Item::new(destination, route)));
+            let chain = Chain {
+                left: task.delete.len(),
+                failed: None,
+                task,
+            };
+            chains.insert(destination, chain);
+        }
+        (deletes, creates)
+    }
+
+    /// Makes one call for each part of these. Those of one that fails because of a route are made again in smaller calls.
+    fn call(&self, kind: Kind, items: Vec<Item>) -> impl Stream<Item = Called<Item, ()>> {
+        let parts = {
+            let state = self.routes.state();
+            split(items, self.session.max_route_batch(), |destination| {
+                state.ledger.is_alone(destination)
+            })
+        };
+        divide::answers(parts, move |mut items: Vec<Item>| async move {
+            let (_, permits) = self.routes.permits(self.session);
+            // Never closed.
+            let _permit = permits.acquire().await;
+            let began = Instant::now();
+            let outcome = self.routes.call(self.session, kind, &items).await;
+            for item in &mut items {
+                item.took = began.elapsed();
+            }
+            (items, outcome)
+        })
+    }
+
+    async fn remove(&self, items: Vec<Item>) {
+        self.call(Kind::Delete, items)
+            .for_each_concurrent(None, |called| self.replace(called))
+            .await;
+    }
+
+    async fn replace(&self, called: Called<Item, ()>) {
+        let follow = self.removed(called);
+        self.create(follow).await;
+    }
+
+    async fn create(&self, items: Vec<Item>) {
+        let calls = self.call(Kind::Create, items);
+        calls
+            .for_each(|called| {
+                self.created(called);
+                ready(())
+            })
+            .await;
+    }
+
+    /// Routes were made, or not.
+    fn created(&self, (items, outcome): Called<Item, ()>) {
+        self.routes.log(Kind::Create, &items, &outcome);
+        let mut state = self.routes.state();
+        for (item, answer, whole) in self.each(&mut state, items, outcome) {
+            match answer {
+                Ok(()) => {
+                    let (destination, now) = (item.destination, Instant::now());
+                    let ledger = &mut state.ledger;
+                    ledger.created(destination, &item.route, Ended::Done, now);
+                    self.done(&mut state, destination);
+                }
+                Err(trouble) => {
+                    self.failed(&mut state, Kind::Create, true, &item, &trouble, whole);
+                }
+            }
+        }
+    }
+
+    /// Routes were removed, or not. Returns what is made in their place.
+    fn removed(&self, (items, outcome): Called<Item, ()>) -> Vec<Item> {
+        self.routes.log(Kind::Delete, &items, &outcome);
+        let mut state = self.routes.state();
+        let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut follow = Vec::new();
+        for (item, answer, whole) in self.each(&mut state, items, outcome) {
+            let destination = item.destination;
+            let Some(chain) = chains.get_mut(&destination) else {
+                continue;
+            };
+            chain.left = chain.left.saturating_sub(1);
+            match answer {
+                Ok(()) => state.ledger.removed(&destination, &item.route),
+                Err(trouble) => {
+                    chain.failed.get_or_insert((item, trouble, whole));
+                }
+            }
+            if chain.left > 0 {
+                continue;
+            }
+            let Some(Chain { task, failed, .. }) = chains.remove(&destination) else {
+                continue;
+            };
+            let in_the_way = task.in_the_way;
+            match (failed, task.create) {
+                (Some((item, trouble, whole)), _) => {
+                    self.failed(&mut state, Kind::Delete, in_the_way, &item, &trouble, whole);
+                }
+                (None, Some(create)) => follow.push(Item::new(destination, create)),
+                (None, None) => {
+                    let now = Instant::now();
+                    let ledger = &mut state.ledger;
+                    ledger.deleted(destination, in_the_way, Ended::Done, now);
+                    self.done(&mut state, destination);
+                }
+            }
+        }
+        follow
+    }
+
+    /// The answer for each route of a call, and whether it is the failure of the call as a whole.
+    fn each(
+        &self,
+        state: &mut State,
+        items: Vec<Item>,
+        outcome: Result<Vec<Result<(), Trouble>>, Trouble>,
+    ) -> Vec<(Item, Result<(), Trouble>, bool)> {
+        match outcome {
+            Ok(answers) => {
+                let each = items.into_iter().zip(answers);
+                each.map(|(item, answer)| (item, answer, false)).collect()
+            }
+            Err(trouble) => {
+                if let [item] = items.as_slice()
+                    && because_of_itself(trouble.code)
+                {
+                    state.ledger.set_alone(item.destination);
+                }
+                let each = items.into_iter();
+                each.map(|item| (item, Err(trouble.clone()), true))
+                    .collect()
+            }
+        }
+    }
+
+    fn done(&self, state: &mut State, destination: IpNet) {
+        self.batch.answered(&destination);
+        self.batch.settle(&destination, Outcome::Forget);
+        self.routes.concluded(state, &destination);
+    }
+
+    /// `in_the_way`: the Node's own route is not there because of this.
+    fn failed(
+        &self,
+        state: &mut State,
+        kind: Kind,
+        in_the_way: bool,
+        item: &Item,
+        trouble: &Trouble,
+        whole: bool,
+    ) {
+        let (destination, now) = (item.destination, Instant::now());
+        let (ended, event) = if trouble.code == TroubleCode::Fenced {
+            self.batch.settle(&destination, Outcome::RetryTransport);
+            (Ended::Unsent, None)
+        } else {
+            let failed = self.batch.failed(&destination, trouble);
+            // Refused credentials are reported once they have lasted (▲R9).
+            let event = failed.event && trouble.code != TroubleCode::Credentials;
+            match trouble.code {
+                TroubleCode::Busy if !failed.event => (Ended::Busy, None),
+                _ if whole => (Ended::Whole(trouble), Some(event)),
+                _ => (Ended::Failed(trouble), Some(event)),
+            }
+        };
+        match kind {
+            Kind::Create => state.ledger.created(destination, &item.route, ended, now),
+            Kind::Delete => state.ledger.deleted(destination, in_the_way, ended, now),
+        }
+        let node = state.ledger.node_of(&destination);
+        if in_the_way && let (Some(node), Some(event)) = (node, event) {
+            self.routes
+                .not_routed(state, &node, item, kind, trouble, event);
+        }
+        self.routes.concluded(state, &destination);
+    }
+}
+
+impl Routes {
+    /// How many calls that change routes run at once, and the permits for them. One place of `max_in_flight` is left to the list.
+    fn permits(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
+        self.permits.of(session, || {
+            let stated = session.route_capability().and_then(|it| it.max_in_flight);
+            let most = match stated {
+                None | Some(0) => DEFAULT_IN_FLIGHT,
+                Some(width) => (width as usize).min(MOST_IN_FLIGHT),
+            };
+            let most = most.saturating_sub(1).max(1);
+            let asked = self.context().config.route.concurrent_syncs;
+            asked.map_or(most, |asked| asked.min(most))
+        })
+    }
+
+    /// One call, where it still may be sent; else it is `Fenced`.
+    pub(super) async fn call(
+        &self,
+        session: &Arc<Session>,
+        kind: Kind,
+        items: &[Item],
+    ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
+        if !self.may_send(session, kind) {
+            let why = "the provider or the process may not change routes any more";
+            return Err(Trouble::new(TroubleCode::Fenced, why));
+        }
+        let routes = items.iter().map(|item| item.route.clone()).collect();
+        let fence = &self.context().fence;
+        match kind {
+            Kind::Create => session.create_routes(fence, routes).await,
+            Kind::Delete => session.delete_routes(fence, routes).await,
+        }
+    }
+
+    fn may_send(&self, session: &Arc<Session>, kind: Kind) -> bool {
+        let context = self.context();
+        let may_delete = || context.status.borrow().may_delete_routes();
+        !context.stop.is_cancelled()
+            && self.is_current(session)
+            && (kind == Kind::Create || may_delete())
+    }
+
+    pub(super) fn is_current(&self, session: &Arc<Session>) -> bool {
+        let current = self.context().status.borrow().usable(Capability::Routes);
+        current.is_some_and(|current| Arc::ptr_eq(&current, session))
+    }
+
+    /// The work on this destination is over for now.
+    fn concluded(&self, state: &mut State, destination: &IpNet) {
+        if !state.ledger.is_failing(destination) {
+            state.waiting.gone(destination);
+        }
+        if state.ledger.take_look_again() {
+            self.lists.queue.add(());
+        }
+        if let Some(node) = state.ledger.node_of(destination) {
+            self.conclude(state, &node);
+        }
+    }
+
+    /// One line for each call.
+    fn log(&self, kind: Kind, items: &[Item], outcome: &Result<Vec<Result<(), Trouble>>, Trouble>) {
+        let provider = &self.context().provider;
+        let what = match kind {
+            Kind::Create => "made",
+            Kind::Delete => "removed",
+        };
+        let answers = match outcome {
+            Ok(answers) => answers,
+            Err(trouble) if trouble.code == TroubleCode::Fenced => return,
+            Err(trouble) => {
+                let (routes, first) = (items.len(), items.first().map(shown));
+                tracing::warn!(%provider, routes, first, error = %trouble, "whether routes were {what} is not known: the next list will tell");
+                return;
+            }
+        };
+        let done = answers.iter().filter(|answer| answer.is_ok()).count();
+        let each = || items.iter().zip(answers);
+        if let Some(took) = items.first().map(|item| item.took).filter(|_| done > 0) {
+            let good = each().filter(|(_, answer)| answer.is_ok());
+            let names: Vec<&str> = good.map(|(item, _)| shown(item)).take(NAMED).collect();
+            tracing::info!(%provider, routes = done, first = ?names, ?took, "routes {what}");
+        }
+        let first = each().find_map(|(item, answer)| Some((item, answer.as_ref().err()?)));
+        if let Some((item, trouble)) = first {
+            let routes = answers.len() - done;
+            tracing::warn!(%provider, routes, first = shown(item), error = %trouble, "routes not {what}");
+        }
+    }
+}
+
+fn shown(item: &Item) -> &str {
+    match &item.route.node_name {
+        Some(name) => name,
+        None => &item.route.destination_cidr,
+    }
+}
+
+/// Calls of at most `most` routes; a destination that is `alone` has one of its own.
+fn split(items: Vec<Item>, most: usize, alone: impl Fn(&IpNet) -> bool) -> Vec<Vec<Item>> {
+    let (mut parts, mut last): (Vec<Vec<Item>>, Vec<Vec<Item>>) = Default::default();
+    for item in items {
+        let lonely = alone(&item.destination);
+        let among = if lonely { &mut last } else { &mut parts };
+        let joins = |part: &Vec<Item>| {
+            let before = part.last().map(|before| before.destination);
+            part.len() < most.max(1) && (!lonely || before == Some(item.destination))
+        };
+        match among.last_mut() {
+            Some(part) if joins(part) => part.push(item),
+            _ => among.push(vec![item]),
+        }
+    }
+    parts.append(&mut last);
+    parts
+}
+
+/// Destinations whose task ends before they are settled: nobody works on them any more.
+struct Unsettled<'a>(&'a Routes, &'a Batch<'a, IpNet>);
+
+impl Drop for Unsettled<'_> {
+    fn drop(&mut self) {
+        let (left, now) = (self.1.keys(), Instant::now());
+        let mut state = self.0.state();
+        for destination in left {
+            state.ledger.lost(&destination, now);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! A pass: the provider's routes are listed, and it is planned what to do for each destination.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use rand::RngExt;
+use tokio::time::{Instant, timeout};
+
+use super::facts::{NodeFacts, matters};
+use super::plan::{self, Look, Pass, Task};
+use super::{Found, RESYNC, Routes, State, fresh};
+use crate::cluster::Change;
+use crate::controller::{Batch, Driver, Reconciler, Sources, Wake, Width};
+use crate::provider::{Hint, ProviderStatus, Session, Trouble};
+use crate::queue::Outcome;
+
+/// Changes that come together make one pass.
+const LINGER: Duration = Duration::from_millis(500);
+/// What the API server may take to list all Nodes.
+const READ: Duration = Duration::from_mins(1);
+
+/// Reconciles all routes at once: its key is the pass.
+pub(super) struct Lists(pub(super) Arc<Routes>);
+
+impl Reconciler for Lists {
+    type Key = ();
+
+    fn driver(&self) -> &Driver<()> {
+        &self.0.lists
+    }
+
+    fn sources<'a>(&'a self, sources: &mut Sources<'a, ()>) {
+        let routes = &*self.0;
+        let nodes = &routes.context().cluster.nodes;
+        sources.changes(nodes, |change| {
+            routes.is_changed(change).then_some(Wake::Due(()))
+        });
+        sources.hints(routes.period(), |hint| match hint {
+            Hint::Routes | Hint::Resync => vec![()],
+            Hint::Instance { .. } | Hint::LoadBalancer { .. } => Vec::new(),
+        });
+    }
+
+    /// At once where there is a Node to route, else with the first such Node, or after one period.
+    fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<()> {
+        self.0.state().ownership = Some(Arc::clone(&session.ownership));
+        if self.0.facts(session).iter().any(NodeFacts::is_routed) {
+            return vec![()];
+        }
+        let later = Instant::now() + self.0.period();
+        self.0.lists.queue.add_at((), later);
+        Vec::new()
+    }
+
+    fn width(&self, _: &Arc<Session>) -> Width {
+        Width {
+            // Never full: so each pass lingers.
+            batch: 2,
+            linger: LINGER,
+            calls: 1,
+            writes: 1,
+        }
+    }
+
+    async fn reconcile(&self, session: &Arc<Session>, batch: &Batch<'_, ()>) {
+        let (routes, asked_at) = (&*self.0, Instant::now());
+        if let Some(earliest) = routes.begin_list(session, asked_at) {
+            return batch.settle(&(), Outcome::At(earliest));
+        }
+        let stop = &routes.context().stop;
+        let Some(listed) = stop.run_until_cancelled(session.list_routes()).await else {
+            return;
+        };
+        batch.called();
+        let listed = match listed {
+            Ok(listed) => listed,
+            Err(trouble) => return routes.no_list(&trouble, batch),
+        };
+        batch.answered(&());
+        if !routes.is_current(session) {
+            // The next pass is about the routes of that one.
+            return batch.settle(&(), Outcome::At(Instant::now()));
+        }
+        let (next, doubtful) = routes.listed(session, asked_at, &listed);
+        batch.settle(&(), Outcome::At(next));
+        if !doubtful.is_empty() {
+            routes.confirm(session, asked_at, &listed, &doubtful).await;
+        }
+    }
+}
+
+impl Routes {
+    /// Whether a change of a Node asks for a pass. Until the provider has said which Nodes are its own, none does: its first session is a reason of its own.
+    fn is_changed(&self, change: &Change<Node>) -> bool {
+        let Some(ownership) = self.state().ownership.clone() else {
+            return false;
+        };
+        let provider = &self.context().provider;
+        let facts =
+            |node: Option<&Arc<Node>>| node.map(|node| NodeFacts::of(node, &ownership, provider));
+        let (old, new) = (facts(change.old.as_ref()), facts(change.new.as_ref()));
+        matters(old.as_ref(), new.as_ref())
+    }
+
+    /// A pass begins. `Some`: not before then, as passes keep one period apart, whatever happens (▲R6).
+    fn begin_list(&self, session: &Arc<Session>, now: Instant) -> Option<Instant> {
+        let mut state = self.state();
+        let earliest = self.earliest(&state).filter(|earliest| *earliest > now);
+        if earliest.is_some() {
+            return earliest;
+        }
+        state.last_list = Some(now);
+        let current = Arc::downgrade(session);
+        if !current.ptr_eq(&state.session) {
+            state.session = current;
+            state.ledger.forget_plans();
+        }
+        self.metrics.synced.inc();
+        None
+    }
+
+    /// When the next pass may begin.
+    pub(super) fn earliest(&self, state: &State) -> Option<Instant> {
+        state.last_list.map(|last| last + self.period())
+    }
+
+    fn no_list(&self, trouble: &Trouble, batch: &Batch<'_, ()>) {
+        batch.failed(&(), trouble);
+        let mut state = self.state();
+        let provider = &self.context().provider;
+        if state.complaint.as_ref() != Some(&trouble.message) {
+            tracing::warn!(%provider, error = %trouble, "routes cannot be listed: none is made or removed");
+            state.complaint = Some(trouble.message.clone());
+        }
+        let why = Found::NoList(trouble.to_string());
+        self.metrics.found(provider, why);
+    }
+
+    /// Plans what follows from a list. Returns when the next pass is due, and what needs a second look at the Nodes.
+    fn listed(
+        &self,
+        session: &Session,
+        asked_at: Instant,
+        routes: &[api::Route],
+    ) -> (Instant, Vec<Task>) {
+        let nodes = self.facts(session);
+        let mut state = self.state();
+        let mut pass = self.pass(&mut state, session, asked_at, routes, &nodes);
+        self.report(&mut state, &pass);
+        let tasks = std::mem::take(&mut pass.tasks);
+        let (ready, doubtful) = if pass.needs_second_look {
+            tasks.into_iter().partition(|task| task.delete.is_empty())
+        } else {
+            (tasks, Vec::new())
+        };
+        self.plan(&mut state, ready, asked_at);
+        if !doubtful.is_empty() {
+            tracing::warn!(
+                provider = %self.context().provider,
+                routes = deletions(&doubtful),
+                of = pass.inside,
+                "many routes would go: the Nodes are read from the API server first"
+            );
+        }
+        for node in state.ledger.nodes() {
+            self.conclude(&state, &node);
+        }
+        let now = Instant::now();
+        let next = if pass.again {
+            now
+        } else {
+            now + RESYNC.mul_f64(state.random.random_range(1.0..=1.25))
+        };
+        (next, doubtful)
+    }
+
+    /// The calls of these tasks are due, but for those that wait after a failure.
+    fn plan(&self, state: &mut State, tasks: Vec<Task>, asked_at: Instant) {
+        for task in tasks {
+            let destination = task.destination;
+            if state.ledger.plan(task, asked_at) {
+                self.calls.queue.add(destination);
+            }
+        }
+    }
+
+    fn pass(
+        &self,
+        state: &mut State,
+        session: &Session,
+        asked_at: Instant,
+        routes: &[api::Route],
+        nodes: &[NodeFacts],
+    ) -> Pass {
+        let context = self.context();
+        let viewed = context.cluster.nodes.is_synced() && !nodes.is_empty();
+        let look = Look {
+            nodes,
+            routes,
+            cluster_cidrs: &context.config.cluster.cidrs,
+            tracks_addresses: session
+                .route_capability()
+                .is_some_and(|routes| routes.tracks_node_addresses),
+            may_delete: viewed && context.status.borrow().may_delete_routes(),
+            asked_at,
+        };
+        let pass = plan::pass(&mut state.ledger, &look);
+        for destination in &pass.settled {
+            self.calls.remove(destination);
+        }
+        pass
+    }
+
+    /// ▲R7: asks the API server for its Nodes, and removes what both views remove.
+    async fn confirm(
+        &self,
+        session: &Arc<Session>,
+        asked_at: Instant,
+        routes: &[api::Route],
+        first: &[Task],
+    ) {
+        let (context, provider) = (self.context(), &self.context().provider);
+        let client = context.writes.client.clone();
+        let read = timeout(READ, fresh::nodes(client, &session.ownership, provider));
+        let Some(nodes) = context.stop.run_until_cancelled(read).await else {
+            return;
+        };
+        let nodes = nodes.unwrap_or_else(|_| Err(format!("no answer within {} s", READ.as_secs())));
+        let nodes = match nodes {
+            Ok(nodes) => nodes,
+            Err(error) => {
+                tracing::warn!(%provider, error, "no route is removed: the Nodes cannot be read from the API server");
+                return self.lists.queue.add(());
+            }
+        };
+        if !self.is_current(session) {
+            return;
+        }
+        let mut state = self.state();
+        let second = self.pass(&mut state, session, asked_at, routes, &nodes);
+        let tasks = plan::confirmed(first, second.tasks);
+        if deletions(&tasks) < deletions(first) {
+            tracing::warn!(
+                %provider,
+                kept = deletions(first) - deletions(&tasks),
+                "routes stay: the API server has other Nodes than our view of it"
+            );
+            self.lists.queue.add(());
+        }
+        self.plan(&mut state, tasks, asked_at);
+    }
+
+    /// Says what a pass found, once.
+    fn report(&self, state: &mut State, pass: &Pass) {
+        let provider = &self.context().provider;
+        let complaint = pass.faults.first().map(|(route, what)| {
+            format!("the route {route:?} of the listing breaks the contract: {what}; what leads to its destination is left alone")
+        });
+        if complaint.is_some() && complaint != state.complaint {
+            tracing::warn!(%provider, faults = pass.faults.len(), error = complaint.as_deref(), "routes are left alone");
+        }
+        if complaint.is_none() && state.complaint.is_some() {
+            tracing::info!(%provider, "routes are listed again");
+        }
+        state.complaint.clone_from(&complaint);
+        if pass.held > state.held {
+            tracing::info!(
+                %provider,
+                routes = pass.held,
+                "routes stay that should go: the provider is not READY, or no Node is known"
+            );
+        }
+        state.held = pass.held;
+        let found = Found::Routes {
+            listed: pass.inside,
+            missing: pass.tasks.iter().filter(|it| it.create.is_some()).count(),
+            wrong: deletions(&pass.tasks),
+            held: pass.held,
+            complaint,
+        };
+        self.metrics.found(provider, found);
+        let clashes: BTreeSet<(String, IpNet)> = pass
+            .clashes
+            .iter()
+            .map(|(node, cidr, _)| (node.uid.clone(), *cidr))
+            .collect();
+        for (node, cidr, other) in &pass.clashes {
+            if !state.clashes.contains(&(node.uid.clone(), *cidr)) {
+                self.tell_of_clash(node, cidr, other);
+            }
+        }
+        state.clashes = clashes;
+    }
+}
+
+fn deletions(tasks: &[Task]) -> usize {
+    tasks.iter().map(|task| task.delete.len()).sum()
+}

@@ -1,0 +1,157 @@
+//! One job: what is at hand for a Service, and what follows from what the job found out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::ledger::Task;
+use super::plan::asks;
+use super::sync::{Finished, Job, Run};
+use super::targets::NodeSelector;
+use super::{CHECK_GAP, State, Worker};
+use crate::controller::Batch;
+use crate::provider::Session;
+use crate::queue::Outcome;
+
+/// A Service whose targets are not known yet waits so long.
+const TARGETS_AGAIN: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// Works on one Service.
+    pub(super) async fn sync(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) {
+        let Some(job) = self.begin(session, task, batch) else {
+            return;
+        };
+        let under_way = UnderWay {
+            worker: self,
+            task,
+            started: Instant::now(),
+            is_over: false,
+        };
+        let finished = Run::new(self, session, batch, task, job).finish().await;
+        self.finished(under_way, batch, finished);
+    }
+
+    /// Takes what is known of a Service. `None`: there is nothing to work on, and the task is settled.
+    fn begin(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) -> Option<Job> {
+        let (driver, mut state) = (&self.driver, self.state());
+        let state = &mut *state;
+        for due in self.learn(state, session) {
+            driver.queue.add(due);
+        }
+        let shown = match task {
+            Task::Service(key) => driver.context.cluster.services.get(key),
+            _ => None,
+        };
+        let taken = state.ledger.take(task, shown);
+        if let Some(departed) = taken.departed {
+            driver.queue.add(departed);
+        }
+        if taken.forgotten {
+            tracing::error!(
+                provider = %driver.context.provider,
+                ?task,
+                "too many load balancers without a Service wait to be deleted: that of this one is not; the list of load balancers finds it later"
+            );
+        }
+        let (Some(service), Some(offer)) = (taken.service, state.offer.clone()) else {
+            state.ledger.put(task, taken.record);
+            batch.settle(task, Outcome::Forget);
+            self.tried(state, task);
+            return None;
+        };
+        let is_departed = matches!(task, Task::Departed(..));
+        let owner = offer.ownership.service_owner(&service);
+        let is_ours = owner == Some(driver.context.provider.as_ref());
+        let selector = NodeSelector::of(&service);
+        let used = selector.as_ref().ok();
+        let used = used.filter(|_| asks(&service) && is_ours && !is_departed);
+        if let Task::Service(key) = task {
+            state.ledger.uses(key, used.cloned());
+        }
+        let targets = used.map(|selector| state.pool.targets_now(selector));
+        if targets.as_ref().is_some_and(Option::is_none) {
+            self.doubt(state);
+            state.ledger.put(task, taken.record);
+            batch.settle(task, Outcome::At(Instant::now() + TARGETS_AGAIN));
+            return None;
+        }
+        let uid = service.metadata.uid.as_deref();
+        state.waiting.seen(task, uid, None, Instant::now());
+        Some(Job {
+            attempt: state.waiting.attempts(task) + 1,
+            service,
+            record: taken.record,
+            offer,
+            selector,
+            targets: targets.flatten(),
+        })
+    }
+
+    fn finished(&self, mut job: UnderWay<'_>, batch: &Batch<'_, Task>, finished: Finished) {
+        let (driver, task, mut state) = (&self.driver, job.task, self.state());
+        let state = &mut *state;
+        let meanwhile = state.ledger.put(task, finished.record);
+        // From here on another job for it may be under way.
+        job.is_over = true;
+        if finished.accepted {
+            batch.answered(task);
+        }
+        batch.settle(task, finished.outcome);
+        let mut again = state.ledger.overtaken(task);
+        if meanwhile.changed
+            && let Task::Service(key) = task
+        {
+            let now = driver.context.cluster.services.get(key);
+            again |= state.ledger.is_news(key, now.as_deref());
+        }
+        // While Nodes settle it may have newer targets than the others: when they have, it is looked at with them.
+        let settling = state.pool.settled_at().is_some();
+        again |= !state.ignores_nodes()
+            && !settling
+            && state.ledger.wants_targets(task, &state.pool.sets);
+        if again {
+            driver.queue.add(task.clone());
+        }
+        if !finished.reports.is_empty() {
+            self.report(state, task, &finished.service, finished.reports);
+        } else if !driver.queue.holds(task) {
+            state.waiting.gone(task);
+        }
+        if meanwhile.check && self.check(state, task) {
+            let due = job.started + CHECK_GAP;
+            driver.queue.add_at(task.clone(), due);
+        }
+        self.tried(state, task);
+    }
+
+    /// A Service was tried with the newest targets, or needs them no more.
+    fn tried(&self, state: &mut State, task: &Task) {
+        let Some((started, waiting)) = &mut state.round else {
+            return;
+        };
+        waiting.remove(task);
+        if waiting.is_empty() {
+            let took = started.elapsed().as_secs_f64();
+            self.metrics.nodesync_latency.observe(took);
+            state.round = None;
+        }
+    }
+}
+
+/// A Service that is worked on. Where its job breaks off, what it knew is kept.
+struct UnderWay<'a> {
+    worker: &'a Worker,
+    task: &'a Task,
+    started: Instant,
+    is_over: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.worker.state().ledger.broke_off(self.task);
+        }
+    }
+}

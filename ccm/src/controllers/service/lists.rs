@@ -1,0 +1,235 @@
+//! The search for load balancers whose Service does not exist any more (▲S16), and for those of a Service that are too many or too few.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cloud_provider_api::v1alpha1::{Capabilities, ListedLoadBalancer};
+use k8s_openapi::api::core::v1::Service;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::handle::Stored;
+use super::ledger::Task;
+use super::orphans::{Orphan, Orphans};
+use super::plan::{asks, uid};
+use super::standing::{Known, Odd, Standing, Stands};
+use super::{State, Worker, notes};
+use crate::args::OrphanPolicy;
+use crate::controller::Batch;
+use crate::core::{Key, millis};
+use crate::planted::planted;
+use crate::provider::Session;
+use crate::queue::Outcome;
+use crate::writes::Writes;
+
+/// So many are told of by name at once.
+const TOLD_AT: usize = 10;
+
+/// What the provider's lists said so far.
+#[derive(Default)]
+pub(super) struct Lists {
+    orphans: Orphans,
+    standing: Standing,
+    /// A list of this session was seen. One alone says nothing, and what was counted before stands.
+    seen: bool,
+}
+
+impl Lists {
+    /// The provider is another one, or came again: what its lists said before says nothing.
+    pub(super) fn start_over(&mut self) {
+        self.orphans.start_over();
+        self.standing.start_over();
+        self.seen = false;
+    }
+}
+
+impl Worker {
+    /// Asks the provider for all load balancers, once in `--orphaned-load-balancer-period`.
+    pub(super) async fn list(&self, session: &Arc<Session>, batch: &Batch<'_, Task>) {
+        // It takes no place of a Service.
+        batch.called();
+        let context = &self.driver.context;
+        let next = Instant::now() + context.config.service.orphan_period;
+        let listing = |offered: &Capabilities| {
+            let balancers = offered.load_balancers.as_ref();
+            balancers.is_some_and(|balancers| balancers.listing)
+        };
+        if session.offers(listing) {
+            let search = self.search(session, next);
+            if context.stop.run_until_cancelled(search).await.is_none() {
+                return;
+            }
+        }
+        batch.settle(&Task::List, Outcome::At(next));
+    }
+
+    async fn search(&self, session: &Arc<Session>, next: Instant) {
+        let context = &self.driver.context;
+        let listed = match session.list_load_balancers().await {
+            Ok(listed) => listed,
+            Err(trouble) => {
+                let (provider, retry_in) = (
+                    &context.provider,
+                    next.saturating_duration_since(Instant::now()),
+                );
+                warn!(%provider, rpc = "ListLoadBalancers", error = %trouble, retry_in_ms = millis(retry_in), "cannot list the load balancers: what has no Service is not known");
+                return;
+            }
+        };
+        let doubted = {
+            let mut state = self.state();
+            // It is the list of another session by now.
+            if !Arc::downgrade(session).ptr_eq(&state.session) {
+                return;
+            }
+            let doubted = self.listed(&mut state, &session.info.provider_name, &listed);
+            self.stand(&mut state, session, &listed);
+            state.lists.seen = true;
+            doubted
+        };
+        let orphans = without_service(&context.writes, doubted).await;
+        self.adopt(session, &orphans);
+    }
+
+    /// What the list says of Services that do not exist. Returns what may be deleted if the API server does not know the Service either. `me`: the provider's own name.
+    fn listed(&self, state: &mut State, me: &str, listed: &[ListedLoadBalancer]) -> Vec<Orphan> {
+        let services = self.driver.context.cluster.services.all();
+        let mut known: BTreeSet<&str> = services
+            .iter()
+            .filter_map(|service| service.metadata.uid.as_deref())
+            .collect();
+        known.extend(state.ledger.uids());
+        let orphans = &mut state.lists.orphans;
+        let found = orphans.pass(listed, |uid| known.contains(uid));
+        let provider = &self.driver.context.provider;
+        if state.lists.seen {
+            self.metrics.orphans(provider, found.all.len());
+        }
+        let delete = self.driver.context.config.service.orphans == OrphanPolicy::Delete;
+        for orphan in found.news.iter().take(TOLD_AT) {
+            let Orphan {
+                load_balancer, uid, ..
+            } = orphan;
+            warn!(%provider, load_balancer, service = %orphan.service, uid, "the load balancer's Service does not exist any more");
+            if uid.is_empty() {
+                continue;
+            }
+            let note = notes::without_service(load_balancer, delete);
+            self.event(&orphan.ghost(me), note);
+        }
+        if found.news.len() > TOLD_AT {
+            warn!(%provider, count = found.news.len(), "so many load balancers have no Service any more");
+        }
+        if delete {
+            found.deletable()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// What the list says of Services that exist.
+    fn stand(&self, state: &mut State, session: &Session, listed: &[ListedLoadBalancer]) {
+        let provider = &self.driver.context.provider;
+        let all = self.driver.context.cluster.services.all().into_iter();
+        let ours = all.filter(|service| {
+            asks(service) && session.ownership.service_owner(service) == Some(provider.as_ref())
+        });
+        let services: Vec<(Arc<Service>, Stored)> = ours
+            .map(|service| {
+                let stored = Stored::of(&service);
+                (service, stored)
+            })
+            .collect();
+        let confirmed = state.ledger.confirmed();
+        let known: Vec<Known<'_>> = services
+            .iter()
+            .map(|(service, stored)| Known {
+                uid: uid(service),
+                namespace: service.metadata.namespace.as_deref().unwrap_or_default(),
+                name: service.metadata.name.as_deref().unwrap_or_default(),
+                handle: stored.handle_of(&session.info.provider_name),
+                confirmed: confirmed.contains(uid(service)),
+            })
+            .collect();
+        let Stands {
+            news,
+            looks,
+            several,
+            unlisted,
+        } = state.lists.standing.pass(listed, &known);
+        if state.lists.seen {
+            self.metrics.standing(provider, several, unlisted);
+        }
+        for (index, odd) in news.iter().take(TOLD_AT) {
+            let Some((service, _)) = services.get(*index) else {
+                continue;
+            };
+            let note = match odd {
+                Odd::Several(others) => notes::several(others),
+                Odd::Unlisted => notes::unlisted(),
+            };
+            warn!(%provider, service = %Key::of(&**service), why = note.message, "the list of load balancers says of a Service what it should not");
+            self.event(service, note);
+        }
+        let looks = looks
+            .iter()
+            .filter(|_| !planted!(UnlistedIsNotLookedAt))
+            .filter_map(|index| services.get(*index));
+        for (service, _) in looks {
+            let task = Task::Service(Key::of(&**service));
+            if self.check(state, &task) {
+                self.driver.queue.add(task);
+            }
+        }
+        if news.len() > TOLD_AT {
+            warn!(%provider, count = news.len(), "of so many Services the list of load balancers says what it should not");
+        }
+    }
+
+    /// Their load balancers go like those of a Service that vanished under us.
+    fn adopt(&self, session: &Arc<Session>, orphans: &[Orphan]) {
+        let me = &session.info.provider_name;
+        let mut state = self.state();
+        for orphan in orphans {
+            // Whatever is being done for a Service of that name has its own end.
+            if state
+                .ledger
+                .works_on(&Task::Service(orphan.service.clone()))
+            {
+                continue;
+            }
+            let ghost = Arc::new(orphan.ghost(me));
+            if let Some(task) = state.ledger.adopt(&ghost, me) {
+                let Orphan {
+                    load_balancer,
+                    service,
+                    ..
+                } = orphan;
+                info!(provider = %self.driver.context.provider, load_balancer, %service, "deletes the load balancer of a Service that does not exist any more");
+                self.driver.queue.add(task);
+            }
+        }
+    }
+}
+
+/// Those whose Service the API server itself does not know: the watch may be behind.
+async fn without_service(writes: &Writes, doubted: Vec<Orphan>) -> Vec<Orphan> {
+    let mut confirmed = Vec::with_capacity(doubted.len());
+    for orphan in doubted {
+        let (namespace, name) = (&orphan.service.namespace, &orphan.service.name);
+        match writes.read_service(namespace, name).await {
+            Ok(now)
+                if now
+                    .as_ref()
+                    .is_none_or(|now| now.metadata.uid.as_deref() != Some(&orphan.uid)) =>
+            {
+                confirmed.push(orphan);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                warn!(service = %orphan.service, %error, "cannot read the Service: its load balancer stays");
+            }
+        }
+    }
+    confirmed
+}

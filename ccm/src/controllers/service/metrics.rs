@@ -1,0 +1,114 @@
+//! What the service controller counts.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// `service_controller_*`.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    synced: Counter,
+    nodesync_errors: Counter,
+    pub(super) nodesync_latency: Histogram,
+    update_latency: Histogram,
+    pub(super) orphans: Family<Provider, Gauge>,
+    pub(super) duplicates: Family<Provider, Gauge>,
+    pub(super) unlisted: Family<Provider, Gauge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Provider {
+    pub(super) provider: String,
+}
+
+impl Metrics {
+    /// Registers the families (B-M7).
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            synced: Counter::default(),
+            nodesync_errors: Counter::default(),
+            nodesync_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
+            update_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
+            orphans: Family::default(),
+            duplicates: Family::default(),
+            unlisted: Family::default(),
+        };
+        registry.register(
+            "service_controller_loadbalancer_sync",
+            "Updates of a load balancer's targets: upstream counts these alone, too",
+            metrics.synced.clone(),
+        );
+        registry.register(
+            "service_controller_nodesync_error",
+            "Updates of a load balancer's targets that failed",
+            metrics.nodesync_errors.clone(),
+        );
+        registry.register(
+            "service_controller_nodesync_latency_seconds",
+            "Time from a settled change of Nodes until every load balancer that it concerns was tried",
+            metrics.nodesync_latency.clone(),
+        );
+        registry.register(
+            "service_controller_update_loadbalancer_host_latency_seconds",
+            "Time that one update of a load balancer's targets took",
+            metrics.update_latency.clone(),
+        );
+        registry.register(
+            "service_controller_orphaned_loadbalancers",
+            "Load balancers in the cloud that are marked for Services which do not exist any more",
+            metrics.orphans.clone(),
+        );
+        registry.register(
+            "service_controller_duplicated_loadbalancers",
+            "Services for which two lists of the provider in a row show more than one load balancer",
+            metrics.duplicates.clone(),
+        );
+        registry.register(
+            "service_controller_unlisted_loadbalancers",
+            "Services whose load balancer the provider said stands, and which two of its lists in a row do not have",
+            metrics.unlisted.clone(),
+        );
+        metrics
+    }
+
+    /// One without a Service, for tests of what is shown.
+    #[cfg(test)]
+    pub(crate) fn touch(&self) {
+        self.orphans("mock", 1);
+        self.standing("mock", 1, 1);
+    }
+
+    /// One update of a load balancer's targets is over.
+    pub(super) fn updated(&self, took: Duration, failed: bool) {
+        self.synced.inc();
+        self.update_latency.observe(took.as_secs_f64());
+        self.nodesync_errors.inc_by(failed.into());
+    }
+
+    /// No list says anything any more: whoever leads next, or the next provider, has its own.
+    pub(super) fn unsaid(&self, provider: &str) {
+        self.orphans(provider, 0);
+        self.standing(provider, 0, 0);
+    }
+
+    pub(super) fn orphans(&self, provider: &str, count: usize) {
+        set(&self.orphans, provider, count);
+    }
+
+    /// What the list says of Services that exist: so many have more than one, so many have none in it.
+    pub(super) fn standing(&self, provider: &str, several: usize, unlisted: usize) {
+        set(&self.duplicates, provider, several);
+        set(&self.unlisted, provider, unlisted);
+    }
+}
+
+fn set(family: &Family<Provider, Gauge>, provider: &str, count: usize) {
+    let provider = provider.to_owned();
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    family.get_or_create(&Provider { provider }).set(count);
+}

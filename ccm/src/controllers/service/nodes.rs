@@ -1,0 +1,200 @@
+//! What changes of Nodes do to the sets of targets, and those to Services.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::{Instant, sleep_until};
+use tracing::warn;
+
+use super::ledger::Task;
+use super::recheck::still_empty;
+use super::targets::{Candidate, NodeSelector, TargetSet, eligible};
+use super::{Offer, State, Worker, notes};
+use crate::cluster::Change;
+use crate::controller::Batch;
+use crate::core::millis;
+use crate::ownership::NodeOwner;
+use crate::provider::node_view;
+use crate::queue::Outcome;
+use crate::writes::{EventType, node_reference, reason};
+
+/// After so long the API server is asked again whether a set is empty.
+const RECHECK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The most bytes of one target in a request. A kubelet writes its Node's addresses and labels: a few Nodes must not make the requests of all load balancers too large (CORE-11).
+const TARGET_BYTES: usize = 64 * 1024;
+
+impl Worker {
+    /// Follows the Nodes until the stop. Their changes settle before the sets are made again (▲S12).
+    pub(super) async fn follow_nodes(&self) {
+        let context = &self.driver.context;
+        let mut changes = context.cluster.nodes.subscribe();
+        loop {
+            let settled = self.state().pool.settled_at();
+            tokio::select! {
+                biased;
+                () = context.stop.cancelled() => return,
+                changes = changes.next() => self.nodes_changed(&changes),
+                () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
+                    self.nodes_settled(&mut self.state());
+                }
+            }
+        }
+    }
+
+    /// Looks at all Nodes again: the provider sees them otherwise now.
+    pub(super) fn rebuild(&self, state: &mut State) {
+        let Some(offer) = state.offer.clone() else {
+            return;
+        };
+        let most = offer.load_balancers.max_targets;
+        state.pool.clear(most.map_or(0, |most| most as usize));
+        for node in self.driver.context.cluster.nodes.all() {
+            self.observe(state, &offer, &node);
+        }
+        self.nodes_settled(state);
+    }
+
+    /// Says whether it can change a set.
+    fn observe(&self, state: &mut State, offer: &Offer, node: &Arc<Node>) -> bool {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let view = is_target(node, offer, &self.driver.context.provider)
+            .then(|| node_view(node, &offer.target_projection));
+        let bytes = view.as_ref().map_or(0, prost::Message::encoded_len);
+        let now = view.filter(|_| bytes <= TARGET_BYTES).map(|view| {
+            let identity = node_view(node, &offer.target_identity);
+            Candidate::new(Arc::clone(node), view, &identity)
+        });
+        if bytes <= TARGET_BYTES {
+            state.too_large.remove(name);
+        } else if state.too_large.insert(name.to_owned()) {
+            let text = format!(
+                "the Node is no target of load balancers: what the provider would be sent of it has {bytes} bytes, and {TARGET_BYTES} are allowed; look at its addresses, labels and annotations"
+            );
+            warn!(node = name, "{text}");
+            let (on, reason) = (node_reference(node), reason::NODE_TOO_LARGE_FOR_TARGET);
+            let events = &self.driver.context.writes.events;
+            events.record(&on, EventType::Warning, reason, text);
+        }
+        state.pool.observe(name, now)
+    }
+
+    fn nodes_changed(&self, changes: &[Change<Node>]) {
+        let mut state = self.state();
+        let Some(offer) = state.offer.clone() else {
+            // They are looked at when the provider has said what it sees of them.
+            return;
+        };
+        let mut relevant = false;
+        for change in changes {
+            relevant |= match (&change.new, &change.old) {
+                (Some(node), _) => self.observe(&mut state, &offer, node),
+                (None, Some(old)) => {
+                    let name = old.metadata.name.as_deref().unwrap_or_default();
+                    state.too_large.remove(name);
+                    state.pool.observe(name, None)
+                }
+                (None, None) => false,
+            };
+        }
+        if relevant {
+            state.pool.changed(Instant::now());
+        }
+    }
+
+    /// Nodes have settled: makes the sets again, once for all Services.
+    fn nodes_settled(&self, state: &mut State) {
+        let cut = state.pool.settle(&state.ledger.selectors());
+        for (selector, set) in cut {
+            self.tell_cut(state, &selector, &set);
+        }
+        // Also where no set changed: a Service may have got one in between that has settled differently.
+        self.sets_changed(state);
+        self.doubt(state);
+    }
+
+    /// That a set is cut is reported also where no call follows from it.
+    fn tell_cut(&self, state: &mut State, selector: &NodeSelector, set: &TargetSet) {
+        if state.ignores_nodes() {
+            return;
+        }
+        for service in state.ledger.tell_cut(selector) {
+            self.event(&service, notes::targets_cut(set, &service));
+        }
+    }
+
+    /// Queues the Services whose targets are others now, and only those.
+    fn sets_changed(&self, state: &mut State) {
+        if state.ignores_nodes() {
+            return;
+        }
+        let tasks = state.ledger.retargeted(&state.pool.sets);
+        for task in &tasks {
+            self.driver.queue.add(task.clone());
+        }
+        if !tasks.is_empty() {
+            let started = state.round.take().map_or_else(Instant::now, |(at, _)| at);
+            state.round = Some((started, tasks.into_iter().collect()));
+        }
+    }
+
+    /// The API server is asked about sets that shrank to empty.
+    pub(super) fn doubt(&self, state: &State) {
+        if !state.pool.sets.to_ask(Instant::now()).is_empty() {
+            self.driver.queue.add(Task::EmptySets);
+        }
+    }
+
+    /// Asks the API server about the sets that shrank to empty, all together.
+    pub(super) async fn recheck(&self, batch: &Batch<'_, Task>) {
+        // It takes no place of a Service.
+        batch.called();
+        let (selectors, offer) = {
+            let state = self.state();
+            let selectors = state.pool.sets.to_ask(Instant::now());
+            (selectors, state.offer.clone())
+        };
+        if let Some(offer) = offer.filter(|_| !selectors.is_empty()) {
+            let (client, provider) = (
+                self.driver.context.writes.client.clone(),
+                &self.driver.context.provider,
+            );
+            let eligible = |node: &Node| is_target(node, &offer, provider);
+            let asked = still_empty(client, selectors.clone(), eligible);
+            let Some(empty) = self.driver.context.stop.run_until_cancelled(asked).await else {
+                return;
+            };
+            self.rechecked(&selectors, &empty);
+        }
+        let next = self.state().pool.sets.next_ask();
+        batch.settle(&Task::EmptySets, next.map_or(Outcome::Forget, Outcome::At));
+    }
+
+    fn rechecked(&self, asked: &[NodeSelector], empty: &Result<Vec<NodeSelector>, kube::Error>) {
+        let (mut state, provider) = (self.state(), &self.driver.context.provider);
+        let state = &mut *state;
+        let mut changed = false;
+        for selector in empty.iter().flatten() {
+            changed |= state.pool.sets.confirm_empty(selector);
+        }
+        if changed {
+            self.sets_changed(state);
+        }
+        let again = Instant::now() + RECHECK_AGAIN;
+        let mut in_doubt = false;
+        for selector in asked {
+            in_doubt |= state.pool.sets.ask_again(selector, again);
+        }
+        if let Err(error) = empty {
+            warn!(%provider, %error, selectors = asked.len(), retry_in_ms = millis(RECHECK_AGAIN), "cannot read the Nodes: an empty target set is not believed, load balancers keep the targets that they have");
+        } else if in_doubt {
+            warn!(%provider, "the watch shows no target where the API server has some: targets stay as they are");
+        }
+    }
+}
+
+fn is_target(node: &Node, offer: &Offer, provider: &str) -> bool {
+    let owned = offer.ownership.node_owner(node) == NodeOwner::Provider(provider);
+    eligible(node, offer.load_balancers.target_scope(), owned)
+}

@@ -1,0 +1,219 @@
+//! What a user who describes a Service is told while it is not done.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::{debug, warn};
+
+use super::ledger::Task;
+use super::notes::{Note, PENDING};
+use super::plan::{asks, has_finalizer};
+use super::sync::Report;
+use super::{State, Worker};
+use crate::core::{Key, millis, wall_time};
+use crate::report::{self, Answered, Away, Next, Obstacle};
+use crate::writes::{EventType, service_reference};
+
+/// How often it is looked at who waits for too long.
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
+
+impl Worker {
+    /// Says why a Service is not done: in the log, and to the user where it is time.
+    pub(super) fn report(
+        &self,
+        state: &mut State,
+        task: &Task,
+        service: &Service,
+        reports: Vec<Report>,
+    ) {
+        let now = Instant::now();
+        let last = reports.len().saturating_sub(1);
+        for (number, report) in reports.into_iter().enumerate() {
+            let told = report.told;
+            let answered = Answered {
+                kind: told.note.kind,
+                reason: match told.note.reason {
+                    Cow::Borrowed(reason) => reason,
+                    // Only the provider's own events have others, and those are no reports.
+                    Cow::Owned(_) => PENDING,
+                },
+                words: told.note.message,
+                code: told.code,
+                rpc: report.rpc,
+            };
+            // All of them are of one attempt.
+            let tell = if number == last {
+                state.waiting.answered(task, &answered, told.at_once, now)
+            } else {
+                told.at_once
+            };
+            let attempt = state.waiting.attempts(task) + u32::from(number != last);
+            let next = self.next(task, told.when_changed);
+            let (name, provider) = (Key::of(service), &self.driver.context.provider);
+            let took_ms = report.took.map(millis);
+            let (rpc, code, error) = (answered.rpc, answered.code, answered.words.as_str());
+            let due = self.driver.queue.due(task);
+            let due = due.filter(|_| self.driver.session().is_some());
+            let retry_in_ms = due.map(|due| millis(due.saturating_duration_since(now)));
+            if answered.kind == EventType::Normal {
+                debug!(service = %name, %provider, rpc, code, took_ms, error, attempt, retry_in_ms, "load balancer is pending");
+            } else {
+                warn!(service = %name, %provider, rpc, code, took_ms, error, attempt, retry_in_ms, "load balancer not synced");
+            }
+            if tell {
+                let message = report::told(&answered, provider, None, attempt, next);
+                self.told(service, answered.kind, answered.reason, message);
+            }
+        }
+    }
+
+    /// ▲N13, of Services: tells about those that wait, also while there is no provider to ask.
+    pub(super) async fn housekeep(&self) {
+        let context = &self.driver.context;
+        let mut ticks = interval(HOUSEKEEPING);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut away = Away::default();
+        loop {
+            tokio::select! {
+                biased;
+                () = context.stop.cancelled() => break,
+                _ = ticks.tick() => {}
+            }
+            let patience = away.patience(&context.status.borrow(), Instant::now());
+            self.tell_the_overdue(patience);
+        }
+        self.metrics.unsaid(&context.provider);
+        // Until somebody leads again nobody may tell.
+        let patience = Away::last_patience(&context.status.borrow());
+        if let Some(patience) = patience {
+            self.tell_the_overdue(patience);
+        }
+    }
+
+    fn tell_the_overdue(&self, patience: Duration) {
+        let (queue, now, mut state) = (&self.driver.queue, Instant::now(), self.state());
+        for task in queue.busy() {
+            if let Some(service) = self.shown(&state, &task) {
+                let uid = service.metadata.uid.as_deref();
+                state.waiting.seen(&task, uid, None, now);
+            }
+        }
+        let mut waiting = std::mem::take(&mut state.waiting);
+        waiting.keep(|task| queue.holds(task));
+        let overdue = waiting.overdue(now, patience, |task, answered| {
+            let obstacle = self.obstacle(&state, task).map(|obstacle| obstacle.text);
+            obstacle
+                .or_else(|| answered.map(|answered| answered.words.clone()))
+                .unwrap_or_default()
+        });
+        state.waiting = waiting;
+        for (task, answered, attempts) in overdue {
+            let service = self.shown(&state, &task);
+            let Some(service) = service.filter(|service| self.concerns(&state, service)) else {
+                continue;
+            };
+            match (self.obstacle(&state, &task), answered) {
+                (Some(obstacle), _) => {
+                    self.told(&service, EventType::Warning, PENDING, obstacle.in_full());
+                }
+                (None, Some(answered)) => {
+                    let next = self.next(&task, false);
+                    let provider = &self.driver.context.provider;
+                    let message = report::told(&answered, provider, None, attempts, next);
+                    self.told(&service, answered.kind, answered.reason, message);
+                }
+                // It is just being worked on.
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// Whether the Service is, or may be, one of this provider's.
+    fn concerns(&self, state: &State, service: &Service) -> bool {
+        if !asks(service) {
+            return has_finalizer(service);
+        }
+        match &state.offer {
+            Some(offer) => {
+                let owner = offer.ownership.service_owner(service);
+                owner == Some(self.driver.context.provider.as_ref())
+            }
+            None => service
+                .spec
+                .as_ref()
+                .is_some_and(|spec| spec.load_balancer_class.is_none()),
+        }
+    }
+
+    /// Why nothing is tried for this Service now, or nothing comes of it.
+    fn obstacle(&self, state: &State, task: &Task) -> Option<Obstacle> {
+        let (driver, provider) = (&self.driver, &self.driver.context.provider);
+        let obstacle = Obstacle::of_provider(provider, &driver.context.status.borrow());
+        if obstacle.is_some() {
+            return obstacle;
+        }
+        let session = driver.session();
+        if state.ledger.works_on(task) {
+            let (op, since) = state.ledger.call(task)?;
+            let since = self.wall_time(since);
+            let deadline = session.map(|session| session.load_balancer_deadline());
+            return Some(Obstacle::unanswered(provider, op.rpc(), since, deadline));
+        }
+        if let Some(until) = driver.slowed_until() {
+            let next = Next::At(self.wall_time(until));
+            return Some(Obstacle::new(
+                format!(
+                    "the cloud asked provider {provider} to slow down: all its load balancers wait"
+                ),
+                Some(next.to_string()),
+            ));
+        }
+        let due = driver.queue.due(task)? <= Instant::now();
+        let jobs = state.ledger.working();
+        (due && jobs >= self.most_jobs(&*session?)).then(|| {
+            Obstacle::new(
+                format!(
+                    "waits for its turn: provider {provider} works on {jobs} other load balancers, and takes no more at once"
+                ),
+                None,
+            )
+        })
+    }
+
+    fn next(&self, task: &Task, when_changed: bool) -> Option<Next> {
+        let due = self.driver.queue.due(task)?;
+        if self.driver.session().is_none() {
+            return Some(Next::WhenBack);
+        }
+        let at = self.wall_time(due.max(self.driver.slowed_until().unwrap_or(due)));
+        Some(if when_changed {
+            Next::WhenChangedOr(at)
+        } else {
+            Next::At(at)
+        })
+    }
+
+    fn wall_time(&self, at: Instant) -> jiff::Timestamp {
+        wall_time(at, Instant::now(), (self.driver.context.wall)())
+    }
+
+    /// The Service as it is known.
+    fn shown(&self, state: &State, task: &Task) -> Option<Arc<Service>> {
+        match task {
+            Task::Service(key) => self.driver.context.cluster.services.get(key),
+            _ => state.ledger.latest(task),
+        }
+    }
+
+    pub(super) fn event(&self, service: &Service, note: Note) {
+        self.told(service, note.kind, &note.reason, note.message);
+    }
+
+    fn told(&self, service: &Service, kind: EventType, reason: &str, message: String) {
+        let events = &self.driver.context.writes.events;
+        events.record(&service_reference(service), kind, reason, message);
+    }
+}

@@ -1,0 +1,56 @@
+//! Calls about many items, so that one item that makes a whole call fail starves no other.
+
+use futures::stream::{FuturesUnordered, Stream, StreamExt, unfold};
+
+use super::Trouble;
+use super::batch::{self, PARTS_OF_LATE, because_of_itself};
+
+/// What one call brought: its items, and the answers in their order.
+pub(crate) type Called<I, T> = (Vec<I>, Result<Vec<Result<T, Trouble>>, Trouble>);
+
+/// Makes one call for each batch, all at once (`call` limits what may be in flight). A call that fails as a whole, because of
+/// what was asked, is cut into smaller ones down to single items. Yields what each call brought as it comes; each item comes once.
+///
+/// Cutting ends when call after call fails: then it is not the items.
+pub(crate) fn answers<I, T, C, F>(batches: Vec<Vec<I>>, call: C) -> impl Stream<Item = Called<I, T>>
+where
+    C: Fn(Vec<I>) -> F,
+    F: Future<Output = Called<I, T>>,
+{
+    let budget: usize = batches
+        .iter()
+        .map(|batch| calls_down_to_one(batch.len()))
+        .sum();
+    let running: FuturesUnordered<F> = batches
+        .into_iter()
+        .filter(|batch| !batch.is_empty())
+        .map(&call)
+        .collect();
+    unfold(
+        (running, budget, call),
+        |(mut running, mut budget, call)| async move {
+            loop {
+                let (items, outcome) = running.next().await?;
+                match &outcome {
+                    Ok(_) => budget = budget.saturating_add(PARTS_OF_LATE),
+                    Err(trouble) if items.len() > 1 && because_of_itself(trouble.code) => {
+                        let cost = batch::parts(items.len(), trouble.code);
+                        if let Some(left) = budget.checked_sub(cost) {
+                            budget = left;
+                            running.extend(batch::cut(items, trouble.code).into_iter().map(&call));
+                            continue;
+                        }
+                    }
+                    Err(_) => {}
+                }
+                return Some(((items, outcome), (running, budget, call)));
+            }
+        },
+    )
+}
+
+/// The calls that it takes to find one item of so many. Halves take no more of them than tenths do.
+fn calls_down_to_one(count: usize) -> usize {
+    let levels = count.saturating_sub(1).checked_ilog(PARTS_OF_LATE);
+    levels.map_or(0, |levels| PARTS_OF_LATE * (levels as usize + 1))
+}

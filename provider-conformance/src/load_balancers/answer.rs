@@ -1,0 +1,278 @@
+//! What every answer about a load balancer must keep, whatever it was asked for.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as pb;
+use pb::delete_load_balancer_response::Outcome as Deleted;
+use pb::ensure_load_balancer_response::Outcome as Ensured;
+use pb::get_load_balancer_response::Outcome as Got;
+use pb::update_load_balancer_response::Outcome as Updated;
+use prost::Message;
+
+use crate::call::{Answer, Exchange};
+use crate::check::Verdict;
+use crate::well_formed::ITEM_BYTES;
+
+const NAME_BYTES: usize = 253;
+const TEXT_BYTES: usize = 1024;
+const HANDLE_BYTES: usize = 1024;
+/// The controller clamps to 10 min; who asks for more than a day has mixed up its units.
+const LONGEST: Duration = Duration::from_hours(24);
+
+/// What stands beside the outcome, in all four answers, and what the outcome holds.
+pub(super) trait Said: Answer {
+    fn handle(&self) -> Option<&String>;
+    fn events(&self) -> &[pb::Event];
+    fn target_errors(&self) -> &[pb::TargetError];
+    fn outcome(&self) -> Outcome<'_>;
+}
+
+/// What an outcome holds, as far as it is looked at in all four.
+pub(super) enum Outcome<'a> {
+    Nothing,
+    Status(&'a pb::LoadBalancerStatus),
+    Pending(&'a pb::Pending),
+    Reason(&'a str),
+}
+
+macro_rules! said {
+    ($response:ident, $($outcome:pat => $says:expr),+) => {
+        impl Said for pb::$response {
+            fn handle(&self) -> Option<&String> {
+                self.handle.as_ref()
+            }
+            fn events(&self) -> &[pb::Event] {
+                &self.events
+            }
+            fn target_errors(&self) -> &[pb::TargetError] {
+                &self.target_errors
+            }
+            fn outcome(&self) -> Outcome<'_> {
+                match &self.outcome {
+                    $(Some($outcome) => $says,)+
+                    _ => Outcome::Nothing,
+                }
+            }
+        }
+    };
+}
+
+said!(GetLoadBalancerResponse, Got::Found(found) => of_status(found.status.as_ref()));
+said!(
+    EnsureLoadBalancerResponse,
+    Ensured::Ready(ready) => of_status(ready.status.as_ref()),
+    Ensured::Pending(pending) => Outcome::Pending(pending)
+);
+said!(UpdateLoadBalancerResponse, Updated::Pending(pending) => Outcome::Pending(pending));
+said!(
+    DeleteLoadBalancerResponse,
+    Deleted::Pending(pending) => Outcome::Pending(pending),
+    Deleted::Retained(retained) => Outcome::Reason(&retained.reason)
+);
+
+fn of_status(status: Option<&pb::LoadBalancerStatus>) -> Outcome<'_> {
+    status.map_or(Outcome::Nothing, Outcome::Status)
+}
+
+/// What every answer must keep; one that is a gRPC status, for which it says nothing, keeps it.
+pub(super) fn sane<T: Said + Debug>(asked: &Exchange<T>, sent_to: &BTreeSet<String>) -> Verdict {
+    let Ok(answer) = &asked.came else {
+        return Ok(());
+    };
+    asked.must(
+        answer.says_something(),
+        "CORE-4",
+        "a oneof `outcome` that is set",
+    )?;
+    asked.must(
+        answer
+            .handle()
+            .is_none_or(|handle| !handle.is_empty() && handle.len() <= HANDLE_BYTES),
+        "LB-3",
+        "a handle of 1 to 1,024 bytes, or none",
+    )?;
+    for event in answer.events() {
+        asked.must(
+            pb::EventSeverity::try_from(event.severity).is_ok()
+                && event.reason.len() <= TEXT_BYTES
+                && event.message.len() <= TEXT_BYTES,
+            "CORE-11",
+            "events of a known severity, reasons and messages of at most 1,024 bytes",
+        )?;
+    }
+    match answer.outcome() {
+        Outcome::Nothing => {}
+        Outcome::Status(status) => sane_status(asked, status)?,
+        Outcome::Pending(pending) => {
+            asked.must(
+                sane_delay(pending.retry_after.as_ref()),
+                "CORE-9",
+                "a `retry_after` that is no negative time and not more than a day",
+            )?;
+            asked.must(
+                pending.message.len() <= TEXT_BYTES,
+                "CORE-11",
+                "a message of at most 1,024 bytes",
+            )?;
+        }
+        Outcome::Reason(reason) => asked.must(
+            reason.len() <= TEXT_BYTES,
+            "CORE-11",
+            "a reason of at most 1,024 bytes",
+        )?,
+    }
+    if let Some(failure) = answer.failed() {
+        sane_failure(asked, failure)?;
+    }
+    let mut named = BTreeSet::new();
+    for error in answer.target_errors() {
+        asked.must(
+            sent_to.contains(&error.node_name) && named.insert(&error.node_name),
+            "LB-17",
+            "each target error names one of the targets that were sent, and each at most once",
+        )?;
+        match &error.failure {
+            Some(failure) => sane_failure(asked, failure)?,
+            None => return Err(asked.broke("LB-17", "a target error that says what went wrong")),
+        }
+    }
+    Ok(())
+}
+
+fn sane_failure<T: Debug>(asked: &Exchange<T>, failure: &pb::Failure) -> Verdict {
+    asked.must(
+        failure.code() != pb::FailureCode::Unspecified,
+        "CORE-15",
+        "a failure code that the contract has",
+    )?;
+    asked.must(
+        failure.reason.len() <= TEXT_BYTES && failure.message.len() <= TEXT_BYTES,
+        "CORE-11",
+        "a reason and a message of at most 1,024 bytes",
+    )?;
+    asked.must(
+        sane_delay(failure.retry_after.as_ref()),
+        "CORE-15",
+        "a `retry_after` that is no negative time and not more than a day",
+    )
+}
+
+fn sane_delay(delay: Option<&prost_types::Duration>) -> bool {
+    delay.is_none_or(|delay| Duration::try_from(*delay).is_ok_and(|delay| delay <= LONGEST))
+}
+
+/// A status that a Service may be given.
+fn sane_status<T: Debug>(asked: &Exchange<T>, status: &pb::LoadBalancerStatus) -> Verdict {
+    asked.must(
+        status.encoded_len() <= ITEM_BYTES,
+        "CORE-11",
+        "a status of at most 64 KiB",
+    )?;
+    for point in &status.ingress {
+        asked.must(
+            point.ip.is_some() || point.hostname.is_some(),
+            "LB-19",
+            "an address or a host name in each point of the status",
+        )?;
+        asked.must(
+            point
+                .ip
+                .as_ref()
+                .is_none_or(|ip| ip.parse::<IpAddr>().is_ok()),
+            "LB-19",
+            "an `ip` that is an IPv4 or IPv6 address without a prefix length",
+        )?;
+        asked.must(
+            point.hostname.as_ref().is_none_or(|name| is_dns_name(name)),
+            "LB-19",
+            "a `hostname` that is a DNS name in lower case, of at most 253 bytes",
+        )?;
+        asked.must(
+            point.ip_mode.is_none_or(|mode| {
+                point.ip.is_some()
+                    && pb::IpMode::try_from(mode).is_ok_and(|mode| mode != pb::IpMode::Unspecified)
+            }),
+            "CORE-13",
+            "an `ip_mode` that is VIP or PROXY, and only beside an `ip`",
+        )?;
+        for port in &point.ports {
+            let known = ["TCP", "UDP", "SCTP"].contains(&port.protocol.as_str());
+            asked.must(
+                known && (1..=65_535).contains(&port.port),
+                "LB-19",
+                "ports of 1 to 65535 with protocol TCP, UDP or SCTP",
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// As the Kubernetes API asks of `status.loadBalancer.ingress[].hostname`.
+fn is_dns_name(name: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    };
+    name.len() <= NAME_BYTES && name.split('.').all(label)
+}
+
+/// The load balancer of an answer that must be no failure.
+pub(super) fn found(asked: &Exchange<pb::GetLoadBalancerResponse>) -> Verdict<&pb::LoadBalancer> {
+    let Some(Got::Found(found)) = &asked.success("CORE-4")?.outcome else {
+        return Err(asked.broke("CORE-4", "`found`"));
+    };
+    let presence = pb::LoadBalancerPresence::try_from(found.presence);
+    asked.must(
+        presence.is_ok_and(|presence| presence != pb::LoadBalancerPresence::Unspecified),
+        "CORE-13",
+        "a presence that is ABSENT, PRESENT or REMNANTS",
+    )?;
+    let is_absent = presence == Ok(pb::LoadBalancerPresence::Absent);
+    let ownership = pb::Ownership::try_from(found.ownership);
+    asked.must(
+        ownership.is_ok_and(|whose| is_absent || whose != pb::Ownership::Unspecified),
+        "CORE-13",
+        "an ownership that is known, and UNSPECIFIED only where nothing is there",
+    )?;
+    asked.must(
+        found.load_balancer_name.len() <= NAME_BYTES,
+        "CORE-11",
+        "a name of at most 253 bytes",
+    )?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_dns_name;
+
+    #[test]
+    fn a_host_name_of_a_status_is_a_dns_name() {
+        let long = format!("{}.example", "a".repeat(63));
+        for good in ["a", "lb-1.example.com", "0.1", &long] {
+            assert!(is_dns_name(good), "{good}");
+        }
+        let long = "a".repeat(64);
+        for bad in [
+            "",
+            ".",
+            "a.",
+            "A.example",
+            "a_b",
+            "-a",
+            "a-",
+            "a b",
+            "http://a",
+            &long,
+        ] {
+            assert!(!is_dns_name(bad), "{bad}");
+        }
+    }
+}

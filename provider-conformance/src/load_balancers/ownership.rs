@@ -1,0 +1,648 @@
+//! Whose a load balancer is: other clusters, other Services, former owners, and those that are marked for nobody.
+
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode, LoadBalancerPresence, Ownership};
+use pb::delete_load_balancer_response::Outcome as Deleted;
+
+use crate::call::{Answer, Exchange};
+use crate::check::{Check, Need, Stop, Verdict, check, must_equal};
+use crate::hooks::Hook;
+use crate::run::Run;
+
+use super::answer::found;
+use super::balancer::Balancer;
+use super::stage::{Stage, Writes, is_of, list, offered};
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        check!(
+            "load-balancers/owner-other-cluster-get",
+            ["LB-1", "LB-32", "CORE-14"],
+            "Get of another cluster's load balancer, same namespace, name and UID, never says OURS, and does not tell its handle",
+            [Need::LoadBalancers],
+            other_cluster_get
+        ),
+        check!(
+            "load-balancers/owner-other-cluster-ensure",
+            ["LB-1", "LB-2"],
+            "Ensure for the same namespace, name and UID of another cluster makes one of its own or is CONFLICT; the first is untouched",
+            [Need::LoadBalancers],
+            other_cluster_ensure
+        ),
+        check!(
+            "load-balancers/owner-other-cluster-update",
+            ["LB-2", "LB-11", "LB-24"],
+            "Update of what only another cluster has is NOT_FOUND; that one is untouched",
+            [Need::LoadBalancers],
+            other_cluster_update
+        ),
+        check!(
+            "load-balancers/owner-other-cluster-delete",
+            ["LB-2", "LB-12", "LB-24"],
+            "Delete of what only another cluster has is done, with the grant to adopt and without, and leaves that one untouched",
+            [Need::LoadBalancers],
+            other_cluster_delete
+        ),
+        check!(
+            "load-balancers/owner-other-cluster-list",
+            ["LB-13", "CORE-14"],
+            "The list of a cluster has none of another's",
+            [Need::LoadBalancers, Need::LoadBalancerListing],
+            other_cluster_list
+        ),
+        check!(
+            "load-balancers/owner-same-cluster-name",
+            ["LB-1", "CORE-14"],
+            "Two clusters of the same name are two owners: the owner ID counts, the name is for people",
+            [Need::LoadBalancers],
+            same_cluster_name
+        ),
+        check!(
+            "load-balancers/owner-renamed-cluster",
+            ["LB-1"],
+            "A cluster with another name and the same owner ID still has its load balancers, and nothing is written",
+            [Need::LoadBalancers],
+            renamed_cluster
+        ),
+        check!(
+            "load-balancers/owner-recreated-service",
+            ["LB-1", "LB-2"],
+            "A Service that was deleted and made anew, same name and another UID, is another one: both have their own",
+            [Need::LoadBalancers],
+            recreated_service
+        ),
+        check!(
+            "load-balancers/owner-recreated-service-delete",
+            ["LB-1", "LB-12"],
+            "Delete for the UID of before leaves the load balancer of the present UID, and the other way round",
+            [Need::LoadBalancers],
+            recreated_service_delete
+        ),
+        check!(
+            "load-balancers/owner-previous",
+            ["LB-2", "LB-24", "LB-25", "CORE-14"],
+            "What a previous owner ID of the cluster marked is OURS and listed; it is not in sync until Ensure has marked it anew",
+            [Need::LoadBalancers],
+            previous
+        ),
+        check!(
+            "load-balancers/owner-previous-marked-anew",
+            ["LB-2", "CORE-14"],
+            "What a previous owner ID marked carries the present one after the next write, and is the former's no more",
+            [Need::LoadBalancers],
+            previous_marked_anew
+        ),
+        check!(
+            "load-balancers/owner-previous-delete",
+            ["LB-2", "LB-12"],
+            "What a previous owner ID marked is deleted for the present one, also without a handle",
+            [Need::LoadBalancers],
+            previous_delete
+        ),
+        check!(
+            "load-balancers/owner-unmarked-untouched",
+            ["LB-2", "LB-9", "LB-24", "LB-27"],
+            "A load balancer that is marked for nobody is UNMARKED, and nothing but adopt_unmarked lets Ensure, Update or Delete touch it",
+            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+            unmarked_untouched
+        ),
+        check!(
+            "load-balancers/owner-unmarked-adopted",
+            ["LB-9", "CORE-14"],
+            "With adopt_unmarked and its handle it is adopted, is marked then, and goes with Delete",
+            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+            unmarked_adopted
+        ),
+        check!(
+            "load-balancers/owner-unmarked-by-name",
+            ["LB-24", "LB-26", "LB-9", "LB-32"],
+            "One that is marked for nobody and has the native name of the Service: CONFLICT to Ensure and Delete, NOT_FOUND to Update; with the grant Ensure adopts it, and Delete removes it",
+            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+            unmarked_by_name
+        ),
+        check!(
+            "load-balancers/owner-unmarked-by-address",
+            ["LB-24", "LB-9"],
+            "One that is marked for nobody and has an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, left alone by Delete, which is done; with the grant Ensure adopts it",
+            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+            unmarked_by_address
+        ),
+        check!(
+            "load-balancers/owner-unmarked-of-others",
+            ["LB-9"],
+            "With adopt_unmarked, too, nothing is adopted that matches neither by name, tag, handle nor address",
+            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+            unmarked_of_others
+        ),
+        check!(
+            "load-balancers/owner-foreign-is-never-adopted",
+            ["LB-2", "LB-9"],
+            "adopt_unmarked does not adopt what is marked for somebody else",
+            [Need::LoadBalancers],
+            foreign_is_never_adopted
+        ),
+        check!(
+            "load-balancers/owner-not-initialised",
+            ["CORE-10"],
+            "Every call for an owner that was not initialised is NOT_INITIALIZED, and does nothing",
+            [Need::LoadBalancers],
+            not_initialised
+        ),
+        check!(
+            "load-balancers/owner-marks-outlive-the-process",
+            ["CORE-14", "LB-14"],
+            "After the provider was killed and started again all is as it was: OURS, in sync, nothing to write",
+            [Need::LoadBalancers, Need::Command],
+            marks_outlive
+        ),
+    ]
+}
+
+/// It is as it was: for its own owner, to whom the process is turned back.
+async fn untouched(stage: &Stage<'_>, balancer: &Balancer, before: &pb::LoadBalancer) -> Verdict {
+    let session = stage.back().await?;
+    let mut balancer = balancer.through(&session);
+    let after = balancer.present(Some(stage.targets())).await?;
+    must_equal(
+        &after,
+        before,
+        "LB-2",
+        "Get for its owner, before and after somebody else asked: the load balancer",
+    )?;
+    stage.converged(&mut balancer, Some(stage.targets())).await
+}
+
+/// A ready load balancer, what Get says of it, and the same Service as another cluster has it, without a handle.
+async fn two_clusters(run: &Run) -> Verdict<(Stage<'_>, Balancer, pb::LoadBalancer, Balancer)> {
+    let stage = Stage::new(run).await?;
+    let mut ours = stage.ready("ours").await?;
+    let before = ours.present(Some(stage.targets())).await?;
+    let session = stage.work_for(&run.other_cluster("b"), &[]).await?;
+    let theirs = ours.forgetful().through(&session);
+    Ok((stage, ours, before, theirs))
+}
+
+async fn other_cluster_get(run: &Run) -> Verdict {
+    let (stage, ours, before, theirs) = two_clusters(run).await?;
+    let handles = [None, ours.handle.clone()];
+    for handle in handles {
+        let mut theirs = theirs.clone();
+        theirs.handle = handle;
+        let asked = theirs.get(Some(stage.targets())).await?;
+        // CONFLICT is an answer too.
+        if asked.answer()?.failed().is_some() {
+            asked.failure("LB-4", &[FailureCode::Conflict])?;
+            continue;
+        }
+        let found = found(&asked)?;
+        asked.must(
+            found.ownership() != Ownership::Ours && found.in_sync != Some(true),
+            "LB-1",
+            "ABSENT or FOREIGN, and not in sync: another owner ID made it",
+        )?;
+        untold(&asked, ours.handle.as_ref())?;
+    }
+    untouched(&stage, &ours, &before).await
+}
+
+/// The answer does not tell the handle of what is not OURS.
+fn untold(asked: &Exchange<pb::GetLoadBalancerResponse>, handle: Option<&String>) -> Verdict {
+    let told = asked.answer()?.handle.as_ref();
+    asked.must(
+        told.is_none() || told != handle,
+        "LB-32",
+        "no handle: what was found is not OURS",
+    )
+}
+
+async fn other_cluster_ensure(run: &Run) -> Verdict {
+    let (stage, ours, before, mut theirs) = two_clusters(run).await?;
+    let asked = theirs.ensure(Some(stage.targets()), false).await?;
+    if asked.answer()?.failed().is_some() {
+        // A part of it collides, such as a name that is made of the UID.
+        asked.failure("LB-2", &[FailureCode::Conflict])?;
+    } else {
+        theirs.ensured(Some(stage.targets())).await?;
+        let own = theirs.present(Some(stage.targets())).await?;
+        stage.listed_times(&theirs, 1, "LB-1").await?;
+        if before.load_balancer_name != own.load_balancer_name {
+            theirs.deleted().await?;
+        }
+    }
+    untouched(&stage, &ours, &before).await
+}
+
+async fn other_cluster_update(run: &Run) -> Verdict {
+    let (stage, ours, before, mut theirs) = two_clusters(run).await?;
+    let asked = theirs.update(stage.few()).await?;
+    asked.failure("LB-24", &[FailureCode::NotFound])?;
+    untouched(&stage, &ours, &before).await
+}
+
+async fn other_cluster_delete(run: &Run) -> Verdict {
+    let (stage, ours, before, mut theirs) = two_clusters(run).await?;
+    is_done(&theirs.delete().await?, "this cluster has none")?;
+    is_done(&theirs.delete_granted().await?, "this cluster has none")?;
+    untouched(&stage, &ours, &before).await
+}
+
+/// There is nothing to remove.
+fn is_done(asked: &Exchange<pb::DeleteLoadBalancerResponse>, why: &str) -> Verdict {
+    let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
+    asked.must(done, "LB-24", format_args!("`done`: {why}"))
+}
+
+async fn other_cluster_list(run: &Run) -> Verdict {
+    let (stage, ours, before, theirs) = two_clusters(run).await?;
+    stage.listed_times(&theirs, 0, "LB-13").await?;
+    untouched(&stage, &ours, &before).await?;
+    stage.listed_times(&ours, 1, "LB-13").await
+}
+
+async fn same_cluster_name(run: &Run) -> Verdict {
+    let stage = Stage::new(run).await?;
+    let mut ours = stage.ready("ours").await?;
+    let before = ours.present(Some(stage.targets())).await?;
+    // `other_cluster` has the same name for all.
+    let session = stage.work_for(&run.other_cluster("same-name"), &[]).await?;
+    let mut theirs = ours.forgetful().through(&session);
+    let asked = theirs.get(None).await?;
+    asked.must(
+        found(&asked)?.ownership() != Ownership::Ours,
+        "LB-1",
+        "not OURS: the name of the cluster is the same, the owner ID is another",
+    )?;
+    untouched(&stage, &ours, &before).await
+}
+
+async fn renamed_cluster(run: &Run) -> Verdict {
+    let stage = Stage::new(run).await?;
+    let balancer = stage.ready("renamed").await?;
+    let mut cluster = run.cluster();
+    cluster.name = "renamed-since".into();
+    let session = stage.work_for(&cluster, &[]).await?;
+    let mut renamed = balancer.through(&session);
+    stage.converged(&mut renamed, Some(stage.targets())).await?;
+    let mut forgetful = renamed.forgetful();
+    stage.converged_without_handle(&mut forgetful).await
+}
+
+/// The same name twice: the Service of before, still being deleted, and the one of now.
+async fn two_uids(run: &Run) -> Verdict<(Stage<'_>, Balancer, Balancer)> {
+    let stage = Stage::new(run).await?;
+    let old = stage.ready("same-name").await?;
+    let uid = run.uid();
+    // The same port, but where all Services share one load balancer.
+    let ports = run.service("ports").ports;
+    let mut new = old.forgetful().changed(|service| {
+        service.uid = uid;
+        service.ports = ports;
+    });
+    let asked = new.get(None).await?;
+    asked.must(
+        found(&asked)?.ownership() != Ownership::Ours,
+        "LB-1",
+        "ABSENT or FOREIGN: the UID is another, whatever the name is",
+    )?;
+    new.ensured(Some(stage.targets())).await?;
+    Ok((stage, old, new))
+}
+
+async fn recreated_service(run: &Run) -> Verdict {
+    let (stage, mut old, mut new) = two_uids(run).await?;
+    for balancer in [&mut old, &mut new] {
+        stage.converged(balancer, Some(stage.targets())).await?;
+        stage.listed_times(balancer, 1, "LB-1").await?;
+    }
+    let mut changed = new.changed(|service| service.ports[0].port = 8_080);
+    changed.ensured(Some(stage.targets())).await?;
+    stage.converged(&mut old, Some(stage.targets())).await
+}
+
+async fn recreated_service_delete(run: &Run) -> Verdict {
+    let (stage, mut old, mut new) = two_uids(run).await?;
+    old.forgetful().deleted().await?;
+    old = old.forgetful();
+    old.absent("LB-12", "Delete has answered `done`").await?;
+    stage.converged(&mut new, Some(stage.targets())).await?;
+    old.ensured(Some(stage.targets())).await?;
+    new.forgetful().deleted().await?;
+    stage.converged(&mut old, Some(stage.targets())).await
+}
+
+/// Made for one owner ID; then the cluster has another, and says that this was the previous one.
+async fn inherited(run: &Run) -> Verdict<(Stage<'_>, Balancer)> {
+    let stage = Stage::new(run).await?;
+    let before = stage.ready("inherited").await?;
+    let former = run.cluster().owner_id;
+    let previous = ["long-before", former.as_str()];
+    let session = stage
+        .work_for(&run.other_cluster("heir"), &previous)
+        .await?;
+    Ok((stage, before.through(&session)))
+}
+
+async fn previous(run: &Run) -> Verdict {
+    let (stage, mut balancer) = inherited(run).await?;
+    balancer.present(Some(stage.targets())).await?;
+    balancer.forgetful().present(Some(stage.targets())).await?;
+    stage.listed_times(&balancer, 1, "LB-13").await?;
+    if offered(run).in_sync {
+        let asked = balancer.get(Some(stage.targets())).await?;
+        asked.must(
+            found(&asked)?.in_sync == Some(false),
+            "LB-25",
+            "in_sync: false, for a mark with a previous owner ID is a difference",
+        )?;
+    }
+    let before = stage.writes().await?;
+    balancer.ensured(Some(stage.targets())).await?;
+    let sent = "Ensure of what carries the mark of a previous owner ID and is as asked else";
+    stage.wrote_by(before, Writes::Some, "LB-25", sent).await?;
+    // Nothing depends on the previous owner ID any more.
+    let session = stage.work_for(&run.other_cluster("heir"), &[]).await?;
+    let mut heir = balancer.through(&session);
+    stage.converged(&mut heir, Some(stage.targets())).await?;
+    heir.forgetful().present(Some(stage.targets())).await?;
+    Ok(())
+}
+
+async fn previous_marked_anew(run: &Run) -> Verdict {
+    let (stage, balancer) = inherited(run).await?;
+    let mut changed = balancer.changed(|service| service.ports[0].port = 8_080);
+    changed.ensured(Some(stage.targets())).await?;
+    let session = stage.work_for(&run.other_cluster("heir"), &[]).await?;
+    let mut heir = changed.through(&session);
+    heir.present(None).await?;
+    heir.forgetful().present(None).await?;
+    stage.listed_times(&heir, 1, "CORE-14").await?;
+    let session = stage.back().await?;
+    let mut former = heir.forgetful().through(&session);
+    let asked = former.get(None).await?;
+    asked.must(
+        found(&asked)?.ownership() != Ownership::Ours,
+        "CORE-14",
+        "not OURS: it was marked anew for the present owner ID when it was written",
+    )?;
+    stage.listed_times(&former, 0, "CORE-14").await
+}
+
+async fn previous_delete(run: &Run) -> Verdict {
+    let (stage, balancer) = inherited(run).await?;
+    balancer.forgetful().deleted().await?;
+    let mut balancer = balancer.forgetful();
+    balancer
+        .absent("LB-12", "Delete has answered `done`")
+        .await?;
+    stage.listed_times(&balancer, 0, "LB-12").await?;
+    let session = stage.back().await?;
+    let mut former = balancer.through(&session);
+    former.absent("LB-12", "Delete has answered `done`").await
+}
+
+/// An unmarked one, and a Service that was told its handle.
+async fn unmarked(run: &Run) -> Verdict<(Stage<'_>, Balancer)> {
+    let stage = Stage::new(run).await?;
+    let handle = run.unmarked_load_balancer(&run.name("by-hand")).await?;
+    let balancer = stage.balancer("adopter").with_handle(handle);
+    Ok((stage, balancer))
+}
+
+async fn is_unmarked(balancer: &Balancer) -> Verdict {
+    let mut balancer = balancer.clone();
+    let asked = balancer.get(None).await?;
+    let found = found(&asked)?;
+    asked.must(
+        found.presence() == LoadBalancerPresence::Present
+            && found.ownership() == Ownership::Unmarked
+            && found.in_sync != Some(true),
+        "LB-27",
+        "PRESENT, UNMARKED, not in sync: its handle names one that is marked for nobody",
+    )
+}
+
+async fn unmarked_untouched(run: &Run) -> Verdict {
+    let (stage, balancer) = unmarked(run).await?;
+    is_unmarked(&balancer).await?;
+    let before = stage.writes().await?;
+    let asked = balancer
+        .clone()
+        .ensure(Some(stage.targets()), false)
+        .await?;
+    asked.failure("LB-9", &[FailureCode::Conflict])?;
+    let asked = balancer.clone().update(stage.targets()).await?;
+    asked.failure("LB-24", &[FailureCode::Conflict])?;
+    let asked = balancer.clone().delete().await?;
+    asked.failure("LB-4", &[FailureCode::Conflict])?;
+    let asked = balancer.clone().delete_granted().await?;
+    asked.failure("LB-24", &[FailureCode::Conflict])?;
+    let sent = "Ensure without adopt_unmarked, Update and Delete with the handle of one that is marked for nobody";
+    stage.wrote_by(before, Writes::None, "LB-2", sent).await?;
+    is_unmarked(&balancer).await?;
+    stage.listed_times(&balancer, 0, "LB-13").await
+}
+
+async fn unmarked_adopted(run: &Run) -> Verdict {
+    let (stage, mut balancer) = unmarked(run).await?;
+    let given = balancer.handle.clone();
+    balancer.adopted(Some(stage.targets())).await?;
+    balancer.present(Some(stage.targets())).await?;
+    // Marked: found without the handle, and without the grant.
+    let mut forgetful = balancer.forgetful();
+    forgetful.present(Some(stage.targets())).await?;
+    stage.listed_times(&balancer, 1, "LB-9").await?;
+    stage
+        .converged(&mut balancer, Some(stage.targets()))
+        .await?;
+    balancer.deleted().await?;
+    let mut former = stage.balancer("look");
+    former.handle = given;
+    former
+        .absent("LB-12", "it was adopted, and Delete has answered `done`")
+        .await
+}
+
+/// Whether Get finds what is marked for nobody without a handle.
+async fn matched(balancer: &Balancer) -> Verdict<bool> {
+    let mut balancer = balancer.forgetful();
+    let asked = balancer.get(None).await?;
+    let found = found(&asked)?;
+    if found.presence() == LoadBalancerPresence::Absent {
+        return Ok(false);
+    }
+    asked.must(
+        found.ownership() == Ownership::Unmarked && found.in_sync != Some(true),
+        "LB-24",
+        "UNMARKED, not in sync; or ABSENT",
+    )?;
+    let told = asked.answer()?.handle.is_some();
+    asked.must(!told, "LB-32", "no handle: what was found is not OURS")?;
+    Ok(true)
+}
+
+async fn unmarked_by_name(run: &Run) -> Verdict {
+    let stage = Stage::new(run).await?;
+    // What the provider calls a load balancer of this Service.
+    let mut balancer = stage.ready("named").await?;
+    let name = balancer.present(None).await?.load_balancer_name;
+    balancer.deleted().await?;
+    let balancer = balancer.forgetful();
+    run.unmarked_load_balancer(&name).await?;
+    if !matched(&balancer).await? {
+        // It is told from those of this provider by its name, or not looked for.
+        is_done(
+            &balancer.clone().delete().await?,
+            "Get has just said ABSENT",
+        )?;
+        return Err(Stop::not_offered(
+            "the provider finds no load balancer by its native name alone",
+        ));
+    }
+    let before = stage.writes().await?;
+    let set = || Some(stage.targets());
+    let asked = balancer.clone().ensure(set(), false).await?;
+    asked.failure("LB-24", &[FailureCode::Conflict])?;
+    let asked = balancer.clone().update(stage.targets()).await?;
+    asked.failure("LB-24", &[FailureCode::NotFound])?;
+    let asked = balancer.clone().delete().await?;
+    asked.failure("LB-26", &[FailureCode::Conflict])?;
+    let sent = "Ensure, Update and Delete without the grant";
+    stage.wrote_by(before, Writes::None, "LB-2", sent).await?;
+    let mut adopter = balancer.clone();
+    adopter.adopted(set()).await?;
+    stage.listed_times(&adopter, 1, "LB-9").await?;
+    stage.converged(&mut adopter, set()).await?;
+    adopter.deleted().await?;
+    // A Service that was deleted before anybody could adopt it: with its handle, and without.
+    for keeps_handle in [false, true] {
+        let handle = run.unmarked_load_balancer(&name).await?;
+        let mut late = balancer.clone();
+        late.handle = keeps_handle.then_some(handle);
+        late.deleted_granted().await?;
+        let why = "Delete with the grant has answered `done`";
+        late.forgetful().absent("LB-26", why).await?;
+    }
+    Ok(())
+}
+
+async fn unmarked_by_address(run: &Run) -> Verdict {
+    let (stage, by_hand) = unmarked(run).await?;
+    let asked = by_hand.clone().get(None).await?;
+    let status = found(&asked)?.status.clone().unwrap_or_default();
+    if status.ingress.is_empty() {
+        return Err(Stop::not_offered(
+            "the load balancer that the hook `load-balancer-unmarked` makes has no address",
+        ));
+    }
+    let mut balancer = stage.balancer("moved");
+    balancer.service.status = Some(status);
+    let before = stage.writes().await?;
+    let finds = matched(&balancer).await?;
+    if finds {
+        let asked = balancer
+            .clone()
+            .ensure(Some(stage.targets()), false)
+            .await?;
+        asked.failure("LB-24", &[FailureCode::Conflict])?;
+    }
+    let asked = balancer.clone().update(stage.targets()).await?;
+    asked.failure("LB-24", &[FailureCode::NotFound])?;
+    let why = "the address of its status is no proof that it is this Service's";
+    is_done(&balancer.clone().delete().await?, why)?;
+    is_done(&balancer.clone().delete_granted().await?, why)?;
+    let sent = "Ensure and Update without the grant, Delete with it and without, of a Service whose status has the address";
+    stage.wrote_by(before, Writes::None, "LB-2", sent).await?;
+    is_unmarked(&by_hand).await?;
+    if !finds {
+        return Err(Stop::not_offered(
+            "the provider finds no load balancer by its address",
+        ));
+    }
+    balancer.adopted(Some(stage.targets())).await?;
+    stage
+        .converged(&mut balancer, Some(stage.targets()))
+        .await?;
+    balancer.deleted().await
+}
+
+async fn unmarked_of_others(run: &Run) -> Verdict {
+    let (stage, balancer) = unmarked(run).await?;
+    let mut other = balancer.forgetful();
+    other.adopted(Some(stage.targets())).await?;
+    other.present(Some(stage.targets())).await?;
+    let mut look = stage.balancer("look");
+    look.handle = balancer.handle.clone();
+    is_unmarked(&look).await
+}
+
+async fn foreign_is_never_adopted(run: &Run) -> Verdict {
+    let (stage, ours, before, mut theirs) = two_clusters(run).await?;
+    let Some(handle) = ours.handle.clone() else {
+        return Err(Stop::not_offered("the provider gives no handles"));
+    };
+    theirs.handle = Some(handle);
+    let asked = theirs.ensure(Some(stage.targets()), true).await?;
+    asked.failure("LB-4", &[FailureCode::Conflict])?;
+    untouched(&stage, &ours, &before).await
+}
+
+async fn not_initialised(run: &Run) -> Verdict {
+    let stage = Stage::new(run).await?;
+    let ours = stage.ready("ours").await?;
+    let stranger = stage.session.speaking_for(run.other_cluster("stranger"));
+    let balancer = ours.through(&stranger);
+    let before = stage.writes().await?;
+    let codes = [FailureCode::NotInitialized];
+    let rule = "CORE-10";
+    balancer.clone().get(None).await?.failure(rule, &codes)?;
+    let asked = balancer
+        .clone()
+        .ensure(Some(stage.targets()), false)
+        .await?;
+    asked.failure(rule, &codes)?;
+    balancer
+        .clone()
+        .update(stage.targets())
+        .await?
+        .failure(rule, &codes)?;
+    balancer.clone().delete().await?.failure(rule, &codes)?;
+    let sent = "Get, Ensure, Update and Delete for an owner that was not initialised";
+    stage.wrote_by(before, Writes::None, rule, sent).await?;
+    stage
+        .converged(&mut ours.clone(), Some(stage.targets()))
+        .await
+}
+
+async fn marks_outlive(run: &Run) -> Verdict {
+    let stage = Stage::new(run).await?;
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        made.push(stage.ready("outlives").await?);
+    }
+    run.target().restart().await?;
+    let session = stage.back().await?;
+    if run.sees(&[Need::LoadBalancerListing]) {
+        let listed = list(&session).await?;
+        for balancer in &made {
+            let uid = &balancer.service.uid;
+            let times = listed.iter().filter(|one| is_of(one, uid)).count();
+            must_equal(
+                &times,
+                &1,
+                "CORE-14",
+                format_args!(
+                    "ListLoadBalancers after the provider was killed and started again: how often the Service with UID {uid} is there"
+                ),
+            )?;
+        }
+    }
+    for balancer in &made {
+        let mut balancer = balancer.through(&session);
+        stage
+            .converged(&mut balancer, Some(stage.targets()))
+            .await?;
+        stage
+            .converged_without_handle(&mut balancer.forgetful())
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,320 @@
+//! What the checks of load balancers have in common: the cluster, its Nodes, and what is seen of the cloud beside the answers.
+
+use std::fmt::{Debug, Display};
+
+use cloud_provider_api::v1alpha1 as pb;
+use pb::ensure_load_balancer_response::Outcome as Ensured;
+
+use crate::call::Exchange;
+use crate::check::{Need, Stop, Verdict, must, must_equal};
+use crate::config::EmptyTargetSets;
+use crate::hooks::Hook;
+use crate::run::{Run, targets};
+use crate::session::Session;
+
+use super::answer::found;
+use super::balancer::Balancer;
+
+/// A check's own cluster, initialised.
+pub(super) struct Stage<'a> {
+    pub(super) run: &'a Run,
+    pub(super) session: Session,
+    nodes: Vec<pb::NodeView>,
+}
+
+impl<'a> Stage<'a> {
+    /// With up to two Nodes as targets, where the cloud's instances are known.
+    pub(super) async fn new(run: &'a Run) -> Verdict<Self> {
+        match Self::with_nodes(run, 2).await {
+            Err(Stop::Skipped(_)) if takes_empty_sets(run) => Self::with_nodes(run, 0).await,
+            stage => stage,
+        }
+    }
+
+    /// With so many Nodes as targets; skips the check where targets do not matter to this cloud.
+    pub(super) async fn with_targets(run: &'a Run, count: usize) -> Verdict<Self> {
+        if offered(run).ignores_nodes {
+            return Err(Stop::not_offered(
+                "targets do not matter to this cloud (Capabilities.load_balancers.ignores_nodes)",
+            ));
+        }
+        Self::with_nodes(run, count).await
+    }
+
+    async fn with_nodes(run: &'a Run, count: usize) -> Verdict<Self> {
+        let known = if count == 0 {
+            Vec::new()
+        } else {
+            run.instances(count).await?
+        };
+        let mut nodes: Vec<_> = known.iter().map(|known| run.node_of(known)).collect();
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        let session = run.session().await?;
+        for node in &mut nodes {
+            node.addresses = run.addresses(&session, node.clone()).await;
+        }
+        Ok(Self {
+            run,
+            session,
+            nodes,
+        })
+    }
+
+    /// The Nodes that the cloud knows.
+    pub(super) fn nodes(&self) -> &[pb::NodeView] {
+        &self.nodes
+    }
+
+    /// All Nodes that the cloud knows, as targets.
+    pub(super) fn targets(&self) -> pb::TargetSet {
+        targets(self.nodes.clone())
+    }
+
+    /// The first so many of them.
+    pub(super) fn first(&self, count: usize) -> pb::TargetSet {
+        targets(self.nodes[..count].to_vec())
+    }
+
+    /// As few of them as this cloud takes: none, or one.
+    pub(super) fn few(&self) -> pb::TargetSet {
+        self.first(usize::from(!takes_empty_sets(self.run)))
+    }
+
+    /// A new Service, whose load balancer is not there yet.
+    pub(super) fn balancer(&self, word: &str) -> Balancer {
+        Balancer::new(&self.session, self.run.service(word))
+    }
+
+    /// A new Service whose load balancer is ready, with all Nodes as targets.
+    pub(super) async fn ready(&self, word: &str) -> Verdict<Balancer> {
+        let mut balancer = self.balancer(word);
+        balancer.ensured(Some(self.targets())).await?;
+        Ok(balancer)
+    }
+
+    /// Works for this owner from here on: the process is initialised for one at a time.
+    pub(super) async fn work_for(
+        &self,
+        cluster: &pb::ClusterRef,
+        previous: &[&str],
+    ) -> Verdict<Session> {
+        self.run.session_for(cluster.clone(), previous).await
+    }
+
+    /// Works for this check's own cluster again.
+    pub(super) async fn back(&self) -> Verdict<Session> {
+        self.run.session().await
+    }
+
+    /// All load balancers of the cluster of this session.
+    pub(super) async fn list(&self) -> Verdict<Vec<pb::ListedLoadBalancer>> {
+        list(&self.session).await
+    }
+
+    /// The Service's load balancer is listed so many times. Without a listing nobody sees it, and the check is skipped in the end.
+    pub(super) async fn listed_times(
+        &self,
+        balancer: &Balancer,
+        times: usize,
+        rule: &str,
+    ) -> Verdict {
+        if !self.run.sees(&[Need::LoadBalancerListing]) {
+            return Ok(());
+        }
+        let listed = list(&balancer.session).await?;
+        let uid = &balancer.service.uid;
+        let of_it: Vec<_> = listed.iter().filter(|one| is_of(one, uid)).collect();
+        must(
+            of_it.len() == times,
+            rule,
+            format_args!("ListLoadBalancers after this for the Service with UID {uid}"),
+            format_args!("{times} load balancers of it"),
+            format_args!("{of_it:?}"),
+        )
+    }
+
+    /// Ensure of what is as asked changes nothing: at once ready, same status, same handle, no write to the cloud, `in_sync` before and after.
+    pub(super) async fn converged(
+        &self,
+        balancer: &mut Balancer,
+        set: Option<pb::TargetSet>,
+    ) -> Verdict {
+        let status = balancer.present(set.clone()).await?.status;
+        self.told_in_sync(
+            balancer,
+            set.clone(),
+            true,
+            "Ensure has answered `ready` for it",
+        )
+        .await?;
+        let handle = balancer.handle.clone();
+        let before = self.writes().await?;
+        let asked = balancer.ensure(set.clone(), false).await?;
+        let Some(Ensured::Ready(ready)) = &asked.success("LB-8")?.outcome else {
+            return Err(asked.broke("LB-8", "`ready`: the load balancer already is as asked"));
+        };
+        must_equal(
+            &ready.status,
+            &status,
+            "LB-8",
+            "Get, then Ensure, of a load balancer that is as asked",
+        )?;
+        must_equal(
+            &balancer.handle,
+            &handle,
+            "LB-3",
+            "Ensure of a load balancer that is as asked: its handle",
+        )?;
+        self.wrote(before, Writes::None, "LB-8", &asked).await?;
+        self.told_in_sync(balancer, set, true, "Ensure was just repeated")
+            .await
+    }
+
+    /// The same for who has lost the handle; the answers give it back.
+    pub(super) async fn converged_without_handle(&self, balancer: &mut Balancer) -> Verdict {
+        let mut forgetful = balancer.forgetful();
+        forgetful.present(Some(self.targets())).await?;
+        let before = self.writes().await?;
+        let asked = forgetful
+            .forgetful()
+            .ensure(Some(self.targets()), false)
+            .await?;
+        asked.success("LB-5")?;
+        self.wrote(before, Writes::None, "LB-8", &asked).await?;
+        self.listed_times(balancer, 1, "LB-5").await
+    }
+
+    /// `in_sync` says this. Where it is not offered nobody sees it, and the check is skipped in the end.
+    pub(super) async fn in_sync(
+        &self,
+        balancer: &mut Balancer,
+        set: Option<pb::TargetSet>,
+        expected: bool,
+        why: &str,
+    ) -> Verdict {
+        if self.run.sees(&[Need::InSync]) {
+            self.told_in_sync(balancer, set, expected, why).await?;
+        }
+        Ok(())
+    }
+
+    /// The same beside a count of writes, which sees as much: who does not offer `in_sync` need not say it.
+    pub(super) async fn told_in_sync(
+        &self,
+        balancer: &mut Balancer,
+        set: Option<pb::TargetSet>,
+        expected: bool,
+        why: &str,
+    ) -> Verdict {
+        if !offered(self.run).in_sync {
+            return Ok(());
+        }
+        let asked = balancer.get(set).await?;
+        let found = found(&asked)?;
+        asked.must(
+            found.in_sync == Some(expected),
+            "LB-14",
+            format_args!("in_sync: {expected}, for {why}"),
+        )
+    }
+
+    /// How many writes ever reached the cloud; `None` where no hook tells.
+    pub(super) async fn writes(&self) -> Verdict<Option<u64>> {
+        if self.run.has_hook(Hook::CloudWrites) {
+            self.run.cloud_writes().await.map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// What was written to the cloud since then. Where no hook counts nobody sees it, and the check is skipped in the end.
+    pub(super) async fn wrote<T: Debug>(
+        &self,
+        before: Option<u64>,
+        expected: Writes,
+        rule: &str,
+        asked: &Exchange<T>,
+    ) -> Verdict {
+        self.wrote_by(before, expected, rule, asked.sent()).await
+    }
+
+    /// The same, of more than one call.
+    pub(super) async fn wrote_by(
+        &self,
+        before: Option<u64>,
+        expected: Writes,
+        rule: &str,
+        sent: impl Display,
+    ) -> Verdict {
+        let (Some(before), Some(after)) = (before, self.writes().await?) else {
+            self.run.sees(&[Need::Hook(Hook::CloudWrites)]);
+            return Ok(());
+        };
+        let count = after.saturating_sub(before);
+        let (holds, words) = match expected {
+            Writes::None => (count == 0, "no write to the cloud"),
+            Writes::Some => (count > 0, "at least one write to the cloud"),
+        };
+        must(
+            holds,
+            rule,
+            sent,
+            words,
+            format_args!("{count} writes (hook cloud-writes)"),
+        )
+    }
+}
+
+/// What is expected of the cloud's count of writes.
+#[derive(Clone, Copy)]
+pub(super) enum Writes {
+    None,
+    Some,
+}
+
+/// The capability; the checks need it.
+pub(super) fn offered(run: &Run) -> pb::LoadBalancerCapability {
+    run.capabilities().load_balancers.unwrap_or_default()
+}
+
+/// Whether load balancers of this cloud can be without targets (LB-31).
+pub(super) fn takes_empty_sets(run: &Run) -> bool {
+    run.config().empty_target_sets == EmptyTargetSets::Taken
+}
+
+/// Skips the check where the cloud does not honour this field.
+pub(super) fn need_feature(run: &Run, feature: pb::ServiceFeature) -> Verdict {
+    if offered(run).features().any(|one| one == feature) {
+        return Ok(());
+    }
+    let name = feature.as_str_name().trim_start_matches("SERVICE_FEATURE_");
+    Err(Stop::not_offered(format!(
+        "the provider does not offer {name} in Capabilities.load_balancers.features"
+    )))
+}
+
+/// Whether a listed load balancer is marked for the Service with this UID.
+pub(super) fn is_of(one: &pb::ListedLoadBalancer, uid: &str) -> bool {
+    one.owners.iter().any(|owner| owner.uid == uid)
+}
+
+/// A complete listing, each entry within the limits.
+pub(super) async fn list(session: &Session) -> Verdict<Vec<pb::ListedLoadBalancer>> {
+    let asked = session.list(pb::ListLoadBalancersRequest::default()).await;
+    let items = asked.items()?;
+    for item in &items {
+        let handle = item.handle.as_deref();
+        asked.must(
+            item.load_balancer_name.len() <= 253
+                && handle.is_none_or(|handle| !handle.is_empty() && handle.len() <= 1024),
+            "CORE-11",
+            "names of at most 253 bytes, handles of 1 to 1,024 bytes",
+        )?;
+        asked.must(
+            !item.owners.is_empty() && item.owners.iter().all(|owner| !owner.uid.is_empty()),
+            "LB-13",
+            "each entry says for which Services it is marked",
+        )?;
+    }
+    Ok(items)
+}

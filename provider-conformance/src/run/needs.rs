@@ -1,0 +1,120 @@
+//! What a check needs, and what it could not look at.
+
+use std::sync::PoisonError;
+
+use super::Run;
+use crate::check::{Lack, Need, Skipped, Stop, Verdict};
+use crate::config::RouteMarks;
+
+/// Of a check that could not look at everything.
+const REST: &str = "what can be seen without that holds";
+
+impl Run {
+    /// A part of what the check shows cannot be looked at here. The check goes on, for what else it finds; where it finds nothing it is skipped, not passed.
+    pub(crate) fn unseen(&self, why: Stop) {
+        if let Stop::Skipped(why) = why {
+            let mut unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+            if !unseen.iter().any(|known| known.reason == why.reason) {
+                unseen.push(why);
+            }
+        }
+    }
+
+    /// How a check ends that found nothing wrong: passed, where it could look at everything.
+    pub(crate) fn passed(&self) -> Verdict {
+        let unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+        if unseen.is_empty() {
+            return Ok(());
+        }
+        let reasons: Vec<_> = unseen.iter().map(|one| one.reason.as_str()).collect();
+        let reason = format!("{}; {REST}", reasons.join("; "));
+        // What only the suite was not told how outweighs what the provider does not offer: somebody can help that.
+        let setup = unseen.iter().any(|one| one.lack == Lack::Setup);
+        Err(if setup {
+            Stop::not_set_up(reason)
+        } else {
+            Stop::not_offered(reason)
+        })
+    }
+
+    /// Notes what lacks of this, so that the check is not passed without it; whether all of it is there.
+    pub(crate) fn sees(&self, needs: &[Need]) -> bool {
+        let lack = self.lack(needs);
+        let sees = lack.is_none();
+        if let Some(lack) = lack {
+            self.unseen(Stop::Skipped(lack));
+        }
+        sees
+    }
+
+    /// What lacks of what a check needs.
+    pub(crate) fn lack(&self, needs: &[Need]) -> Option<Skipped> {
+        let offered = self.capabilities();
+        let instances = offered.instances.as_ref();
+        let load_balancers = offered.load_balancers.as_ref();
+        needs.iter().find_map(|need| {
+            let (there, what) = match need {
+                Need::Instances => (instances.is_some(), "instances"),
+                Need::InstanceListing => {
+                    (instances.is_some_and(|of| of.listing), "instances.listing")
+                }
+                Need::PowerState => (
+                    instances.is_some_and(|of| of.power_state),
+                    "instances.power_state",
+                ),
+                Need::Zones => (offered.zones.is_some(), "zones"),
+                Need::LoadBalancers => (load_balancers.is_some(), "load_balancers"),
+                Need::LoadBalancerListing => (
+                    load_balancers.is_some_and(|of| of.listing),
+                    "load_balancers.listing",
+                ),
+                Need::InSync => (
+                    load_balancers.is_some_and(|of| of.in_sync),
+                    "load_balancers.in_sync",
+                ),
+                Need::Routes => (offered.routes.is_some(), "routes"),
+                Need::Clusters => (offered.clusters.is_some(), "clusters"),
+                Need::Volumes => (offered.volumes.is_some(), "volumes"),
+                Need::Changes => (offered.changes.is_some(), "changes"),
+                Need::SharedLoadBalancer if self.config().shared_load_balancer.is_none() => {
+                    return skipped(Stop::not_offered(
+                        "suite.yaml has no `shared_load_balancer`: where Services of this cloud can share one, write there the annotations by which they do",
+                    ));
+                }
+                Need::RouteMarks if self.config().route_marks == RouteMarks::None => {
+                    return skipped(Stop::not_offered(
+                        "this cloud keeps no marks with routes (`route_marks: none` in suite.yaml)",
+                    ));
+                }
+                Need::Hook(hook) if !self.has_hook(*hook) => {
+                    return skipped(Stop::not_set_up(format!(
+                        "suite.yaml has no hook `{}`",
+                        hook.key()
+                    )));
+                }
+                Need::Command if !self.target().is_ours() => {
+                    return skipped(Stop::not_set_up(
+                        "the provider is not started by the suite (--command)",
+                    ));
+                }
+                Need::Hook(_)
+                | Need::Command
+                | Need::SharedLoadBalancer
+                | Need::RouteMarks => return None,
+            };
+            if there {
+                return None;
+            }
+            skipped(Stop::not_offered(format!(
+                "the provider does not offer Capabilities.{what}"
+            )))
+        })
+    }
+}
+
+fn skipped(stop: Stop) -> Option<Skipped> {
+    match stop {
+        Stop::Skipped(skipped) => Some(skipped),
+        Stop::Failed(_) | Stop::Warned(_) => None,
+    }
+}

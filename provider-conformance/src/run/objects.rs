@@ -1,0 +1,384 @@
+//! What checks are about: names of their own, Nodes, Services and routes, and what hooks make.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
+
+use cloud_provider_api::v1alpha1 as pb;
+use pb::InstanceFacet;
+use pb::lookup_instance_result::Outcome;
+
+use super::Run;
+use crate::check::{Stop, Verdict};
+use crate::config::KnownInstance;
+use crate::hooks::Hook;
+use crate::instances::ask::lookup;
+use crate::ledger::Thing;
+use crate::session::Session;
+
+impl Run {
+    /// A name that no other run uses: short enough for every cloud, lower-case letters, digits and dashes.
+    pub(crate) fn name(&self, word: &str) -> String {
+        let run_id = self.shared.ledger.run_id();
+        let run = run_id.rsplit('-').next().unwrap_or(run_id);
+        format!("{word}-{run}-{}", self.fresh())
+    }
+
+    /// A UID for a Service or a Node. Only Services with such a UID may be written: the suite touches nothing else.
+    pub(crate) fn uid(&self) -> String {
+        let uid = uuid::Uuid::new_v4().to_string();
+        self.shared.ledger.issue_uid(&uid);
+        uid
+    }
+
+    /// A destination for a route, used by nobody else in this run. Only such routes may be written.
+    pub(crate) fn cidr(&self) -> String {
+        loop {
+            // Begins somewhere else in each run.
+            let start = u64::from(crc(self.shared.ledger.run_id()));
+            let cidr = self.config().route_cidr.part(start + self.fresh());
+            if self.shared.ledger.issue_cidr(&cidr) {
+                return cidr;
+            }
+        }
+    }
+
+    /// The same for IPv6.
+    pub(crate) fn cidr6(&self) -> String {
+        loop {
+            let run = u64::from(crc(self.shared.ledger.run_id())) & 0xffff;
+            let cidr = format!("fd64:6363:{run:x}:{:x}::/64", self.fresh() & 0xffff);
+            if self.shared.ledger.issue_cidr(&cidr) {
+                return cidr;
+            }
+        }
+    }
+
+    /// A moment that no other run has, by which calls are cut off elsewhere in each. Who draws one tells it in `sent`: the next run cannot.
+    pub(crate) fn draw(&self, from: RangeInclusive<u64>) -> u64 {
+        drawn(self.shared.ledger.run_id(), self.fresh(), &from)
+    }
+
+    /// These moments, and so many that are drawn, in order.
+    pub(crate) fn and_drawn(
+        &self,
+        fixed: impl IntoIterator<Item = u64>,
+        more: usize,
+        from: &RangeInclusive<u64>,
+    ) -> Vec<u64> {
+        let mut all: Vec<u64> = fixed.into_iter().collect();
+        all.extend((0..more).map(|_| self.draw(from.clone())));
+        all.sort_unstable();
+        all
+    }
+
+    fn fresh(&self) -> u64 {
+        self.shared.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A provider ID of this provider that names no instance: well-formed where suite.yaml has a
+    /// `provider_id_pattern`.
+    pub(crate) fn provider_id_of_none(&self, word: &str) -> String {
+        if let Some(pattern) = &self.config().provider_id_pattern {
+            return of_pattern(pattern, self.shared.ledger.run_id(), self.fresh());
+        }
+        let prefixes = &self.info().provider_id_prefixes;
+        let prefix = prefixes.first().map_or("", String::as_str);
+        format!("{prefix}{}", self.name(word))
+    }
+
+    /// A Node that no instance stands behind, with a name of its own.
+    pub(crate) fn node(&self, word: &str) -> pb::NodeView {
+        pb::NodeView {
+            name: self.name(word),
+            uid: uuid::Uuid::new_v4().to_string(),
+            ..Default::default()
+        }
+    }
+
+    /// Whether this provider wants to see of Nodes, or of targets, that they are Ready.
+    fn shows_readiness(&self) -> bool {
+        let of_targets = self.capabilities().load_balancers;
+        let of_targets = of_targets.and_then(|of| of.target_projection);
+        let wanted = [self.info().node_projection.clone(), of_targets];
+        wanted
+            .iter()
+            .flatten()
+            .flat_map(pb::NodeProjection::field_groups)
+            .any(|group| group == pb::NodeFieldGroup::Readiness)
+    }
+
+    /// The Node of a known instance. It is Ready, where the provider wants to see that: a cloud may balance to no others.
+    pub(crate) fn node_of(&self, instance: &KnownInstance) -> pb::NodeView {
+        pb::NodeView {
+            name: instance.name.clone(),
+            uid: uuid::Uuid::new_v4().to_string(),
+            provider_id: instance.provider_id.clone(),
+            ready: self.shows_readiness().then_some(true),
+            ..Default::default()
+        }
+    }
+
+    /// The addresses that an initialised Node of this name and provider ID has: what the provider says of its instance. None where it serves no instances or does not
+    /// answer: whether it answers well is for the checks of LookupInstances.
+    pub(crate) async fn addresses(
+        &self,
+        session: &Session,
+        node: pb::NodeView,
+    ) -> Vec<pb::NodeAddress> {
+        if self.capabilities().instances.is_none() {
+            return Vec::new();
+        }
+        let asked = session.call(lookup(vec![node], &[InstanceFacet::Metadata]));
+        let found = asked.await.success("INST-4").ok().and_then(|answer| {
+            match answer.results.first()?.outcome.as_ref()? {
+                Outcome::Found(instance) => Some(instance.addresses.clone()),
+                Outcome::Failed(_) => None,
+            }
+        });
+        found.unwrap_or_default()
+    }
+
+    /// 80, but where all Services share one load balancer: there each needs a port that no other has.
+    fn port(&self) -> i32 {
+        let shares = self.config().shared_load_balancer.as_ref();
+        if shares.is_none_or(|annotations| !annotations.is_empty()) {
+            return 80;
+        }
+        10_000 + i32::try_from(self.fresh() % 20_000).unwrap_or_default()
+    }
+
+    /// A Service of this check with one TCP port.
+    pub(crate) fn service(&self, word: &str) -> pb::ServiceView {
+        let offered = self.capabilities().load_balancers.unwrap_or_default();
+        pb::ServiceView {
+            namespace: "default".into(),
+            name: self.name(word),
+            uid: self.uid(),
+            annotations: self.config().service_annotations.clone(),
+            r#type: "LoadBalancer".into(),
+            load_balancer_class: offered
+                .classes
+                .first()
+                .filter(|_| !offered.default_class)
+                .cloned(),
+            ports: vec![pb::ServicePort {
+                name: "http".into(),
+                protocol: "TCP".into(),
+                port: self.port(),
+                target_port: "8080".into(),
+                node_port: Some(30_080),
+                ..Default::default()
+            }],
+            cluster_ips: vec!["10.96.0.10".into()],
+            session_affinity: "None".into(),
+            external_traffic_policy: "Cluster".into(),
+            ip_families: vec!["IPv4".into()],
+            ip_family_policy: Some("SingleStack".into()),
+            ..Default::default()
+        }
+    }
+
+    /// So many instances that the cloud knows, from suite.yaml, else from ListInstances, else made by a hook. Skips the check where there are fewer.
+    pub(crate) async fn instances(&self, count: usize) -> Verdict<Vec<KnownInstance>> {
+        let mut known = self.config().instances.clone();
+        let listing = self.capabilities().instances.is_some_and(|of| of.listing);
+        if known.len() < count && listing {
+            let request = pb::ListInstancesRequest {
+                facets: vec![InstanceFacet::Metadata.into(), InstanceFacet::Power.into()],
+                ..Default::default()
+            };
+            let listed = self.session().await?.list(request).await.items()?;
+            known = listed
+                .into_iter()
+                .filter(|instance| instance.provider_id.is_some())
+                .map(|instance| KnownInstance {
+                    name: self.name("node"),
+                    provider_id: instance.provider_id,
+                    state: None,
+                })
+                .collect();
+        }
+        while known.len() < count && self.has_hook(Hook::InstanceAdd) {
+            known.push(self.add_instance("node").await?);
+        }
+        if known.len() < count {
+            return Err(Stop::not_set_up(format!(
+                "it needs {count} instances that the cloud knows; name them in suite.yaml under `instances`, or give the hook `instance-add`"
+            )));
+        }
+        known.truncate(count);
+        Ok(known)
+    }
+
+    /// Makes an instance by the hook; it goes with the check.
+    pub(crate) async fn add_instance(&self, word: &str) -> Verdict<KnownInstance> {
+        self.made_by(Hook::InstanceAdd, self.name(word), &[]).await
+    }
+
+    /// Makes an instance of this type, which is no label value, by the hook; it goes with the check.
+    pub(crate) async fn add_odd_instance(&self, kind: &str) -> Verdict<KnownInstance> {
+        let name = self.name("odd");
+        self.made_by(Hook::InstanceOdd, name, &[("TYPE", kind)])
+            .await
+    }
+
+    async fn made_by(
+        &self,
+        hook: Hook,
+        name: String,
+        more: &[(&str, &str)],
+    ) -> Verdict<KnownInstance> {
+        let mut variables = more.to_vec();
+        variables.push(("NAME", &name));
+        let provider_id = self.hook(hook, &variables).await?;
+        self.shared.ledger.note(Thing::Instance {
+            name: name.clone(),
+            provider_id: provider_id.clone(),
+        });
+        Ok(KnownInstance {
+            name,
+            provider_id: Some(provider_id),
+            state: None,
+        })
+    }
+
+    /// Removes, stops or starts an instance that a hook made.
+    pub(crate) async fn change_instance(&self, hook: Hook, instance: &KnownInstance) -> Verdict {
+        let provider_id = instance.provider_id.as_deref().unwrap_or_default();
+        let variables = [
+            ("NAME", instance.name.as_str()),
+            ("PROVIDER_ID", provider_id),
+        ];
+        self.hook(hook, &variables).await.map(|_| ())
+    }
+
+    /// Makes a load balancer that is marked for nobody, by the hook; it goes with the check. Answers its handle.
+    pub(crate) async fn unmarked_load_balancer(&self, native_name: &str) -> Verdict<String> {
+        let handle = self
+            .hook(Hook::LoadBalancerUnmarked, &[("NAME", native_name)])
+            .await?;
+        self.shared.ledger.note(Thing::UnmarkedLoadBalancer {
+            handle: handle.clone(),
+        });
+        Ok(handle)
+    }
+
+    /// Makes a route that is marked for nobody, by the hook; it goes with the check.
+    pub(crate) async fn unmarked_route(
+        &self,
+        name: &str,
+        cidr: &str,
+        provider_id: &str,
+    ) -> Verdict {
+        let variables = [("NAME", name), ("CIDR", cidr), ("PROVIDER_ID", provider_id)];
+        self.hook(Hook::RouteUnmarked, &variables).await?;
+        self.shared.ledger.note(Thing::UnmarkedRoute {
+            name: name.to_owned(),
+            cidr: cidr.to_owned(),
+        });
+        Ok(())
+    }
+
+    /// Makes a route to what is no Node, marked for nobody, by the hook; it goes with the check.
+    pub(crate) async fn gateway_route(&self, name: &str, cidr: &str) -> Verdict {
+        let variables = [("NAME", name), ("CIDR", cidr)];
+        self.hook(Hook::RouteGateway, &variables).await?;
+        self.shared.ledger.note(Thing::UnmarkedRoute {
+            name: name.to_owned(),
+            cidr: cidr.to_owned(),
+        });
+        Ok(())
+    }
+
+    /// Makes a route of this check's cluster whose target is gone, by the hook; it goes with the check.
+    pub(crate) async fn blackhole_route(&self, name: &str, cidr: &str) -> Verdict {
+        let cluster = self.cluster();
+        let variables = [
+            ("NAME", name),
+            ("CIDR", cidr),
+            ("OWNER_ID", &cluster.owner_id),
+        ];
+        self.hook(Hook::RouteBlackhole, &variables).await?;
+        self.shared.ledger.note(Thing::Route {
+            cluster,
+            cidr: cidr.to_owned(),
+        });
+        Ok(())
+    }
+}
+
+/// Each `#` becomes a digit, but no zero: an ID that is a number keeps its length. The last ones
+/// count, so that no two of a run are the same.
+fn of_pattern(pattern: &str, run_id: &str, number: u64) -> String {
+    let places = pattern.matches('#').count();
+    let mut rest = number;
+    let mut digits: Vec<u8> = (0..places)
+        .map(|place| {
+            // Five places hold more than a run invents; those before differ between runs.
+            let digit = if place < 5 {
+                let digit = rest % 9;
+                rest /= 9;
+                digit
+            } else {
+                drawn(run_id, place as u64, &(0..=8))
+            };
+            b'1' + u8::try_from(digit).unwrap_or_default()
+        })
+        .collect();
+    let mut next = || char::from(digits.pop().unwrap_or(b'1'));
+    let of = |c| if c == '#' { next() } else { c };
+    pattern.chars().map(of).collect()
+}
+
+/// The number stands in front: what follows spreads it over the whole hash.
+fn drawn(run_id: &str, number: u64, from: &RangeInclusive<u64>) -> u64 {
+    let (first, last) = (*from.start(), *from.end());
+    first + u64::from(crc(&format!("{number} {run_id}"))) % (last.saturating_sub(first) + 1)
+}
+
+/// A number that differs between runs; which one does not matter.
+fn crc(text: &str) -> u32 {
+    text.bytes().fold(2_166_136_261, |hash: u32, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
+    })
+}
+
+/// A target set.
+pub(crate) fn targets(nodes: Vec<pb::NodeView>) -> pb::TargetSet {
+    pb::TargetSet {
+        set: Some(pb::target_set::Set::Inline(pb::TargetList { nodes })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn invented_provider_ids_follow_the_pattern_and_differ() {
+        let of = |run_id, number| of_pattern("x://i-########/z", run_id, number);
+        let one: BTreeSet<_> = (0..20_000).map(|number| of("run-a", number)).collect();
+        assert_eq!(one.len(), 20_000);
+        for id in &one {
+            let digits = id
+                .strip_prefix("x://i-")
+                .and_then(|id| id.strip_suffix("/z"));
+            let digits = digits.expect(id);
+            assert!(digits.len() == 8 && digits.bytes().all(|byte| (b'1'..=b'9').contains(&byte)));
+        }
+        assert!((0..20_000).all(|number| !one.contains(&of("run-b", number))));
+    }
+
+    #[test]
+    fn what_a_run_draws_is_all_over_the_range_and_another_runs_is_other() {
+        let of = |run_id| (0..200).map(move |number| drawn(run_id, number, &(10..=19)));
+        let one: Vec<_> = of("conformance-0a1b2c3d").collect();
+        let all: BTreeSet<_> = one.iter().copied().collect();
+        assert_eq!(all, (10..=19).collect());
+        assert!(one.iter().copied().eq(of("conformance-0a1b2c3d")));
+        assert!(!one.iter().copied().eq(of("conformance-0a1b2c3e")));
+        assert_eq!(drawn("conformance-0a1b2c3d", 7, &(5..=5)), 5);
+    }
+}

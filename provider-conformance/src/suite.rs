@@ -1,0 +1,344 @@
+//! All checks; which of them run, in which order; the clean-up.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as pb;
+use futures::FutureExt;
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use tokio::time::Instant;
+
+use super::breaker::Breaker;
+use super::check::{Check, Stop, Verdict};
+use super::cleanup::{after_a_check, at_the_end};
+use super::config::Config;
+use super::hooks::Hooks;
+use super::ledger::Ledger;
+use super::report::{Entry, Outcome, Report};
+use super::run::{Run, Shared};
+use super::session::Session;
+use super::target::{Provider, Target};
+
+/// A check that has not ended by then has failed.
+const CHECK: Duration = Duration::from_mins(3);
+/// How long a provider may take to answer its first call.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// All checks, in the order in which they run.
+pub fn checks() -> Vec<Check> {
+    let mut all = super::core::checks();
+    all.extend(super::provider::checks());
+    all.extend(super::instances::checks());
+    all.extend(super::zones::checks());
+    all.extend(super::load_balancers::checks());
+    all.extend(super::routes::checks());
+    all.extend(super::clusters::checks());
+    all.extend(super::volumes::checks());
+    all.extend(super::core::at_the_end());
+    all
+}
+
+/// Which checks run.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    only: Option<GlobSet>,
+    skip: GlobSet,
+}
+
+impl Selection {
+    /// From globs of IDs, such as `instances/*`; all where `only` is empty. An error says which glob is none, or matches no check.
+    pub fn new(only: &[String], skip: &[String]) -> Result<Self, String> {
+        let checks = checks();
+        let set = |flag: &str, globs: &[String]| {
+            let mut set = GlobSetBuilder::new();
+            for text in globs {
+                let glob = Glob::new(text).map_err(|error| format!("{flag} {text:?}: {error}"))?;
+                let matcher = glob.compile_matcher();
+                if !checks.iter().any(|check| matcher.is_match(check.id)) {
+                    return Err(format!(
+                        "{flag} {text:?} matches no check; `--list` prints their IDs, `*` stands for anything"
+                    ));
+                }
+                set.add(glob);
+            }
+            set.build().map_err(|error| format!("{flag}: {error}"))
+        };
+        Ok(Self {
+            only: if only.is_empty() {
+                None
+            } else {
+                Some(set("--only", only)?)
+            },
+            skip: set("--skip", skip)?,
+        })
+    }
+
+    /// Whether a check runs.
+    pub fn takes(&self, id: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.is_match(id)) && !self.skip.is_match(id)
+    }
+}
+
+/// One run of the suite.
+#[derive(Debug)]
+pub struct Options {
+    /// What is checked.
+    pub provider: Provider,
+    /// suite.yaml.
+    pub config: Config,
+    /// Which checks run.
+    pub selection: Selection,
+    /// How long a check that takes as long as one likes may take.
+    pub soak: Duration,
+}
+
+/// There is no provider to check.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(String);
+
+/// Runs the suite, until its end or until `interrupted` resolves; in both cases what it made goes again. Each entry is told as soon as its check has ended.
+pub async fn run(
+    options: Options,
+    interrupted: impl Future<Output = ()>,
+    mut progress: impl FnMut(Progress<'_>),
+) -> Result<Report, StartError> {
+    let began = Instant::now();
+    let shared = begin(&options).await.map_err(StartError)?;
+    let mut report = Report::new(&shared.info);
+    let checks: Vec<Check> = checks()
+        .into_iter()
+        .filter(|check| options.selection.takes(check.id))
+        .collect();
+    let mut breaker = Breaker::default();
+    let mut interrupted = std::pin::pin!(interrupted);
+    for (number, check) in checks.iter().enumerate() {
+        progress(Progress::Begins {
+            id: check.id,
+            number: number + 1,
+            of: checks.len(),
+        });
+        let entry = tokio::select! {
+            entry = one(&shared, check, &mut breaker) => entry,
+            () = &mut interrupted => {
+                report.interrupted = true;
+                break;
+            }
+        };
+        progress(Progress::Ended(&entry));
+        report.entries.push(entry);
+        // Also where the check failed half-way. What does not go now is tried again at the end.
+        tokio::select! {
+            () = after_a_check(&shared) => {}
+            () = &mut interrupted => {
+                report.interrupted = true;
+                break;
+            }
+        }
+    }
+    report.left = at_the_end(&shared).await;
+    report.took = began.elapsed();
+    Ok(report)
+}
+
+/// What is told while the suite runs.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// A check begins.
+    Begins {
+        /// Its ID.
+        id: &'a str,
+        /// The how many-th it is.
+        number: usize,
+        /// Of how many.
+        of: usize,
+    },
+    /// It has ended.
+    Ended(&'a Entry),
+}
+
+async fn begin(options: &Options) -> Result<Arc<Shared>, String> {
+    let target = Target::reach(&options.provider).await?;
+    let random = uuid::Uuid::new_v4().simple().to_string();
+    let run_id = format!("conformance-{}", &random[..8]);
+    let ledger = Arc::new(Ledger::new(run_id.clone()));
+    let cluster = pb::ClusterRef {
+        name: run_id.clone(),
+        owner_id: run_id,
+    };
+    let session = Session::dial(target.path(), cluster, Arc::clone(&ledger))
+        .await
+        .map_err(|error| format!("nobody answers at {}: {error}", target.endpoint()))?;
+    let request = pb::GetProviderInfoRequest {
+        controller_version: env!("CARGO_PKG_VERSION").into(),
+        contract_minor: pb::CONTRACT_MINOR,
+    };
+    let asked = session.call_within(request, HANDSHAKE).await;
+    let info = asked.came.map_err(|status| {
+        format!(
+            "what serves at {} is no provider of cloudprovider.v1alpha1: GetProviderInfo: {}",
+            target.endpoint(),
+            super::call::shown(&status)
+        )
+    })?;
+    options.config.fits(&info.provider_id_prefixes)?;
+    let hooks = Hooks::new(options.config.hooks.clone(), target.endpoint());
+    Ok(Arc::new(Shared {
+        target,
+        config: options.config.clone(),
+        hooks,
+        ledger,
+        info,
+        soak: options.soak,
+        numbers: AtomicU64::new(0),
+    }))
+}
+
+async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entry {
+    let began = Instant::now();
+    let run = Run::new(Arc::clone(shared));
+    let lack = run.lack(check.needs);
+    let outcome = if let Some(why) = lack.or_else(|| breaker.refuses(check.id)) {
+        Outcome::Skipped(why)
+    } else {
+        let patience = breaker.patience(check.id, CHECK) + shared.soak;
+        let verdict = AssertUnwindSafe((check.run)(&run)).catch_unwind();
+        // Its calls are open for as long as it is not dropped.
+        let mut verdict = pin!(verdict);
+        let verdict = match tokio::time::timeout(patience, verdict.as_mut()).await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(panic)) => Err(broken(&*panic)),
+            Err(_) => {
+                breaker.note_endless(check.id, shared.ledger.open_for());
+                Err(endless(check, patience))
+            }
+        };
+        let mut verdict = verdict;
+        // It is started again for the next check: what is not told here nobody learns.
+        if let Err(Stop::Failed(failed)) = &mut verdict
+            && failed.came.starts_with("gRPC status")
+            && let Some(how) = run.target().died().await
+        {
+            failed.came = format!(
+                "{}; the provider's process has ended by itself ({how})",
+                failed.came
+            );
+        }
+        let silent = |verdict: &Verdict| verdict.as_ref().err().and_then(Stop::unanswered);
+        // Who has not answered Probe is not asked again.
+        let alive = match silent(&verdict) {
+            Some("Probe") => Ok(()),
+            _ => alive(&run).await,
+        };
+        if let Some(rpc) = silent(&alive).or(silent(&verdict)) {
+            breaker.note(check.id, rpc);
+        }
+        let verdict = match verdict {
+            Err(Stop::Warned(_)) if alive.is_err() => alive,
+            verdict => verdict.and(alive).and_then(|()| run.passed()),
+        };
+        match verdict {
+            Ok(()) => Outcome::Passed,
+            Err(Stop::Failed(failed)) => Outcome::Failed(*failed),
+            Err(Stop::Warned(failed)) => Outcome::Warned(*failed),
+            Err(Stop::Skipped(skipped)) => Outcome::Skipped(skipped),
+        }
+    };
+    Entry {
+        id: check.id,
+        rules: check.rules,
+        title: check.title,
+        outcome,
+        took: began.elapsed(),
+    }
+}
+
+/// After each check a provider answers, whatever was done to it; one that the check killed is started again.
+async fn alive(run: &Run) -> Verdict {
+    run.target().revive().await?;
+    let session = run.connect().await?;
+    let asked = session.call(pb::ProbeRequest::default()).await;
+    asked.must(asked.came.is_ok(), "PROV-4", "an answer after the check")
+}
+
+fn endless(check: &Check, patience: Duration) -> Stop {
+    let mut stop = Stop::failed(
+        check.rules.first().copied().unwrap_or_default(),
+        "the whole check",
+        "each call ends",
+        format_args!("the check still ran after {patience:?}"),
+    );
+    if let Stop::Failed(failed) = &mut stop {
+        failed.unanswered = Some("some call");
+    }
+    stop
+}
+
+fn broken(panic: &(dyn Any + Send)) -> Stop {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Stop::failed(
+        "(the suite)",
+        "the check",
+        "it does not panic",
+        text.unwrap_or("(no text)"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_well_formed_and_every_check_says_what_it_shows() {
+        let services = [
+            "core",
+            "provider",
+            "instances",
+            "zones",
+            "load-balancers",
+            "routes",
+            "clusters",
+            "volumes",
+        ];
+        let mut seen = BTreeSet::new();
+        for check in checks() {
+            assert!(seen.insert(check.id), "{} is there twice", check.id);
+            let (service, name) = check.id.split_once('/').expect(check.id);
+            assert!(services.contains(&service), "{}", check.id);
+            assert!(
+                !name.is_empty()
+                    && name.bytes().all(|byte| byte.is_ascii_lowercase()
+                        || byte.is_ascii_digit()
+                        || byte == b'-'),
+                "{}",
+                check.id
+            );
+            assert!(
+                !check.rules.is_empty() && !check.title.is_empty(),
+                "{}",
+                check.id
+            );
+        }
+    }
+
+    #[test]
+    fn a_selection_takes_globs_and_refuses_what_matches_nothing() {
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let all = Selection::new(&[], &[]).unwrap();
+        assert!(all.takes("core/anything"));
+        let some = Selection::new(&words(&["provider/*"]), &words(&["provider/probe-*"])).unwrap();
+        assert!(some.takes("provider/other"));
+        assert!(!some.takes("provider/probe-x") && !some.takes("core/x"));
+        for (only, word) in [("nothing/*", "matches no check"), ("[", "[")] {
+            let error = Selection::new(&words(&[only]), &[]).unwrap_err();
+            assert!(error.contains("--only") && error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The provider with its twists around it. The cloud inside is honest: a twist changes what the cloud is asked, what it answered, or what it did.
+
+mod instances;
+mod load_balancers;
+mod marks;
+mod routes;
+
+use std::sync::Arc;
+
+use provider_sdk::{
+    Answers, Call, Changes, Clusters, Failure, Health, Hints, InitializeRequest, Initialized,
+    Instances, LoadBalancers, Node, NodeFieldGroup, Provider, ProviderInfo, Routes, Volumes, Zone,
+    Zones, async_trait,
+};
+
+use self::marks::TwistedMarks;
+use super::Twist;
+use crate::cloud::Cloud;
+use crate::instances::Found;
+use crate::provider::MockProvider;
+
+/// A provider of this cloud that lies as it was told to.
+#[derive(Debug, Clone)]
+pub(crate) struct Twisted {
+    honest: MockProvider,
+    cloud: Cloud,
+}
+
+impl Twisted {
+    pub(crate) fn new(cloud: Cloud) -> Self {
+        let marks = Arc::new(TwistedMarks::new(cloud.clone()));
+        Self {
+            honest: MockProvider::new(cloud.clone()).marking(marks),
+            cloud,
+        }
+    }
+
+    fn is_honest(&self) -> bool {
+        self.cloud.twists().none()
+    }
+
+    fn has(&self, twist: Twist) -> bool {
+        self.cloud.twisted(twist)
+    }
+
+    /// Somewhere, where the cloud does not know the Node.
+    fn place(&self, node: &Node, zone: Zone) -> Zone {
+        if zone != Zone::default() || !self.has(Twist::ZonesMadeUp) {
+            return zone;
+        }
+        let state = self.cloud.state();
+        let prefixes = &state.settings.provider.provider_id_prefixes;
+        let instances = &state.objects.instances;
+        match instances.look_up(&node.name, node.provider_id.as_deref(), prefixes) {
+            Found::Instance(_) => zone,
+            Found::Absent | Found::Pending | Found::Unmanaged => Zone {
+                zone: Some("zone-a".into()),
+                region: Some("region-1".into()),
+            },
+        }
+    }
+}
+
+#[async_trait]
+impl Provider for Twisted {
+    fn info(&self) -> ProviderInfo {
+        let mut info = self.honest.info();
+        let groups = &mut info.node_projection.field_groups;
+        if self.has(Twist::ReadyAbsent) && !groups.contains(&NodeFieldGroup::Readiness) {
+            groups.push(NodeFieldGroup::Readiness);
+        }
+        info
+    }
+
+    async fn initialize(
+        &self,
+        call: &Call,
+        request: &InitializeRequest,
+    ) -> Result<Initialized, Failure> {
+        if self.has(Twist::InitializeAsksNothing) {
+            return Ok(self.honest.initialized());
+        }
+        self.honest.initialize(call, request).await
+    }
+
+    fn health(&self) -> Health {
+        let lasting_trouble = self.cloud.mischief().lasting_trouble.clone();
+        if let Some(trouble) = lasting_trouble {
+            return Health::degraded(trouble);
+        }
+        let health = self.honest.health();
+        match self.cloud.weather().failure() {
+            Some(failure) if health == Health::ready() && self.has(Twist::RefusalIsTrouble) => {
+                Health::degraded(failure.message())
+            }
+            _ => health,
+        }
+    }
+
+    fn instances(&self) -> Option<&dyn Instances> {
+        let offered = self.honest.instances();
+        offered.map(|_| self as &dyn Instances)
+    }
+
+    fn zones(&self) -> Option<&dyn Zones> {
+        let offered = self.honest.zones();
+        offered.map(|_| self as &dyn Zones)
+    }
+
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        let offered = self.honest.load_balancers();
+        offered.map(|_| self as &dyn LoadBalancers)
+    }
+
+    fn routes(&self) -> Option<&dyn Routes> {
+        let offered = self.honest.routes();
+        offered.map(|_| self as &dyn Routes)
+    }
+
+    fn clusters(&self) -> Option<&dyn Clusters> {
+        self.honest.clusters()
+    }
+
+    fn volumes(&self) -> Option<&dyn Volumes> {
+        self.honest.volumes()
+    }
+
+    fn changes(&self) -> Option<&dyn Changes> {
+        let offered = self.honest.changes();
+        offered.map(|_| self as &dyn Changes)
+    }
+}
+
+#[async_trait]
+impl Zones for Twisted {
+    async fn zone(&self, call: &Call, node: &Node) -> Result<Zone, Failure> {
+        let zone = self.honest.zone(call, node).await?;
+        Ok(self.place(node, zone))
+    }
+
+    async fn zone_batch(&self, call: &Call, nodes: &[Node]) -> Result<Answers<Zone>, Failure> {
+        if self.is_honest() {
+            return self.honest.zone_batch(call, nodes).await;
+        }
+        let honest = self.honest.zone_batch(call, nodes).await?;
+        let twisted = nodes.iter().filter_map(|node| {
+            let answer = honest.get(&node.name)?.clone();
+            let answer = answer.map(|zone| self.place(node, zone));
+            Some((node.name.clone(), answer))
+        });
+        Ok(twisted.collect())
+    }
+}
+
+#[async_trait]
+impl Changes for Twisted {
+    async fn watch(&self, call: &Call, resume_token: &str, hints: &Hints) -> Result<(), Failure> {
+        let number = self.cloud.hint_number(resume_token);
+        let ignored = number.is_none() && self.has(Twist::TokenIgnored);
+        let resume_token = if ignored { "" } else { resume_token };
+        let resumes = number.is_some() || resume_token.is_empty();
+        if resumes && self.has(Twist::BookmarkMissing) {
+            let latest = *self.cloud.watch_hints().borrow();
+            return self.honest.follow(number.unwrap_or(latest), hints).await;
+        }
+        self.honest.watch(call, resume_token, hints).await
+    }
+}

@@ -1,0 +1,335 @@
+//! Load balancers.
+
+mod kept;
+mod neighbours;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use provider_sdk::{
+    Answer, Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Failure, FailureCode,
+    GetLoadBalancer, ListLoadBalancers, ListedLoadBalancer, LoadBalancer, LoadBalancerOptions,
+    LoadBalancerResult, LoadBalancers, Node, Ownership, Pending, Presence, Service,
+    UpdateLoadBalancer, Updated, async_trait,
+};
+
+use super::Twisted;
+use crate::fixture::Addressing;
+use crate::lies::Twist;
+use crate::load_balancers::{self as cloud, Asker};
+use crate::pool::Pool;
+use crate::provider::{not_saved, status};
+
+/// How long a deletion takes with the twist that shows itself during one.
+const TWISTED_DELETION: Duration = Duration::from_secs(1);
+
+impl Twisted {
+    fn asker<'a>(
+        &'a self,
+        call: &'a Call,
+        service: &'a Service,
+        handle: Option<&'a str>,
+    ) -> Asker<'a> {
+        self.honest.asker(call, service, handle)
+    }
+
+    /// What the provider finds for the Service, whosoever it is.
+    fn found(&self, asker: &Asker<'_>) -> Option<cloud::LoadBalancer> {
+        let now_ms = self.cloud.now_ms();
+        let mut state = self.cloud.state();
+        state.objects.load_balancers.settle(now_ms);
+        state.objects.load_balancers.find(asker).cloned()
+    }
+
+    /// The Service's own.
+    fn own(&self, asker: &Asker<'_>) -> Option<cloud::LoadBalancer> {
+        let found = self.found(asker);
+        found.filter(|it| asker.ownership(it) == Ownership::Ours)
+    }
+
+    /// Empty targets for absent ones, or the other way round.
+    fn taken(&self, targets: Option<Vec<Node>>) -> Option<Vec<Node>> {
+        match targets {
+            Some(none) if none.is_empty() && self.has(Twist::EmptyTargetsIgnored) => None,
+            None if self.has(Twist::AbsentTargetsEmpty) => Some(Vec::new()),
+            targets => targets,
+        }
+    }
+
+    /// The Service with what it does not ask for any more.
+    fn kept(&self, asker: &Asker<'_>) -> Service {
+        let mut service = asker.service.clone();
+        if self.has(Twist::KeepsCleared)
+            && let Some(own) = self.own(asker)
+        {
+            kept::keep(&mut service, own.config);
+        }
+        service
+    }
+
+    /// After a CONFLICT touches the other's load balancer all the same.
+    fn touch(&self, asker: &Asker<'_>, failure: &Failure) {
+        if !self.has(Twist::ConflictButTouches) || failure.code() != FailureCode::Conflict {
+            return;
+        }
+        if let Some(mut theirs) = self.found(asker) {
+            theirs.targets.clear();
+            // Whether it could be saved is not told to whom it does not belong.
+            let _ = self.put(theirs, "take the targets from");
+        }
+    }
+
+    /// Writes a load balancer; answers its handle.
+    fn put(&self, load_balancer: cloud::LoadBalancer, what: &str) -> Result<String, Failure> {
+        let now_ms = self.cloud.now_ms();
+        let mut state = self.cloud.state();
+        let handle = state
+            .put_load_balancer(load_balancer, now_ms)
+            .map_err(|error| not_saved(&error))?;
+        state.wrote(format!("{what} load balancer {handle}"));
+        Ok(handle)
+    }
+
+    /// One more load balancer for the same Service, with addresses of its own as far as there are any.
+    fn another(
+        &self,
+        mut one: cloud::LoadBalancer,
+        addressing: &Addressing,
+    ) -> cloud::LoadBalancer {
+        let all = self.cloud.load_balancers();
+        let taken: BTreeSet<IpAddr> = all.into_iter().flat_map(|it| it.addresses).collect();
+        for address in &mut one.addresses {
+            let mut pools = addressing.pools.iter();
+            let of_family = |pool: &&Pool| pool.is_ipv6() == address.is_ipv6();
+            let pool = pools.find(of_family);
+            *address = pool
+                .and_then(|it| it.first_free(&taken))
+                .unwrap_or(*address);
+        }
+        one.handle.clear();
+        one
+    }
+
+    /// Ensure by a task that nobody ends when the call ends: its own call never does.
+    async fn goes_on(
+        &self,
+        call: &Call,
+        request: EnsureLoadBalancer,
+    ) -> LoadBalancerResult<Ensured> {
+        let honest = self.honest.clone();
+        let endless = Call::for_test(call.cluster().clone());
+        let work = tokio::spawn(async move { honest.ensure(&endless, &request).await });
+        work.await
+            .unwrap_or_else(|error| Err(Failure::internal(error.to_string()).into()))
+    }
+}
+
+#[async_trait]
+impl LoadBalancers for Twisted {
+    async fn get(
+        &self,
+        call: &Call,
+        request: &GetLoadBalancer,
+    ) -> LoadBalancerResult<LoadBalancer> {
+        if self.is_honest() {
+            return self.honest.get(call, request).await;
+        }
+        let asker = self.asker(call, &request.service, request.handle.as_deref());
+        let mut asked = request.clone();
+        asked.service = self.kept(&asker);
+        asked.targets = self.taken(asked.targets);
+        let mut answer = self.honest.get(call, &asked).await?;
+        let has_class = request.service.load_balancer_class.is_some();
+        if has_class && self.has(Twist::OtherClassAbsent) {
+            answer = LoadBalancer::absent().into();
+        }
+        let shown = &mut answer.outcome;
+        if shown.presence == Presence::Absent {
+            if self.has(Twist::AbsentInSync) {
+                shown.in_sync = Some(true);
+            }
+            return Ok(answer);
+        }
+        let Some(found) = self.found(&asker) else {
+            return Ok(answer);
+        };
+        let foreign = shown.ownership == Some(Ownership::Foreign);
+        let handle = Some(found.told_handle());
+        if foreign && request.handle == handle && self.has(Twist::ForeignGetConflicts) {
+            let name = found.told_name();
+            return Err(Failure::conflict(format!(
+                "load balancer {name} is another's, as it seems"
+            ))
+            .into());
+        }
+        if self.has(Twist::TellsHandles) {
+            answer.notes.handle = handle;
+        }
+        if self.has(Twist::GetWrites) {
+            let line = format!("note that load balancer {} was looked at", found.handle);
+            self.cloud.state().wrote(line);
+        }
+        Ok(answer)
+    }
+
+    async fn ensure(
+        &self,
+        call: &Call,
+        request: &EnsureLoadBalancer,
+    ) -> LoadBalancerResult<Ensured> {
+        if self.is_honest() {
+            return self.honest.ensure(call, request).await;
+        }
+        let asker = self.asker(call, &request.service, request.handle.as_deref());
+        let mut asked = request.clone();
+        asked.service = self.kept(&asker);
+        asked.targets = self.taken(asked.targets);
+        asked.adopt_unmarked |= self.has(Twist::AdoptsUnmarked);
+        if self.has(Twist::GoesOn) {
+            return self.goes_on(call, asked).await;
+        }
+        let before = self.own(&asker);
+        if self.has(Twist::SharedCollisionTaken) {
+            self.rob(&asker)?;
+        }
+        let answer = self.honest.ensure(call, &asked).await;
+        let mut answer = answer.inspect_err(|answer| self.touch(&asker, &answer.outcome))?;
+        let Some(before) = before else {
+            return Ok(answer);
+        };
+        let addressing = &self.cloud.settings().addressing;
+        if before.gone_at_ms.is_some() && self.has(Twist::ReadyWhileDeleting) {
+            answer.outcome = Ensured::Ready(status(&before, addressing));
+        }
+        if self.has(Twist::MakesAnother) {
+            let another = self.another(before, addressing);
+            answer.outcome = Ensured::Ready(status(&another, addressing));
+            answer.notes.handle = Some(self.put(another, "create")?);
+        }
+        if self.has(Twist::AlwaysWrites)
+            && let Some(own) = self.own(&asker)
+        {
+            self.put(own, "change")?;
+        }
+        Ok(answer)
+    }
+
+    async fn update(
+        &self,
+        call: &Call,
+        request: &UpdateLoadBalancer,
+    ) -> LoadBalancerResult<Updated> {
+        if self.is_honest() {
+            return self.honest.update(call, request).await;
+        }
+        let asker = self.asker(call, &request.service, request.handle.as_deref());
+        let mut asked = request.clone();
+        if asked.targets.is_empty()
+            && self.has(Twist::EmptyTargetsIgnored)
+            && let Some(own) = self.own(&asker)
+        {
+            let targets = own.targets.into_iter();
+            asked.targets = targets.map(|name| Node::new(name, "")).collect();
+        }
+        let answer = self.honest.update(call, &asked).await;
+        let answer = match answer {
+            Err(answer)
+                if answer.outcome.code() == FailureCode::NotFound
+                    && self.has(Twist::UpdateOfAbsentDone) =>
+            {
+                return Ok(Updated::Done.into());
+            }
+            answer => answer.inspect_err(|answer| self.touch(&asker, &answer.outcome))?,
+        };
+        if self.has(Twist::SharedTargets) {
+            self.retarget(&asker)?;
+        }
+        Ok(answer)
+    }
+
+    async fn delete(
+        &self,
+        call: &Call,
+        request: &DeleteLoadBalancer,
+    ) -> LoadBalancerResult<Deleted> {
+        if self.is_honest() {
+            return self.honest.delete(call, request).await;
+        }
+        let asker = self.asker(call, &request.service, request.handle.as_deref());
+        let before = self.own(&asker);
+        if before.is_some() && self.has(Twist::DeleteLeaves) {
+            self.honest.reach(call).await?;
+            return Ok(Deleted::Done.into());
+        }
+        let answer = self.honest.delete(call, request).await;
+        let native = cloud::native_name(&request.service.uid);
+        let with_name = |marked: bool| {
+            let all = self.cloud.load_balancers();
+            let mut all = all.into_iter();
+            all.find(|it| it.name == native && it.owner.is_some() == marked)
+        };
+        let answer = match answer {
+            Err(answer) => {
+                self.touch(&asker, &answer.outcome);
+                let conflict = answer.outcome.code() == FailureCode::Conflict;
+                if conflict && self.has(Twist::UnmarkedDeleteDone) && with_name(false).is_some() {
+                    return Ok(Deleted::Done.into());
+                }
+                return Err(answer);
+            }
+            Ok(answer) => answer,
+        };
+        match before {
+            Some(before) if self.has(Twist::SharedDelete) => self.remove_peers(&asker, &before)?,
+            Some(mut before)
+                if answer.outcome == Deleted::Done
+                    && before.gone_at_ms.is_none()
+                    && self.has(Twist::ReadyWhileDeleting) =>
+            {
+                // It takes a while longer to go.
+                let now_ms = self.cloud.now_ms();
+                before.gone_at_ms = Some(now_ms + TWISTED_DELETION.as_millis() as u64);
+                let put = self.cloud.state().put_load_balancer(before, now_ms);
+                put.map_err(|error| not_saved(&error))?;
+                let pending = Pending::new("the load balancer is being deleted");
+                let pending = pending.retry_after(TWISTED_DELETION);
+                return Ok(Answer::from(Deleted::Pending(pending)));
+            }
+            None if self.has(Twist::ForeignNameConflicts)
+                && let Some(other) = with_name(true) =>
+            {
+                let name = other.told_name();
+                return Err(Failure::conflict(format!("load balancer {name} is another's")).into());
+            }
+            None if answer.outcome == Deleted::Done && self.has(Twist::DeleteOfAbsentFails) => {
+                let absent = "the Service has no load balancer to delete";
+                return Err(Failure::internal(absent).into());
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    fn options(&self) -> LoadBalancerOptions {
+        LoadBalancers::options(&self.honest)
+    }
+
+    fn listing(&self) -> Option<&dyn ListLoadBalancers> {
+        let offered = LoadBalancers::listing(&self.honest);
+        offered.map(|_| self as &dyn ListLoadBalancers)
+    }
+}
+
+#[async_trait]
+impl ListLoadBalancers for Twisted {
+    async fn list(&self, call: &Call) -> Result<Vec<ListedLoadBalancer>, Failure> {
+        let mut listed = ListLoadBalancers::list(&self.honest, call).await?;
+        if self.has(Twist::SharedListed) {
+            for one in &mut listed {
+                one.owners.truncate(1);
+            }
+        }
+        Ok(listed)
+    }
+}

@@ -1,0 +1,81 @@
+//! Whose a load balancer is: who asks, how a provider marks what it makes, and what it takes for its own.
+
+use std::fmt;
+
+use provider_sdk::{Ownership, Service};
+
+use super::{LoadBalancer, Mark};
+
+/// Who asks, and for which Service.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    /// The present owner ID.
+    pub(crate) owner_id: &'a str,
+    /// Former owner IDs.
+    pub(crate) previous: &'a [String],
+    pub(crate) service: &'a Service,
+    pub(crate) handle: Option<&'a str>,
+    pub(crate) marks: &'a dyn Marks,
+}
+
+impl Asker<'_> {
+    pub(super) fn of_cluster(&self, mark: &Mark) -> bool {
+        self.marks.of_cluster(self, mark)
+    }
+
+    pub(super) fn owns(&self, mark: &Mark) -> bool {
+        mark.uid == self.service.uid && self.of_cluster(mark)
+    }
+
+    pub(crate) fn ownership(&self, load_balancer: &LoadBalancer) -> Ownership {
+        self.marks.ownership(self, load_balancer)
+    }
+
+    /// Whether the Service's own can be found by its mark, and is this one.
+    pub(super) fn finds(&self, load_balancer: &LoadBalancer) -> bool {
+        self.marks.are_found() && self.ownership(load_balancer) == Ownership::Ours
+    }
+}
+
+/// How a provider marks what it makes, and what it takes for its own. What is not overridden is honest.
+pub(crate) trait Marks: fmt::Debug + Send + Sync {
+    /// Whether it is a mark of the asker's cluster, whatever the Service.
+    fn of_cluster(&self, asker: &Asker<'_>, mark: &Mark) -> bool {
+        mark.owner_id == asker.owner_id || asker.previous.contains(&mark.owner_id)
+    }
+
+    /// Whether Ensure has to write it anew (LB-25).
+    fn is_former(&self, asker: &Asker<'_>, mark: &Mark) -> bool {
+        mark.owner_id != asker.owner_id
+    }
+
+    /// Whose it is, to the asker.
+    fn ownership(&self, asker: &Asker<'_>, load_balancer: &LoadBalancer) -> Ownership {
+        match &load_balancer.owner {
+            None => Ownership::Unmarked,
+            Some(mark) if asker.owns(mark) => Ownership::Ours,
+            Some(_) => Ownership::Foreign,
+        }
+    }
+
+    /// Whether a load balancer is found by its mark, where no handle names it.
+    fn are_found(&self) -> bool {
+        true
+    }
+
+    /// The mark of what is made or taken over.
+    fn mark(&self, asker: &Asker<'_>) -> Option<Mark> {
+        Some(Mark {
+            owner_id: asker.owner_id.to_owned(),
+            namespace: asker.service.namespace.clone(),
+            name: asker.service.name.clone(),
+            uid: asker.service.uid.clone(),
+        })
+    }
+}
+
+/// As the contract has it.
+#[derive(Debug)]
+pub(crate) struct Honest;
+
+impl Marks for Honest {}
