@@ -22,8 +22,6 @@ mod plan;
 mod recheck;
 mod record;
 mod settle;
-#[cfg(test)]
-mod simulation;
 mod standing;
 mod support;
 mod sync;
