@@ -72,7 +72,7 @@ fn a_bug_that_is_planted_is_found() {
     use ccm::planted::Bug;
 
     for (bug, seeds) in [
-        (Bug::SlowAnswersAreGivenUp, 1..4),
+        (Bug::SlowAnswersAreGivenUp, 15..17),
         (Bug::HandleIsNotStored, 4..6),
         (Bug::UnversionedWrites, 4..6),
         (Bug::ReadyFlapIsAnUpdate, 6..8),

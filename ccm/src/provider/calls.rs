@@ -208,10 +208,13 @@ impl Session {
             Ok(answered) => answered.told.as_ref(),
             Err(trouble) => Some(trouble),
         };
-        let deadline = result
-            .as_ref()
-            .is_err_and(|trouble| trouble.code == TroubleCode::Deadline);
-        if let Some(changing) = changing.filter(|_| !deadline) {
+        let unanswered = result.as_ref().is_err_and(|trouble| {
+            matches!(
+                trouble.code,
+                TroubleCode::Deadline | TroubleCode::Disconnected
+            )
+        });
+        if let Some(changing) = changing.filter(|_| !unanswered) {
             changing.answered();
         }
         if let Some(trouble) = told {

@@ -162,7 +162,11 @@ type Answered = Result<api::EnsureLoadBalancerResponse, Trouble>;
 
 /// An Ensure that goes on beside the test.
 fn ensure(session: &Arc<Session>) -> JoinSet<Answered> {
-    let session = Arc::clone(session);
+    ensure_behind(session, &Fence::open())
+}
+
+fn ensure_behind(session: &Arc<Session>, fence: &Fence) -> JoinSet<Answered> {
+    let (session, fence) = (Arc::clone(session), fence.clone());
     let mut calls = JoinSet::new();
     calls.spawn(async move {
         let service = api::ServiceView {
@@ -175,7 +179,7 @@ fn ensure(session: &Arc<Session>) -> JoinSet<Answered> {
             service: Some(service),
             ..Default::default()
         };
-        session.ensure_load_balancer(&Fence::open(), request).await
+        session.ensure_load_balancer(&fence, request).await
     });
     calls
 }
@@ -301,4 +305,26 @@ async fn m12_the_end_of_the_lead_cuts_what_is_drained() {
     bench.running.leading.send_replace(None);
     let trouble = answer(call).await.unwrap_err();
     assert_eq!(trouble.code, TroubleCode::Disconnected, "{trouble}");
+}
+
+/// Shows ▲M3: who leads next may not begin while the provider still works on it.
+#[tokio::test]
+async fn m3_a_call_whose_connection_breaks_may_go_on_in_the_provider() {
+    let bench = Bench::new();
+    let process = bench.process("1");
+    let session = bench.session().await;
+    let fence = Fence::open();
+    let call = ensure_behind(&session, &fence);
+    process.ensuring(1).await;
+    process.slow.goes_on.add_permits(1);
+    let answered = answer(call).await;
+    assert!(is_ready(&answered), "{answered:?}");
+    assert_eq!(fence.given_up(), None, "it has ended in the provider too");
+
+    let call = ensure_behind(&session, &fence);
+    process.ensuring(2).await;
+    process.connections.cut();
+    let trouble = answer(call).await.unwrap_err();
+    assert_eq!(trouble.code, TroubleCode::Disconnected, "{trouble}");
+    assert!(fence.given_up().is_some());
 }
