@@ -105,24 +105,13 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
     let provider: Arc<str> = endpoint.name.as_str().into();
     let mut registry = Registry::default();
     let health = serve::Health::default();
-    let Metrics {
-        queues: queue_metrics,
-        loops: loop_metrics,
-        events: event_metrics,
-        provider: provider_metrics,
-        lease: lease_metrics,
-        kube: kube_metrics,
-        webhooks: webhook_metrics,
-    } = Metrics::register(&mut registry, &health);
+    let metrics = Metrics::register(&mut registry, &health);
     let seed = |salt: u64| {
         deps.seed
             .wrapping_add(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     };
 
-    // Both end with this function, and everything in them: what never ends by itself, and what ends when it is told to.
-    let mut background = JoinSet::new();
-    let mut closing = JoinSet::new();
-    let stop_background = CancellationToken::new();
+    let mut tasks = Tasks::default();
     let fence = if config.leader_election.enabled {
         Fence::closed()
     } else {
@@ -134,7 +123,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
     let clients = kube_client::clients(
         deps.kube,
         fence.clone(),
-        &kube_metrics,
+        &metrics.kube,
         kube_client::Limits::of(&config),
         seed(1),
     );
@@ -142,38 +131,31 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         clients.write.clone(),
         deps.identity.clone(),
         Arc::clone(&deps.wall),
-        event_metrics,
+        metrics.events.clone(),
     );
-    closing.spawn(event_writer.run(stop_background.clone()));
-    let cluster = Cluster::start(&clients.watch, seed(2), &config, &mut background);
-    let elector = config.leader_election.enabled.then(|| {
+    tasks.closing.spawn(event_writer.run(tasks.stop.clone()));
+    let cluster = Cluster::start(&clients.watch, seed(2), &config, &mut tasks.background);
+    let elector = |election, fence: &Fence, salt| {
         Elector::new(
             clients.lease.clone(),
-            config.leader_election.clone(),
+            election,
             deps.identity.clone(),
             fence.clone(),
             Arc::clone(&deps.wall),
-            seed(3),
-            lease_metrics.clone(),
+            seed(salt),
+            metrics.lease.clone(),
         )
-    });
-
+    };
     let migration_fence = Fence::closed();
     let migration_elector = config.leader_migration.as_ref().map(|migration| {
         let election = LeaderElectionConfig {
             resource_name: migration.lease.clone(),
             ..config.leader_election.clone()
         };
-        Elector::new(
-            clients.lease.clone(),
-            election,
-            deps.identity.clone(),
-            migration_fence.clone(),
-            Arc::clone(&deps.wall),
-            seed(7),
-            lease_metrics.clone(),
-        )
+        elector(election, &migration_fence, 7)
     });
+    let election = config.leader_election.clone();
+    let elector = election.enabled.then(|| elector(election, &fence, 3));
 
     let (status_sender, status) = watch::channel(ProviderStatus::default());
     let (leading, leading_receiver) = watch::channel(None);
@@ -194,18 +176,17 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         accept_claims: memory.accept_claims,
         probe_period: provider::PROBE_PERIOD.min(config.provider_timeout / 3),
         max_call_deadline: config.max_call_deadline,
-        metrics: provider_metrics.clone(),
+        metrics: metrics.provider.clone(),
         seed: seed(4),
     });
-    background.spawn(async move {
+    tasks.background.spawn(async move {
         maintain.await;
     });
 
-    let stop_serving = CancellationToken::new();
     let (misconfigured, mut refused) = mpsc::channel::<String>(1);
     if let Some(listener) = deps.listener {
         let review = |base: Option<kube_client::Base>| match base {
-            Some(base) => kube_client::review_client(base, &kube_metrics, seed(6)),
+            Some(base) => kube_client::review_client(base, &metrics.kube, seed(6)),
             None => clients.review.clone(),
         };
         let authentication = review(deps.authentication);
@@ -216,28 +197,23 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
             authorities.clone(),
             &config.serve,
         );
-        background.spawn(async move {
+        tasks.background.spawn(async move {
             let refused = authorities.keep(authentication).await;
             // The receiver lives as long as this task.
             let _ = misconfigured.send(refused).await;
             std::future::pending::<()>().await;
         });
+        let migration = migration_elector.clone();
         let page = status::Page {
             provider: Arc::clone(&provider),
             status: status.clone(),
             fence: fence.clone(),
             elector: elector.clone(),
-            migration: migration_elector
-                .clone()
-                .map(|elector| (migration_fence.clone(), elector)),
-            node_lifecycle: loop_metrics.node_lifecycle.clone(),
-            route: loop_metrics.route.clone(),
+            migration: migration.map(|elector| (migration_fence.clone(), elector)),
+            node_lifecycle: metrics.loops.node_lifecycle.clone(),
+            route: metrics.loops.route.clone(),
         };
-        health::checks(&health, &cluster, &status, &provider, elector.as_ref());
-        if let Some(elector) = migration_elector.clone() {
-            let check = move || elector.health();
-            health.check(serve::Probe::Health, "leaderMigration", check);
-        }
+        health::checks(&health, &cluster, &page);
         let site = serve::Site {
             status: Arc::new(move || page.text()),
             health,
@@ -245,12 +221,13 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
             config: Arc::clone(&config),
             reviewer,
         };
-        closing.spawn(serve::serve(listener, site, stop_serving.clone()));
+        let serving = serve::serve(listener, site, tasks.stop_serving.clone());
+        tasks.closing.spawn(serving);
     }
-
     if let Some(listener) = deps.webhook_listener {
-        let site = webhooks::site(&config, &provider, &status, webhook_metrics);
-        closing.spawn(serve::serve_webhooks(listener, site, stop_serving.clone()));
+        let site = webhooks::site(&config, &provider, &status, metrics.webhooks);
+        let serving = serve::serve_webhooks(listener, site, tasks.stop_serving.clone());
+        tasks.closing.spawn(serving);
     }
 
     let context = LoopContext {
@@ -264,24 +241,10 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         wall: deps.wall,
         seed: seed(5),
         stop: CancellationToken::new(),
-        queue_metrics,
+        queue_metrics: metrics.queues,
         hints,
     };
-    // Each controller's client, where they have identities of their own.
-    let own = |fence: &Fence| -> lead::Own {
-        let Some(anonymous) = &deps.anonymous else {
-            return lead::Own::new();
-        };
-        let mut by_account = BTreeMap::new();
-        let of = |controller: Controller| {
-            let account = controller.service_account();
-            let client: &mut kube::Client = by_account
-                .entry(account)
-                .or_insert_with(|| clients.fenced_as(account, anonymous, fence.clone()));
-            (controller, client.clone())
-        };
-        Controller::ALL.into_iter().map(of).collect()
-    };
+    let own = |fence: &Fence| own_clients(&clients, deps.anonymous.as_ref(), fence);
     // The controllers that are migrated: the same, behind the fence of their own Lease.
     let migration = migration_elector.map(|elector| lead::Migration {
         elector,
@@ -299,8 +262,8 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         context: &context,
         own: own(&fence),
         migration: migration.as_ref(),
-        metrics: &loop_metrics,
-        provider_metrics: &provider_metrics,
+        metrics: &metrics.loops,
+        provider_metrics: &metrics.provider,
         client: &clients.watch,
         elector: elector.as_ref(),
         leading: &leading,
@@ -310,18 +273,63 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         biased;
         result = working => result,
         Some(why) = refused.recv() => Err(RunError::Start(why)),
-        // Without one of them the process would go on with a cache that stands still, or without its provider.
-        Some(ended) = background.join_next() => Err(broken(&ended)),
-        Some(ended) = closing.join_next() => Err(broken(&ended)),
+        broken = tasks.break_off() => Err(broken),
     };
-    stop_background.cancel();
-    stop_serving.cancel();
     drop(leading);
-    let ends = async { while closing.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(LAST_WORDS, ends).await;
-    closing.shutdown().await;
-    background.shutdown().await;
+    tasks.end().await;
     result
+}
+
+/// The tasks of a run, which end with it.
+#[derive(Default)]
+struct Tasks {
+    /// They never end by themselves.
+    background: JoinSet<()>,
+    /// They end when they are told to: `stop` and `stop_serving`.
+    closing: JoinSet<()>,
+    stop: CancellationToken,
+    stop_serving: CancellationToken,
+}
+
+impl Tasks {
+    /// Returns when one of them has ended. Without it the process would go on with a cache that stands still, or without its provider.
+    async fn break_off(&mut self) -> RunError {
+        tokio::select! {
+            biased;
+            Some(ended) = self.background.join_next() => broken(&ended),
+            Some(ended) = self.closing.join_next() => broken(&ended),
+            else => std::future::pending().await,
+        }
+    }
+
+    async fn end(mut self) {
+        self.stop.cancel();
+        self.stop_serving.cancel();
+        let ends = async { while self.closing.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_WORDS, ends).await;
+        self.closing.shutdown().await;
+        self.background.shutdown().await;
+    }
+}
+
+/// Each controller's client, where they have identities of their own.
+fn own_clients(
+    clients: &kube_client::KubeClients,
+    anonymous: Option<&kube_client::Base>,
+    fence: &Fence,
+) -> lead::Own {
+    let Some(anonymous) = anonymous else {
+        return lead::Own::new();
+    };
+    let mut by_account = BTreeMap::new();
+    let of = |controller: Controller| {
+        let account = controller.service_account();
+        let client: &mut kube::Client = by_account
+            .entry(account)
+            .or_insert_with(|| clients.fenced_as(account, anonymous, fence.clone()));
+        (controller, client.clone())
+    };
+    Controller::ALL.into_iter().map(of).collect()
 }
 
 /// A part of the process ended that should not have.

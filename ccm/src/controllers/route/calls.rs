@@ -21,7 +21,7 @@ use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode}
 use crate::queue::Outcome;
 
 /// The destinations of one pass go in as few calls as they may.
-const LINGER: Duration = Duration::from_millis(20);
+const LINGER: Duration = Duration::from_millis(5);
 /// `max_in_flight` where the provider states none.
 const DEFAULT_IN_FLIGHT: usize = 8;
 /// No provider gets more calls at once.
@@ -305,7 +305,7 @@ impl Work<'_> {
             // Refused credentials are reported once they have lasted (▲R9).
             let event = failed.event && trouble.code != TroubleCode::Credentials;
             match trouble.code {
-                TroubleCode::Busy if !failed.event => (Ended::Busy, None),
+                TroubleCode::Busy if !failed.event && !whole => (Ended::Busy, None),
                 _ if whole => (Ended::Whole(trouble), Some(event)),
                 _ => (Ended::Failed(trouble), Some(event)),
             }

@@ -106,7 +106,8 @@ impl<'a> Wants<'a> {
             }
         }
         let routes = listed.routes.iter();
-        let routes = routes.flat_map(|(cidr, routes)| routes.iter().map(|route| (*cidr, *route)));
+        let routes =
+            routes.flat_map(|(cidr, routes)| routes.iter().map(move |route| (*cidr, *route)));
         let has_route: BTreeSet<(IpNet, &str)> = routes
             .filter_map(|(cidr, route)| Some((cidr, index.resolve(route)?.uid.as_str())))
             .collect();
@@ -366,9 +367,16 @@ impl<'a> Round<'a, '_> {
         still_routed: &BTreeSet<&str>,
         listed: &BTreeSet<IpNet>,
     ) -> Pass {
-        let mut pass = self.pass;
+        let Self {
+            look,
+            ledger,
+            mut pass,
+            known,
+            doubts,
+            ..
+        } = self;
         let mut nodes = BTreeMap::new();
-        for node in self.look.nodes {
+        for node in look.nodes {
             if node.is_routed() {
                 for (cidr, _) in &node.pod_cidrs {
                     if let Some((winner, _)) = wants.routed.get(cidr)
@@ -395,8 +403,8 @@ impl<'a> Round<'a, '_> {
         let winners = winners.map(|(cidr, (node, _))| (*cidr, node.uid.clone()));
         let winners = winners.collect();
         pass.needs_second_look = pass.deletions() > (pass.inside / 10).max(5);
-        pass.settled = self.ledger.learn(nodes, &winners, &self.known, listed);
-        self.ledger.doubt(self.doubts);
+        pass.settled = ledger.learn(nodes, &winners, &known, listed);
+        ledger.doubt(doubts);
         pass
     }
 }

@@ -171,7 +171,7 @@ async fn m9_each_condition_of_a_call_is_looked_at_just_before_it() {
     world.provider.until("gone", gone).await;
     start(&world.process, &world.cloud).await;
     let now = usable(&world).await;
-    let sent = async |what: &str, status: &ProviderStatus, stopped: bool| {
+    let sent = async |status: &ProviderStatus, stopped: bool| {
         let stop = CancellationToken::new();
         if stopped {
             stop.cancel();
@@ -187,11 +187,7 @@ async fn m9_each_condition_of_a_call_is_looked_at_just_before_it() {
         let mut sent = [false; 2];
         for (kind, sent) in [Kind::Create, Kind::Delete].into_iter().zip(&mut sent) {
             let answer = routes.call(&session, kind, &[]).await;
-            *sent = match answer {
-                Ok(_) => true,
-                Err(trouble) if trouble.code == TroubleCode::Fenced => false,
-                Err(trouble) => panic!("{what}: {trouble}"),
-            };
+            *sent = !answer.is_err_and(|trouble| trouble.code == TroubleCode::Fenced);
         }
         sent
     };
@@ -211,6 +207,6 @@ async fn m9_each_condition_of_a_call_is_looked_at_just_before_it() {
         ("another session", &before, false, [false, false]),
         ("told to stop", &now, true, [false, false]),
     ] {
-        assert_eq!(sent(what, status, stopped).await, wanted, "{what}");
+        assert_eq!(sent(status, stopped).await, wanted, "{what}");
     }
 }
