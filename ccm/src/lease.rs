@@ -194,7 +194,7 @@ impl Elector {
         let Other { holder, expiry } = other?;
         let until = self.shared.by_the_wall_clock(*expiry);
         Some(format!(
-            "{holder} leads; if it is not heard of again, this process may from {until:.0} on"
+            "{holder} leads; if it does not renew, this process may take the Lease from {until:.0} on"
         ))
     }
 
@@ -327,7 +327,7 @@ impl Shared {
                 namespace,
                 lease,
                 error = text,
-                "the Lease could not be read or taken"
+                "cannot read or take the Lease"
             );
             return;
         }
@@ -340,7 +340,7 @@ impl Shared {
                     namespace,
                     lease,
                     error = text,
-                    "the Lease could not be read or taken: tried again"
+                    "cannot read or take the Lease; retrying"
                 );
             }
         }

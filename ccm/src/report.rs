@@ -49,8 +49,11 @@ impl fmt::Display for Next {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At(at) => write!(f, "next try at {at:.0}"),
-            Self::WhenChangedOr(at) => write!(f, "next try when it changes, else at {at:.0}"),
-            Self::WhenBack => write!(f, "next try as soon as the provider can be asked again"),
+            Self::WhenChangedOr(at) => write!(
+                f,
+                "next try when the object changes, at the latest at {at:.0}"
+            ),
+            Self::WhenBack => write!(f, "next try as soon as the provider is available"),
         }
     }
 }
@@ -107,7 +110,7 @@ impl Obstacle {
                 complaint => complaint,
             };
             format!(
-                "provider {provider} cannot be asked: {why} ({})",
+                "provider {provider} is not available: {why} ({})",
                 Next::WhenBack
             )
         } else if status.scope_accepted {
@@ -118,7 +121,7 @@ impl Obstacle {
                 complaint => &format!(": {complaint}"),
             };
             format!(
-                "the cloud scope of provider {provider} is not the accepted one, so nothing is made, changed or deleted{why} (next try as soon as it is accepted)"
+                "the cloud scope of provider {provider} is not the accepted one, so the ccm creates, changes and deletes nothing{why} (next try as soon as an operator accepts it)"
             )
         };
         Some(Self { text, more: None })
@@ -138,7 +141,7 @@ impl Obstacle {
     ) -> Self {
         let then = deadline.map_or(String::new(), |deadline| {
             let seconds = deadline.as_secs();
-            format!("; a call is given up after {seconds} s, and then tried again")
+            format!("; the ccm gives up a call after {seconds} s, and retries")
         });
         Self {
             text: format!("provider {provider} has not answered {rpc} yet"),

@@ -116,7 +116,7 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
         Fence::closed()
     } else {
         tracing::warn!(
-            "--leader-elect=false: nothing keeps a second ccm from working at the same time"
+            "--leader-elect=false: nothing prevents a second ccm from working at the same time"
         );
         Fence::open()
     };

@@ -479,7 +479,7 @@ impl Lifecycle {
 
     fn note_trouble(&mut self, node: &Node, trouble: &Trouble) {
         let (node, provider) = (plan::name(node), &self.context.provider);
-        tracing::debug!(node, %provider, error = %trouble, "nothing is known of this Node's instance");
+        tracing::debug!(node, %provider, error = %trouble, "no lookup result for this Node's instance");
         if let Some(after) = trouble.slows() {
             self.not_before = self.not_before.max(Instant::now() + after);
         }
@@ -506,10 +506,10 @@ impl Lifecycle {
         if let Some(reason) = void {
             self.metrics.void(provider);
             if self.void.is_none() {
-                tracing::warn!(%provider, reason, "the provider's answers about Nodes count for nothing");
+                tracing::warn!(%provider, reason, "discarding this pass: lookup results are not trustworthy");
             }
         } else if self.void.is_some() {
-            tracing::info!(%provider, "the provider's answers about Nodes count again");
+            tracing::info!(%provider, "lookup results are trustworthy again");
         }
         if pass.void.is_none() {
             self.metrics.held(provider, pass.held.len());

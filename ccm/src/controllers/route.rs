@@ -167,7 +167,7 @@ impl Routes {
 #[derive(Clone)]
 pub(crate) struct Metrics {
     synced: Counter,
-    /// By provider: what the last look found.
+    /// By provider: what the last reconciliation found.
     found: Arc<Mutex<BTreeMap<String, Found>>>,
 }
 
@@ -200,7 +200,7 @@ impl Metrics {
         };
         registry.register(
             "route_controller_route_sync",
-            "How often routes were compared with the provider's",
+            "Reconciliations of all routes",
             metrics.synced.clone(),
         );
         metrics
@@ -237,12 +237,12 @@ impl std::fmt::Display for Found {
             } => {
                 write!(
                     f,
-                    "the last look found {listed} routes, {missing} to make, {wrong} to remove"
+                    "the last reconciliation found {listed} routes, {missing} to create, {wrong} to delete"
                 )?;
                 if *held > 0 {
                     write!(
                         f,
-                        ", {held} that stay though they should go: the provider is not READY, or no Node is known"
+                        ", {held} kept although they should go: the provider is not READY, or no Node is known"
                     )?;
                 }
                 match complaint {

@@ -67,7 +67,7 @@ pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metr
     }
     if context.cluster.service_ranges().is_none() {
         tracing::warn!(
-            "the ServiceCIDRs cannot be read: a load balancer may show an address of another Service until the ccm may list and watch them, or --service-cluster-ip-range says the range"
+            "cannot read the ServiceCIDRs: a load balancer may show the address of another Service until the ccm has the right to list and watch them, or --service-cluster-ip-range gives the range"
         );
     }
     let worker = Arc::new(Worker::new(context, memory, metrics));

@@ -49,7 +49,7 @@ impl Drop for Changing {
 
 /// The Lease is not held, or its deadline has passed: nothing may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not the leader any more: nothing is written")]
+#[error("not the leader any more: writing nothing")]
 pub(crate) struct Fenced;
 
 const FOR_EVER: u64 = u64::MAX;

@@ -57,7 +57,7 @@ impl Account {
         match (self.ask().await, &mut *token) {
             (Ok(new), token) => Ok(token.insert(new).bearer.clone()),
             (Err(error), Some(old)) if Instant::now() < old.end => {
-                tracing::warn!(account = self.name, %error, "the token of a service account could not be renewed; the old one still holds");
+                tracing::warn!(account = self.name, %error, "cannot renew the token of a service account; the old one is still valid");
                 old.renew = Instant::now() + AGAIN;
                 Ok(old.bearer.clone())
             }
@@ -140,7 +140,7 @@ impl Account {
             Ok(_) => {
                 tracing::info!(
                     account = self.name,
-                    "made the service account of a controller"
+                    "created the service account of a controller"
                 );
                 Ok(())
             }

@@ -187,7 +187,7 @@ impl Gate {
             };
             tracing::debug!(
                 method = %parts.method, path = parts.uri.path(), attempt, ?wait, status = ?status,
-                "sent to the API server again"
+                "sending the request to the API server again"
             );
             drop(result);
             self.metrics.again(status, &parts.method, &self.host);

@@ -26,11 +26,11 @@ fn of_status(status: &Status) -> Option<String> {
     let message = &status.message;
     match status.code {
         401 => Some(format!(
-            "it does not know who asks (401): are the token and the certificate of this process still good? It says: {message}"
+            "it does not recognise this process (401): check its token and certificate. Its message: {message}"
         )),
         403 => Some(match Right::in_the_words_of(message) {
             Some(right) => right.is_missing(),
-            None => format!("it allows it nobody, or not this process (403): {message}"),
+            None => format!("this process lacks the right (403): {message}"),
         }),
         _ => None,
     }
@@ -193,7 +193,10 @@ mod tests {
             assert!(told.ends_with(message), "{told}");
         }
         let unknown = refusal(&api(401, "Unauthorized")).unwrap();
-        assert!(unknown.contains("does not know who asks"), "{unknown}");
+        assert!(
+            unknown.contains("does not recognise this process"),
+            "{unknown}"
+        );
         for code in [404, 409, 429, 500] {
             assert_eq!(
                 refusal(&api(code, "User \"u\" cannot get resource \"r\"")),

@@ -134,7 +134,7 @@ impl Term {
 
     fn retry(&mut self, start: Instant, error: String) {
         let left = self.deadline().saturating_duration_since(Instant::now());
-        tracing::warn!(%error, lost_in = ?left, "the Lease could not be renewed");
+        tracing::warn!(%error, lost_in = ?left, "cannot renew the Lease");
         // Sooner than the next regular renewal, but never at once.
         let again = start + self.shared.retry() / 2;
         self.next = again.max(Instant::now() + SOON);
@@ -149,7 +149,7 @@ impl Term {
 
     fn lose(&mut self, lost: Lost) {
         self.end();
-        tracing::error!(reason = %lost, "the Lease is lost");
+        tracing::error!(reason = %lost, "lost the Lease");
         self.lost = Some(lost);
     }
 
@@ -173,18 +173,18 @@ impl Term {
         if let Some(ago) = given_up.filter(|ago| {
             *ago < self.shared.config.lease_duration && !planted!(FreedThoughCancelled)
         }) {
-            tracing::warn!(given_up = ?ago, "the Lease is not released and will expire: the provider may still work on a call that was cancelled");
+            tracing::warn!(given_up = ?ago, "letting the Lease expire instead of releasing it: the provider may still work on a cancelled call");
             return;
         }
         // Before anybody else can lead: the answer may come after the next one has begun.
         tracing::info!("stopped leading");
         let limit = deadline.min(Instant::now() + RELEASE_CAP);
         match timeout_at(limit, give_back(&self.shared, self.lease.clone())).await {
-            Ok(Ok(())) => tracing::info!("the Lease is released"),
+            Ok(Ok(())) => tracing::info!("released the Lease"),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the Lease could not be released and will expire");
+                tracing::warn!(%error, "cannot release the Lease: it will expire");
             }
-            Err(_) => tracing::warn!("the Lease could not be released in time and will expire"),
+            Err(_) => tracing::warn!("cannot release the Lease in time: it will expire"),
         }
     }
 }
@@ -229,7 +229,7 @@ async fn renew(
             Some(lease) if record::holder(&lease) == shared.identity => lease,
             Some(lease) => return Ok(Renewal::Taken(record::holder(&lease).to_owned())),
             None => {
-                tracing::warn!("the Lease was deleted and is made again");
+                tracing::warn!("somebody deleted the Lease: creating it again");
                 shared.absent()
             }
         };
@@ -259,7 +259,7 @@ async fn give_back(shared: &Shared, mut lease: Lease) -> kube::Result<()> {
         match shared.read().await {
             Ok(Some(read)) if record::holder(&read) == shared.identity => lease = read,
             Ok(_) => return Ok(()),
-            Err(error) => tracing::debug!(%error, "the Lease could not be read"),
+            Err(error) => tracing::debug!(%error, "cannot read the Lease"),
         }
         sleep(SOON).await;
     }

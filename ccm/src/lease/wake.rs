@@ -68,7 +68,7 @@ impl Wake {
                 State::Connecting(connecting) => match connecting.await {
                     Ok(events) => self.state = State::Open(events, Instant::now() + WATCH_CAP),
                     Err(error) => {
-                        tracing::debug!(%error, lease = %self.name, "the Lease cannot be watched; it is polled");
+                        tracing::debug!(%error, lease = %self.name, "cannot watch the Lease; polling it");
                         self.wait();
                     }
                 },

@@ -51,7 +51,7 @@ impl Lane {
         let Ok(permit) = timeout_at(cap, self.permits.acquire()).await else {
             return Err(Trouble::new(
                 TroubleCode::Deadline,
-                "not sent: all of the provider's max_in_flight calls of this service are still busy",
+                "not sent: max_in_flight calls of this service are under way",
             ));
         };
         // Nobody closes the semaphore.
@@ -252,7 +252,7 @@ impl Session {
             }
             None => {
                 if refused.remove(rpc).is_some() {
-                    tracing::info!(provider = %self.name, rpc, "the cloud takes the provider's credentials again");
+                    tracing::info!(provider = %self.name, rpc, "the cloud accepts the provider's credentials again");
                 }
             }
             // Says nothing about them.

@@ -176,7 +176,7 @@ impl Counted {
         let mut parts = Vec::new();
         if !self.refused.is_empty() {
             parts.push(format!(
-                "the provider claims more than --load-balancer-classes and --provider-id-prefixes allow, which is not served: {}",
+                "the provider claims more than --load-balancer-classes and --provider-id-prefixes allow; the ccm does not serve: {}",
                 self.refused.text()
             ));
         }
@@ -186,7 +186,7 @@ impl Counted {
                 |command| format!("{command}='{}'", self.accepted),
             );
             parts.push(format!(
-                "the provider claims more than it did before, which is not served until you accept it: {}. If this is meant: {accept}",
+                "the provider claims more than before; the ccm does not serve it until you accept it: {}. To accept: {accept}",
                 self.held.text()
             ));
         }

@@ -63,7 +63,7 @@ pub(crate) enum DialError {
     Full(PathBuf),
     /// Somebody else listens.
     #[error(
-        "the socket {path} is served by uid {found}, but uid {wanted} is configured (peer uid): nothing is sent to it"
+        "the socket {path} is served by uid {found}, but uid {wanted} is configured (--provider-peer-uid): sending nothing to it"
     )]
     WrongPeer {
         /// The socket.

@@ -232,7 +232,7 @@ impl Keeper {
                 Ok(Ok(connection)) => connection,
                 Ok(Err(error)) => {
                     return Err(Setback::Unclear(format!(
-                        "what listens on the socket speaks no HTTP/2: {error}"
+                        "the process that listens on the socket does not speak HTTP/2: {error}"
                     )));
                 }
                 Err(_) => return Err(Setback::Unclear("the provider's HTTP/2 hangs".to_owned())),
@@ -263,8 +263,7 @@ impl Keeper {
         let info = match answer {
             Ok(info) => info,
             Err(_) if unserved => {
-                let why = "it does not serve cloudprovider.v1alpha1.ProviderService: it speaks another major version of the contract, or is no provider; this \
-                           ccm speaks v1alpha1";
+                let why = "the process on the socket does not serve cloudprovider.v1alpha1.ProviderService: it speaks another major version of the contract, or is not a provider; this ccm speaks v1alpha1";
                 return Err(Setback::Refused(connection, why.to_owned()));
             }
             Err(trouble) => {
@@ -332,7 +331,7 @@ impl Keeper {
                             "{missed} Probes in a row failed, the last with: {trouble}"
                         );
                     }
-                    tracing::warn!(provider = %self.name, error = %trouble, retry_in_ms = millis(PROBE_AGAIN), "a Probe failed: another one, and the connection is given up");
+                    tracing::warn!(provider = %self.name, error = %trouble, retry_in_ms = millis(PROBE_AGAIN), "Probe failed; one more failure closes the connection");
                     sleep(PROBE_AGAIN).await;
                     continue;
                 }
@@ -430,7 +429,7 @@ impl Keeper {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(says) = says(said.as_ref(), why, Instant::now()) {
             *said = Some(says);
-            tracing::warn!(provider = %self.name, reason = why, "no provider: the controllers pause");
+            tracing::warn!(provider = %self.name, reason = why, "provider is not available: controllers pause");
         }
     }
 

@@ -66,12 +66,12 @@ impl Metrics {
         );
         registry.register(
             "ccm_provider_cloud_scope_accepted",
-            "Whether the cloud scope that an initialised provider's credentials reach is the accepted one: 1, or 0 while nothing is made, changed or deleted",
+            "1 if the cloud scope of an initialised provider is the accepted one, else 0: the ccm then creates, changes and deletes nothing",
             metrics.scope_accepted.clone(),
         );
         registry.register(
             "ccm_provider_unclaimed_nodes",
-            "Nodes whose provider ID, or label, says that they are of another cloud than an initialised provider's: they are left alone",
+            "Nodes that belong to another cloud by their provider ID or label: the ccm leaves them alone",
             metrics.unclaimed.clone(),
         );
         metrics

@@ -122,7 +122,7 @@ fn what_is_told_says_who_answered_what_and_when_it_goes_on() {
     };
     assert_eq!(
         told(&refused, "mock", None, 1, Some(Next::WhenBack)),
-        "no (attempt 1, next try as soon as the provider can be asked again)"
+        "no (attempt 1, next try as soon as the provider is available)"
     );
     assert_eq!(told(&refused, "mock", Some("anything"), 0, None), "no");
     // The provider's words may be as long as an event: the rest is there all the same.
@@ -140,8 +140,9 @@ fn what_is_told_says_who_answered_what_and_when_it_goes_on() {
         text.len()
     );
     assert!(
-        text.ends_with("…, next try when it changes, else at 1970-01-12T13:46:45Z)")
-            || text.contains("… (PRECONDITION from"),
+        text.ends_with(
+            "…, next try when the object changes, at the latest at 1970-01-12T13:46:45Z)"
+        ) || text.contains("… (PRECONDITION from"),
         "{text}"
     );
 }

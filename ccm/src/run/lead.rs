@@ -133,7 +133,7 @@ async fn lead_with(leading: Leading<'_>, second: &mut Option<Term>) -> End {
     };
     stop_standing.cancel();
     if !matches!(end, End::Lost(_)) {
-        tracing::info!(reason = ?end, "stepping down: what is in flight is finished first");
+        tracing::info!(reason = ?end, "stepping down: finishing the calls in flight first");
         let mut migration_is_over = matches!(end, End::MigrationLost(_));
         if migration_is_over {
             loops.abort_migrated(context, metrics);

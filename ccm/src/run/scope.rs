@@ -109,7 +109,7 @@ pub(super) async fn tell(
             again = scopes.warn(why, |text| warn(reason::CLOUD_SCOPE_CHANGED, text));
             if accepted && was_refused {
                 let text = format!(
-                    "provider {provider}: the cloud scope {scope:?} is the accepted one: work goes on"
+                    "provider {provider}: the cloud scope {scope:?} is the accepted one: the controllers continue"
                 );
                 record(EventType::Normal, reason::CLOUD_SCOPE_ACCEPTED, text);
             }
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(told().len(), 1);
         sender.send_replace(judged(&session, true, ""));
         minutes(60).await;
-        let good = "Normal CloudScopeAccepted provider mock: the cloud scope \"account 2\" is the accepted one: work goes on";
+        let good = "Normal CloudScopeAccepted provider mock: the cloud scope \"account 2\" is the accepted one: the controllers continue";
         assert_eq!(told(), [good]);
         telling.abort();
     }

@@ -154,7 +154,7 @@ mod tests {
                     held: 0,
                     complaint: None,
                 },
-                "mock: the last look found 3 routes, 2 to make, 1 to remove",
+                "mock: the last reconciliation found 3 routes, 2 to create, 1 to delete",
             ),
             (
                 crate::controllers::route::Found::NoList("Unavailable: no".to_owned()),

@@ -38,7 +38,7 @@ fn volume_labels(
     if !heals {
         tracing::warn!(
             webhook = Webhook::VolumeLabel.name(),
-            "volumes that are admitted while the provider cannot be asked stay without labels: add {} to --controllers",
+            "volumes that are admitted while the provider is not available stay without labels: add {} to --controllers",
             Controller::VolumeLabel.name()
         );
     }

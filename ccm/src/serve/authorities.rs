@@ -302,7 +302,7 @@ impl Authorities {
             if trouble != told && !trouble.is_empty() {
                 tracing::warn!(
                     error = trouble,
-                    "the old authorities for client certificates stay in use"
+                    "keeping the old authorities of client certificates"
                 );
             }
             told = trouble;
@@ -325,7 +325,7 @@ impl Authorities {
                     let first = !self.0.looked_up.load(Ordering::Relaxed);
                     if first && !config.tolerate_lookup_failure {
                         return format!(
-                            "the ConfigMap {NAMESPACE}/{CONFIG_MAP}, which says whose client certificates count, may not be read: {}. Bind the Role \
+                            "cannot read the ConfigMap {NAMESPACE}/{CONFIG_MAP} with the authorities of client certificates: {}. Bind the Role \
                              extension-apiserver-authentication-reader of {NAMESPACE}, or set --authentication-tolerate-lookup-failure or \
                              --authentication-skip-lookup",
                             status.message
@@ -345,7 +345,7 @@ impl Authorities {
                     if told != trouble {
                         tracing::warn!(
                             error = trouble,
-                            "the authorities for client certificates cannot be looked up in {NAMESPACE}/{CONFIG_MAP}; what was known stays"
+                            "cannot read the authorities of client certificates in {NAMESPACE}/{CONFIG_MAP}; keeping the known ones"
                         );
                         told = trouble;
                     }
@@ -435,7 +435,7 @@ async fn changed(
         return Ok(None);
     }
     let bundle = parse(flag, path, &pem)?;
-    tracing::info!(file = ?path, "authorities for client certificates were replaced");
+    tracing::info!(file = ?path, "replaced the authorities of client certificates");
     Ok(Some(bundle))
 }
 

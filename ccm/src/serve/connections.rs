@@ -191,7 +191,7 @@ pub(super) async fn serve(
                 connections.spawn(connection);
             }
             Err(error) => {
-                tracing::debug!(%error, "a connection to the HTTPS port could not be accepted");
+                tracing::debug!(%error, "cannot accept a connection to the HTTPS port");
                 tokio::select! {
                     () = shutdown.cancelled() => break,
                     () = tokio::time::sleep(ACCEPT_PAUSE) => {}
@@ -209,7 +209,7 @@ pub(super) async fn serve(
     if drained.await.is_err() {
         tracing::warn!(
             connections = connections.len(),
-            "requests to the HTTPS port are cut off by the shutdown"
+            "the shutdown cuts off requests to the HTTPS port"
         );
     }
     connections.shutdown().await;
@@ -231,7 +231,7 @@ impl Pressure {
         tracing::warn!(
             connections,
             closed = self.closed,
-            "the HTTPS port has all the connections that it takes; the oldest idle ones are closed for new ones. Find out who opens them"
+            "the HTTPS port is full: closing the oldest idle connections for new ones. Find out who opens them"
         );
         *self = Self {
             told: Some(Instant::now()),

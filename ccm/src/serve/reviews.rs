@@ -22,7 +22,7 @@ const ANSWER_BYTES: usize = 1 << 20;
 /// The API server did not answer. The text is for whoever asked; the cause stands in the log.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the API server could not be asked ({review}), so nobody is let in; the log of this process says why"
+    "cannot ask the API server ({review}), so nobody is let in; the log of this process has the reason"
 )]
 pub(super) struct NotReviewed {
     review: &'static str,
@@ -67,7 +67,7 @@ impl Reviews {
         {
             Ok(answer) => {
                 if self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!(review = self.kind, "the API server reviews requests again");
+                    tracing::info!(review = self.kind, "the API server answers reviews again");
                 }
                 Ok(answer)
             }
@@ -110,12 +110,12 @@ impl Reviews {
         let review = self.kind;
         let error: &dyn std::error::Error = fault;
         if self.failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(review, error, "a request could not be reviewed");
+            tracing::debug!(review, error, "cannot review a request");
         } else {
             tracing::warn!(
                 review,
                 error,
-                "requests to the HTTPS port cannot be reviewed and are refused"
+                "refusing requests to the HTTPS port: cannot review them"
             );
         }
         NotReviewed { review }

@@ -103,7 +103,7 @@ pub(crate) enum BindError {
     },
     /// What is left of the suites, groups and versions does not fit together.
     #[error(
-        "--tls-min-version, --tls-cipher-suites and --tls-curve-preferences leave nothing to speak: {0}"
+        "--tls-min-version, --tls-cipher-suites and --tls-curve-preferences leave no common protocol: {0}"
     )]
     Nothing(Box<rustls::Error>),
     #[error("no certificate could be made: {0}")]
@@ -200,7 +200,7 @@ impl Source {
         self.key = pem.certified(self.flags, &self.files, provider)?;
         self.pem = pem;
         let file = &self.files.certificate;
-        tracing::info!(?file, "a certificate of the HTTPS port was replaced");
+        tracing::info!(?file, "replaced a certificate of the HTTPS port");
         Ok(true)
     }
 }
@@ -373,7 +373,7 @@ impl Tls {
             }
             let error = trouble.join("; ");
             if told != error && !error.is_empty() {
-                tracing::warn!(error, "the old certificate of the HTTPS port stays in use");
+                tracing::warn!(error, "keeping the old certificate of the HTTPS port");
             }
             told = error;
         }

@@ -10,16 +10,16 @@ pub(crate) enum WriteError {
     #[error("the object is gone")]
     Gone,
     /// Somebody wrote in between: read again and decide anew.
-    #[error("the object was changed in between")]
+    #[error("somebody changed the object in between")]
     Conflict,
     /// This process is not the leader any more.
     #[error(transparent)]
     Fenced(#[from] Fenced),
     /// The API server refuses the content (400, 422) or us (403): repeating it as it is helps only after something else changed.
-    #[error("refused by the API server: {0}")]
+    #[error("the API server refused it: {0}")]
     Refused(String),
     /// Anything else: 429 or 5xx after the layer's retries, transport. Repeat with backoff.
-    #[error("the API server did not do it: {0}")]
+    #[error("the API server failed: {0}")]
     Unavailable(String),
 }
 

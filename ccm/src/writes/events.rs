@@ -240,12 +240,12 @@ impl EventMetrics {
         };
         registry.register(
             "ccm_events_written",
-            "Events that the API server took",
+            "Events that the API server accepted",
             metrics.written.clone(),
         );
         registry.register(
             "ccm_events_dropped",
-            "Events that were not written: the queue was full, an object had too many (`limited`), the API server refused or did not answer, or the Lease was lost",
+            "Events that the ccm did not write: the queue was full, an object had too many (`limited`), the API server refused or did not answer, or the Lease was lost",
             metrics.dropped.clone(),
         );
         metrics

@@ -74,7 +74,7 @@ const FAULTS: &[Fault] = &[
                 "SyncLoadBalancerFailed",
                 "INVALID",
                 "the moon is not full",
-                "next try when it changes",
+                "next try when the object changes",
             ]
         },
         mend: Mend::User(|vendor| match vendor {

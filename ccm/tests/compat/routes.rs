@@ -247,7 +247,7 @@ fn not_known() -> Scenario {
         let line = format!("node route-not-known status conditions 0 {field}");
         scenario = scenario.differs("▲R8", WHY, &line, Some(go), ours);
     }
-    let told = "event on route-not-known: Warning NodeNotInitialized: the cloud does not show this Node's instance yet [cloud-node-controller]";
+    let told = "event on route-not-known: Warning NodeNotInitialized: the cloud does not report this Node's instance yet [cloud-node-controller]";
     scenario.only_there("▲N13", "an event tells why", Who::Ours, told)
 }
 

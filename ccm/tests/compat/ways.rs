@@ -121,7 +121,7 @@ pub const EXCEPTIONS: &[Exception] = &[
     only_direct(
         NO_ID,
         &["no-provider-id"],
-        "event on *: Warning NodeNotInitialized: the provider gave no provider ID, and the Node has none [cloud-node-controller]",
+        "event on *: Warning NodeNotInitialized: the provider reports no provider ID, and the Node has none [cloud-node-controller]",
     ),
     only_bridged(
         NOT_YET,
@@ -131,7 +131,7 @@ pub const EXCEPTIONS: &[Exception] = &[
     only_direct(
         NOT_YET,
         PENDING,
-        "event on *: Warning NodeNotInitialized: the cloud does not show this Node's instance yet [cloud-node-controller]",
+        "event on *: Warning NodeNotInitialized: the cloud does not report this Node's instance yet [cloud-node-controller]",
     ),
     only_bridged(
         RETAINED,

@@ -131,7 +131,7 @@ async fn claims_a_class(world: &World, pod: &str) {
     let claim = ["--value", OTHERS_CLASS];
     let fault = ["fault", "set", "GetProviderInfo", "load-balancer-class"];
     ctl(world, pod, &[&fault[..], &claim].concat());
-    connects_again(world, pod, "which is not served until you accept it").await;
+    connects_again(world, pod, "the ccm does not serve it until you accept it").await;
     let others = LoadBalancerBuilder::new("default", "others").class(OTHERS_CLASS);
     services(&world.client)
         .create(&PostParams::default(), &others.build())
@@ -148,7 +148,7 @@ async fn claims_another_account(world: &World, pod: &str) {
     let scope = ["--value", "another account"];
     let fault = ["fault", "set", "Initialize", "cloud-scope"];
     ctl(world, pod, &[&fault[..], &scope].concat());
-    connects_again(world, pod, "nothing is created or deleted").await;
+    connects_again(world, pod, "the ccm creates and deletes nothing").await;
     let writes = world.cloud.writes();
     world.expose("waits").await;
     world.renewals(2).await;

@@ -170,7 +170,7 @@ fn terms_in(log: &str) -> Vec<Term> {
                 from: at,
                 to: None,
             });
-        } else if (line.contains(" stopped leading") || line.contains("the Lease is lost"))
+        } else if (line.contains(" stopped leading") || line.contains("lost the Lease"))
             && let Some(last) = terms.last_mut()
         {
             last.to = Some(at);

@@ -307,7 +307,7 @@ async fn broken(world: &mut World) {
         .await;
         let pod = pod.name_any();
         world
-            .said(&pod, "ccm", "no provider: the controllers pause")
+            .said(&pod, "ccm", "provider is not available: controllers pause")
             .await;
         world
             .said(&pod, "ccm", "/run/cloud-provider/socket/provider.sock")
@@ -326,7 +326,7 @@ async fn broken(world: &mut World) {
                 "--namespace=default",
                 "--wait=false",
             ]);
-            let pauses = "no provider: the controllers pause";
+            let pauses = "provider is not available: controllers pause";
             world.said_times(&pod, "ccm", pauses, 2).await;
         }
     }

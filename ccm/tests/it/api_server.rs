@@ -196,7 +196,7 @@ async fn m11_writes_wait_as_long_as_the_server_says_and_conflicts_are_read_again
     world.join("error").await;
     world.initialised("error").await;
     let line = said(&ccm, "node=\"error\"").await;
-    assert!(line.contains("the API server did not do it"), "{line}");
+    assert!(line.contains("the API server failed"), "{line}");
 
     // 422: said where an operator looks, and nobody else waits for it.
     proxy.answer(Rule::new("PATCH", "/nodes/refused", 2, 422));

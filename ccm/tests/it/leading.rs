@@ -104,7 +104,7 @@ async fn b_m3_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension(
         "{}",
         first.log()
     );
-    said(&first, "the Lease is released").await;
+    said(&first, "released the Lease").await;
 
     // kill -9: after the lease duration, not before.
     let proxy = Proxy::start(&world.plane).await;
@@ -226,7 +226,7 @@ async fn m3_what_does_not_end_is_cancelled_after_twenty_seconds_and_the_lease_th
     );
     said(&ccm, "calls still run: they are cancelled").await;
     // A provider that does not stop at a cancellation still works on it.
-    said(&ccm, "the Lease is not released and will expire").await;
+    said(&ccm, "letting the Lease expire instead of releasing it").await;
     assert_eq!(world.holder().await.unwrap(), identity);
 }
 

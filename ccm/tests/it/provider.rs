@@ -47,7 +47,7 @@ async fn m9_a_provider_that_was_down_is_initialised_first_and_its_waiting_nodes_
     let holder = world.leader().await;
 
     world.mock.kill();
-    said(&ccm, "no provider: the controllers pause").await;
+    said(&ccm, "provider is not available: controllers pause").await;
     world.join("node-2").await;
     let renewed = |lease: k8s_openapi::api::coordination::v1::Lease| lease.spec.unwrap().renew_time;
     let before = renewed(world.lease().await.unwrap());
@@ -142,7 +142,7 @@ async fn m9_only_a_provider_that_never_answers_makes_the_leader_step_down_and_it
     })
     .await;
     world.mock.kill();
-    eventually("the Lease is released", SOON, async || {
+    eventually("released the Lease", SOON, async || {
         let holder = world.holder().await?;
         if holder.is_empty() {
             Ok(())
@@ -170,7 +170,11 @@ async fn m9_another_boot_id_and_not_initialized_are_answered_by_initialize() {
     world.join("node-1").await;
     world.initialised("node-1").await;
     assert_eq!(world.cloud().call_count("Initialize"), 2);
-    said(&ccm, "it was not initialised: again").await;
+    said(
+        &ccm,
+        "the provider reports NOT_INITIALIZED: initialising it again",
+    )
+    .await;
 
     // Another process answers on the same connection (a proxy between): it is asked who it is, and initialised.
     let other = Fault::new("Probe", FaultKind::BootId)
@@ -202,7 +206,7 @@ async fn s20_another_cloud_scope_stops_everything_until_the_command_of_the_log_a
     world.cloud().set_cloud_scope("another account").unwrap();
     world.cloud().reset_calls();
     world.mock.restart().await.unwrap();
-    let line = said(&ccm, "nothing is created or deleted").await;
+    let line = said(&ccm, "the ccm creates and deletes nothing").await;
     world.join("node-2").await;
     world.create_service(balancer("web")).await;
     // The next Probe comes after both were seen.
@@ -251,7 +255,7 @@ async fn s21_a_class_and_a_prefix_that_are_new_wait_until_the_command_of_the_log
         .unwrap();
     world.cloud().reset_calls();
     world.mock.restart().await.unwrap();
-    let line = said(&ccm, "which is not served until you accept it").await;
+    let line = said(&ccm, "the ccm does not serve it until you accept it").await;
     // What was served before is: a Node, and a Service without a class.
     world.join("node-2").await;
     world.initialised("node-2").await;
@@ -292,7 +296,7 @@ async fn b_m2_a_controller_without_its_capability_is_skipped_and_told() {
         .change_settings(|settings| settings.capabilities.load_balancers.offered = true)
         .unwrap();
     world.mock.restart().await.unwrap();
-    let line = said(&ccm, "which is not served until you accept it").await;
+    let line = said(&ccm, "the ccm does not serve it until you accept it").await;
     let (_, command) = line.split_once("If this is meant: kubectl ").unwrap();
     in_a_shell(&world, command);
     world.balanced("web").await;

@@ -158,11 +158,11 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
 
     // Also where an operator accepts the new scope: these Nodes carry the first cloud's provider IDs, and the Service its provider's handle.
     world.accept_scope(OTHER_SCOPE).await;
-    world.said(&ccm, "the cloud scope was accepted").await;
+    world.said(&ccm, "accepted the cloud scope").await;
     untouched(&world).await;
     world.event(LEASE, "CloudScopeAccepted").await;
     let told = world.event("web-0", "SyncLoadBalancerFailed").await;
-    let says = "made a load balancer for this Service, this is provider \"other\": nothing is made or deleted";
+    let says = "made a load balancer for this Service, this is provider \"other\": the ccm creates and deletes nothing";
     assert!(told.contains(says), "{told}");
 }
 

@@ -19,11 +19,11 @@ pub(super) enum AddressError {
     BadAnnotation(String),
     /// B-N5: the machine does not have the address that its kubelet claims.
     #[error(
-        "the provider knows no address {0} of this instance, which the kubelet was given as its node IP"
+        "the provider reports no address {0} for this instance, but the kubelet's node IP is that address"
     )]
     NotAmongThem(IpAddr),
     /// An address without a known type: the answer breaks the contract.
-    #[error("the provider gave the address {0:?} without a known type")]
+    #[error("the provider reports the address {0:?} without a known type")]
     UnknownType(String),
 }
 

@@ -92,7 +92,7 @@ pub(super) fn refuse_what_is_given_twice(found: &mut [Lookup<api::Instance>], wa
 fn taken(id: &str, other: &str) -> Trouble {
     let short: String = id.chars().take(100).collect();
     Trouble::fault(format!(
-        "the provider gave the provider ID {short:?}, which is Node {other}'s: it is given to this Node when that one is gone or has not been Ready for {} min",
+        "the provider reports the provider ID {short:?}, which Node {other} has: this Node gets it when Node {other} is gone or has not been Ready for {} min",
         STALE.as_secs() / 60
     ))
 }

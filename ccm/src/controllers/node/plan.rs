@@ -205,7 +205,7 @@ fn initialize(
         (None, Some(id)) if !id.is_empty() => Some(checked_id(id, known.prefixes)?),
         (None, _) => {
             return Err(Obstacle::Lasting(
-                "the provider gave no provider ID, and the Node has none".to_owned(),
+                "the provider reports no provider ID, and the Node has none".to_owned(),
             ));
         }
     };
@@ -281,7 +281,7 @@ fn existing_instance(answer: &Result<api::Instance, Trouble>) -> Result<&api::In
         )),
         api::InstanceState::Pending => Err(Then::After(
             pending_delay(instance),
-            "the cloud does not show this Node's instance yet".to_owned(),
+            "the cloud does not report this Node's instance yet".to_owned(),
         )),
         api::InstanceState::Unmanaged => Err(Then::LeftAlone),
         // Also what a newer contract may call otherwise.
@@ -318,7 +318,7 @@ fn checked_id(id: &str, prefixes: &[String]) -> Result<String, Obstacle> {
     } else {
         let short: String = id.chars().take(100).collect();
         Err(Obstacle::Lasting(format!(
-            "the provider gave the provider ID {short:?}, which begins with none of its own prefixes or is too long"
+            "the provider reports the provider ID {short:?}, which begins with none of its own prefixes or is too long"
         )))
     }
 }

@@ -83,7 +83,7 @@ impl Lifecycle {
                 // No list, no veto: it never testifies, neither way.
                 Some(Heard::Nothing(error)) => {
                     let provider = &self.context.provider;
-                    tracing::warn!(%provider, error, "no complete list of instances");
+                    tracing::warn!(%provider, error, "the list of instances is not complete");
                     BTreeSet::new()
                 }
                 Some(Heard::NotYet) | None => {
@@ -140,7 +140,7 @@ impl Lifecycle {
             Ok(Some(fresh)) => fresh,
             Ok(None) => return Fate::Spared,
             Err(error) => {
-                tracing::warn!(node = name, %provider, %error, "not deleted: it cannot be read again");
+                tracing::warn!(node = name, %provider, %error, "Node not deleted: cannot read it again");
                 return Fate::Spared;
             }
         };
@@ -216,9 +216,9 @@ impl Lifecycle {
                 .take(TOLD_AT)
                 .collect();
             let (provider, others) = (&self.context.provider, others.join(", "));
-            tracing::warn!(node = name, %provider, provider_id = id, others, "not deleted: other Nodes have the same provider ID");
+            tracing::warn!(node = name, %provider, provider_id = id, others, "Node not deleted: other Nodes have the same provider ID");
             self.tell_held(node, format!(
-                "provider {provider} says that instance {id} is gone, but that is the provider ID of Node {others} too, so this Node is not deleted; delete by hand the one whose machine is gone"
+                "provider {provider} reports that instance {id} is gone, but Node {others} has the same provider ID, so the ccm does not delete this Node; delete the Node whose machine is gone by hand"
             ));
         }
     }
@@ -229,9 +229,9 @@ impl Lifecycle {
             return;
         }
         let (name, provider) = (plan::name(node), &self.context.provider);
-        tracing::warn!(node = name, %provider, "not deleted: the provider's own list has its instance");
+        tracing::warn!(node = name, %provider, "Node not deleted: the provider's list has its instance");
         self.tell_held(node, format!(
-            "provider {provider} says that this Node's instance is gone, but its own list has it, so the Node is not deleted"
+            "provider {provider} reports that this Node's instance is gone, but its list has the instance, so the ccm does not delete the Node"
         ));
     }
 
@@ -245,7 +245,7 @@ impl Lifecycle {
         let minutes = hold.as_secs().div_ceil(60);
         tracing::warn!(node = name, %provider, error, "Node not deleted yet: the list of instances failed");
         self.tell_held(node, format!(
-            "provider {provider} says that this Node's instance is gone, and its list of instances, which must not have it, failed: {error}; the Node is one of two, and is not deleted until that has held for {minutes} min"
+            "provider {provider} reports that this Node's instance is gone, but its list of instances, which must confirm that, failed: {error}; the Node is one of two, so the ccm deletes it only after that has held for {minutes} min"
         ));
     }
 
@@ -273,10 +273,10 @@ impl Lifecycle {
             .as_secs()
             .div_ceil(60);
         let count = held.len();
-        tracing::warn!(%provider, count, nodes = ?names, "the brake holds: too many instances are said to be gone at once");
+        tracing::warn!(%provider, count, nodes = ?names, "the deletion brake holds: the provider reports too many instances gone at once");
         for node in held.iter().take(TOLD_AT) {
             self.tell_held(node, format!(
-                "provider {provider} says that the instances of {count} Nodes are gone, which is more than may be deleted at once; none is deleted until that has held for {minutes} min"
+                "provider {provider} reports that the instances of {count} Nodes are gone, more than the brake lets the ccm delete at once; the ccm deletes none until that has held for {minutes} min"
             ));
         }
     }

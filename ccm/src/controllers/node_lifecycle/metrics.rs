@@ -51,7 +51,7 @@ impl Metrics {
         );
         registry.register(
             "node_lifecycle_controller_void_passes",
-            "Passes whose answers counted for nothing",
+            "Passes that were discarded because the lookup results were not trustworthy",
             metrics.void.clone(),
         );
         metrics
@@ -62,7 +62,7 @@ impl Metrics {
         let holding = self.holding.lock().unwrap_or_else(PoisonError::into_inner);
         let line = |(provider, held): (&String, &usize)| {
             format!(
-                "{provider}: the deletion brake holds back {held} Nodes whose instances are said to be gone"
+                "{provider}: the deletion brake holds back {held} Nodes whose instances are reported gone"
             )
         };
         holding.iter().map(line).collect()

@@ -592,12 +592,12 @@ fn void(
     if let Some(node) = liar {
         let name = name(node);
         return Some(format!(
-            "the provider says that the instance of Node {name} is gone, which is Ready"
+            "the provider reports that the instance of the Ready Node {name} is gone"
         ));
     }
     if let Some((name, id)) = mixed_up(found) {
         return Some(format!(
-            "the provider's answer about Node {name} is about {id}, which is another Node's instance"
+            "the provider's result for Node {name} names {id}, which is another Node's instance"
         ));
     }
     let mut claims = relevant.iter().filter(|answer| is_claim(answer));
@@ -606,7 +606,7 @@ fn void(
     } else if is_none_ready(found.nodes) {
         Some("no Node is Ready, and the provider recognises none of them".to_owned())
     } else {
-        Some("the provider recognises none of the Ready Nodes that it was asked about".to_owned())
+        Some("the provider recognises none of the Ready Nodes in the lookups".to_owned())
     }
 }
 
@@ -617,7 +617,7 @@ fn failed(answers: &[Answer]) -> Option<String> {
     }
     let mut failures = answers.iter().filter_map(|it| it.found.as_ref().err());
     let trouble = failures.find(|trouble| trouble.code != TroubleCode::Deadline)?;
-    Some(format!("the provider answered for no Node: {trouble}"))
+    Some(format!("no lookup succeeded: {trouble}"))
 }
 
 /// The provider IDs that several Nodes have.

@@ -395,7 +395,7 @@ impl Routes {
             Err(trouble) if trouble.code == TroubleCode::Fenced => return,
             Err(trouble) => {
                 let (routes, first) = (items.len(), items.first().map(shown));
-                tracing::warn!(%provider, routes, first, error = %trouble, "whether routes were {what} is not known: the next list will tell");
+                tracing::warn!(%provider, routes, first, error = %trouble, "cannot tell whether routes were {what}: the next list shows it");
                 return;
             }
         };

@@ -146,7 +146,7 @@ impl Routes {
             return Outcome::At(Instant::now() + REFUSED_AGAIN);
         }
         if self.conditions.failures(name) + 1 == WARNED_AT {
-            tracing::warn!(node = node_name, %error, "condition NetworkUnavailable not set: the API server did not take it");
+            tracing::warn!(node = node_name, %error, "condition NetworkUnavailable not set: the API server refused it");
         } else {
             tracing::debug!(node = node_name, %error, "condition NetworkUnavailable not set yet");
         }

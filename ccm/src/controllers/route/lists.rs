@@ -133,7 +133,7 @@ impl Routes {
         let mut state = self.state();
         let provider = &self.context().provider;
         if state.complaint.as_ref() != Some(&trouble.message) {
-            tracing::warn!(%provider, error = %trouble, "routes cannot be listed: none is made or removed");
+            tracing::warn!(%provider, error = %trouble, "ListRoutes failed: creating and deleting no route");
             state.complaint = Some(trouble.message.clone());
         }
         let why = Found::NoList(trouble.to_string());
@@ -163,7 +163,7 @@ impl Routes {
                 provider = %self.context().provider,
                 routes = deletions(&doubtful),
                 of = pass.inside,
-                "many routes would go: the Nodes are read from the API server first"
+                "many routes would go: reading the Nodes from the API server first"
             );
         }
         for node in state.ledger.nodes() {
@@ -233,7 +233,7 @@ impl Routes {
         let nodes = match nodes {
             Ok(nodes) => nodes,
             Err(error) => {
-                tracing::warn!(%provider, error, "no route is removed: the Nodes cannot be read from the API server");
+                tracing::warn!(%provider, error, "deleting no route: cannot read the Nodes from the API server");
                 return self.lists.queue.add(());
             }
         };
@@ -247,7 +247,7 @@ impl Routes {
             tracing::warn!(
                 %provider,
                 kept = deletions(first) - deletions(&tasks),
-                "routes stay: the API server has other Nodes than our view of it"
+                "keeping routes: the API server has other Nodes than the cache"
             );
             self.lists.queue.add(());
         }
@@ -258,20 +258,20 @@ impl Routes {
     fn report(&self, state: &mut State, pass: &Pass) {
         let provider = &self.context().provider;
         let complaint = pass.faults.first().map(|(route, what)| {
-            format!("the route {route:?} of the listing breaks the contract: {what}; what leads to its destination is left alone")
+            format!("the route {route:?} of the listing breaks the contract: {what}; the ccm leaves routes to its destination alone")
         });
         if complaint.is_some() && complaint != state.complaint {
-            tracing::warn!(%provider, faults = pass.faults.len(), error = complaint.as_deref(), "routes are left alone");
+            tracing::warn!(%provider, faults = pass.faults.len(), error = complaint.as_deref(), "leaving routes alone");
         }
         if complaint.is_none() && state.complaint.is_some() {
-            tracing::info!(%provider, "routes are listed again");
+            tracing::info!(%provider, "ListRoutes succeeds again");
         }
         state.complaint.clone_from(&complaint);
         if pass.held > state.held {
             tracing::info!(
                 %provider,
                 routes = pass.held,
-                "routes stay that should go: the provider is not READY, or no Node is known"
+                "keeping routes that should go: the provider is not READY, or no Node is known"
             );
         }
         state.held = pass.held;

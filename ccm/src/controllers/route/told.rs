@@ -47,7 +47,7 @@ impl Routes {
             Kind::Delete => (
                 "DeleteRoutes",
                 format!(
-                    "Could not create route {cidr} for node {name}: the route {} is in the way and could not be removed: {why}",
+                    "Could not create route {cidr} for node {name}: the route {} is in the way and could not be deleted: {why}",
                     item.route.name,
                 ),
             ),

@@ -52,7 +52,7 @@ impl Worker {
             tracing::error!(
                 provider = %driver.context.provider,
                 ?task,
-                "too many load balancers without a Service wait to be deleted: that of this one is not; the list of load balancers finds it later"
+                "too many load balancers without a Service wait for deletion: leaving this one to the search for orphaned load balancers"
             );
         }
         let (Some(service), Some(offer)) = (taken.service, state.offer.clone()) else {

@@ -72,7 +72,7 @@ impl Worker {
                     &context.provider,
                     next.saturating_duration_since(Instant::now()),
                 );
-                warn!(%provider, rpc = "ListLoadBalancers", error = %trouble, retry_in_ms = millis(retry_in), "cannot list the load balancers: what has no Service is not known");
+                warn!(%provider, rpc = "ListLoadBalancers", error = %trouble, retry_in_ms = millis(retry_in), "cannot list the load balancers: cannot tell which have no Service");
                 return;
             }
         };
@@ -110,7 +110,7 @@ impl Worker {
             let Orphan {
                 load_balancer, uid, ..
             } = orphan;
-            warn!(%provider, load_balancer, service = %orphan.service, uid, "the load balancer's Service does not exist any more");
+            warn!(%provider, load_balancer, service = %orphan.service, uid, "load balancer without a Service");
             if uid.is_empty() {
                 continue;
             }
@@ -118,7 +118,7 @@ impl Worker {
             self.event(&orphan.ghost(me), note);
         }
         if found.news.len() > TOLD_AT {
-            warn!(%provider, count = found.news.len(), "so many load balancers have no Service any more");
+            warn!(%provider, count = found.news.len(), "many load balancers without a Service");
         }
         if delete {
             found.deletable()
@@ -168,7 +168,7 @@ impl Worker {
                 Odd::Several(others) => notes::several(others),
                 Odd::Unlisted => notes::unlisted(),
             };
-            warn!(%provider, service = %Key::of(&**service), why = note.message, "the list of load balancers says of a Service what it should not");
+            warn!(%provider, service = %Key::of(&**service), why = note.message, "ListLoadBalancers disagrees with the cluster for a Service");
             self.event(service, note);
         }
         let looks = looks
@@ -182,7 +182,7 @@ impl Worker {
             }
         }
         if news.len() > TOLD_AT {
-            warn!(%provider, count = news.len(), "of so many Services the list of load balancers says what it should not");
+            warn!(%provider, count = news.len(), "ListLoadBalancers disagrees with the cluster for many Services");
         }
     }
 
@@ -205,7 +205,7 @@ impl Worker {
                     service,
                     ..
                 } = orphan;
-                info!(provider = %self.driver.context.provider, load_balancer, %service, "deletes the load balancer of a Service that does not exist any more");
+                info!(provider = %self.driver.context.provider, load_balancer, %service, "deleting the load balancer of a Service that does not exist any more");
                 self.driver.queue.add(task);
             }
         }
@@ -227,7 +227,7 @@ async fn without_service(writes: &Writes, doubted: Vec<Orphan>) -> Vec<Orphan> {
             }
             Ok(_) => {}
             Err(error) => {
-                warn!(service = %orphan.service, %error, "cannot read the Service: its load balancer stays");
+                warn!(service = %orphan.service, %error, "cannot read the Service: keeping its load balancer");
             }
         }
     }

@@ -26,7 +26,7 @@ impl Memory {
             if balancers.len() >= MOST {
                 error!(
                     most = MOST,
-                    "too many load balancers to remember: one whose Service vanishes now without its finalizer is not deleted"
+                    "cannot remember more load balancers: if a Service vanishes now without its finalizer, its load balancer stays"
                 );
                 return;
             }

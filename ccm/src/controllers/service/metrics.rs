@@ -40,7 +40,7 @@ impl Metrics {
         };
         registry.register(
             "service_controller_loadbalancer_sync",
-            "Updates of a load balancer's targets: upstream counts these alone, too",
+            "Updates of a load balancer's targets; upstream counts only these too",
             metrics.synced.clone(),
         );
         registry.register(
@@ -50,7 +50,7 @@ impl Metrics {
         );
         registry.register(
             "service_controller_nodesync_latency_seconds",
-            "Time from a settled change of Nodes until every load balancer that it concerns was tried",
+            "Time from a settled change of Nodes until the ccm tried every load balancer that it concerns",
             metrics.nodesync_latency.clone(),
         );
         registry.register(
@@ -65,12 +65,12 @@ impl Metrics {
         );
         registry.register(
             "service_controller_duplicated_loadbalancers",
-            "Services for which two lists of the provider in a row show more than one load balancer",
+            "Services for which two lists in a row show more than one load balancer",
             metrics.duplicates.clone(),
         );
         registry.register(
             "service_controller_unlisted_loadbalancers",
-            "Services whose load balancer the provider said stands, and which two of its lists in a row do not have",
+            "Services whose load balancer the provider reported as ready, but which two lists in a row lack",
             metrics.unlisted.clone(),
         );
         metrics

@@ -70,7 +70,7 @@ impl Worker {
             state.too_large.remove(name);
         } else if state.too_large.insert(name.to_owned()) {
             let text = format!(
-                "the Node is no target of load balancers: what the provider would be sent of it has {bytes} bytes, and {TARGET_BYTES} are allowed; look at its addresses, labels and annotations"
+                "the Node is no target of load balancers: its part of a request has {bytes} bytes, at most {TARGET_BYTES} are allowed; check its addresses, labels and annotations"
             );
             warn!(node = name, "{text}");
             let (on, reason) = (node_reference(node), reason::NODE_TOO_LARGE_FOR_TARGET);
@@ -187,9 +187,9 @@ impl Worker {
             in_doubt |= state.pool.sets.ask_again(selector, again);
         }
         if let Err(error) = empty {
-            warn!(%provider, %error, selectors = asked.len(), retry_in_ms = millis(RECHECK_AGAIN), "cannot read the Nodes: an empty target set is not believed, load balancers keep the targets that they have");
+            warn!(%provider, %error, selectors = asked.len(), retry_in_ms = millis(RECHECK_AGAIN), "cannot read the Nodes to confirm an empty target set: load balancers keep their targets");
         } else if in_doubt {
-            warn!(%provider, "the watch shows no target where the API server has some: targets stay as they are");
+            warn!(%provider, "the cache has no target, but the API server has some: keeping the targets");
         }
     }
 }

@@ -125,7 +125,7 @@ pub(super) fn targets_cut(targets: &TargetSet, service: &Service) -> Note {
     warning(
         reason::LOAD_BALANCER_TARGETS_CUT,
         format!(
-            "The provider takes {chosen} targets for a load balancer, and {all} Nodes could be: {chosen} were chosen, Ready ones first{next}"
+            "The provider takes {chosen} targets for a load balancer, and {all} Nodes qualify: the ccm chose {chosen}, Ready ones first{next}"
         ),
     )
 }
@@ -142,8 +142,7 @@ pub(super) fn retained(why: &str) -> Note {
 pub(super) fn orphaned() -> Note {
     warning(
         reason::SYNC_LOAD_BALANCER_FAILED,
-        "Error syncing load balancer: failed to delete load balancer: the provider says that another component handles it, but it made one before (annotation \
-         grpc-ccm.io/load-balancer): remove that from the cloud by hand, then the annotation",
+        "Error syncing load balancer: failed to delete load balancer: the provider reports that another component handles it, but this provider made a load balancer before (annotation grpc-ccm.io/load-balancer): delete that load balancer in the cloud by hand, then the annotation",
     )
 }
 
@@ -156,8 +155,7 @@ pub(super) fn blocked(by: &str, class: Option<&str>, me: &str) -> Note {
     warning(
         reason::SYNC_LOAD_BALANCER_FAILED,
         format!(
-            "Error syncing load balancer: provider {by:?} made a load balancer for this Service{class}, this is provider {me:?}: nothing is made or deleted. If the other one is gone from \
-             the cloud, remove the annotation grpc-ccm.io/load-balancer"
+            "Error syncing load balancer: provider {by:?} made a load balancer for this Service{class}, this is provider {me:?}: the ccm creates and deletes nothing. If that load balancer is gone from the cloud, remove the annotation grpc-ccm.io/load-balancer"
         ),
     )
 }
@@ -190,7 +188,7 @@ pub(super) fn several(others: &[String]) -> Note {
     warning(
         reason::DUPLICATE_LOAD_BALANCER,
         format!(
-            "Beside the load balancer that this Service uses (annotation grpc-ccm.io/load-balancer) the provider lists {count} marked for it: {names}{more}. What is left over costs; look whether it serves before you delete it"
+            "Beside the load balancer that this Service uses (annotation grpc-ccm.io/load-balancer) the provider lists {count} marked for it: {names}{more}. They may cost money; check whether one serves traffic before you delete it"
         ),
     )
 }
@@ -199,8 +197,7 @@ pub(super) fn several(others: &[String]) -> Note {
 pub(super) fn unlisted() -> Note {
     warning(
         reason::LOAD_BALANCER_NOT_LISTED,
-        "The provider said that this Service's load balancer is as asked, but its list of all load balancers, which says that it is complete, does not have it: it may be gone from the \
-         cloud, and is looked at",
+        "The provider reported this Service's load balancer as ready, but its complete list of load balancers lacks it: it may be gone from the cloud; the ccm checks it",
     )
 }
 
@@ -214,7 +211,7 @@ pub(super) fn taken_over(theirs: &Theirs) -> Note {
     warning(
         reason::LOAD_BALANCER_TAKEN_OVER,
         format!(
-            "The provider said that load balancer {:?} at {} is {whose}, and then made this Service ready at the same address{without}: unless load balancers share that address, it took it over, and whose it was should look at it",
+            "The provider reported that load balancer {:?} at {} is {whose}, and then made this Service ready at the same address{without}: unless load balancers share that address, it took over that load balancer, and its owner should check",
             theirs.name,
             theirs.addresses.join(", ")
         ),
@@ -225,7 +222,7 @@ pub(super) fn taken_over(theirs: &Theirs) -> Note {
 pub(super) fn garbage() -> Note {
     warning(
         reason::INVALID_LOAD_BALANCER_HANDLE,
-        "The annotation grpc-ccm.io/load-balancer cannot be read: the provider looks for the load balancer by its own marks",
+        "Cannot read the annotation grpc-ccm.io/load-balancer: the provider finds the load balancer by its own marks",
     )
 }
 
@@ -316,7 +313,7 @@ pub(super) fn credentials(provider: &str, why: &str) -> Note {
     warning(
         reason::PROVIDER_CREDENTIALS_REFUSED,
         format!(
-            "The cloud refuses the credentials of provider {provider:?}: {why}. All its load balancers wait until it has others, not only this one"
+            "The cloud refuses the credentials of provider {provider:?}: {why}. All its load balancers wait until the provider has new credentials, not only this one"
         ),
     )
 }

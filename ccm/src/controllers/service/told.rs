@@ -176,7 +176,7 @@ impl Worker {
         (due && jobs >= self.most_jobs(&*session?)).then(|| {
             Obstacle::new(
                 format!(
-                    "waits for its turn: provider {provider} works on {jobs} other load balancers, and takes no more at once"
+                    "waits for a free call: provider {provider} works on {jobs} other load balancers, and allows no more at once"
                 ),
                 None,
             )

@@ -97,7 +97,7 @@ impl Worker {
                 if !dropped.is_empty() {
                     let dropped = dropped.join(", ");
                     let message =
-                        format!("The provider's labels {dropped} cannot be those of a volume");
+                        format!("The provider's labels {dropped} are not valid for a volume");
                     self.warn(volume, reason::VOLUME_LABELS_DROPPED, message);
                 }
                 Outcome::Forget

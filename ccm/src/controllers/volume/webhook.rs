@@ -1,6 +1,6 @@
 //! The mutating admission webhook (B-V1, ▲V1): a volume gets its labels before it is stored, when its node affinity can still be added to.
 //!
-//! It fails to the safe side: a volume about which the provider does not say anything in time is admitted as it is, with a warning, and the controller sees to it later.
+//! It fails to the safe side: a volume about which the provider does not say anything in time is admitted without change, with a warning, and the controller sees to it later.
 //! Every replica answers. A standby's provider is not initialised, so it asks nobody, and only says so.
 
 use std::sync::Arc;
@@ -66,22 +66,22 @@ impl Webhook {
             let name = volume.metadata.name.as_deref().unwrap_or_default();
             let provider = &*self.provider;
             match self.labelling(volume, patience).await {
-                Ok(None) => tracing::debug!(volume = name, provider, "admitted as it is"),
+                Ok(None) => tracing::debug!(volume = name, provider, "admitted without change"),
                 Ok(Some(labelling)) => {
                     response = patch(response, volume, &labelling)?;
                     if !labelling.dropped.is_empty() {
                         let dropped = labelling.dropped.join(", ");
                         let warning =
-                            format!("the provider's labels {dropped} cannot be those of a volume");
+                            format!("the provider's labels {dropped} are not valid for a volume");
                         response.warnings = Some(vec![cut(&warning, WARNING_CHARS)]);
                     }
                     tracing::debug!(volume = name, provider, "admitted with labels");
                 }
                 Err(why) => {
                     let then = if self.heals {
-                        "they are added later"
+                        "the ccm adds them later"
                     } else {
-                        "nobody adds them later: the persistent-volume-label-controller is off"
+                        "no controller adds them later: the persistent-volume-label-controller is off"
                     };
                     let warning = format!("no zone labels of the cloud ({then}): {why}");
                     tracing::debug!(volume = name, provider, why, "admitted without labels");
@@ -135,7 +135,7 @@ impl Webhook {
             "this replica of the cloud-controller-manager does not lead".to_owned()
         } else {
             format!(
-                "provider {provider} cannot be asked: {}",
+                "provider {provider} is not available: {}",
                 status.complaint()
             )
         }
@@ -167,7 +167,7 @@ impl AboutRequest {
     }
 }
 
-/// Reads a review. What it is about and what is none of ours is admitted as it is: a rule too wide must not stop anybody. Callers are strangers: of objects that are none of
+/// Reads a review. What it is about and what is none of ours is admitted without change: a rule too wide must not stop anybody. Callers are strangers: of objects that are none of
 /// ours only the metadata is kept.
 fn understand(body: &[u8]) -> Result<Asked, String> {
     let about: About = serde_json::from_slice(body).map_err(|error| no_review(&error))?;
@@ -201,7 +201,7 @@ where
     if types.kind != META_KIND || types.api_version != META_API_VERSION_V1 {
         return Err(cut(
             &format!(
-                "{:?} of {:?} is not what is answered here: expected {META_KIND:?} of {META_API_VERSION_V1:?}",
+                "{:?} of {:?} is not supported: expected {META_KIND:?} of {META_API_VERSION_V1:?}",
                 types.kind, types.api_version
             ),
             ERROR_CHARS,

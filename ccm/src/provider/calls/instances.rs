@@ -233,7 +233,7 @@ impl Session {
             tracing::warn!(
                 provider = %self.name,
                 nodes = ?strays,
-                "the provider answered for nodes that nobody asked about: ignored"
+                "ignoring results for Nodes that were not in the request"
             );
         }
         let told = results

@@ -198,7 +198,7 @@ impl Session {
             tracing::warn!(
                 provider = %self.name,
                 routes = ?strays,
-                "the provider answered for routes that nobody asked about: ignored"
+                "ignoring results for routes that were not in the request"
             );
         }
         let told = told(&matched, &strays);

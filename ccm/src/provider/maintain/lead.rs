@@ -81,7 +81,7 @@ impl Keeper {
                     failures = failures.saturating_add(1);
                     self.tell(&format!("Initialize failed: {trouble}"));
                     let pause = pause(&trouble, failures);
-                    tracing::warn!(provider = %self.name, error = %trouble, attempt = failures, retry_in_ms = millis(pause), "Initialize failed: nothing is called before it succeeds");
+                    tracing::warn!(provider = %self.name, error = %trouble, attempt = failures, retry_in_ms = millis(pause), "Initialize failed; controllers make no calls until it succeeds");
                     tokio::select! {
                         biased;
                         () = changed(&mut leading) => {}
@@ -128,7 +128,7 @@ impl Keeper {
                 biased;
                 () = changed(&mut leading) => {}
                 () = session.uninitialized.cancelled() => {
-                    tracing::warn!(provider = %self.name, "the provider says that it was not initialised: again");
+                    tracing::warn!(provider = %self.name, "the provider reports NOT_INITIALIZED: initialising it again");
                 }
                 () = self.watch_scope(&initialized.cloud_scope) => {}
                 () = self.watch_claims(info, &initialized.cloud_scope, &counted) => {
@@ -237,10 +237,10 @@ impl Keeper {
             }
             (self.with.record_scope)(scope.to_owned());
             self.tell(&format!(
-                "nothing is called before the Lease remembers the cloud scope {scope:?}"
+                "controllers make no calls until the Lease stores the cloud scope {scope:?}"
             ));
             if timeout(REMEMBERED, changed(&mut seen)).await.is_err() {
-                tracing::warn!(provider = %self.name, cloud_scope = scope, "the Lease could not be written yet: nothing is called before it remembers the cloud scope");
+                tracing::warn!(provider = %self.name, cloud_scope = scope, "cannot write the Lease yet: controllers make no calls until it stores the cloud scope");
             }
         }
     }
@@ -325,9 +325,7 @@ impl Keeper {
             Verdict::Refused { accepted } => {
                 let command = &self.with.accept_command;
                 let message = limits::cut(&format!(
-                    "the provider's credentials reach another cloud scope: {scope:?} instead of {accepted:?}; nothing is created or deleted. If this is \
-                     meant, accept it: {command}='{scope}', or start the ccm with \
-                     --accept-cloud-scope='{scope}'. If not, give the provider the credentials that it had"
+                    "the provider's credentials reach another cloud scope: {scope:?} instead of {accepted:?}; the ccm creates and deletes nothing. To accept it: {command}='{scope}', or start the ccm with --accept-cloud-scope='{scope}'. Otherwise give the provider its former credentials"
                 ));
                 tracing::error!(provider = %self.name, cloud_scope = scope, accepted, "{message}");
                 (false, message)
@@ -353,7 +351,7 @@ impl Keeper {
             }
             let (accepted, message) = self.judge(last.as_deref(), scope);
             if accepted {
-                tracing::info!(provider = %self.name, cloud_scope = scope, "the cloud scope was accepted");
+                tracing::info!(provider = %self.name, cloud_scope = scope, "accepted the cloud scope");
             }
             self.with.metrics.scope(&self.name, Some(accepted));
             self.with.status.send_modify(|status: &mut ProviderStatus| {
@@ -381,7 +379,7 @@ impl Keeper {
             if let Err(trouble) = &received {
                 // Without hints all goes on, only later: once for each row of failures.
                 if failures == HINTS_MISSED {
-                    tracing::warn!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges fails: changes in the cloud are seen when they are looked for, not at once");
+                    tracing::warn!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges fails: the ccm sees changes in the cloud at its next periodic check, not at once");
                 } else {
                     tracing::debug!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges ended");
                 }
@@ -408,12 +406,12 @@ impl Keeper {
             if change.resume_token.len() <= TEXT_LIMIT {
                 *self.token() = change.resume_token;
             } else {
-                tracing::warn!(provider = %self.name, limit = TEXT_LIMIT, "a resume_token is too long: not kept");
+                tracing::warn!(provider = %self.name, limit = TEXT_LIMIT, "ignoring a resume_token that is too long");
             }
             let change = change.change.filter(|change| {
                 let fits = fits(change);
                 if !fits {
-                    tracing::debug!(provider = %self.name, "a hint names something longer than a name or an ID may be (CORE-11): left out");
+                    tracing::debug!(provider = %self.name, "ignoring a hint whose name or ID is too long (CORE-11)");
                 }
                 fits
             });

@@ -228,9 +228,7 @@ async fn s20_nothing_is_called_before_the_first_scope_is_remembered() {
     running.unwritable.store(true, Ordering::SeqCst);
     running.lead();
     running
-        .until("a reason", |s| {
-            s.message.contains("before the Lease remembers")
-        })
+        .until("a reason", |s| s.message.contains("until the Lease stores"))
         .await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     let status = running.status.borrow().clone();
@@ -248,9 +246,7 @@ async fn s20_nothing_is_called_before_the_first_scope_is_remembered() {
     running.unwritable.store(true, Ordering::SeqCst);
     running.lead();
     running
-        .until("a reason", |s| {
-            s.message.contains("before the Lease remembers")
-        })
+        .until("a reason", |s| s.message.contains("until the Lease stores"))
         .await;
     running.unwritable.store(false, Ordering::SeqCst);
     let status = running.until("a session", |s| s.session.is_some()).await;

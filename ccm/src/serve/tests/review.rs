@@ -90,7 +90,7 @@ async fn b_m4_without_an_answer_of_the_api_server_nobody_is_let_in() {
         assert!(
             answer
                 .text
-                .contains("the API server could not be asked (TokenReview)")
+                .contains("cannot ask the API server (TokenReview)")
         );
         let answer = port.caller.get("/version", None).await;
         assert_eq!(answer.status, 500, "{mood:?}");

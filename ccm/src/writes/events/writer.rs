@@ -65,7 +65,7 @@ impl EventWriter {
             () = write => {}
             () = cap => {
                 let left = shared.pending().len();
-                tracing::warn!(left, "events were not written before the end");
+                tracing::warn!(left, "did not write all events before the end");
             }
         }
     }

@@ -26,7 +26,7 @@ pub fn kept_out() -> Vec<Scenario> {
             ),
         ),
         told(
-            "the provider knows no address 10.99.99.99 of this instance, which the kubelet was given as its node IP",
+            "the provider reports no address 10.99.99.99 for this instance, but the kubelet's node IP is that address",
             Scenario::new(
                 "provided-wrong",
                 "the kubelet was given an address that the instance does not have",
@@ -44,7 +44,7 @@ pub fn kept_out() -> Vec<Scenario> {
             ),
         ),
         told(
-            "the provider gave no provider ID, and the Node has none",
+            "the provider reports no provider ID, and the Node has none",
             Scenario::new(
                 "no-provider-id",
                 "the provider gives no provider ID",
@@ -69,7 +69,7 @@ pub fn kept_out() -> Vec<Scenario> {
             },
         ),
         told(
-            "the cloud does not show this Node's instance yet",
+            "the cloud does not report this Node's instance yet",
             Scenario::new(
                 "still-pending",
                 "the cloud does not show the instance yet",

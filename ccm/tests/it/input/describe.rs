@@ -215,8 +215,8 @@ async fn n13_kubectl_describe_tells_that_the_provider_is_away() {
     ] {
         let words = [
             reason,
-            "provider mock cannot be asked: ",
-            "next try as soon as the provider can be asked again",
+            "provider mock is not available: ",
+            "next try as soon as the provider is available",
         ];
         tells(&world, began, kind, "late", &words).await;
     }

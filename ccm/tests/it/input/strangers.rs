@@ -107,7 +107,11 @@ async fn b_m4_strangers_at_the_port_cost_neither_probes_nor_scrapes_nor_the_leas
     for number in 0..CHAINS {
         strangers.spawn(asks([127, 0, 4, number], port, connector(Some(&expensive))));
     }
-    said(&ccm, "the HTTPS port has all the connections that it takes").await;
+    said(
+        &ccm,
+        "the HTTPS port is full: closing the oldest idle connections",
+    )
+    .await;
 
     let late = time_of_99_in_100_probes(port, "testenv-admin").await;
     assert!(late < IN_TIME, "{late:?}: {}", ccm.log());

@@ -75,7 +75,7 @@ lies! {
     name_before_id: "name-before-id", Calls("LookupInstances", 8), Renamed, ByWhatIsTold, Told(&["void_passes"]);
     foreign_prefix: "foreign-prefix", Calls("LookupInstances", 8), Plain, Lied, Told(&["begins with none of the provider's prefixes", "void_passes"]);
     provider_id_changes: "provider-id-changes", Calls("LookupInstances", 8), Plain, Lied, Told(&["Node/fresh Warning FailedToCreateRoute"]);
-    provider_id_missing: "provider-id-missing", Calls("LookupInstances", 8), Plain, Lied, Told(&["gave no provider ID"]);
+    provider_id_missing: "provider-id-missing", Calls("LookupInstances", 8), Plain, Lied, Told(&["reports no provider ID"]);
     provider_id_shared: "provider-id-shared", Calls("LookupInstances", 8), Plain, Lied, Told(&["void_passes"]);
     too_large_instances: "too-large-instances", Calls("LookupInstances", 8), Plain, Lied, Told(&["the instance has", "void_passes"]);
     too_long_ids: "too-long-ids", Calls("LookupInstances", 8), Plain, Lied, Told(&["NodeNotInitialized", "void_passes"]);
@@ -100,7 +100,7 @@ lies! {
     info_needs_the_cloud: "info-needs-the-cloud", ThrottledRestarted("GetProviderInfo", 1), Plain, Lied, Told(&["rpc=\"GetProviderInfo\",outcome=\"unknown\""]);
     probe_waits_for_the_cloud: "probe-waits-for-the-cloud", Calls("Probe", 2), Slow, ByWhatIsTold, Told(&["rpc=\"Probe\",outcome=\"deadline\""]);
     probe_waits_for_calls: "probe-waits-for-calls", Calls("Probe", 2), Hangs, ByWhatIsTold, Told(&["rpc=\"Probe\",outcome=\"deadline\""]);
-    probe_never_ready: "probe-never-ready", Calls("Probe", 2), Plain, Lied, Told(&["provider mock cannot be asked"]);
+    probe_never_ready: "probe-never-ready", Calls("Probe", 2), Plain, Lied, Told(&["provider mock is not available"]);
     bookmark_missing: "bookmark-missing", Calls("Probe", 2), Plain, Never, Untold("a stream without a bookmark looks like one without news");
     broken_requests_taken: "broken-requests-taken", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sends no request that breaks the contract");
     nameless_service_deleted: "nameless-service-deleted", Calls("LookupInstances", 8), Plain, Never, Untold("every Service has a name");

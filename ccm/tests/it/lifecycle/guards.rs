@@ -29,7 +29,7 @@ async fn b_l2_b_l4_l4_l6_only_an_instance_that_is_gone_and_nothing_else_deletes_
         assert!(there.iter().any(|there| there == name), "{name}");
         if *name == "listed" {
             let said = world.event(name, "Warning NodeDeletionHeld").await;
-            assert!(said.contains("its own list has it"), "{said}");
+            assert!(said.contains("its list has the instance"), "{said}");
         } else {
             assert_eq!(world.events(name).await, [""; 0], "{name}");
         }

@@ -152,7 +152,7 @@ async fn no_provider_id(world: &World) {
     world
         .event(
             "nameless",
-            "Warning NodeNotInitialized the provider gave no provider ID",
+            "Warning NodeNotInitialized the provider reports no provider ID",
         )
         .await;
     let node = world.is_uninitialised("nameless").await;

@@ -36,7 +36,7 @@ async fn a_socket_of_another_uid_is_told_nothing() {
     let mut world = World::new(Fixture::default()).await;
     let ours = our_uid();
     let ccm = world.ccm(&[&format!("--provider-peer-uid={}", ours + 1)]);
-    let line = said(&ccm, "nothing is sent to it").await;
+    let line = said(&ccm, "sending nothing to it").await;
     assert!(line.contains(&format!("served by uid {ours}")), "{line}");
     assert!(
         line.contains(&format!("uid {} is configured", ours + 1)),

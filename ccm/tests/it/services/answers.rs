@@ -73,7 +73,7 @@ async fn b_s8_s8_handled_elsewhere_and_retained() {
     world
         .event(
             "handed-over",
-            "Warning SyncLoadBalancerFailed Error syncing load balancer: failed to delete load balancer: the provider says that another component handles it",
+            "Warning SyncLoadBalancerFailed Error syncing load balancer: failed to delete load balancer: the provider reports that another component handles it",
         )
         .await;
     assert!(has_finalizer(&world.service("handed-over").await));

@@ -47,7 +47,7 @@ fn l6_an_id_that_another_node_has_is_not_given_again() {
     assert_eq!(may_have(&node, &[]), Ok(()));
     let trouble = may_have(&node, &[holder("a", true, 9_999)]).unwrap_err();
     assert_eq!(trouble.code, TroubleCode::Fault);
-    for words in ["\"mock://i\"", "Node a's", "5 min"] {
+    for words in ["\"mock://i\"", "Node a has", "5 min"] {
         assert!(trouble.message.contains(words), "{}", trouble.message);
     }
     // Its own, as after a write whose answer was lost, or where the Node was made anew under its name.
@@ -127,6 +127,6 @@ fn l6_an_id_that_one_call_gives_to_two_new_nodes_is_given_to_neither() {
         })
         .collect();
     assert_eq!(refused.len(), 2, "{refused:?}");
-    assert!(refused[0].0 == "a" && refused[0].1.contains("Node b's"));
-    assert!(refused[1].0 == "b" && refused[1].1.contains("Node a's"));
+    assert!(refused[0].0 == "a" && refused[0].1.contains("Node b has"));
+    assert!(refused[1].0 == "b" && refused[1].1.contains("Node a has"));
 }

@@ -66,7 +66,7 @@ impl Worker {
                 if let Some(first) = plan.reserved.first() {
                     let labels = plan.reserved.len();
                     self.metrics.reserved_labels(provider, labels);
-                    tracing::warn!(node = key, %provider, labels, first, "labels in reserved namespaces were left out: they are not the provider's to give");
+                    tracing::warn!(node = key, %provider, labels, first, "left out labels in reserved namespaces: the provider may not set them");
                 }
                 let created = node.metadata.creation_timestamp.as_ref();
                 if let Some(created) = created {

@@ -198,7 +198,10 @@ async fn fault_route_a_list_that_fails_or_is_cut_is_no_list() {
             })
             .await;
         let page = world.page();
-        assert!(page.contains("the last look found"), "{shown}: {page}");
+        assert!(
+            page.contains("the last reconciliation found"),
+            "{shown}: {page}"
+        );
     }
 }
 

@@ -65,7 +65,8 @@ async fn r9_a_provider_that_goes_away_is_what_is_told_then() {
     world.process.kill();
     sleep(Duration::from_secs(50)).await;
     let events = told(&world, 1);
-    let text = "Could not create route 10.8.1.0/24 for node n0001: provider mock cannot be asked: ";
+    let text =
+        "Could not create route 10.8.1.0/24 for node n0001: provider mock is not available: ";
     assert!(
         events.len() == 1 && events[0].contains(text),
         "{:?}",

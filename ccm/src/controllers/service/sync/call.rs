@@ -339,7 +339,7 @@ impl Run<'_> {
             }
             Verdict::Failed(trouble) if refused => {
                 self.tell(notes::credentials(provider, &notes::why(trouble)));
-                warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: its load balancers wait");
+                warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: all its load balancers wait");
             }
             _ => {}
         }

@@ -82,7 +82,7 @@ async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_ne
         if code == api::FailureCode::Invalid {
             has(
                 &events,
-                &["next try when it changes, else at 1970-01-01T00:30:0"],
+                &["next try when the object changes, at the latest at 1970-01-01T00:30:0"],
             );
         }
     }
@@ -135,7 +135,7 @@ async fn n13_a_service_tells_that_no_answer_comes() {
         &[
             "Warning LoadBalancerPending",
             "provider mock has not answered EnsureLoadBalancer yet; it was asked at ",
-            "; a call is given up after 300 s, and then tried again",
+            "; the ccm gives up a call after 300 s, and retries",
         ],
     );
     sleep(Duration::from_mins(5)).await;
@@ -165,8 +165,8 @@ async fn n13_a_service_tells_that_the_provider_is_away_or_may_not_be_used() {
         &after_a_minute(&world, "web").await,
         &[
             "Warning LoadBalancerPending",
-            "provider mock cannot be asked: ",
-            "next try as soon as the provider can be asked again",
+            "provider mock is not available: ",
+            "next try as soon as the provider is available",
         ],
     );
     assert_eq!(told(&world, "s1"), [""; 0], "another's");
@@ -196,7 +196,7 @@ async fn n13_a_service_tells_that_the_provider_is_away_or_may_not_be_used() {
         has(
             &told(&world, name),
             &[
-                "the cloud scope of provider mock is not the accepted one, so nothing is made, changed or deleted",
+                "the cloud scope of provider mock is not the accepted one, so the ccm creates, changes and deletes nothing",
             ],
         );
     }
@@ -219,7 +219,7 @@ async fn n13_a_service_that_comes_late_while_the_provider_is_away_is_told_before
         world.tasks.join_next().await.unwrap().unwrap();
         has(
             &told(&world, "web"),
-            &["LoadBalancerPending", "provider mock cannot be asked: "],
+            &["LoadBalancerPending", "provider mock is not available: "],
         );
     }
 }
@@ -240,7 +240,7 @@ async fn n13_a_service_tells_that_it_waits_for_its_turn() {
         &after_a_minute(&world, "web").await,
         &[
             "Warning LoadBalancerPending",
-            "waits for its turn: provider mock works on 4 other load balancers",
+            "waits for a free call: provider mock works on 4 other load balancers",
         ],
     );
     assert_eq!(world.cloud.called("Ensure"), 4);

@@ -176,7 +176,7 @@ async fn s17_a_set_that_is_cut_is_told_and_follows_the_nodes_that_are_ready() {
     let chosen = world.targets();
     // Also where the same two are chosen.
     assert_eq!(
-        told("2 targets for a load balancer, and 4 Nodes could be"),
+        told("2 targets for a load balancer, and 4 Nodes qualify"),
         1
     );
     assert_eq!(told("choose such Nodes by the annotation"), 1);

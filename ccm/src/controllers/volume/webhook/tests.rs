@@ -185,18 +185,18 @@ async fn fault_volume_a_creation_never_waits_for_the_provider() {
     for (fault, says) in [
         (
             Fault::failure(GET, FailureCode::Unavailable),
-            "they are added later",
+            "the ccm adds them later",
         ),
         (
             Fault::failure(GET, FailureCode::NotFound),
-            "they are added later",
+            "the ccm adds them later",
         ),
-        (wrong_zone, "they are added later"),
+        (wrong_zone, "the ccm adds them later"),
         (Fault::new(GET, FaultKind::Hang), "did not answer in time"),
         (Fault::new(GET, FaultKind::UnsetOutcome), "no outcome"),
         (
             Fault::new(GET, FaultKind::Disconnect),
-            "they are added later",
+            "the ccm adds them later",
         ),
     ] {
         let bench = Bench::new().await;
