@@ -271,7 +271,7 @@ impl Shared {
         &self,
         observed: &mut Option<Observed>,
         told: &mut String,
-    ) -> Result<Attempt, Trouble> {
+    ) -> Result<Attempt, AttemptError> {
         let config = &self.config;
         let read = self.read();
         let read = timeout_at(Instant::now() + self.patience(), read).await??;
@@ -314,7 +314,7 @@ impl Shared {
     }
 
     /// Says why the Lease cannot be stood for: once, until something else is in the way.
-    fn complain(&self, attempt: &Result<Attempt, Trouble>, said: &mut String) {
+    fn complain(&self, attempt: &Result<Attempt, AttemptError>, said: &mut String) {
         let Err(trouble) = attempt else {
             said.clear();
             return;
@@ -420,14 +420,14 @@ async fn becomes(standing: &mut watch::Receiver<bool>, value: bool) {
 
 /// Why an attempt to take the Lease came to nothing.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum AttemptError {
     #[error("no answer in time")]
     Slow(#[from] tokio::time::error::Elapsed),
     #[error(transparent)]
     Kube(#[from] kube::Error),
 }
 
-impl Trouble {
+impl AttemptError {
     /// What the API server refused, and the right that is missing; `None` where it did not answer.
     fn refusal(&self) -> Option<String> {
         match self {

@@ -29,7 +29,7 @@ pub(crate) use claims::within_bounds;
 pub(crate) use connect::{Connector, UnixConnector};
 #[cfg(feature = "simulation")]
 pub(crate) use connect::{DialError, Pipe};
-pub(crate) use error::{Retry, Trouble, TroubleCode};
+pub(crate) use error::{CallError, CallErrorCode, Retry};
 pub(crate) use hint::Hint;
 pub(crate) use limits::is_dns_name;
 pub(crate) use limits::{cut, pending_after};

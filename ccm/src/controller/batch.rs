@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::driver::Driver;
 use super::failures::Failed;
 use super::load::UnderWay;
-use crate::provider::Trouble;
+use crate::provider::CallError;
 use crate::queue::Outcome;
 
 /// Keys that left the queue together. The reconciler settles each key as soon as its work is over.
@@ -53,7 +53,7 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
     }
 
     /// What follows from a failed call for this key, which this counts. The key still has to be settled.
-    pub(crate) fn reaction(&self, key: &K, trouble: &Trouble) -> Failed {
+    pub(crate) fn reaction(&self, key: &K, trouble: &CallError) -> Failed {
         let (driver, now) = (self.driver, Instant::now());
         let queued = self.left().contains(key);
         let count = driver.queue.failures(key);
@@ -64,7 +64,7 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
     }
 
     /// Settles a key whose call failed. Returns when the key is tried again, and what is reported.
-    pub(crate) fn failed(&self, key: &K, trouble: &Trouble) -> Failed {
+    pub(crate) fn failed(&self, key: &K, trouble: &CallError) -> Failed {
         let failed = self.reaction(key, trouble);
         self.settle(key, failed.retry.outcome(Instant::now()));
         failed

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::provider::{Retry, Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode, Retry};
 
 /// An event about refused credentials is recorded no more often, on one object for all.
 const CREDENTIALS_AGAIN: Duration = Duration::from_mins(10);
@@ -47,31 +47,31 @@ impl<K: Clone + Ord + Hash> Failures<K> {
     pub(super) fn failed(
         &mut self,
         key: &K,
-        trouble: &Trouble,
+        trouble: &CallError,
         failures: u32,
         queued: bool,
         now: Instant,
     ) -> Failed {
         let failures = match trouble.code {
-            TroubleCode::Busy if queued => {
+            CallErrorCode::Busy if queued => {
                 let row = self.busy.entry(key.clone()).or_default();
                 let before = *row;
                 *row = before.saturating_add(1);
                 before
             }
-            TroubleCode::Busy => 0,
+            CallErrorCode::Busy => 0,
             _ => {
                 self.forget(key);
                 failures
             }
         };
         let reaction = trouble.reaction_jittered(failures, self.jitter(key, failures));
-        let refused = trouble.code == TroubleCode::Credentials;
+        let refused = trouble.code == CallErrorCode::Credentials;
         let first = match trouble.code {
-            TroubleCode::Credentials | TroubleCode::Unavailable | TroubleCode::Throttled => {
+            CallErrorCode::Credentials | CallErrorCode::Unavailable | CallErrorCode::Throttled => {
                 !std::mem::replace(&mut self.common_logged, true)
             }
-            TroubleCode::Fenced => false,
+            CallErrorCode::Fenced => false,
             _ => failures == 0,
         };
         Failed {
@@ -112,8 +112,8 @@ impl<K: Clone + Ord + Hash> Failures<K> {
 mod tests {
     use super::*;
 
-    fn trouble(code: TroubleCode) -> Trouble {
-        Trouble::new(code, "m")
+    fn trouble(code: CallErrorCode) -> CallError {
+        CallError::new(code, "m")
     }
 
     fn at(seconds: u64) -> Instant {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_key_is_busy_five_times_quickly_and_another_failure_or_its_end_begins_a_new_row() {
-        let busy = trouble(TroubleCode::Busy);
+        let busy = trouble(CallErrorCode::Busy);
         let mut failures = Failures::new(1);
         let quick = |failures: &mut Failures<&'static str>, queued| {
             let failed = failures.failed(&"k", &busy, 0, queued, at(0));
@@ -132,7 +132,7 @@ mod tests {
         };
         let row: Vec<bool> = (0..6).map(|_| quick(&mut failures, true)).collect();
         assert_eq!(row, [true, true, true, true, true, false]);
-        failures.failed(&"k", &trouble(TroubleCode::Internal), 1, true, at(0));
+        failures.failed(&"k", &trouble(CallErrorCode::Internal), 1, true, at(0));
         assert!(quick(&mut failures, true));
         // One that is not from the queue leaves no row behind.
         failures.forget(&"k");
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn keys_that_were_busy_together_come_back_apart() {
         let mut failures = Failures::new(1);
-        let busy = trouble(TroubleCode::Busy);
+        let busy = trouble(CallErrorCode::Busy);
         let mut waits = std::collections::BTreeSet::new();
         for key in 0..100 {
             let Retry::After(wait) = failures.failed(&key, &busy, 0, true, at(0)).retry else {
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn refused_credentials_are_an_event_on_one_object_in_ten_minutes() {
         let mut failures = Failures::new(1);
-        let refused = trouble(TroubleCode::Credentials);
+        let refused = trouble(CallErrorCode::Credentials);
         let events: Vec<u64> = (0..25)
             .filter(|minute| {
                 let now = at(minute * 60);
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn what_concerns_all_keys_is_logged_once_until_a_call_succeeds() {
         let mut failures = Failures::new(1);
-        let down = trouble(TroubleCode::Unavailable);
+        let down = trouble(CallErrorCode::Unavailable);
         let warns = |failures: &mut Failures<u32>| {
             (0..10)
                 .filter(|key| failures.failed(key, &down, 0, true, at(0)).warn)
@@ -181,13 +181,13 @@ mod tests {
         failures.answered();
         assert_eq!(warns(&mut failures), 1);
         // What concerns one key is logged for each.
-        let own = trouble(TroubleCode::Invalid);
+        let own = trouble(CallErrorCode::Invalid);
         let warns = (0..10).filter(|key| failures.failed(key, &own, 0, true, at(0)).warn);
         assert_eq!(warns.count(), 10);
         assert!(!failures.failed(&1, &own, 1, true, at(0)).warn);
         assert!(
             !failures
-                .failed(&1, &trouble(TroubleCode::Fenced), 0, true, at(0))
+                .failed(&1, &trouble(CallErrorCode::Fenced), 0, true, at(0))
                 .warn
         );
     }

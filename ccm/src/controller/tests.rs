@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Width, run};
 use crate::controllers::node::testing::{Cloud, FakeApi, Fault, Instead};
 use crate::provider::testing::{InMemory, Running, SCOPE_KEY, maintained};
-use crate::provider::{Hint, ProviderStatus, Retry, Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode, Hint, ProviderStatus, Retry};
 use crate::queue::Outcome;
 use tiny::{Tiny, is_labelled};
 
@@ -295,7 +295,7 @@ async fn a_busy_key_that_is_settled_otherwise_stays_in_its_row_until_it_is_done(
     let driver = &tiny.driver;
     driver.queue.resume();
     let key = "a".to_owned();
-    let busy = Trouble::new(TroubleCode::Busy, "m");
+    let busy = CallError::new(CallErrorCode::Busy, "m");
     driver.queue.add(key.clone());
     for (is_quick, outcome) in [
         (true, Outcome::Retry),

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use crate::args::BrakeConfig;
 use crate::controller::LoopContext;
 use crate::ownership::{NodeOwner, Ownership};
-use crate::provider::{Capability, Hint, ProviderStatus, Session, Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode, Capability, Hint, ProviderStatus, Session};
 use crate::queue::PROBE;
 use crate::report::TOLD_AGAIN;
 
@@ -477,7 +477,7 @@ impl Lifecycle {
         }
     }
 
-    fn note_trouble(&mut self, node: &Node, trouble: &Trouble) {
+    fn note_trouble(&mut self, node: &Node, trouble: &CallError) {
         let (node, provider) = (plan::name(node), &self.context.provider);
         tracing::debug!(node, %provider, error = %trouble, "no lookup result for this Node's instance");
         if let Some(after) = trouble.slows() {
@@ -530,8 +530,8 @@ impl Lifecycle {
 }
 
 /// The cloud refuses the provider's credentials.
-fn is_refusal(trouble: &Trouble) -> bool {
-    trouble.code == TroubleCode::Credentials
+fn is_refusal(trouble: &CallError) -> bool {
+    trouble.code == CallErrorCode::Credentials
 }
 
 /// Asks about one Node for all whether the cloud still refuses the provider's credentials. What it says of the Node counts for nothing.

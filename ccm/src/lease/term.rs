@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::wake::Wake;
-use super::{SOON, Shared, Trouble, is, params, record};
+use super::{AttemptError, SOON, Shared, is, params, record};
 use crate::planted::planted;
 
 /// A release that takes longer is given up: the Lease then expires by itself.
@@ -208,7 +208,7 @@ async fn renew(
     seen: Option<&Lease>,
     start: Instant,
     read: &mut Option<Lease>,
-) -> Result<Renewal, Trouble> {
+) -> Result<Renewal, AttemptError> {
     let (mut seen, mut start) = (seen.cloned(), start);
     let mut conflicts = 0;
     loop {

@@ -4,7 +4,7 @@
 //! comes quickly, and halves need the fewest calls. A deadline is long, and nobody in the call gets an answer before it: tenths need the fewest rounds, two for
 //! a hundred.
 
-use super::TroubleCode;
+use super::CallErrorCode;
 
 /// A batch that was not answered in time is asked for again in so many parts.
 pub(crate) const PARTS_OF_LATE: usize = 10;
@@ -12,42 +12,42 @@ pub(crate) const PARTS_OF_LATE: usize = 10;
 const PARTS_OF_FAILED: usize = 2;
 
 /// Whether a call may have failed because of one of its items. Others fail whatever is asked.
-pub(crate) fn because_of_itself(code: TroubleCode) -> bool {
+pub(crate) fn because_of_itself(code: CallErrorCode) -> bool {
     match code {
-        TroubleCode::Invalid
-        | TroubleCode::NotFound
-        | TroubleCode::Internal
-        | TroubleCode::Fault
-        | TroubleCode::Unknown
-        | TroubleCode::Deadline => true,
-        TroubleCode::Precondition
-        | TroubleCode::Conflict
-        | TroubleCode::Busy
-        | TroubleCode::Throttled
-        | TroubleCode::Credentials
-        | TroubleCode::Unavailable
-        | TroubleCode::NotInitialized
-        | TroubleCode::Disconnected
-        | TroubleCode::Fenced => false,
+        CallErrorCode::Invalid
+        | CallErrorCode::NotFound
+        | CallErrorCode::Internal
+        | CallErrorCode::Fault
+        | CallErrorCode::Unknown
+        | CallErrorCode::Deadline => true,
+        CallErrorCode::Precondition
+        | CallErrorCode::Conflict
+        | CallErrorCode::Busy
+        | CallErrorCode::Throttled
+        | CallErrorCode::Credentials
+        | CallErrorCode::Unavailable
+        | CallErrorCode::NotInitialized
+        | CallErrorCode::Disconnected
+        | CallErrorCode::Fenced => false,
     }
 }
 
 /// How many items of a batch of `count`, whose call failed so, are asked for in one call next.
-pub(crate) fn smaller(count: usize, code: TroubleCode) -> usize {
+pub(crate) fn smaller(count: usize, code: CallErrorCode) -> usize {
     let parts = match code {
-        TroubleCode::Deadline => PARTS_OF_LATE,
+        CallErrorCode::Deadline => PARTS_OF_LATE,
         _ => PARTS_OF_FAILED,
     };
     count.div_ceil(parts).max(1)
 }
 
 /// How many batches that makes.
-pub(crate) fn parts(count: usize, code: TroubleCode) -> usize {
+pub(crate) fn parts(count: usize, code: CallErrorCode) -> usize {
     count.div_ceil(smaller(count, code))
 }
 
 /// The smaller batches that a batch is asked for in next, in its order.
-pub(crate) fn cut<T>(items: Vec<T>, code: TroubleCode) -> Vec<Vec<T>> {
+pub(crate) fn cut<T>(items: Vec<T>, code: CallErrorCode) -> Vec<Vec<T>> {
     let size = smaller(items.len(), code);
     let mut items = items.into_iter();
     let part = || {
@@ -64,14 +64,14 @@ mod tests {
     #[test]
     fn m10_tenths_after_a_deadline_and_halves_after_another_failure() {
         for (count, code, sizes) in [
-            (100, TroubleCode::Deadline, vec![10; 10]),
-            (10, TroubleCode::Deadline, vec![1; 10]),
-            (23, TroubleCode::Deadline, vec![3, 3, 3, 3, 3, 3, 3, 2]),
-            (2, TroubleCode::Deadline, vec![1, 1]),
-            (100, TroubleCode::Internal, vec![50, 50]),
-            (5, TroubleCode::Unknown, vec![3, 2]),
-            (1, TroubleCode::Internal, vec![1]),
-            (0, TroubleCode::Deadline, vec![]),
+            (100, CallErrorCode::Deadline, vec![10; 10]),
+            (10, CallErrorCode::Deadline, vec![1; 10]),
+            (23, CallErrorCode::Deadline, vec![3, 3, 3, 3, 3, 3, 3, 2]),
+            (2, CallErrorCode::Deadline, vec![1, 1]),
+            (100, CallErrorCode::Internal, vec![50, 50]),
+            (5, CallErrorCode::Unknown, vec![3, 2]),
+            (1, CallErrorCode::Internal, vec![1]),
+            (0, CallErrorCode::Deadline, vec![]),
         ] {
             let parts = cut((0..count).collect(), code);
             assert_eq!(

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::connect::Link;
-use super::{Session, Trouble, TroubleCode};
+use super::{CallError, CallErrorCode, Session};
 use crate::core::{Fence, millis};
 use crate::planted::planted;
 
@@ -47,10 +47,10 @@ impl Lane {
     }
 
     /// Waits for a free place, and until the service may be called; each at most until `cap`.
-    async fn enter(&self, cap: Instant) -> Result<SemaphorePermit<'_>, Trouble> {
+    async fn enter(&self, cap: Instant) -> Result<SemaphorePermit<'_>, CallError> {
         let Ok(permit) = timeout_at(cap, self.permits.acquire()).await else {
-            return Err(Trouble::new(
-                TroubleCode::Deadline,
+            return Err(CallError::new(
+                CallErrorCode::Deadline,
                 "not sent: max_in_flight calls of this service are under way",
             ));
         };
@@ -59,10 +59,10 @@ impl Lane {
         while let Some(time) = self.closed_until() {
             let wait = time.saturating_duration_since(Instant::now());
             if wait > LONGEST_SLOWING || time > cap {
-                return Err(Trouble {
+                return Err(CallError {
                     retry_after: Some(wait.max(Duration::from_secs(1))),
-                    ..Trouble::new(
-                        TroubleCode::Throttled,
+                    ..CallError::new(
+                        CallErrorCode::Throttled,
                         "not sent: the cloud asked to slow this service down",
                     )
                 });
@@ -82,7 +82,7 @@ impl Lane {
     }
 
     /// After a THROTTLED: no call of the service before its `retry_after` is over.
-    fn slow(&self, trouble: &Trouble) {
+    fn slow(&self, trouble: &CallError) {
         if let Some(wait) = trouble.slows() {
             let until = Instant::now() + wait;
             let mut not_before = self
@@ -139,7 +139,7 @@ struct Rpc<'a> {
 /// An answer, and the trouble that it tells of, where it is an answer all the same.
 struct Answered<T> {
     answer: T,
-    told: Option<Trouble>,
+    told: Option<CallError>,
 }
 
 impl<T> Answered<T> {
@@ -148,9 +148,9 @@ impl<T> Answered<T> {
     }
 }
 
-fn gone() -> Trouble {
-    Trouble::new(
-        TroubleCode::Disconnected,
+fn gone() -> CallError {
+    CallError::new(
+        CallErrorCode::Disconnected,
         "the connection to the provider is gone",
     )
 }
@@ -162,9 +162,9 @@ impl Session {
         rpc: Rpc<'_>,
         fence: Option<&Fence>,
         send: impl FnOnce(Link, Duration) -> F,
-    ) -> Result<T, Trouble>
+    ) -> Result<T, CallError>
     where
-        F: Future<Output = Result<Answered<T>, Trouble>>,
+        F: Future<Output = Result<Answered<T>, CallError>>,
     {
         if self.is_over() {
             return Err(gone());
@@ -189,16 +189,16 @@ impl Session {
             // An answer that came with the end of the connection is an answer.
             biased;
             result = sent => result.unwrap_or_else(|_| {
-                Err(Trouble::new(
-                    TroubleCode::Deadline,
+                Err(CallError::new(
+                    CallErrorCode::Deadline,
                     format!("{} was not answered within {} s", rpc.name, rpc.deadline.as_secs()),
                 ))
             }),
             () = self.ended() => Err(gone()),
         };
         let result = result.map_err(|trouble| match trouble.code {
-            TroubleCode::Unknown if self.is_over() => Trouble {
-                code: TroubleCode::Disconnected,
+            CallErrorCode::Unknown if self.is_over() => CallError {
+                code: CallErrorCode::Disconnected,
                 ..trouble
             },
             _ => trouble,
@@ -211,7 +211,7 @@ impl Session {
         let unanswered = result.as_ref().is_err_and(|trouble| {
             matches!(
                 trouble.code,
-                TroubleCode::Deadline | TroubleCode::Disconnected
+                CallErrorCode::Deadline | CallErrorCode::Disconnected
             )
         });
         if let Some(changing) = changing.filter(|_| !unanswered) {
@@ -219,7 +219,7 @@ impl Session {
         }
         if let Some(trouble) = told {
             rpc.lane.slow(trouble);
-            if trouble.code == TroubleCode::NotInitialized {
+            if trouble.code == CallErrorCode::NotInitialized {
                 self.uninitialized.cancel();
             }
         }
@@ -239,10 +239,10 @@ impl Session {
     }
 
     /// Remembers whether the cloud refuses the provider's credentials, and says so once.
-    fn note_credentials(&self, rpc: &'static str, told: Option<&Trouble>) {
+    fn note_credentials(&self, rpc: &'static str, told: Option<&CallError>) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         match told {
-            Some(trouble) if trouble.code == TroubleCode::Credentials => {
+            Some(trouble) if trouble.code == CallErrorCode::Credentials => {
                 if refused
                     .insert(rpc, (Instant::now(), trouble.message.clone()))
                     .is_none()
@@ -273,11 +273,11 @@ impl Session {
     }
 
     /// Fault where the provider does not offer what is asked: a mistake of ours, and no call is made.
-    fn offered(&self, what: &str, offered: bool) -> Result<(), Trouble> {
+    fn offered(&self, what: &str, offered: bool) -> Result<(), CallError> {
         if offered {
             return Ok(());
         }
-        Err(Trouble::fault(format!(
+        Err(CallError::fault(format!(
             "not sent: provider {} does not offer {what}",
             self.name
         )))

@@ -2,11 +2,11 @@
 
 use futures::stream::{FuturesUnordered, Stream, StreamExt, unfold};
 
-use super::Trouble;
+use super::CallError;
 use super::batch::{self, PARTS_OF_LATE, because_of_itself};
 
 /// What one call brought: its items, and the answers in their order.
-pub(crate) type Called<I, T> = (Vec<I>, Result<Vec<Result<T, Trouble>>, Trouble>);
+pub(crate) type Called<I, T> = (Vec<I>, Result<Vec<Result<T, CallError>>, CallError>);
 
 /// Makes one call for each batch, all at once (`call` limits what may be in flight). A call that fails as a whole, because of
 /// what was asked, is cut into smaller ones down to single items. Yields what each call brought as it comes; each item comes once.

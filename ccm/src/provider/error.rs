@@ -14,9 +14,9 @@ use crate::queue::{Outcome, PROBE};
 /// Why a call, or an item of one, did not succeed. Says nothing about the existence of anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code:?}: {message}")]
-pub(crate) struct Trouble {
+pub(crate) struct CallError {
     /// What kind of trouble.
-    pub(crate) code: TroubleCode,
+    pub(crate) code: CallErrorCode,
     /// The provider's CamelCase reason, or empty. At most 1 KiB.
     pub(crate) reason: String,
     /// For the operator. At most 1 KiB.
@@ -27,7 +27,7 @@ pub(crate) struct Trouble {
 
 /// The rows of the contract's table of failures, and what never comes in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum TroubleCode {
+pub(crate) enum CallErrorCode {
     /// The object is wrong.
     Invalid,
     /// Something around it is missing.
@@ -60,7 +60,7 @@ pub(crate) enum TroubleCode {
     Fenced,
 }
 
-impl TroubleCode {
+impl CallErrorCode {
     /// As the value of a metric's label.
     pub(crate) fn label(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl TroubleCode {
     }
 }
 
-impl TroubleCode {
+impl CallErrorCode {
     /// For people: as the contract names it, or what became of the call.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -162,7 +162,7 @@ impl Retry {
     }
 }
 
-impl Trouble {
+impl CallError {
     /// For the user who reads an event: what the provider says, its reason behind it.
     pub(crate) fn why(&self) -> String {
         match (self.message.is_empty(), self.reason.is_empty()) {
@@ -173,8 +173,8 @@ impl Trouble {
         }
     }
 
-    /// Trouble without a reason.
-    pub(crate) fn new(code: TroubleCode, message: impl Into<String>) -> Self {
+    /// CallError without a reason.
+    pub(crate) fn new(code: CallErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,
             reason: String::new(),
@@ -185,19 +185,19 @@ impl Trouble {
 
     /// An answer that breaks the contract.
     pub(crate) fn fault(message: impl Into<String>) -> Self {
-        Self::new(TroubleCode::Fault, message)
+        Self::new(CallErrorCode::Fault, message)
     }
 
     /// The cloud said slow down: for so long.
     pub(crate) fn slows(&self) -> Option<Duration> {
-        let throttled = self.code == TroubleCode::Throttled && !planted!(ThrottleIsIgnored);
+        let throttled = self.code == CallErrorCode::Throttled && !planted!(ThrottleIsIgnored);
         throttled.then(|| self.after_or(SLOWED))
     }
 
     /// The object was BUSY `times` times in a row before: it is tried again after this, while that is to be quick. `jitter` (0.0..1.0) spreads 1.0 s over
     /// 1.0 s to 1.5 s.
     pub(crate) fn busy_again(&self, times: u32, jitter: f64) -> Option<Duration> {
-        let quick = self.code == TroubleCode::Busy && times < BUSY_TRIES;
+        let quick = self.code == CallErrorCode::Busy && times < BUSY_TRIES;
         let spread = Duration::from_millis(500).mul_f64(jitter.clamp(0.0, 1.0));
         quick.then(|| self.after_or(Duration::from_secs(1) + spread))
     }
@@ -222,16 +222,16 @@ impl Trouble {
         }
         let or = |otherwise: Retry| self.retry_after.map_or(otherwise, Retry::After);
         let (retry, event) = match self.code {
-            TroubleCode::Invalid => (Retry::WhenChangedElse(self.after_or(INVALID_AGAIN)), true),
-            TroubleCode::Conflict => (or(Retry::After(SLOW)), true),
-            TroubleCode::Busy
-            | TroubleCode::Precondition
-            | TroubleCode::NotFound
-            | TroubleCode::Throttled
-            | TroubleCode::Unavailable
-            | TroubleCode::Internal
-            | TroubleCode::Fault => (or(Retry::Backoff), true),
-            TroubleCode::Credentials => (
+            CallErrorCode::Invalid => (Retry::WhenChangedElse(self.after_or(INVALID_AGAIN)), true),
+            CallErrorCode::Conflict => (or(Retry::After(SLOW)), true),
+            CallErrorCode::Busy
+            | CallErrorCode::Precondition
+            | CallErrorCode::NotFound
+            | CallErrorCode::Throttled
+            | CallErrorCode::Unavailable
+            | CallErrorCode::Internal
+            | CallErrorCode::Fault => (or(Retry::Backoff), true),
+            CallErrorCode::Credentials => (
                 Retry::Refused {
                     probe: self.after_or(PROBE),
                     each: self.after_or(SLOW),
@@ -239,32 +239,32 @@ impl Trouble {
                 false,
             ),
             // A deadline is a minute or more: whoever waits has waited long enough to be told.
-            TroubleCode::Deadline => (Retry::TransportBackoff, true),
-            TroubleCode::Unknown => (Retry::TransportBackoff, failures > 0),
-            TroubleCode::Disconnected => (Retry::TransportBackoff, failures >= DISCONNECTS_TOLD),
-            TroubleCode::NotInitialized => {
+            CallErrorCode::Deadline => (Retry::TransportBackoff, true),
+            CallErrorCode::Unknown => (Retry::TransportBackoff, failures > 0),
+            CallErrorCode::Disconnected => (Retry::TransportBackoff, failures >= DISCONNECTS_TOLD),
+            CallErrorCode::NotInitialized => {
                 (or(Retry::TransportBackoff), failures >= DISCONNECTS_TOLD)
             }
-            TroubleCode::Fenced => (Retry::Backoff, false),
+            CallErrorCode::Fenced => (Retry::Backoff, false),
         };
         Reaction { retry, event }
     }
 }
 
-impl From<api::Failure> for Trouble {
+impl From<api::Failure> for CallError {
     fn from(failure: api::Failure) -> Self {
         let code = match failure.code() {
-            api::FailureCode::Invalid => TroubleCode::Invalid,
-            api::FailureCode::Precondition => TroubleCode::Precondition,
-            api::FailureCode::NotFound => TroubleCode::NotFound,
-            api::FailureCode::Conflict => TroubleCode::Conflict,
-            api::FailureCode::Busy => TroubleCode::Busy,
-            api::FailureCode::Throttled => TroubleCode::Throttled,
-            api::FailureCode::Credentials => TroubleCode::Credentials,
-            api::FailureCode::Unavailable => TroubleCode::Unavailable,
-            api::FailureCode::NotInitialized => TroubleCode::NotInitialized,
+            api::FailureCode::Invalid => CallErrorCode::Invalid,
+            api::FailureCode::Precondition => CallErrorCode::Precondition,
+            api::FailureCode::NotFound => CallErrorCode::NotFound,
+            api::FailureCode::Conflict => CallErrorCode::Conflict,
+            api::FailureCode::Busy => CallErrorCode::Busy,
+            api::FailureCode::Throttled => CallErrorCode::Throttled,
+            api::FailureCode::Credentials => CallErrorCode::Credentials,
+            api::FailureCode::Unavailable => CallErrorCode::Unavailable,
+            api::FailureCode::NotInitialized => CallErrorCode::NotInitialized,
             // `code()` reads a value that is not known as UNSPECIFIED.
-            api::FailureCode::Unspecified | api::FailureCode::Internal => TroubleCode::Internal,
+            api::FailureCode::Unspecified | api::FailureCode::Internal => CallErrorCode::Internal,
         };
         Self {
             code,
@@ -275,22 +275,22 @@ impl From<api::Failure> for Trouble {
     }
 }
 
-impl From<tonic::Status> for Trouble {
+impl From<tonic::Status> for CallError {
     /// A status is never an answer: whatever its code, nothing is known. An answer that we refuse to read breaks the contract, unless the others leave no room for it.
     fn from(status: tonic::Status) -> Self {
         match caused_by::<Refused>(&status) {
             Some(refused @ Refused::Together { .. }) => {
-                return Self::new(TroubleCode::Unknown, refused.to_string());
+                return Self::new(CallErrorCode::Unknown, refused.to_string());
             }
             Some(refused) => return Self::fault(refused.to_string()),
             None => {}
         }
         let code = if lost_connection(&status) {
-            TroubleCode::Disconnected
+            CallErrorCode::Disconnected
         } else if status.code() == tonic::Code::DeadlineExceeded {
-            TroubleCode::Deadline
+            CallErrorCode::Deadline
         } else {
-            TroubleCode::Unknown
+            CallErrorCode::Unknown
         };
         Self::new(
             code,
@@ -299,9 +299,9 @@ impl From<tonic::Status> for Trouble {
     }
 }
 
-impl From<crate::core::Fenced> for Trouble {
+impl From<crate::core::Fenced> for CallError {
     fn from(fenced: crate::core::Fenced) -> Self {
-        Self::new(TroubleCode::Fenced, fenced.to_string())
+        Self::new(CallErrorCode::Fenced, fenced.to_string())
     }
 }
 
@@ -328,7 +328,7 @@ fn caused_by<E: std::error::Error + 'static>(status: &tonic::Status) -> Option<&
 #[cfg(test)]
 mod tests {
     use super::*;
-    use TroubleCode as C;
+    use CallErrorCode as C;
 
     fn secs(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -366,7 +366,7 @@ mod tests {
             (C::Fenced, 0, Retry::Backoff, false),
         ];
         for (code, failures, retry, event) in rows {
-            let reaction = Trouble::new(code, "m").reaction(failures);
+            let reaction = CallError::new(code, "m").reaction(failures);
             assert_eq!(reaction, Reaction { retry, event }, "{code:?} {failures}");
         }
     }
@@ -384,16 +384,16 @@ mod tests {
             C::NotInitialized,
             C::Internal,
         ] {
-            let mut trouble = Trouble::new(code, "m");
+            let mut trouble = CallError::new(code, "m");
             trouble.retry_after = after;
             for failures in [0, 9] {
                 assert_eq!(trouble.reaction(failures).retry, Retry::After(secs(7)));
             }
         }
-        let mut credentials = Trouble::new(C::Credentials, "m");
+        let mut credentials = CallError::new(C::Credentials, "m");
         credentials.retry_after = after;
         assert_eq!(credentials.reaction(0).retry, refused(7, 7));
-        let mut invalid = Trouble::new(C::Invalid, "m");
+        let mut invalid = CallError::new(C::Invalid, "m");
         invalid.retry_after = after;
         assert_eq!(invalid.reaction(0).retry, Retry::WhenChangedElse(secs(7)));
     }
@@ -409,7 +409,7 @@ mod tests {
                 }),
                 ..api::Failure::default()
             };
-            let trouble = Trouble::from(failure);
+            let trouble = CallError::from(failure);
             for failures in [0, 9] {
                 let retry = trouble.reaction(failures).retry;
                 let wait = match retry {
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn busy_is_spread() {
-        let busy = Trouble::new(C::Busy, "m");
+        let busy = CallError::new(C::Busy, "m");
         let retry = |jitter| busy.reaction_jittered(0, jitter).retry;
         assert_eq!(retry(1.0), Retry::After(Duration::from_millis(1500)));
         assert_eq!(retry(7.0), Retry::After(Duration::from_millis(1500)));
@@ -452,7 +452,7 @@ mod tests {
                 code: given,
                 ..Default::default()
             };
-            assert_eq!(Trouble::from(failure).code, code, "{given}");
+            assert_eq!(CallError::from(failure).code, code, "{given}");
         }
     }
 
@@ -464,7 +464,7 @@ mod tests {
             message: "ü".repeat(5000),
             retry_after: None,
         };
-        let trouble = Trouble::from(failure);
+        let trouble = CallError::from(failure);
         assert!(trouble.reason.len() <= 1024);
         assert!(trouble.message.len() <= 1024);
         assert!(trouble.message.ends_with('…'));
@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn no_status_is_ever_an_answer() {
         for code in 1..=16 {
-            let trouble = Trouble::from(tonic::Status::new(tonic::Code::from(code), "boom"));
+            let trouble = CallError::from(tonic::Status::new(tonic::Code::from(code), "boom"));
             let expected = if code == 4 { C::Deadline } else { C::Unknown };
             assert_eq!(trouble.code, expected, "{code}");
             assert!(trouble.message.contains("boom"));
@@ -481,6 +481,6 @@ mod tests {
         let broken = tonic::Status::from_error(Box::new(std::io::Error::from(
             std::io::ErrorKind::BrokenPipe,
         )));
-        assert_eq!(Trouble::from(broken).code, C::Disconnected);
+        assert_eq!(CallError::from(broken).code, C::Disconnected);
     }
 }

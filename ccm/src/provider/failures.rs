@@ -3,7 +3,7 @@
 use api::FailureCode as Code;
 use cloud_provider_api::v1alpha1 as api;
 
-use super::Trouble;
+use super::CallError;
 
 /// Where in an answer a failure stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ fn may_answer(rpc: &str, place: Place, code: Code) -> bool {
 /// message says which code came.
 pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::Failure {
     let code = failure.code();
-    // An unknown code is UNSPECIFIED here; `Trouble` reads both as INTERNAL.
+    // An unknown code is UNSPECIFIED here; `CallError` reads both as INTERNAL.
     if code == Code::Unspecified || may_answer(rpc, place, code) {
         return failure;
     }
@@ -107,7 +107,7 @@ pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::F
 }
 
 /// What a failure in an answer of this RPC means.
-pub(super) fn trouble(rpc: &str, place: Place, failure: api::Failure) -> Trouble {
+pub(super) fn trouble(rpc: &str, place: Place, failure: api::Failure) -> CallError {
     read(rpc, place, failure).into()
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use prost::Message as _;
     use prost_types::FileDescriptorSet;
 
-    use super::super::TroubleCode;
+    use super::super::CallErrorCode;
     use super::*;
 
     fn all_codes() -> Vec<Code> {
@@ -231,7 +231,7 @@ mod tests {
             }),
         };
         let read = trouble("EnsureLoadBalancer", Place::Whole, failure(Code::NotFound));
-        assert_eq!(read.code, TroubleCode::Internal);
+        assert_eq!(read.code, CallErrorCode::Internal);
         assert_eq!(read.reason, "Why");
         assert_eq!(read.retry_after, Some(std::time::Duration::from_secs(7)));
         assert_eq!(
@@ -243,76 +243,76 @@ mod tests {
                 "UpdateLoadBalancer",
                 Place::Whole,
                 Code::NotFound,
-                TroubleCode::NotFound,
+                CallErrorCode::NotFound,
             ),
             (
                 "GetVolumeLabels",
                 Place::Whole,
                 Code::NotFound,
-                TroubleCode::NotFound,
+                CallErrorCode::NotFound,
             ),
             (
                 "GetVolumeLabels",
                 Place::Whole,
                 Code::Conflict,
-                TroubleCode::Internal,
+                CallErrorCode::Internal,
             ),
             (
                 "LookupInstances",
                 Place::Item,
                 Code::Conflict,
-                TroubleCode::Conflict,
+                CallErrorCode::Conflict,
             ),
             (
                 "LookupInstances",
                 Place::Whole,
                 Code::Conflict,
-                TroubleCode::Internal,
+                CallErrorCode::Internal,
             ),
             (
                 "LookupInstances",
                 Place::Item,
                 Code::NotFound,
-                TroubleCode::Internal,
+                CallErrorCode::Internal,
             ),
             (
                 "LookupZones",
                 Place::Item,
                 Code::Conflict,
-                TroubleCode::Internal,
+                CallErrorCode::Internal,
             ),
             (
                 "ListRoutes",
                 Place::Whole,
                 Code::Conflict,
-                TroubleCode::Internal,
+                CallErrorCode::Internal,
             ),
             (
                 "CreateRoutes",
                 Place::Item,
                 Code::Conflict,
-                TroubleCode::Conflict,
+                CallErrorCode::Conflict,
             ),
             (
                 "Initialize",
                 Place::Whole,
                 Code::Conflict,
-                TroubleCode::Internal,
+                CallErrorCode::Internal,
             ),
             (
                 "Initialize",
                 Place::Whole,
                 Code::Credentials,
-                TroubleCode::Credentials,
+                CallErrorCode::Credentials,
             ),
             // A word that no RPC has lists nothing.
             (
                 "NoSuchRpc",
                 Place::Whole,
                 Code::Unavailable,
-                TroubleCode::Internal,
+                CallErrorCode::Internal,
             ),
-            ("NoSuchRpc", Place::Whole, Code::Busy, TroubleCode::Busy),
+            ("NoSuchRpc", Place::Whole, Code::Busy, CallErrorCode::Busy),
         ] {
             let read = trouble(rpc, place, failure(code));
             assert_eq!(read.code, as_code, "{rpc} {place:?} {code:?}");

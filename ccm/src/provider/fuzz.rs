@@ -26,7 +26,7 @@ use super::handshake::{Deadlines, check_info, check_initialized};
 use super::limits::{NAME_LIMIT, TEXT_LIMIT};
 use super::session::Parts;
 use super::weigh::{Budget, Weight};
-use super::{Metrics, Session, Trouble, TroubleCode, load_balancer_status};
+use super::{CallError, CallErrorCode, Metrics, Session, load_balancer_status};
 use crate::core::Fence;
 use crate::fuzz::runtime;
 
@@ -229,11 +229,11 @@ pub(super) fn node(name: &str) -> Node {
 }
 
 /// A trouble is something that can be shown to people.
-fn well_told<T>(result: Result<T, Trouble>) -> Option<T> {
+fn well_told<T>(result: Result<T, CallError>) -> Option<T> {
     match result {
         Ok(found) => Some(found),
         Err(trouble) => {
-            assert_ne!(trouble.code, TroubleCode::Fenced);
+            assert_ne!(trouble.code, CallErrorCode::Fenced);
             for text in [&trouble.reason, &trouble.message] {
                 assert!(text.len() <= TEXT_LIMIT, "{} bytes: {text}", text.len());
                 let hidden = |char: char| char.is_control() || char == '\u{202e}';
@@ -251,7 +251,7 @@ fn check_extras(handle: Option<&str>, events: &[api::Event], errors: Vec<api::Ta
     }
     for error in errors {
         assert!(error.node_name.len() <= NAME_LIMIT);
-        well_told(Err::<(), _>(Trouble::from(
+        well_told(Err::<(), _>(CallError::from(
             error.failure.unwrap_or_default(),
         )));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use prost::Message;
 
-use super::{Trouble, view};
+use super::{CallError, view};
 use crate::core::text::plain;
 
 /// The most bytes of a name (CORE-11).
@@ -100,7 +100,7 @@ pub(crate) struct Cut {
     /// Ranges of items, in order; each range is one request.
     pub(crate) batches: Vec<Range<usize>>,
     /// Items that fit into no request; they are in no range.
-    pub(crate) too_large: Vec<(usize, Trouble)>,
+    pub(crate) too_large: Vec<(usize, CallError)>,
 }
 
 /// Cuts items of these encoded sizes into requests of at most `max_count` items and `max_bytes` bytes, of which `frame` bytes are taken
@@ -133,7 +133,7 @@ pub(crate) fn cut_batches(
             current = index + 1..index + 1;
             cut.too_large.push((
                 index,
-                Trouble::fault(format!(
+                CallError::fault(format!(
                     "{size} bytes do not fit into one request: the provider's max_request_bytes is {max_bytes}"
                 )),
             ));
@@ -149,13 +149,13 @@ pub(crate) fn cut_batches(
 pub(crate) struct Named<T> {
     pub(crate) name: String,
     pub(crate) uid: String,
-    pub(crate) outcome: Option<Result<T, Trouble>>,
+    pub(crate) outcome: Option<Result<T, CallError>>,
 }
 
 /// The items of an answer, for the Nodes that were asked about.
 pub(crate) struct Matched<T> {
     /// In the order of what was asked.
-    pub(crate) results: Vec<Result<T, Trouble>>,
+    pub(crate) results: Vec<Result<T, CallError>>,
     /// Names in the answer that nobody asked about (cut, at most 10): for the log.
     pub(crate) strays: Vec<String>,
 }
@@ -165,14 +165,14 @@ pub(crate) struct Matched<T> {
 pub(crate) fn match_results<T>(
     asked: &[(&str, &str)],
     answer: impl IntoIterator<Item = Named<T>>,
-    check: impl Fn(T) -> Result<T, Trouble>,
+    check: impl Fn(T) -> Result<T, CallError>,
 ) -> Matched<T> {
     let mut index = BTreeMap::new();
-    let mut results: Vec<Option<Result<T, Trouble>>> = Vec::with_capacity(asked.len());
+    let mut results: Vec<Option<Result<T, CallError>>> = Vec::with_capacity(asked.len());
     for (position, (name, _)) in asked.iter().enumerate() {
         let twice = index.insert(*name, position).is_some();
         results.push(twice.then(|| {
-            Err(Trouble::fault(format!(
+            Err(CallError::fault(format!(
                 "node {name:?} was asked about twice"
             )))
         }));
@@ -190,14 +190,14 @@ pub(crate) fn match_results<T>(
             continue;
         };
         *slot = Some(match (&slot, item.outcome) {
-            (Some(_), _) => Err(Trouble::fault(format!(
+            (Some(_), _) => Err(CallError::fault(format!(
                 "the provider's answer names node {name:?} more than once"
             ))),
-            (None, _) if item.uid != *uid => Err(Trouble::fault(format!(
+            (None, _) if item.uid != *uid => Err(CallError::fault(format!(
                 "the provider's answer for node {name:?} is for UID {:?}, not {uid:?}",
                 shown(&item.uid)
             ))),
-            (None, None) => Err(Trouble::fault(format!(
+            (None, None) => Err(CallError::fault(format!(
                 "the provider's answer for node {name:?} has no outcome, or one that this contract minor does not know"
             ))),
             (None, Some(outcome)) => outcome.and_then(&check),
@@ -208,7 +208,7 @@ pub(crate) fn match_results<T>(
         .zip(asked)
         .map(|(result, (name, _))| {
             result.unwrap_or_else(|| {
-                Err(Trouble::fault(format!(
+                Err(CallError::fault(format!(
                     "the provider's answer has no result for node {name:?}"
                 )))
             })
@@ -221,11 +221,11 @@ pub(crate) fn match_results<T>(
 pub(crate) fn check_instance(
     instance: api::Instance,
     prefixes: &[String],
-) -> Result<api::Instance, Trouble> {
+) -> Result<api::Instance, CallError> {
     check_item("the instance", &instance)?;
     match api::InstanceState::try_from(instance.state) {
         Ok(api::InstanceState::Unspecified) | Err(_) => {
-            return Err(Trouble::fault(format!(
+            return Err(CallError::fault(format!(
                 "the instance's state {} is not known",
                 instance.state
             )));
@@ -240,7 +240,7 @@ pub(crate) fn check_instance(
 }
 
 /// Whether a provider ID is of this provider (PROV-8).
-pub(crate) fn check_provider_id(id: &str, prefixes: &[String]) -> Result<(), Trouble> {
+pub(crate) fn check_provider_id(id: &str, prefixes: &[String]) -> Result<(), CallError> {
     check_text("provider_id", id)?;
     if prefixes
         .iter()
@@ -248,7 +248,7 @@ pub(crate) fn check_provider_id(id: &str, prefixes: &[String]) -> Result<(), Tro
     {
         return Ok(());
     }
-    Err(Trouble::fault(format!(
+    Err(CallError::fault(format!(
         "provider_id {:?} begins with none of the provider's prefixes ({})",
         shown(id),
         prefixes.join(", ")
@@ -256,7 +256,7 @@ pub(crate) fn check_provider_id(id: &str, prefixes: &[String]) -> Result<(), Tro
 }
 
 /// A zone and region.
-pub(crate) fn check_zone(zone: api::Zone) -> Result<api::Zone, Trouble> {
+pub(crate) fn check_zone(zone: api::Zone) -> Result<api::Zone, CallError> {
     for (what, text) in [("zone", &zone.zone), ("region", &zone.region)] {
         if let Some(text) = text
             && text.len() > NAME_LIMIT
@@ -268,13 +268,13 @@ pub(crate) fn check_zone(zone: api::Zone) -> Result<api::Zone, Trouble> {
 }
 
 /// A handle: absent, or 1 byte to 1 KiB.
-pub(crate) fn check_handle(handle: Option<&str>) -> Result<(), Trouble> {
+pub(crate) fn check_handle(handle: Option<&str>) -> Result<(), CallError> {
     handle.map_or(Ok(()), |handle| check_text("handle", handle))
 }
 
-fn check_text(what: &str, text: &str) -> Result<(), Trouble> {
+fn check_text(what: &str, text: &str) -> Result<(), CallError> {
     if text.is_empty() {
-        return Err(Trouble::fault(format!("{what} is set but empty")));
+        return Err(CallError::fault(format!("{what} is set but empty")));
     }
     if text.len() > TEXT_LIMIT {
         return Err(past(what, text, TEXT_LIMIT));
@@ -282,8 +282,8 @@ fn check_text(what: &str, text: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn past(what: &str, text: &str, limit: usize) -> Trouble {
-    Trouble::fault(format!(
+fn past(what: &str, text: &str, limit: usize) -> CallError {
+    CallError::fault(format!(
         "{what} {:?}… has {} bytes; at most {limit} are allowed",
         shown(text),
         text.len()
@@ -291,7 +291,7 @@ fn past(what: &str, text: &str, limit: usize) -> Trouble {
 }
 
 /// Fault where a name is longer than a name may be.
-pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Trouble> {
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), CallError> {
     if name.len() > NAME_LIMIT {
         return Err(past(what, name, NAME_LIMIT));
     }
@@ -299,10 +299,10 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Trouble> {
 }
 
 /// Fault where something is larger than a part of an object of Kubernetes may be.
-pub(crate) fn check_item(what: &str, item: &impl Message) -> Result<(), Trouble> {
+pub(crate) fn check_item(what: &str, item: &impl Message) -> Result<(), CallError> {
     let bytes = item.encoded_len();
     if bytes > ITEM_LIMIT {
-        return Err(Trouble::fault(format!(
+        return Err(CallError::fault(format!(
             "{what} has {bytes} bytes; at most {ITEM_LIMIT} are allowed"
         )));
     }
@@ -310,10 +310,10 @@ pub(crate) fn check_item(what: &str, item: &impl Message) -> Result<(), Trouble>
 }
 
 /// Fault where a single request is larger than the provider accepts.
-pub(crate) fn check_request(request: &impl Message, max_bytes: usize) -> Result<(), Trouble> {
+pub(crate) fn check_request(request: &impl Message, max_bytes: usize) -> Result<(), CallError> {
     let size = request.encoded_len();
     if size > max_bytes {
-        return Err(Trouble::fault(format!(
+        return Err(CallError::fault(format!(
             "the request has {size} bytes: the provider's max_request_bytes is {max_bytes}"
         )));
     }

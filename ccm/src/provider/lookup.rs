@@ -8,7 +8,7 @@ use futures::stream::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 
 use super::batch::{self, because_of_itself};
-use super::{Trouble, TroubleCode, divide};
+use super::{CallError, CallErrorCode, divide};
 
 /// What was found for one Node.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Lookup<T> {
     /// The Node, as it was asked about.
     pub(crate) node: Arc<Node>,
     /// The answer for it.
-    pub(crate) answer: Result<T, Trouble>,
+    pub(crate) answer: Result<T, CallError>,
     /// The answer is the failure of a call, not this Node's own.
     pub(crate) whole: bool,
 }
@@ -39,7 +39,7 @@ where
 /// What one call brought for each of its Nodes.
 pub(crate) fn of_call<T>(
     nodes: Vec<Arc<Node>>,
-    outcome: Result<Vec<Result<T, Trouble>>, Trouble>,
+    outcome: Result<Vec<Result<T, CallError>>, CallError>,
 ) -> Vec<Lookup<T>> {
     match outcome {
         Ok(found) => of_each(nodes, found),
@@ -54,15 +54,15 @@ pub(crate) fn of_call<T>(
     }
 }
 
-fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, Trouble>>) -> Vec<Lookup<T>> {
+fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, CallError>>) -> Vec<Lookup<T>> {
     let mut found = found.into_iter();
     nodes
         .into_iter()
         .map(|node| Lookup {
             node,
             answer: found.next().unwrap_or_else(|| {
-                Err(Trouble {
-                    code: TroubleCode::Fault,
+                Err(CallError {
+                    code: CallErrorCode::Fault,
                     reason: String::new(),
                     message: "no answer for this Node".to_owned(),
                     retry_after: None,
@@ -127,7 +127,7 @@ impl Loners {
 
     /// The call about these was not answered before its deadline.
     pub(crate) fn late(&self, nodes: &[Arc<Node>]) {
-        let size = batch::smaller(nodes.len(), TroubleCode::Deadline);
+        let size = batch::smaller(nodes.len(), CallErrorCode::Deadline);
         let mut most = self.most();
         for uid in nodes.iter().filter_map(|node| uid(node)) {
             most.insert(uid.to_owned(), size);
@@ -176,8 +176,8 @@ mod tests {
         node.metadata.name.as_ref().unwrap().parse().unwrap()
     }
 
-    fn trouble(code: TroubleCode) -> Trouble {
-        Trouble {
+    fn trouble(code: CallErrorCode) -> CallError {
+        CallError {
             code,
             reason: String::new(),
             message: String::new(),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     /// Nodes that failed, and how many calls it took; calls with one of `poison` fail.
-    async fn ask(count: usize, poison: &[usize], code: TroubleCode) -> (Vec<usize>, usize) {
+    async fn ask(count: usize, poison: &[usize], code: CallErrorCode) -> (Vec<usize>, usize) {
         let calls = AtomicUsize::new(0);
         let calls = &calls;
         let found: Vec<Vec<Lookup<()>>> = answers(vec![nodes(count)], |nodes| async move {
@@ -213,9 +213,9 @@ mod tests {
     #[tokio::test]
     async fn one_poison_node_starves_nobody() {
         for (code, most) in [
-            (TroubleCode::Invalid, 15),
-            (TroubleCode::Unknown, 15),
-            (TroubleCode::Deadline, 21),
+            (CallErrorCode::Invalid, 15),
+            (CallErrorCode::Unknown, 15),
+            (CallErrorCode::Deadline, 21),
         ] {
             for poison in [0, 37, 99] {
                 let (failed, calls) = ask(100, &[poison], code).await;
@@ -223,11 +223,11 @@ mod tests {
                 assert!(calls <= most, "{calls}");
             }
         }
-        let (mut failed, _) = ask(100, &[3, 50, 98], TroubleCode::Internal).await;
+        let (mut failed, _) = ask(100, &[3, 50, 98], CallErrorCode::Internal).await;
         failed.sort_unstable();
         assert_eq!(failed, [3, 50, 98]);
         // Each in a tenth of its own, and all tenths are late at the same time.
-        let (mut failed, _) = ask(100, &[5, 25, 45, 65, 85], TroubleCode::Deadline).await;
+        let (mut failed, _) = ask(100, &[5, 25, 45, 65, 85], CallErrorCode::Deadline).await;
         failed.sort_unstable();
         assert_eq!(failed, [5, 25, 45, 65, 85]);
     }
@@ -239,7 +239,7 @@ mod tests {
         let mut found = pin!(answers(vec![nodes(100)], |nodes| async move {
             if nodes.iter().any(|node| number(node) == 37) {
                 tokio::time::sleep(DEADLINE).await;
-                return (nodes, Err(trouble(TroubleCode::Deadline)));
+                return (nodes, Err(trouble(CallErrorCode::Deadline)));
             }
             let answers = nodes.iter().map(|_| Ok(())).collect();
             (nodes, Ok(answers))
@@ -265,20 +265,23 @@ mod tests {
     #[tokio::test]
     async fn what_fails_whatever_is_asked_is_not_asked_again() {
         for code in [
-            TroubleCode::Disconnected,
-            TroubleCode::Throttled,
-            TroubleCode::Unavailable,
+            CallErrorCode::Disconnected,
+            CallErrorCode::Throttled,
+            CallErrorCode::Unavailable,
         ] {
             assert_eq!(ask(100, &[1], code).await.1, 1);
         }
         let all: Vec<usize> = (0..100).collect();
-        let (failed, calls) = ask(100, &all, TroubleCode::Internal).await;
+        let (failed, calls) = ask(100, &all, CallErrorCode::Internal).await;
         assert_eq!(failed.len(), 100);
         assert!(calls <= 21, "{calls}");
-        let (failed, calls) = ask(100, &all, TroubleCode::Deadline).await;
+        let (failed, calls) = ask(100, &all, CallErrorCode::Deadline).await;
         assert_eq!(failed.len(), 100);
         assert!(calls <= 21, "{calls}");
-        assert_eq!(ask(100, &[], TroubleCode::Internal).await, (Vec::new(), 1));
+        assert_eq!(
+            ask(100, &[], CallErrorCode::Internal).await,
+            (Vec::new(), 1)
+        );
     }
 
     #[test]
@@ -293,9 +296,9 @@ mod tests {
                 whole: true,
             }]
         };
-        loners.learn(&failed(TroubleCode::Disconnected));
+        loners.learn(&failed(CallErrorCode::Disconnected));
         assert_eq!(loners.batches(all.clone(), 10).len(), 1);
-        loners.learn(&failed(TroubleCode::Internal));
+        loners.learn(&failed(CallErrorCode::Internal));
         let batches = loners.batches(all.clone(), 10);
         assert_eq!(
             (batches.len(), batches[0].len(), number(&batches[1][0])),

@@ -25,7 +25,7 @@ use super::handshake::{CONTROLLER_VERSION, check_info};
 use super::limits;
 use super::status::probe_word;
 use super::weigh::Budget;
-use super::{Hint, Metrics, ProviderStatus, Trouble, TroubleCode};
+use super::{CallError, CallErrorCode, Hint, Metrics, ProviderStatus};
 use crate::args::ProviderEndpoint;
 use crate::core::millis;
 
@@ -382,26 +382,26 @@ impl Keeper {
         link: &Link,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
         sound: impl Fn(&T) -> bool,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, CallError> {
         let started = Instant::now();
         let result = tokio::select! {
             biased;
             result = timeout(deadline, call) => match result {
                 Ok(Ok(answer)) => Ok(answer.into_inner()),
                 Ok(Err(status)) => Err(status.into()),
-                Err(_) => Err(Trouble::new(
-                    TroubleCode::Deadline,
+                Err(_) => Err(CallError::new(
+                    CallErrorCode::Deadline,
                     format!("{rpc} was not answered within {} s", deadline.as_secs()),
                 )),
             },
-            () = link.ended() => Err(Trouble::new(
-                TroubleCode::Disconnected,
+            () = link.ended() => Err(CallError::new(
+                CallErrorCode::Disconnected,
                 "the connection to the provider is gone",
             )),
         };
         let outcome = match &result {
             Ok(answer) if sound(answer) => "ok",
-            Ok(_) => TroubleCode::Fault.label(),
+            Ok(_) => CallErrorCode::Fault.label(),
             Err(trouble) => trouble.code.label(),
         };
         self.with

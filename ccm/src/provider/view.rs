@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::Trouble;
+use super::CallError;
 use super::limits::{self, NAME_LIMIT};
 use crate::core::{LAST_APPLIED, is_ready};
 
@@ -321,7 +321,7 @@ pub(crate) fn node_address(address: &core::NodeAddress) -> Option<api::NodeAddre
 /// An instance's addresses as a Node shows them, in their order; a repetition is left out.
 pub(crate) fn node_addresses(
     addresses: &[api::NodeAddress],
-) -> Result<Vec<core::NodeAddress>, Trouble> {
+) -> Result<Vec<core::NodeAddress>, CallError> {
     let mut seen = BTreeSet::new();
     let mut shown = Vec::with_capacity(addresses.len());
     for address in addresses {
@@ -332,7 +332,7 @@ pub(crate) fn node_addresses(
             Ok(api::NodeAddressType::InternalDns) => "InternalDNS",
             Ok(api::NodeAddressType::ExternalDns) => "ExternalDNS",
             Ok(api::NodeAddressType::Unspecified) | Err(_) => {
-                return Err(Trouble::fault(format!(
+                return Err(CallError::fault(format!(
                     "address {:?} has no known type ({})",
                     limits::shown(&address.address),
                     address.r#type
@@ -341,7 +341,7 @@ pub(crate) fn node_addresses(
         };
         let text = address.address.as_str();
         if text.is_empty() || text.len() > NAME_LIMIT {
-            return Err(Trouble::fault(format!(
+            return Err(CallError::fault(format!(
                 "an address of type {kind} has {} bytes; 1 to {NAME_LIMIT} are allowed",
                 text.len()
             )));
@@ -354,7 +354,7 @@ pub(crate) fn node_addresses(
         };
         if !fits {
             let expected = if is_ip { "IP address" } else { "DNS name" };
-            return Err(Trouble::fault(format!(
+            return Err(CallError::fault(format!(
                 "address {:?} of type {kind} is no {expected}",
                 limits::shown(text)
             )));

@@ -302,7 +302,12 @@ async fn b_n7_events_are_on_the_node_and_a_repeat_writes_on_the_same_event() {
     let events = writes.with_component("cloud-node-controller").events;
     let record = |message: &str| {
         let kind = EventType::Warning;
-        events.record(&node_reference(&node), kind, "Trouble", message.to_owned());
+        events.record(
+            &node_reference(&node),
+            kind,
+            "CallError",
+            message.to_owned(),
+        );
     };
     let seen = async |count: i32| {
         eventually("the event is there", DEADLINE, async || {
@@ -330,7 +335,7 @@ async fn b_n7_events_are_on_the_node_and_a_repeat_writes_on_the_same_event() {
         .unwrap();
     let described = String::from_utf8_lossy(&described.stdout).into_owned();
     assert!(
-        described.contains("Trouble") && described.contains("second"),
+        described.contains("CallError") && described.contains("second"),
         "{described}"
     );
 

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::super::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
 use crate::cluster::Change;
 use crate::core::Key;
-use crate::provider::{Capability, Hint, ProviderStatus, Session, Trouble};
+use crate::provider::{CallError, Capability, Hint, ProviderStatus, Session};
 use crate::queue::{Backoff, Outcome};
 use crate::writes::{EventType, NodePatch, WriteError, node_reference};
 
@@ -53,7 +53,7 @@ impl Tiny {
         }
     }
 
-    fn failed(&self, node: &Node, trouble: &Trouble, batch: &Batch<'_, String>) {
+    fn failed(&self, node: &Node, trouble: &CallError, batch: &Batch<'_, String>) {
         if batch.failed(&name(node), trouble).event {
             let (events, node) = (&self.driver.context.writes.events, node_reference(node));
             events.record(&node, EventType::Warning, "SizeUnknown", trouble.why());

@@ -2,7 +2,7 @@
 
 use cloud_provider_api::v1alpha1 as api;
 
-use crate::provider::Trouble;
+use crate::provider::CallError;
 
 /// Whose a Node without a provider ID is, by what the providers answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Claim<'a> {
     not(test),
     expect(dead_code, reason = "for clusters with several providers")
 )]
-pub(crate) fn claim<'a>(answers: &[(&'a str, &Result<api::Instance, Trouble>)]) -> Claim<'a> {
+pub(crate) fn claim<'a>(answers: &[(&'a str, &Result<api::Instance, CallError>)]) -> Claim<'a> {
     use api::InstanceState as S;
     let mut claims = Vec::new();
     for (name, answer) in answers {
@@ -45,7 +45,7 @@ pub(crate) fn claim<'a>(answers: &[(&'a str, &Result<api::Instance, Trouble>)]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::TroubleCode;
+    use crate::provider::CallErrorCode;
 
     #[test]
     fn exactly_one_claim_wins_and_a_failure_decides_nothing() {
@@ -56,7 +56,7 @@ mod tests {
                 ..Default::default()
             })
         };
-        let failed = Err(Trouble::new(TroubleCode::Unavailable, "m"));
+        let failed = Err(CallError::new(CallErrorCode::Unavailable, "m"));
         let rows = [
             (answer(S::Present), answer(S::Absent), Claim::One("one")),
             (answer(S::Unmanaged), answer(S::Running), Claim::One("two")),

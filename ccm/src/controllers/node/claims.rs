@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::{name, plan};
 use crate::cluster::Store;
 use crate::core::{is_ready, ready_condition};
-use crate::provider::Trouble;
+use crate::provider::CallError;
 use crate::provider::lookup::Lookup;
 
 /// A Node that has not been Ready for so long is no obstacle to another one with its instance: the machine came back under another name.
@@ -29,7 +29,7 @@ impl Claims {
         id: &str,
         nodes: &Store<Node>,
         wall: Timestamp,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CallError> {
         // Held over the look at the store: what leaves the claims is there already.
         let mut claims = self.claims();
         if let Some(other) = claims.get(id)
@@ -89,9 +89,9 @@ pub(super) fn refuse_what_is_given_twice(found: &mut [Lookup<api::Instance>], wa
     }
 }
 
-fn taken(id: &str, other: &str) -> Trouble {
+fn taken(id: &str, other: &str) -> CallError {
     let short: String = id.chars().take(100).collect();
-    Trouble::fault(format!(
+    CallError::fault(format!(
         "the provider reports the provider ID {short:?}, which Node {other} has: this Node gets it when Node {other} is gone or has not been Ready for {} min",
         STALE.as_secs() / 60
     ))

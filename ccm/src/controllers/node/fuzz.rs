@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::plan::{self, Known};
-use crate::provider::{Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode};
 
 const PREFIX: &str = "mock://";
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -110,9 +110,9 @@ fn node(input: &mut Unstructured<'_>) -> arbitrary::Result<Node> {
     Ok(node)
 }
 
-fn answer(input: &mut Unstructured<'_>) -> arbitrary::Result<Result<api::Instance, Trouble>> {
+fn answer(input: &mut Unstructured<'_>) -> arbitrary::Result<Result<api::Instance, CallError>> {
     if input.ratio(1, 8)? {
-        return Ok(Err(Trouble::new(TroubleCode::Internal, "no")));
+        return Ok(Err(CallError::new(CallErrorCode::Internal, "no")));
     }
     let owned = |text: Option<&str>| text.map(str::to_owned);
     let mut addresses = Vec::new();

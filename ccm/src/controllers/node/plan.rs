@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
 use super::{addresses, labels};
 use crate::ownership::PROVIDER_LABEL;
 use crate::planted::planted;
-use crate::provider::{Projection, Trouble, TroubleCode, node_view};
+use crate::provider::{CallError, CallErrorCode, Projection, node_view};
 use crate::writes::reason::{
     INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, NODE_NOT_INITIALIZED, SYNCED,
 };
@@ -42,7 +42,7 @@ pub(super) enum Then {
     /// It failed: again with backoff. For people: why.
     Retry(String),
     /// The lookup failed.
-    Trouble(Trouble),
+    CallError(CallError),
 }
 
 /// What to write, in this order: the status, `main`, the events; then `then`.
@@ -74,7 +74,7 @@ pub(super) struct Known<'a> {
 /// What the Node becomes by this answer. A Node of another provider must not come here.
 pub(super) fn changes(
     node: &Node,
-    answer: &Result<api::Instance, Trouble>,
+    answer: &Result<api::Instance, CallError>,
     known: Known<'_>,
 ) -> NodePlan {
     if node.metadata.deletion_timestamp.is_some() {
@@ -148,8 +148,8 @@ pub(super) fn lacks_zone(instance: &api::Instance) -> bool {
 pub(super) fn with_zone(
     node: &Node,
     mut instance: api::Instance,
-    zone: Result<api::Zone, Trouble>,
-) -> Result<api::Instance, Trouble> {
+    zone: Result<api::Zone, CallError>,
+) -> Result<api::Instance, CallError> {
     match zone {
         Ok(zone) => {
             let given = |value: &Option<String>| value.as_deref().is_some_and(|v| !v.is_empty());
@@ -196,7 +196,7 @@ fn immediate_event(obstacle: &Obstacle) -> Option<NodeEvent> {
 
 fn initialize(
     node: &Node,
-    answer: &Result<api::Instance, Trouble>,
+    answer: &Result<api::Instance, CallError>,
     known: Known<'_>,
 ) -> Result<NodePlan, Obstacle> {
     let instance = existing_instance(answer).map_err(Obstacle::Then)?;
@@ -268,10 +268,10 @@ fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> Nod
     plan
 }
 
-fn existing_instance(answer: &Result<api::Instance, Trouble>) -> Result<&api::Instance, Then> {
+fn existing_instance(answer: &Result<api::Instance, CallError>) -> Result<&api::Instance, Then> {
     let instance = answer
         .as_ref()
-        .map_err(|trouble| Then::Trouble(trouble.clone()))?;
+        .map_err(|trouble| Then::CallError(trouble.clone()))?;
     match instance.state() {
         api::InstanceState::Present | api::InstanceState::Running | api::InstanceState::Stopped => {
             Ok(instance)
@@ -285,8 +285,8 @@ fn existing_instance(answer: &Result<api::Instance, Trouble>) -> Result<&api::In
         )),
         api::InstanceState::Unmanaged => Err(Then::LeftAlone),
         // Also what a newer contract may call otherwise.
-        api::InstanceState::Unspecified => Err(Then::Trouble(Trouble {
-            code: TroubleCode::Fault,
+        api::InstanceState::Unspecified => Err(Then::CallError(CallError {
+            code: CallErrorCode::Fault,
             reason: String::new(),
             message: format!(
                 "the provider answered the unknown instance state {}",

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::testing::FakeApi;
 use super::*;
 use crate::provider::lookup::Lookup;
-use crate::provider::{ProviderStatus, Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode, ProviderStatus};
 
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
@@ -68,7 +68,7 @@ impl Bench {
     }
 
     /// Settles the Node with this answer for this view of it; one with the taint comes from the queue.
-    async fn settle(&self, node: Arc<Node>, answer: Result<api::Instance, Trouble>) {
+    async fn settle(&self, node: Arc<Node>, answer: Result<api::Instance, CallError>) {
         let queue = &self.worker.driver.queue;
         let mut names = Vec::new();
         if plan::is_uninitialized(&node) {
@@ -253,19 +253,19 @@ async fn n12_whose_a_label_is_is_read_once_as_long_as_the_labels_stay() {
 async fn b_n8_a_failure_keeps_the_taint_and_comes_again() {
     let bench = Bench::new();
     bench.api.put(&fresh("n"));
-    let trouble = |code| Trouble {
+    let trouble = |code| CallError {
         code,
         reason: "Broken".to_owned(),
         message: "it broke".to_owned(),
         retry_after: None,
     };
     bench
-        .settle(bench.stored("n"), Err(trouble(TroubleCode::Disconnected)))
+        .settle(bench.stored("n"), Err(trouble(CallErrorCode::Disconnected)))
         .await;
     assert!(bench.events().is_empty());
     assert_eq!(bench.worker.driver.queue.len(), 1);
     bench
-        .settle(bench.stored("n"), Err(trouble(TroubleCode::Unavailable)))
+        .settle(bench.stored("n"), Err(trouble(CallErrorCode::Unavailable)))
         .await;
     assert!(
         bench.events()[0].contains("it broke"),
@@ -365,8 +365,8 @@ async fn b_n8_busy_comes_again_five_times_and_then_backs_off() {
     let bench = Bench::new();
     bench.api.put(&fresh("n"));
     for round in 1..=8_u32 {
-        let busy = Trouble {
-            code: TroubleCode::Busy,
+        let busy = CallError {
+            code: CallErrorCode::Busy,
             reason: String::new(),
             message: "in use".to_owned(),
             retry_after: None,
@@ -382,17 +382,17 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
     let bench = Bench::new();
     bench.api.put(&fresh("n"));
     bench.worker.wait_for(&bench.stored("n"));
-    let trouble = |code, message: &str| Trouble {
+    let trouble = |code, message: &str| CallError {
         code,
         reason: "NoQuota".to_owned(),
         message: message.to_owned(),
         retry_after: None,
     };
     // What passes within seconds is no event at once.
-    let busy = trouble(TroubleCode::Busy, "in use");
+    let busy = trouble(CallErrorCode::Busy, "in use");
     bench.settle(bench.stored("n"), Err(busy)).await;
     assert_eq!(bench.events(), [""; 0]);
-    let quota = trouble(TroubleCode::Precondition, "no quota left");
+    let quota = trouble(CallErrorCode::Precondition, "no quota left");
     bench.settle(bench.stored("n"), Err(quota)).await;
     let events = bench.events();
     assert_eq!(events.len(), 1, "{events:?}");
@@ -404,7 +404,7 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
         assert!(events[0].contains(words), "{words} in {events:?}");
     }
     // From then on each attempt is told, whatever it brings: what stands there is never old.
-    let down = trouble(TroubleCode::Unavailable, "on fire");
+    let down = trouble(CallErrorCode::Unavailable, "on fire");
     bench.settle(bench.stored("n"), Err(down)).await;
     let events = bench.events();
     let last = "NoQuota: on fire (UNAVAILABLE from LookupInstances of provider ";
@@ -419,7 +419,7 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
     known.spec.get_or_insert_default().provider_id = Some(id);
     bench.api.put(&known);
     bench.worker.wait_for(&bench.stored("n"));
-    let quota = trouble(TroubleCode::Precondition, "no quota left");
+    let quota = trouble(CallErrorCode::Precondition, "no quota left");
     bench.settle(bench.stored("n"), Err(quota)).await;
     let events = bench.events();
     let by = " for provider ID \"mock://kkk";

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::plan;
 use crate::planted::planted;
 use crate::provider::lookup::{self, Called, Loners};
-use crate::provider::{Session, Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode, Session};
 
 /// Where the provider takes one call at a time, a Node that is asked about alone has this long.
 const ONLY_PLACE: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ pub(super) struct Answer {
     /// When it was answered.
     pub(super) at: Instant,
     /// The answer.
-    pub(super) found: Result<api::Instance, Trouble>,
+    pub(super) found: Result<api::Instance, CallError>,
 }
 
 /// What lasts from pass to pass.
@@ -224,16 +224,16 @@ async fn call(
         lookup.await
     };
     if let Err(trouble) = &outcome
-        && trouble.code == TroubleCode::Deadline
+        && trouble.code == CallErrorCode::Deadline
     {
         loners.late(&nodes);
     }
     (nodes, outcome)
 }
 
-fn no_answer() -> Trouble {
-    Trouble {
-        code: TroubleCode::Deadline,
+fn no_answer() -> CallError {
+    CallError {
+        code: CallErrorCode::Deadline,
         reason: String::new(),
         message: format!(
             "no answer within {} s, and the provider takes no other call meanwhile",

@@ -16,7 +16,7 @@ use super::brake::Brake;
 use super::plan::{Findings, Ledger, WITNESSES};
 use crate::args::BrakeConfig;
 use crate::core::is_ready;
-use crate::provider::{Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode};
 
 const PERIOD: Duration = Duration::from_secs(5);
 const WINDOW: Duration = Duration::from_mins(10);
@@ -57,14 +57,14 @@ pub(crate) fn brake(input: &[u8]) {
 
 fn answer(
     input: &mut Unstructured<'_>,
-) -> arbitrary::Result<Option<Result<api::Instance, Trouble>>> {
+) -> arbitrary::Result<Option<Result<api::Instance, CallError>>> {
     use api::InstanceState as S;
     let state = match input.int_in_range(0..=9)? {
         0..=4 => S::Absent,
         5 => S::Running,
         6 => S::Stopped,
         7 => S::Unmanaged,
-        8 => return Ok(Some(Err(Trouble::new(TroubleCode::Internal, "no")))),
+        8 => return Ok(Some(Err(CallError::new(CallErrorCode::Internal, "no")))),
         _ => return Ok(None),
     };
     Ok(Some(Ok(api::Instance {

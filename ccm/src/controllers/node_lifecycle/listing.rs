@@ -9,7 +9,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::provider::{Session, Trouble};
+use crate::provider::{CallError, Session};
 
 /// A pass waits so long for a list, from when it was asked for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub(super) enum Heard {
 #[derive(Default)]
 pub(super) struct Listing {
     /// In a set, so that it ends with its owner.
-    call: JoinSet<Result<BTreeSet<String>, Trouble>>,
+    call: JoinSet<Result<BTreeSet<String>, CallError>>,
     began: Option<Instant>,
 }
 
@@ -75,7 +75,7 @@ impl Listing {
 }
 
 /// The provider IDs of a complete list.
-async fn list(session: Arc<Session>) -> Result<BTreeSet<String>, Trouble> {
+async fn list(session: Arc<Session>) -> Result<BTreeSet<String>, CallError> {
     let instances = session
         .list_instances(&[api::InstanceFacet::Existence])
         .await?;

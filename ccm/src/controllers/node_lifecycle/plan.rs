@@ -24,7 +24,7 @@ use super::ask::Answer;
 use super::brake::{Brake, Due};
 use crate::core::{is_ready, ready_condition};
 use crate::planted::planted;
-use crate::provider::TroubleCode;
+use crate::provider::CallErrorCode;
 
 /// The taint of a Node whose machine is shut down (B-L3).
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -616,7 +616,7 @@ fn failed(answers: &[Answer]) -> Option<String> {
         return None;
     }
     let mut failures = answers.iter().filter_map(|it| it.found.as_ref().err());
-    let trouble = failures.find(|trouble| trouble.code != TroubleCode::Deadline)?;
+    let trouble = failures.find(|trouble| trouble.code != CallErrorCode::Deadline)?;
     Some(format!("no lookup succeeded: {trouble}"))
 }
 

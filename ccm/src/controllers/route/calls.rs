@@ -17,7 +17,7 @@ use super::{RESYNC, Routes, State};
 use crate::controller::{Batch, Driver, Reconciler, Sources, Width};
 use crate::provider::batch::because_of_itself;
 use crate::provider::divide::{self, Called};
-use crate::provider::{Capability, ProviderStatus, Session, Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode, Capability, ProviderStatus, Session};
 use crate::queue::Outcome;
 
 /// The destinations of one pass go in as few calls as they may.
@@ -100,7 +100,7 @@ struct Chain {
     /// Removals that are not over yet.
     left: usize,
     /// The first that failed, how, and whether that was its call as a whole.
-    failed: Option<(Item, Trouble, bool)>,
+    failed: Option<(Item, CallError, bool)>,
 }
 
 /// The work of one batch.
@@ -260,8 +260,8 @@ impl Work<'_> {
         &self,
         state: &mut State,
         items: Vec<Item>,
-        outcome: Result<Vec<Result<(), Trouble>>, Trouble>,
-    ) -> Vec<(Item, Result<(), Trouble>, bool)> {
+        outcome: Result<Vec<Result<(), CallError>>, CallError>,
+    ) -> Vec<(Item, Result<(), CallError>, bool)> {
         match outcome {
             Ok(answers) => {
                 let each = items.into_iter().zip(answers);
@@ -293,19 +293,19 @@ impl Work<'_> {
         kind: Kind,
         in_the_way: bool,
         item: &Item,
-        trouble: &Trouble,
+        trouble: &CallError,
         whole: bool,
     ) {
         let (destination, now) = (item.destination, Instant::now());
-        let (ended, event) = if trouble.code == TroubleCode::Fenced {
+        let (ended, event) = if trouble.code == CallErrorCode::Fenced {
             self.batch.settle(&destination, Outcome::RetryTransport);
             (Ended::Unsent, None)
         } else {
             let failed = self.batch.failed(&destination, trouble);
             // Refused credentials are reported once they have lasted (▲R9).
-            let event = failed.event && trouble.code != TroubleCode::Credentials;
+            let event = failed.event && trouble.code != CallErrorCode::Credentials;
             match trouble.code {
-                TroubleCode::Busy if !failed.event && !whole => (Ended::Busy, None),
+                CallErrorCode::Busy if !failed.event && !whole => (Ended::Busy, None),
                 _ if whole => (Ended::Whole(trouble), Some(event)),
                 _ => (Ended::Failed(trouble), Some(event)),
             }
@@ -344,10 +344,10 @@ impl Routes {
         session: &Arc<Session>,
         kind: Kind,
         items: &[Item],
-    ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
+    ) -> Result<Vec<Result<(), CallError>>, CallError> {
         if !self.may_send(session, kind) {
             let why = "the provider or the process may not change routes any more";
-            return Err(Trouble::new(TroubleCode::Fenced, why));
+            return Err(CallError::new(CallErrorCode::Fenced, why));
         }
         let routes = items.iter().map(|item| item.route.clone()).collect();
         let fence = &self.context().fence;
@@ -384,7 +384,12 @@ impl Routes {
     }
 
     /// One line for each call.
-    fn log(&self, kind: Kind, items: &[Item], outcome: &Result<Vec<Result<(), Trouble>>, Trouble>) {
+    fn log(
+        &self,
+        kind: Kind,
+        items: &[Item],
+        outcome: &Result<Vec<Result<(), CallError>>, CallError>,
+    ) {
         let provider = &self.context().provider;
         let what = match kind {
             Kind::Create => "made",
@@ -392,7 +397,7 @@ impl Routes {
         };
         let answers = match outcome {
             Ok(answers) => answers,
-            Err(trouble) if trouble.code == TroubleCode::Fenced => return,
+            Err(trouble) if trouble.code == CallErrorCode::Fenced => return,
             Err(trouble) => {
                 let (routes, first) = (items.len(), items.first().map(shown));
                 tracing::warn!(%provider, routes, first, error = %trouble, "cannot tell whether routes were {what}: the next list shows it");

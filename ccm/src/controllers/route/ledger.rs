@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::plan::Task;
 use crate::planted::planted;
-use crate::provider::{Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode};
 
 /// Routes are removed only on a list that is no older than this.
 const REMOVED_ON: Duration = Duration::from_mins(5);
@@ -95,9 +95,9 @@ pub(super) enum Ended<'a> {
     /// As asked.
     Done,
     /// The provider's answer for this route.
-    Failed(&'a Trouble),
+    Failed(&'a CallError),
     /// The call failed as a whole.
-    Whole(&'a Trouble),
+    Whole(&'a CallError),
     /// Another operation holds it: it is tried again within seconds.
     Busy,
     /// It was never sent.
@@ -320,7 +320,7 @@ impl Ledger {
                 } else {
                     State::Failed
                 };
-                if trouble.code == TroubleCode::Invalid {
+                if trouble.code == CallErrorCode::Invalid {
                     entry.refused = Some(sent.clone());
                 }
             }
@@ -472,32 +472,32 @@ pub(super) enum Known {
 }
 
 /// Whether it was tried. A provider that went away with the call is back in a moment, and a condition is not to flap for that; one that goes away with it again is not forgiven.
-fn in_vain(code: TroubleCode, failures: u32) -> bool {
+fn in_vain(code: CallErrorCode, failures: u32) -> bool {
     match code {
-        TroubleCode::Fenced => false,
-        TroubleCode::Disconnected | TroubleCode::NotInitialized => failures > 0,
+        CallErrorCode::Fenced => false,
+        CallErrorCode::Disconnected | CallErrorCode::NotInitialized => failures > 0,
         _ => true,
     }
 }
 
 /// Whether a failure in the body says that the route was not made. What concerns the provider itself says nothing of a route, and nothing is known without an answer: the next
 /// list tells.
-fn says_something(code: TroubleCode) -> bool {
+fn says_something(code: CallErrorCode) -> bool {
     match code {
-        TroubleCode::Invalid
-        | TroubleCode::Precondition
-        | TroubleCode::NotFound
-        | TroubleCode::Conflict
-        | TroubleCode::Busy
-        | TroubleCode::Throttled
-        | TroubleCode::Credentials
-        | TroubleCode::Unavailable
-        | TroubleCode::Internal => true,
-        TroubleCode::NotInitialized
-        | TroubleCode::Unknown
-        | TroubleCode::Deadline
-        | TroubleCode::Disconnected
-        | TroubleCode::Fault
-        | TroubleCode::Fenced => false,
+        CallErrorCode::Invalid
+        | CallErrorCode::Precondition
+        | CallErrorCode::NotFound
+        | CallErrorCode::Conflict
+        | CallErrorCode::Busy
+        | CallErrorCode::Throttled
+        | CallErrorCode::Credentials
+        | CallErrorCode::Unavailable
+        | CallErrorCode::Internal => true,
+        CallErrorCode::NotInitialized
+        | CallErrorCode::Unknown
+        | CallErrorCode::Deadline
+        | CallErrorCode::Disconnected
+        | CallErrorCode::Fault
+        | CallErrorCode::Fenced => false,
     }
 }

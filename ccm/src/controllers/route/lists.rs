@@ -15,7 +15,7 @@ use super::plan::{self, Look, Pass, Task};
 use super::{Found, RESYNC, Routes, State, fresh};
 use crate::cluster::Change;
 use crate::controller::{Batch, Driver, Reconciler, Sources, Wake, Width};
-use crate::provider::{Hint, ProviderStatus, Session, Trouble};
+use crate::provider::{CallError, Hint, ProviderStatus, Session};
 use crate::queue::Outcome;
 
 /// Changes that come together make one pass.
@@ -128,7 +128,7 @@ impl Routes {
         state.last_list.map(|last| last + self.period())
     }
 
-    fn no_list(&self, trouble: &Trouble, batch: &Batch<'_, ()>) {
+    fn no_list(&self, trouble: &CallError, batch: &Batch<'_, ()>) {
         batch.failed(&(), trouble);
         let mut state = self.state();
         let provider = &self.context().provider;

@@ -11,7 +11,7 @@ use super::calls::{Item, Kind};
 use super::ledger::NodeName;
 use super::{Routes, State};
 use crate::core::{Key, wall_time};
-use crate::provider::Trouble;
+use crate::provider::CallError;
 use crate::report::{self, Answered, Next, Obstacle, PATIENCE};
 use crate::writes::{EventType, node_reference, reason};
 
@@ -27,7 +27,7 @@ impl Routes {
         node: &NodeName,
         item: &Item,
         kind: Kind,
-        trouble: &Trouble,
+        trouble: &CallError,
         event: bool,
     ) {
         let now = Instant::now();

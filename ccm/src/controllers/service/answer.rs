@@ -11,7 +11,7 @@ use super::handle::{MAX_HANDLE, Stored};
 use super::notes::{self, Note};
 use super::plan::store_handle;
 use crate::planted::planted;
-use crate::provider::{Trouble, cut, load_balancer_status, pending_after};
+use crate::provider::{CallError, cut, load_balancer_status, pending_after};
 use crate::writes::ServicePatch;
 
 /// What was sent, and what the operator grants.
@@ -68,7 +68,7 @@ pub(super) enum Verdict {
     /// Again after exactly this; what the provider is at.
     Pending(Duration, String),
     /// It did not succeed; nothing is known.
-    Failed(Trouble),
+    Failed(CallError),
 }
 
 /// A load balancer that the provider says is not this Service's.
@@ -147,7 +147,7 @@ impl Troubled {
             if planted!(TargetErrorsAreDropped) {
                 break;
             }
-            let trouble = error.failure.map(Trouble::from);
+            let trouble = error.failure.map(CallError::from);
             if all.nodes.is_empty() {
                 all.message = trouble.as_ref().map_or_else(String::new, notes::why);
             }
@@ -176,7 +176,7 @@ struct Extras {
 
 impl Answer {
     /// The call itself did not succeed.
-    pub(super) fn failed(trouble: Trouble) -> Self {
+    pub(super) fn failed(trouble: CallError) -> Self {
         Self {
             new_handle: None,
             metadata: None,
@@ -237,12 +237,12 @@ pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerRes
         Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
         Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(shown) {
             // Absent is not empty: it is not stated where the load balancer is, so it is not written that it is nowhere.
-            None => Verdict::Failed(Trouble::fault(
+            None => Verdict::Failed(CallError::fault(
                 "EnsureLoadBalancer answered ready without a status",
             )),
             Some(Err(trouble)) => Verdict::Failed(trouble),
             // Upstream writes it, and the address that there was is gone; who has none yet is to answer `pending` (LB-19).
-            Some(Ok(status)) if nowhere(&status) => Verdict::Failed(Trouble::fault(
+            Some(Ok(status)) if nowhere(&status) => Verdict::Failed(CallError::fault(
                 "EnsureLoadBalancer answered ready without an address or host name",
             )),
             Some(Ok(status)) => Verdict::Ready(status, Troubled::of(response.target_errors)),
@@ -320,7 +320,9 @@ fn waits(pending: &api::Pending) -> Verdict {
 }
 
 fn unset(rpc: &str) -> Verdict {
-    Verdict::Failed(Trouble::fault(format!("{rpc} answered without an outcome")))
+    Verdict::Failed(CallError::fault(format!(
+        "{rpc} answered without an outcome"
+    )))
 }
 
 fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
@@ -329,7 +331,7 @@ fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
     let mut new_handle = None;
     if let Some(handle) = extras.handle.filter(|handle| !handle.is_empty()) {
         if handle.len() > MAX_HANDLE {
-            return Answer::failed(Trouble::fault(format!(
+            return Answer::failed(CallError::fault(format!(
                 "the handle is {} bytes long, {MAX_HANDLE} are allowed",
                 handle.len()
             )));

@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::{Node, NodeSpec, Service, ServicePort, ServiceSp
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::controller::Failed;
-use crate::provider::Trouble;
+use crate::provider::CallError;
 
 /// What follows from a failure, without the driver's memory of failures.
-pub(super) fn reaction(trouble: &Trouble) -> Failed {
+pub(super) fn reaction(trouble: &CallError) -> Failed {
     let reaction = trouble.reaction(0);
     Failed {
         retry: reaction.retry,

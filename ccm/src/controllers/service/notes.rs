@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::answer::Theirs;
 use super::targets::TargetSet;
-use crate::provider::Trouble;
+use crate::provider::CallError;
 use crate::writes::{EventType, reason};
 
 /// One event.
@@ -326,8 +326,8 @@ pub(super) fn sync_failed(what: &str) -> Note {
     )
 }
 
-/// Trouble, for the user who reads an event.
-pub(super) fn why(trouble: &Trouble) -> String {
+/// CallError, for the user who reads an event.
+pub(super) fn why(trouble: &CallError) -> String {
     trouble.why()
 }
 

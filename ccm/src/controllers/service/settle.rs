@@ -49,7 +49,7 @@ use super::support::unsupported;
 use super::targets::TargetSet;
 use crate::controller::Failed;
 use crate::planted::planted;
-use crate::provider::{Retry, Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode, Retry};
 use crate::queue::Outcome;
 use crate::writes::ServicePatch;
 
@@ -184,7 +184,7 @@ pub(super) fn settle(
     call: &Call<'_>,
     verdict: &Verdict,
     written: Option<&ServicePatch>,
-    reaction: impl FnOnce(&Trouble) -> Failed,
+    reaction: impl FnOnce(&CallError) -> Failed,
     now: Instant,
 ) -> (Record, Effects) {
     // What was asked for, and what the provider itself wrote: a user's change in between is news.
@@ -301,7 +301,7 @@ fn pending(op: Op, again: Instant, what: &str) -> Effects {
 fn failed(
     record: &mut Record,
     before: &Progress,
-    trouble: &Trouble,
+    trouble: &CallError,
     reaction: Failed,
     call: &Call<'_>,
     now: Instant,
@@ -326,12 +326,12 @@ fn failed(
         (Op::Get, before) => before.clone(),
     };
     let stuck = call.op == Op::Delete && record.failures >= DELETES_TOLD;
-    let credentials = trouble.code == TroubleCode::Credentials;
+    let credentials = trouble.code == CallErrorCode::Credentials;
     Effects {
         accepted: credentials.then_some(false),
         refused: credentials && reaction.event,
         // A process that no longer leads tells nothing.
-        told: (trouble.code != TroubleCode::Fenced).then(|| Told {
+        told: (trouble.code != CallErrorCode::Fenced).then(|| Told {
             note: notes::failed(call.op, call.departed, call.targets, &notes::why(trouble)),
             code: Some(trouble.code.name()),
             at_once: reaction.event && !credentials || stuck,

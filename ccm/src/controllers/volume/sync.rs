@@ -10,7 +10,7 @@ use super::plan::{self, Labelling, Task};
 use super::{Worker, source_types};
 use crate::controller::Batch;
 use crate::core::Key;
-use crate::provider::{Session, Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode, Session};
 use crate::queue::Outcome;
 use crate::writes::{EventType, VolumePatch, WriteError, reason, volume_reference};
 
@@ -42,7 +42,7 @@ impl Worker {
                     return;
                 };
                 let planned = answer.and_then(|labels| {
-                    plan::answered(&volume, provider, &labels).map_err(Trouble::fault)
+                    plan::answered(&volume, provider, &labels).map_err(CallError::fault)
                 });
                 match planned {
                     Ok(labelling) => {
@@ -119,13 +119,13 @@ impl Worker {
     }
 
     /// The provider did not say.
-    fn troubled(&self, volume: &PersistentVolume, trouble: &Trouble, batch: &Batch<'_, String>) {
+    fn troubled(&self, volume: &PersistentVolume, trouble: &CallError, batch: &Batch<'_, String>) {
         let (key, provider) = (
             super::name(volume).to_owned(),
             &self.driver.context.provider,
         );
         let why = describe(trouble);
-        if trouble.code == TroubleCode::NotFound {
+        if trouble.code == CallErrorCode::NotFound {
             self.warn(
                 volume,
                 reason::VOLUME_NOT_FOUND,
@@ -160,7 +160,7 @@ fn has_affinity(volume: &PersistentVolume) -> bool {
     spec.is_some_and(|spec| spec.node_affinity.is_some())
 }
 
-pub(super) fn describe(trouble: &Trouble) -> String {
+pub(super) fn describe(trouble: &CallError) -> String {
     match (trouble.reason.is_empty(), trouble.message.is_empty()) {
         (true, true) => trouble.code.label().to_owned(),
         (true, false) => trouble.message.clone(),

@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1 as api;
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits;
-use super::super::{Session, Trouble};
+use super::super::{CallError, Session};
 use super::listing::{Part, collect};
 use super::{Answered, Rpc, timed};
 use crate::core::Fence;
@@ -22,7 +22,7 @@ trait Answer {
     fn events(&mut self) -> &mut Vec<api::Event>;
     fn target_errors(&mut self) -> &mut Vec<api::TargetError>;
     /// The failure; or a fault where no outcome is set, or one that breaks the contract.
-    fn trouble(&self) -> Option<Trouble>;
+    fn trouble(&self) -> Option<CallError>;
     /// The failure, which the answer has no more then.
     fn take_failure(&mut self) -> Option<api::Failure>;
     fn fail(&mut self, failure: api::Failure);
@@ -40,10 +40,10 @@ macro_rules! answer {
             fn target_errors(&mut self) -> &mut Vec<api::TargetError> {
                 &mut self.target_errors
             }
-            fn trouble(&self) -> Option<Trouble> {
+            fn trouble(&self) -> Option<CallError> {
                 use $outcomes as Outcome;
                 match &self.outcome {
-                    None => Some(Trouble::fault(
+                    None => Some(CallError::fault(
                         "the answer has no outcome, or one that this contract minor does not know",
                     )),
                     Some(Outcome::Failed(failure)) => Some(failure.clone().into()),
@@ -93,13 +93,13 @@ answer!(
     |_| None
 );
 
-fn check_found(found: &api::LoadBalancer) -> Result<(), Trouble> {
+fn check_found(found: &api::LoadBalancer) -> Result<(), CallError> {
     use api::LoadBalancerPresence as P;
     let absent = match P::try_from(found.presence) {
         Ok(P::Absent) => true,
         Ok(P::Present | P::Remnants) => false,
         Ok(P::Unspecified) | Err(_) => {
-            return Err(Trouble::fault(format!(
+            return Err(CallError::fault(format!(
                 "the load balancer's presence {} is not known",
                 found.presence
             )));
@@ -108,7 +108,7 @@ fn check_found(found: &api::LoadBalancer) -> Result<(), Trouble> {
     match api::Ownership::try_from(found.ownership) {
         Ok(api::Ownership::Unspecified) if absent => {}
         Ok(api::Ownership::Unspecified) | Err(_) => {
-            return Err(Trouble::fault(format!(
+            return Err(CallError::fault(format!(
                 "the load balancer's ownership {} is not known",
                 found.ownership
             )));
@@ -133,7 +133,7 @@ fn checked<T: Answer>(rpc: &str, mut answer: T) -> Answered<T> {
         told = Some(fault);
     }
     if let Some(trouble) = &told
-        && trouble.code == super::TroubleCode::Fault
+        && trouble.code == super::CallErrorCode::Fault
     {
         answer.fail(api::Failure {
             code: api::FailureCode::Internal.into(),
@@ -150,7 +150,7 @@ fn checked<T: Answer>(rpc: &str, mut answer: T) -> Answered<T> {
 }
 
 impl Session {
-    fn balancer_rpc(&self, name: &'static str) -> Result<Rpc<'_>, Trouble> {
+    fn balancer_rpc(&self, name: &'static str) -> Result<Rpc<'_>, CallError> {
         self.offered(
             "load balancers",
             self.offers(|c| c.load_balancers.is_some()),
@@ -167,7 +167,7 @@ impl Session {
     pub(crate) async fn get_load_balancer(
         &self,
         mut request: api::GetLoadBalancerRequest,
-    ) -> Result<api::GetLoadBalancerResponse, Trouble> {
+    ) -> Result<api::GetLoadBalancerResponse, CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("GetLoadBalancer")?;
@@ -184,7 +184,7 @@ impl Session {
         &self,
         fence: &Fence,
         mut request: api::EnsureLoadBalancerRequest,
-    ) -> Result<api::EnsureLoadBalancerResponse, Trouble> {
+    ) -> Result<api::EnsureLoadBalancerResponse, CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("EnsureLoadBalancer")?;
@@ -203,7 +203,7 @@ impl Session {
         &self,
         fence: &Fence,
         mut request: api::UpdateLoadBalancerRequest,
-    ) -> Result<api::UpdateLoadBalancerResponse, Trouble> {
+    ) -> Result<api::UpdateLoadBalancerResponse, CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("UpdateLoadBalancer")?;
@@ -222,7 +222,7 @@ impl Session {
         &self,
         fence: &Fence,
         mut request: api::DeleteLoadBalancerRequest,
-    ) -> Result<api::DeleteLoadBalancerResponse, Trouble> {
+    ) -> Result<api::DeleteLoadBalancerResponse, CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("DeleteLoadBalancer")?;
@@ -239,7 +239,7 @@ impl Session {
     /// ListLoadBalancers; `Err` where the listing was not complete.
     pub(crate) async fn list_load_balancers(
         &self,
-    ) -> Result<Vec<api::ListedLoadBalancer>, Trouble> {
+    ) -> Result<Vec<api::ListedLoadBalancer>, CallError> {
         let listing = self.offers(|c| c.load_balancers.as_ref().is_some_and(|c| c.listing));
         self.offered("the listing of load balancers", listing)?;
         let request = api::ListLoadBalancersRequest {

@@ -13,7 +13,7 @@ use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits::{self, Matched, Named};
 use super::super::view::node_view;
-use super::super::{Session, Trouble, TroubleCode};
+use super::super::{CallError, CallErrorCode, Session};
 use super::listing::{Part, collect};
 use super::{Answered, Rpc, timed};
 
@@ -31,7 +31,7 @@ impl Session {
         nodes: &[&Node],
         facets: &[api::InstanceFacet],
         max_age: Duration,
-    ) -> Result<Vec<Result<api::Instance, Trouble>>, Trouble> {
+    ) -> Result<Vec<Result<api::Instance, CallError>>, CallError> {
         self.offered("instances", self.offers(|c| c.instances.is_some()))?;
         let frame = api::LookupInstancesRequest {
             cluster: Some(self.cluster.clone()),
@@ -81,7 +81,7 @@ impl Session {
     pub(crate) async fn lookup_zones(
         &self,
         nodes: &[&Node],
-    ) -> Result<Vec<Result<api::Zone, Trouble>>, Trouble> {
+    ) -> Result<Vec<Result<api::Zone, CallError>>, CallError> {
         self.offered("zones", self.offers(|c| c.zones.is_some()))?;
         let frame = api::LookupZonesRequest {
             cluster: Some(self.cluster.clone()),
@@ -126,7 +126,7 @@ impl Session {
     pub(crate) async fn list_instances(
         &self,
         facets: &[api::InstanceFacet],
-    ) -> Result<Vec<api::Instance>, Trouble> {
+    ) -> Result<Vec<api::Instance>, CallError> {
         let listing = self.offers(|c| c.instances.as_ref().is_some_and(|c| c.listing));
         self.offered("the listing of instances", listing)?;
         let request = api::ListInstancesRequest {
@@ -190,14 +190,14 @@ impl Session {
             return Err(first.clone());
         }
 
-        let mut results: Vec<Option<Result<T, Trouble>>> = nodes.iter().map(|_| None).collect();
+        let mut results: Vec<Option<Result<T, CallError>>> = nodes.iter().map(|_| None).collect();
         for (index, trouble) in cut.too_large {
             if let Some(slot) = results.get_mut(index) {
                 *slot = Some(Err(trouble));
             }
         }
         for (range, answer) in cut.batches.iter().zip(answers) {
-            let found: Vec<Result<T, Trouble>> = answer
+            let found: Vec<Result<T, CallError>> = answer
                 .unwrap_or_else(|trouble| range.clone().map(|_| Err(trouble.clone())).collect());
             for (slot, result) in results.iter_mut().skip(range.start).zip(found) {
                 *slot = Some(result);
@@ -206,12 +206,12 @@ impl Session {
         Ok(results
             .into_iter()
             .map(|result| {
-                result.unwrap_or_else(|| Err(Trouble::fault("the node was not asked about")))
+                result.unwrap_or_else(|| Err(CallError::fault("the node was not asked about")))
             })
             .collect())
     }
 
-    /// The answer for each Node that was asked about, unless the call failed as a whole. Nothing else of it is kept. Trouble of a Node that concerns all is told, else that
+    /// The answer for each Node that was asked about, unless the call failed as a whole. Nothing else of it is kept. CallError of a Node that concerns all is told, else that
     /// something is there that nobody asked for: the others stand.
     fn matched_nodes<T>(
         &self,
@@ -219,8 +219,8 @@ impl Session {
         asked: &[(String, String)],
         failed: Option<api::Failure>,
         items: impl Iterator<Item = Named<T>>,
-        check: impl Fn(T) -> Result<T, Trouble>,
-    ) -> Result<Answered<Vec<Result<T, Trouble>>>, Trouble> {
+        check: impl Fn(T) -> Result<T, CallError>,
+    ) -> Result<Answered<Vec<Result<T, CallError>>>, CallError> {
         if let Some(failure) = failed {
             return Err(failures::trouble(rpc, Place::Whole, failure));
         }
@@ -242,14 +242,16 @@ impl Session {
             .filter(|trouble| {
                 matches!(
                     trouble.code,
-                    TroubleCode::Throttled | TroubleCode::Credentials | TroubleCode::NotInitialized
+                    CallErrorCode::Throttled
+                        | CallErrorCode::Credentials
+                        | CallErrorCode::NotInitialized
                 )
             })
             .max_by_key(|trouble| (trouble.code, trouble.retry_after))
             .cloned();
         let stray = strays
             .first()
-            .map(|name| Trouble::fault(format!("nobody asked about node {name:?}")));
+            .map(|name| CallError::fault(format!("nobody asked about node {name:?}")));
         Ok(Answered {
             answer: results,
             told: told.or(stray),
@@ -258,7 +260,7 @@ impl Session {
 }
 
 /// What was found for each Node; `Err`: nothing is known of any.
-type Answers<T> = Result<Vec<Result<T, Trouble>>, Trouble>;
+type Answers<T> = Result<Vec<Result<T, CallError>>, CallError>;
 
 /// The names and UIDs of the Nodes that are asked about.
 fn names(nodes: &[api::NodeView]) -> Vec<(String, String)> {

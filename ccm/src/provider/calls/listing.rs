@@ -3,7 +3,7 @@
 use cloud_provider_api::v1alpha1 as api;
 use prost::Message;
 
-use super::super::Trouble;
+use super::super::CallError;
 use super::super::failures::{self, Place};
 
 /// A part of a listing.
@@ -19,12 +19,12 @@ pub(super) async fn collect<M: Message + Default, T>(
     rpc: &str,
     mut stream: tonic::Streaming<M>,
     part: impl Fn(M) -> Part<T>,
-) -> Result<Vec<T>, Trouble> {
+) -> Result<Vec<T>, CallError> {
     let mut items = Vec::new();
     let mut end: Option<api::ListEnd> = None;
     while let Some(message) = stream.message().await? {
         if end.is_some() {
-            return Err(Trouble::fault("something follows the end of the listing"));
+            return Err(CallError::fault("something follows the end of the listing"));
         }
         match part(message) {
             Part::Failed(failure) => {
@@ -35,18 +35,18 @@ pub(super) async fn collect<M: Message + Default, T>(
             Part::Items(more) => items.extend(more),
             Part::End(given) => end = Some(given),
             Part::Unset => {
-                return Err(Trouble::fault(
+                return Err(CallError::fault(
                     "a part of the listing is not set, or of a kind that this contract minor does not know",
                 ));
             }
         }
     }
     match end {
-        None => Err(Trouble::fault(format!(
+        None => Err(CallError::fault(format!(
             "the listing stopped after {} items without its end: it is not complete",
             items.len()
         ))),
-        Some(end) if end.total != items.len() as u64 => Err(Trouble::fault(format!(
+        Some(end) if end.total != items.len() as u64 => Err(CallError::fault(format!(
             "the listing says that it has {} items, but {} came: it is not complete",
             end.total,
             items.len()

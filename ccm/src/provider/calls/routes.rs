@@ -10,7 +10,7 @@ use prost::Message;
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits;
-use super::super::{Session, Trouble, TroubleCode};
+use super::super::{CallError, CallErrorCode, Session};
 use super::listing::{Part, collect};
 use super::{Answered, Rpc, timed};
 use crate::core::Fence;
@@ -21,7 +21,7 @@ fn client(link: Link) -> RouteServiceClient<Link> {
 }
 
 /// What CreateRoutes and DeleteRoutes answer for each route, in the order of what was asked; `Err`: nothing is known of any.
-type Answers = Result<Vec<Result<(), Trouble>>, Trouble>;
+type Answers = Result<Vec<Result<(), CallError>>, CallError>;
 
 impl Session {
     /// `RouteCapability.max_batch`, with its default.
@@ -37,7 +37,7 @@ impl Session {
         self.info.capabilities.as_ref()?.routes.as_ref()
     }
 
-    fn route_rpc(&self, name: &'static str) -> Result<Rpc<'_>, Trouble> {
+    fn route_rpc(&self, name: &'static str) -> Result<Rpc<'_>, CallError> {
         self.offered("routes", self.route_capability().is_some())?;
         Ok(Rpc {
             name,
@@ -47,7 +47,7 @@ impl Session {
     }
 
     /// All routes of the cluster's network; `Err` where the listing was not complete. What a single route says is not checked; one whose ownership is not known is counted as a fault.
-    pub(crate) async fn list_routes(&self) -> Result<Vec<api::Route>, Trouble> {
+    pub(crate) async fn list_routes(&self) -> Result<Vec<api::Route>, CallError> {
         let rpc = Rpc {
             deadline: self.deadlines.list,
             ..self.route_rpc("ListRoutes")?
@@ -76,7 +76,7 @@ impl Session {
             });
             // The others stand: who reads them leaves this one alone.
             let told = unowned.map(|route| {
-                Trouble::fault(format!(
+                CallError::fault(format!(
                     "the ownership {} of route {:?} is not known",
                     route.ownership,
                     limits::shown(&route.name)
@@ -94,7 +94,7 @@ impl Session {
         &self,
         fence: &Fence,
         routes: Vec<api::Route>,
-    ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
+    ) -> Result<Vec<Result<(), CallError>>, CallError> {
         let rpc = self.route_rpc("CreateRoutes")?;
         self.write_routes(routes, |routes| {
             let asked = keys(&routes);
@@ -118,7 +118,7 @@ impl Session {
         &self,
         fence: &Fence,
         routes: Vec<api::Route>,
-    ) -> Result<Vec<Result<(), Trouble>>, Trouble> {
+    ) -> Result<Vec<Result<(), CallError>>, CallError> {
         let rpc = self.route_rpc("DeleteRoutes")?;
         self.write_routes(routes, |routes| {
             let asked = keys(&routes);
@@ -163,20 +163,20 @@ impl Session {
         {
             return Err(only.clone());
         }
-        let mut written: Vec<Option<Result<(), Trouble>>> = routes.iter().map(|_| None).collect();
+        let mut written: Vec<Option<Result<(), CallError>>> = routes.iter().map(|_| None).collect();
         for (index, trouble) in cut.too_large {
             if let Some(slot) = written.get_mut(index) {
                 *slot = Some(Err(trouble));
             }
         }
         for (range, answer) in cut.batches.iter().zip(answers) {
-            let found: Vec<Result<(), Trouble>> = answer
+            let found: Vec<Result<(), CallError>> = answer
                 .unwrap_or_else(|trouble| range.clone().map(|_| Err(trouble.clone())).collect());
             for (slot, result) in written.iter_mut().skip(range.start).zip(found) {
                 *slot = Some(result);
             }
         }
-        let unsent = || Err(Trouble::fault("the route was in no request"));
+        let unsent = || Err(CallError::fault("the route was in no request"));
         Ok(written
             .into_iter()
             .map(|result| result.unwrap_or_else(unsent))
@@ -189,7 +189,7 @@ impl Session {
         asked: &[String],
         failed: Option<api::Failure>,
         results: Vec<api::RouteResult>,
-    ) -> Result<Answered<Vec<Result<(), Trouble>>>, Trouble> {
+    ) -> Result<Answered<Vec<Result<(), CallError>>>, CallError> {
         if let Some(failure) = failed {
             return Err(failures::trouble(rpc, Place::Whole, failure));
         }
@@ -215,20 +215,20 @@ fn keys(routes: &[api::Route]) -> Vec<String> {
 }
 
 /// What an answer tells besides: trouble of one route that concerns all, else that something is there that nobody asked for. The others stand.
-fn told(results: &[Result<(), Trouble>], strays: &[String]) -> Option<Trouble> {
+fn told(results: &[Result<(), CallError>], strays: &[String]) -> Option<CallError> {
     let of_all = results
         .iter()
         .filter_map(|result| result.as_ref().err())
         .filter(|trouble| {
             matches!(
                 trouble.code,
-                TroubleCode::Throttled | TroubleCode::NotInitialized
+                CallErrorCode::Throttled | CallErrorCode::NotInitialized
             )
         })
         .max_by_key(|trouble| (trouble.code, trouble.retry_after));
     let stray = || {
         let key = strays.first()?;
-        Some(Trouble::fault(format!(
+        Some(CallError::fault(format!(
             "nobody asked for the route {key:?}"
         )))
     };
@@ -240,14 +240,14 @@ fn match_results(
     rpc: &str,
     asked: &[String],
     results: Vec<api::RouteResult>,
-) -> (Vec<Result<(), Trouble>>, Vec<String>) {
+) -> (Vec<Result<(), CallError>>, Vec<String>) {
     use api::route_result::Outcome;
     let index: BTreeMap<&str, usize> = asked
         .iter()
         .enumerate()
         .map(|(position, key)| (key.as_str(), position))
         .collect();
-    let mut found: Vec<Option<Result<(), Trouble>>> = asked.iter().map(|_| None).collect();
+    let mut found: Vec<Option<Result<(), CallError>>> = asked.iter().map(|_| None).collect();
     let mut strays = Vec::new();
     for result in results {
         let key = result.route_key.as_str();
@@ -258,10 +258,10 @@ fn match_results(
             continue;
         };
         *slot = Some(match (&slot, result.outcome) {
-            (Some(_), _) => Err(Trouble::fault(format!(
+            (Some(_), _) => Err(CallError::fault(format!(
                 "the provider's answer names the route {key:?} more than once"
             ))),
-            (None, None) => Err(Trouble::fault(format!(
+            (None, None) => Err(CallError::fault(format!(
                 "the provider's answer for the route {key:?} has no outcome, or one that this contract minor does not know"
             ))),
             (None, Some(Outcome::Failed(failure))) => {
@@ -271,7 +271,7 @@ fn match_results(
         });
     }
     let missing = |key: &String| {
-        Err(Trouble::fault(format!(
+        Err(CallError::fault(format!(
             "the provider's answer has no result for the route {key:?}"
         )))
     };
@@ -304,14 +304,14 @@ mod tests {
         assert_eq!(read(vec![done("a"), done("b")]), (2, None));
         assert_eq!(read(vec![done("b")]), (1, None), "that is the route's");
         let stray = vec![done("a"), done("z")];
-        assert_eq!(read(stray), (1, Some(TroubleCode::Fault)));
+        assert_eq!(read(stray), (1, Some(CallErrorCode::Fault)));
         // What slows all calls down comes first.
         let throttled = api::Failure {
             code: api::FailureCode::Throttled.into(),
             ..api::Failure::default()
         };
         let both = vec![done("z"), result("a", Some(Failed(throttled)))];
-        assert_eq!(read(both), (0, Some(TroubleCode::Throttled)));
+        assert_eq!(read(both), (0, Some(CallErrorCode::Throttled)));
     }
 
     #[test]
@@ -341,10 +341,10 @@ mod tests {
         assert_eq!(
             codes,
             [
-                Err(TroubleCode::Fault),
-                Err(TroubleCode::Busy),
-                Err(TroubleCode::Fault),
-                Err(TroubleCode::Fault),
+                Err(CallErrorCode::Fault),
+                Err(CallErrorCode::Busy),
+                Err(CallErrorCode::Fault),
+                Err(CallErrorCode::Fault),
                 Ok(&()),
             ]
         );

@@ -8,7 +8,7 @@ use cloud_provider_api::v1alpha1 as api;
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits;
-use super::super::{Session, Trouble};
+use super::super::{CallError, Session};
 use super::{Answered, Rpc, timed};
 
 impl Session {
@@ -16,7 +16,7 @@ impl Session {
     pub(crate) async fn get_volume_labels(
         &self,
         volume: api::VolumeView,
-    ) -> Result<BTreeMap<String, String>, Trouble> {
+    ) -> Result<BTreeMap<String, String>, CallError> {
         self.offered("volumes", self.offers(|c| c.volumes.is_some()))?;
         let request = api::GetVolumeLabelsRequest {
             cluster: Some(self.cluster.clone()),
@@ -35,7 +35,7 @@ impl Session {
                 .get_volume_labels(timed(request, deadline))
                 .await?;
             match answer.into_inner().outcome {
-                None => Err(Trouble::fault(
+                None => Err(CallError::fault(
                     "the answer has no outcome, or one that this contract minor does not know",
                 )),
                 Some(Outcome::Failed(failure)) => {

@@ -1,7 +1,7 @@
-use super::super::TroubleCode;
+use super::super::CallErrorCode;
 use super::*;
 
-fn named(name: &str, uid: &str, outcome: Option<Result<u8, Trouble>>) -> Named<u8> {
+fn named(name: &str, uid: &str, outcome: Option<Result<u8, CallError>>) -> Named<u8> {
     Named {
         name: name.to_owned(),
         uid: uid.to_owned(),
@@ -16,7 +16,7 @@ fn matched(asked: &[(&str, &str)], answer: Vec<Named<u8>>) -> Vec<Result<u8, Str
         .into_iter()
         .map(|result| {
             result.map_err(|trouble| {
-                assert_eq!(trouble.code, TroubleCode::Fault);
+                assert_eq!(trouble.code, CallErrorCode::Fault);
                 trouble.message
             })
         })
@@ -79,7 +79,7 @@ fn what_nobody_asked_for_is_ignored() {
 
 #[test]
 fn inst_4_a_failure_stays_with_its_node() {
-    let failed = Trouble::new(TroubleCode::Unavailable, "m");
+    let failed = CallError::new(CallErrorCode::Unavailable, "m");
     let answer = vec![
         named("a", "1", Some(Err(failed.clone()))),
         named("b", "2", Some(Ok(2))),
@@ -179,7 +179,7 @@ fn prov_8_a_provider_id_has_one_of_the_prefixes() {
     assert_eq!(check("mock://1"), Ok(()));
     assert_eq!(check("old://1"), Ok(()));
     let wrong = check("aws://1").unwrap_err();
-    assert_eq!(wrong.code, TroubleCode::Fault);
+    assert_eq!(wrong.code, CallErrorCode::Fault);
     assert!(wrong.message.contains("aws://1"));
     assert!(wrong.message.contains("mock://, old://"));
     assert!(check("").is_err());

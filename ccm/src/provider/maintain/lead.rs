@@ -15,7 +15,7 @@ use super::super::handshake::{Deadlines, check_initialized};
 use super::super::limits::{self, NAME_LIMIT, TEXT_LIMIT};
 use super::super::session::Parts;
 use super::super::status::{Verdict, scope_verdict};
-use super::super::{Hint, ProviderStatus, Retry, Session, Trouble};
+use super::super::{CallError, Hint, ProviderStatus, Retry, Session};
 use super::{Keeper, changed, client};
 use crate::core::millis;
 use crate::ownership::Ownership;
@@ -157,7 +157,7 @@ impl Keeper {
         &self,
         link: &Link,
         request: &api::InitializeRequest,
-    ) -> Result<api::Initialized, Trouble> {
+    ) -> Result<api::Initialized, CallError> {
         use api::initialize_response::Outcome;
         let mut client = client(link);
         let call = client.initialize(timed(request.clone(), INITIALIZE_DEADLINE));
@@ -177,14 +177,14 @@ impl Keeper {
             )
             .await?;
         match answer.outcome {
-            None => Err(Trouble::fault("the answer of Initialize has no outcome")),
+            None => Err(CallError::fault("the answer of Initialize has no outcome")),
             Some(Outcome::Failed(failure)) => {
                 self.answered();
                 Err(failures::trouble("Initialize", Place::Whole, failure))
             }
             Some(Outcome::Initialized(initialized)) => {
                 self.answered();
-                check_initialized(&initialized).map_err(Trouble::fault)?;
+                check_initialized(&initialized).map_err(CallError::fault)?;
                 Ok(initialized)
             }
         }
@@ -392,7 +392,7 @@ impl Keeper {
         &self,
         link: &Link,
         cluster: &api::ClusterRef,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CallError> {
         let resume_token = self.token().clone();
         let request = api::WatchChangesRequest {
             cluster: Some(cluster.clone()),
@@ -458,7 +458,7 @@ fn hint(change: Change) -> Option<Hint> {
 }
 
 /// When Initialize is tried again.
-fn pause(trouble: &Trouble, failures: u32) -> Duration {
+fn pause(trouble: &CallError, failures: u32) -> Duration {
     match trouble.reaction(failures).retry {
         Retry::After(pause)
         | Retry::WhenChangedElse(pause)

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
 use super::super::testing::{InMemory, Running, maintained};
-use super::super::{Session, TroubleCode};
+use super::super::{CallErrorCode, Session};
 use super::fake::{Fake, all_run, failure};
 use crate::core::Fence;
 
@@ -31,7 +31,7 @@ async fn with(fake: &Fake) -> (Running, Arc<Session>) {
 async fn lookup(
     session: &Session,
     nodes: &[Node],
-) -> Result<Vec<Result<api::Instance, super::super::Trouble>>, super::super::Trouble> {
+) -> Result<Vec<Result<api::Instance, super::super::CallError>>, super::super::CallError> {
     let nodes: Vec<_> = nodes.iter().collect();
     session
         .lookup_instances(&nodes, &[api::InstanceFacet::Metadata], Duration::ZERO)
@@ -65,7 +65,7 @@ async fn a_batch_is_cut_to_the_bytes_that_the_provider_takes_and_answered_in_ord
     for (n, result) in results.iter().enumerate() {
         if n == 50 {
             let trouble = result.as_ref().unwrap_err();
-            assert_eq!(trouble.code, TroubleCode::Fault);
+            assert_eq!(trouble.code, CallErrorCode::Fault);
             assert!(trouble.message.contains("65536"));
         } else {
             let id = result.as_ref().unwrap().provider_id.clone();
@@ -132,7 +132,7 @@ async fn m10_a_call_that_hangs_ends_at_its_deadline_and_others_go_on() {
             .await;
         (answer, start.elapsed())
     });
-    assert_eq!(hangs.unwrap_err().code, TroubleCode::Deadline);
+    assert_eq!(hangs.unwrap_err().code, CallErrorCode::Deadline);
     assert!(start.elapsed() >= Duration::from_mins(1));
     assert!(goes.0.is_ok() && goes.1 < Duration::from_secs(1));
     assert!(!session.is_over());
@@ -154,7 +154,7 @@ async fn throttled_slows_the_whole_service_and_no_other() {
     let nodes = nodes(1);
     fake.set(|s| s.failures = [failure(api::FailureCode::Throttled, Some(20))].into());
     let throttled = lookup(&session, &nodes).await.unwrap_err();
-    assert_eq!(throttled.code, TroubleCode::Throttled);
+    assert_eq!(throttled.code, CallErrorCode::Throttled);
 
     let start = Instant::now();
     let fence = Fence::open();
@@ -173,7 +173,7 @@ async fn throttled_slows_the_whole_service_and_no_other() {
     let start = Instant::now();
     let trouble = lookup(&session, &nodes).await.unwrap_err();
     assert_eq!(start.elapsed(), Duration::ZERO);
-    assert_eq!(trouble.code, TroubleCode::Throttled);
+    assert_eq!(trouble.code, CallErrorCode::Throttled);
     assert!(trouble.retry_after.unwrap() > Duration::from_secs(298));
     assert_eq!(fake.called("LookupInstances"), before);
 }
@@ -215,7 +215,7 @@ async fn m12_nothing_that_changes_the_cloud_is_sent_past_the_fence() {
             .unwrap_err()
             .code,
     ];
-    assert_eq!(codes, [TroubleCode::Fenced; 5]);
+    assert_eq!(codes, [CallErrorCode::Fenced; 5]);
     assert_eq!(fake.log(), ["GetProviderInfo", "Initialize"]);
 }
 
@@ -253,7 +253,7 @@ async fn an_answer_that_breaks_the_contract_is_a_failure_that_keeps_the_handle()
     let get = session
         .get_load_balancer(api::GetLoadBalancerRequest::default())
         .await;
-    assert_eq!(get.unwrap_err().code, TroubleCode::Unknown);
+    assert_eq!(get.unwrap_err().code, CallErrorCode::Unknown);
 }
 
 #[tokio::test(start_paused = true)]
@@ -280,13 +280,13 @@ async fn core_16_a_listing_without_its_end_is_no_listing() {
     let rows = [
         (vec![instances(2), instances(1), end(3)], None),
         (vec![end(0)], None),
-        (vec![], Some(TroubleCode::Fault)),
-        (vec![instances(2)], Some(TroubleCode::Fault)),
-        (vec![instances(2), end(3)], Some(TroubleCode::Fault)),
-        (vec![instances(2), end(1)], Some(TroubleCode::Fault)),
-        (vec![end(0), instances(1)], Some(TroubleCode::Fault)),
-        (vec![foreign, end(1)], Some(TroubleCode::Fault)),
-        (vec![instances(1), failed], Some(TroubleCode::Unavailable)),
+        (vec![], Some(CallErrorCode::Fault)),
+        (vec![instances(2)], Some(CallErrorCode::Fault)),
+        (vec![instances(2), end(3)], Some(CallErrorCode::Fault)),
+        (vec![instances(2), end(1)], Some(CallErrorCode::Fault)),
+        (vec![end(0), instances(1)], Some(CallErrorCode::Fault)),
+        (vec![foreign, end(1)], Some(CallErrorCode::Fault)),
+        (vec![instances(1), failed], Some(CallErrorCode::Unavailable)),
     ];
     let fake = Fake::new("1");
     let (_running, session) = with(&fake).await;
@@ -302,9 +302,13 @@ async fn core_16_a_listing_without_its_end_is_no_listing() {
     }
     fake.set(|s| s.list = vec![api::ListInstancesResponse { part: None }]);
     let list = session.list_instances(&[]).await;
-    assert_eq!(list.unwrap_err().code, TroubleCode::Fault);
+    assert_eq!(list.unwrap_err().code, CallErrorCode::Fault);
     let listing = session.list_load_balancers().await;
-    assert_eq!(listing.unwrap_err().code, TroubleCode::Fault, "not offered");
+    assert_eq!(
+        listing.unwrap_err().code,
+        CallErrorCode::Fault,
+        "not offered"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,10 +340,10 @@ async fn m13_a_code_that_the_rpc_does_not_list_is_internal() {
     let nodes = nodes(1);
     fake.set(|s| s.failures = [failure(Code::Conflict, None)].into());
     let whole = lookup(&session, &nodes).await.unwrap_err();
-    assert_eq!(whole.code, TroubleCode::Internal);
+    assert_eq!(whole.code, CallErrorCode::Internal);
     for (given, code) in [
-        (Code::Conflict, TroubleCode::Conflict),
-        (Code::NotFound, TroubleCode::Internal),
+        (Code::Conflict, CallErrorCode::Conflict),
+        (Code::NotFound, CallErrorCode::Internal),
     ] {
         fake.set(|s| {
             s.lookup = match given {
@@ -355,7 +359,7 @@ async fn m13_a_code_that_the_rpc_does_not_list_is_internal() {
     let failed = Part::Failed(failure(Code::NotFound, None));
     fake.set(|s| s.list = vec![api::ListInstancesResponse { part: Some(failed) }]);
     let list = session.list_instances(&[]).await;
-    assert_eq!(list.unwrap_err().code, TroubleCode::Internal);
+    assert_eq!(list.unwrap_err().code, CallErrorCode::Internal);
 
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &running.metrics).unwrap();
@@ -392,7 +396,7 @@ async fn an_answer_of_20_mib_is_a_fault_and_no_more() {
     let (_running, session) = with(&fake).await;
     let nodes = nodes(1);
     let trouble = lookup(&session, &nodes).await.unwrap_err();
-    assert_eq!(trouble.code, TroubleCode::Fault);
+    assert_eq!(trouble.code, CallErrorCode::Fault);
     // 10 MiB pass.
     fake.set(|s| {
         s.lookup = |request| {

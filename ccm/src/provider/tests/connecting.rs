@@ -3,7 +3,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, timeout};
 
-use super::super::TroubleCode;
+use super::super::CallErrorCode;
 use super::super::connect::{Connector, DialError, Pipe, UnixConnector};
 use super::super::testing::{InMemory, maintained};
 use super::fake::Fake;
@@ -34,7 +34,7 @@ async fn a_restarted_provider_is_never_called_before_initialize() {
     let nodes = [&n];
     let called = session.lookup_instances(&nodes, &[], Duration::ZERO);
     let trouble = timeout(Duration::from_secs(1), called).await.unwrap();
-    assert_eq!(trouble.unwrap_err().code, TroubleCode::Disconnected);
+    assert_eq!(trouble.unwrap_err().code, CallErrorCode::Disconnected);
     assert!(session.is_over());
 
     // Only a new session, which was initialised first.
@@ -74,7 +74,7 @@ async fn a_call_that_is_cut_is_disconnected() {
         provider.kill();
     };
     let (answer, ()) = tokio::join!(call, cut);
-    assert_eq!(answer.unwrap_err().code, TroubleCode::Disconnected);
+    assert_eq!(answer.unwrap_err().code, CallErrorCode::Disconnected);
     let status = running.until("no session", |s| s.session.is_none()).await;
     assert!(!status.reachable());
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::connect::UnixConnector;
 use super::super::testing::{Running, maintained};
-use super::super::{Session, Trouble, TroubleCode};
+use super::super::{CallError, CallErrorCode, Session};
 use crate::core::Fence;
 
 /// No wait of a test is longer.
@@ -158,7 +158,7 @@ impl Bench {
     }
 }
 
-type Answered = Result<api::EnsureLoadBalancerResponse, Trouble>;
+type Answered = Result<api::EnsureLoadBalancerResponse, CallError>;
 
 /// An Ensure that goes on beside the test.
 fn ensure(session: &Arc<Session>) -> JoinSet<Answered> {
@@ -192,7 +192,7 @@ async fn answer(mut call: JoinSet<Answered>) -> Answered {
         .unwrap()
 }
 
-async fn lookup(session: &Session) -> Result<(), Trouble> {
+async fn lookup(session: &Session) -> Result<(), CallError> {
     let node = serde_json::json!({"metadata": {"name": "n", "uid": "u"}});
     let node = serde_json::from_value(node).unwrap();
     let nodes = [&node];
@@ -217,7 +217,7 @@ async fn core_17_an_ensure_that_a_provider_drains_ends_with_its_own_answer() {
     bench.unpublished().await;
     // It is not sent, and cuts nothing.
     let trouble = lookup(&session).await.unwrap_err();
-    assert_eq!(trouble.code, TroubleCode::Disconnected, "{trouble}");
+    assert_eq!(trouble.code, CallErrorCode::Disconnected, "{trouble}");
     assert!(session.is_over(), "it takes no calls");
 
     process.slow.goes_on.add_permits(1);
@@ -274,7 +274,7 @@ async fn core_17_a_provider_that_is_killed_while_it_drains_loses_its_calls() {
     bench.unpublished().await;
     process.connections.cut();
     let trouble = answer(call).await.unwrap_err();
-    assert_eq!(trouble.code, TroubleCode::Disconnected, "{trouble}");
+    assert_eq!(trouble.code, CallErrorCode::Disconnected, "{trouble}");
     timeout(SOON, session.ended()).await.unwrap();
 }
 
@@ -288,7 +288,7 @@ async fn core_17_a_call_that_outlasts_the_drain_is_disconnected() {
     process.ensuring(1).await;
     process.terminate.cancel();
     let trouble = answer(call).await.unwrap_err();
-    assert_eq!(trouble.code, TroubleCode::Disconnected, "{trouble}");
+    assert_eq!(trouble.code, CallErrorCode::Disconnected, "{trouble}");
     process.ended().await;
 }
 
@@ -304,7 +304,7 @@ async fn m12_the_end_of_the_lead_cuts_what_is_drained() {
     bench.unpublished().await;
     bench.running.leading.send_replace(None);
     let trouble = answer(call).await.unwrap_err();
-    assert_eq!(trouble.code, TroubleCode::Disconnected, "{trouble}");
+    assert_eq!(trouble.code, CallErrorCode::Disconnected, "{trouble}");
 }
 
 /// Shows ▲M3: who leads next may not begin while the provider still works on it.
@@ -325,6 +325,6 @@ async fn m3_a_call_whose_connection_breaks_may_go_on_in_the_provider() {
     process.ensuring(2).await;
     process.connections.cut();
     let trouble = answer(call).await.unwrap_err();
-    assert_eq!(trouble.code, TroubleCode::Disconnected, "{trouble}");
+    assert_eq!(trouble.code, CallErrorCode::Disconnected, "{trouble}");
     assert!(fence.given_up().is_some());
 }

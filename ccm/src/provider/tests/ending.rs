@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::super::connect::{Connector, DialError, Pipe};
 use super::super::testing::{InMemory, Running, maintained};
-use super::super::{Session, Trouble, TroubleCode};
+use super::super::{CallError, CallErrorCode, Session};
 use super::fake::Fake;
 
 const HEADERS: u8 = 1;
@@ -139,7 +139,7 @@ async fn hanging() -> (Running, Fake, Arc<Session>) {
     (running, fake, session)
 }
 
-async fn lookup(session: &Session) -> Result<(), Trouble> {
+async fn lookup(session: &Session) -> Result<(), CallError> {
     let node = serde_json::json!({"metadata": {"name": "n", "uid": "u"}});
     let node = serde_json::from_value(node).unwrap();
     let facets = [api::InstanceFacet::Existence];
@@ -155,7 +155,7 @@ async fn m10_a_provider_that_writes_behind_its_end_of_a_call_does_not_cost_the_c
     let (_running, fake, session) = hanging().await;
     let began = Instant::now();
     let trouble = lookup(&session).await.unwrap_err();
-    assert_eq!(trouble.code, TroubleCode::Deadline, "{trouble}");
+    assert_eq!(trouble.code, CallErrorCode::Deadline, "{trouble}");
     assert_eq!(began.elapsed().as_secs(), 60);
     for (rpc, seconds) in [
         ("LookupInstances", 61),

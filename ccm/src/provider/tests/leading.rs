@@ -7,7 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::testing::{InMemory, SCOPE_KEY, maintained};
-use super::super::{Hint, Session, TroubleCode};
+use super::super::{CallErrorCode, Hint, Session};
 use super::fake::{Fake, failure};
 use crate::core::Fence;
 
@@ -95,7 +95,7 @@ async fn prov_18_what_waits_is_not_sent_to_a_provider_that_forgot_its_initialize
         "{second:?}"
     );
     let refused = waits.unwrap_err();
-    assert_eq!(refused.code, TroubleCode::Disconnected, "never sent");
+    assert_eq!(refused.code, CallErrorCode::Disconnected, "never sent");
     assert_eq!(fake.called("EnsureLoadBalancer"), 4);
     assert!(
         elapsed >= Duration::from_secs(25),
@@ -129,7 +129,7 @@ async fn a_failed_initialize_is_repeated_and_told() {
     let answer = session
         .get_load_balancer(api::GetLoadBalancerRequest::default())
         .await;
-    assert_eq!(answer.unwrap_err().code, TroubleCode::Disconnected);
+    assert_eq!(answer.unwrap_err().code, CallErrorCode::Disconnected);
     assert!(running.status.borrow().reachable());
     // Leading again needs no new connection.
     running.lead();

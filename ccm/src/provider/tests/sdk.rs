@@ -56,5 +56,5 @@ async fn a_provider_of_the_sdk_is_initialised_and_asked() {
     let found = results[0].as_ref().unwrap();
     assert_eq!(found.provider_id.as_deref(), Some("machines://up"));
     let trouble = results[1].as_ref().unwrap_err();
-    assert_eq!(trouble.code, super::super::TroubleCode::Unavailable);
+    assert_eq!(trouble.code, super::super::CallErrorCode::Unavailable);
 }

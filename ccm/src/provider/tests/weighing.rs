@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::super::connect::{Connection, Tasks};
 use super::super::fuzz::{frame, node, serve, session};
 use super::super::weigh::{Budget, Weight};
-use super::super::{Trouble, TroubleCode, load_balancer_status};
+use super::super::{CallError, CallErrorCode, load_balancer_status};
 use crate::core::Fence;
 use crate::fuzz::runtime;
 
@@ -65,7 +65,7 @@ async fn play() {
     let mut calls: FuturesUnordered<_> = (0..CALLS).map(|_| lookup()).collect();
     for _ in 1..CALLS {
         let trouble = calls.next().await.unwrap().unwrap_err();
-        assert_eq!(trouble.code, TroubleCode::Unknown, "{trouble}");
+        assert_eq!(trouble.code, CallErrorCode::Unknown, "{trouble}");
         let why = "the answer of LookupInstances was not read: with the others that the provider sends at the same time";
         assert!(trouble.message.starts_with(why), "{trouble}");
     }
@@ -151,8 +151,8 @@ async fn m14_what_becomes_a_part_of_an_object_has_at_most_64_kib() {
     let found = session.lookup_instances(&nodes, &[], Duration::ZERO);
     let found = found.await.unwrap();
     assert!(found[0].is_ok());
-    let large = |trouble: &Trouble| {
-        assert_eq!(trouble.code, TroubleCode::Fault);
+    let large = |trouble: &CallError| {
+        assert_eq!(trouble.code, CallErrorCode::Fault);
         let text = &trouble.message;
         assert!(text.ends_with("at most 65536 are allowed"), "{text}");
     };

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 
 use super::filled;
-use crate::provider::Trouble;
+use crate::provider::CallError;
 use crate::provider::limits;
 
 /// Where a load balancer can be reached, as `status.loadBalancer` of a Service. What the API server would refuse is a fault, with the
@@ -15,7 +15,7 @@ use crate::provider::limits;
 pub(crate) fn load_balancer_status(
     status: &api::LoadBalancerStatus,
     service_ranges: &[IpNet],
-) -> Result<core::LoadBalancerStatus, Trouble> {
+) -> Result<core::LoadBalancerStatus, CallError> {
     limits::check_item("the status of the load balancer", status)?;
     let ingress: Vec<_> = status
         .ingress
@@ -30,11 +30,11 @@ pub(crate) fn load_balancer_status(
 fn ingress(
     point: &api::LoadBalancerIngress,
     service_ranges: &[IpNet],
-) -> Result<core::LoadBalancerIngress, Trouble> {
+) -> Result<core::LoadBalancerIngress, CallError> {
     let ip = filled(point.ip.as_ref());
     let hostname = filled(point.hostname.as_ref());
     if ip.is_none() && hostname.is_none() {
-        return Err(Trouble::fault(
+        return Err(CallError::fault(
             "an ingress of the load balancer has neither ip nor hostname",
         ));
     }
@@ -46,7 +46,7 @@ fn ingress(
                 .or_else(|| of_services(address, service_ranges)),
         };
         if let Some(wrong) = wrong {
-            return Err(Trouble::fault(format!(
+            return Err(CallError::fault(format!(
                 "ingress ip {:?} of the load balancer is {wrong}",
                 limits::shown(ip)
             )));
@@ -55,7 +55,7 @@ fn ingress(
     if let Some(hostname) = &hostname
         && (!limits::is_dns_name(hostname) || hostname.parse::<IpAddr>().is_ok())
     {
-        return Err(Trouble::fault(format!(
+        return Err(CallError::fault(format!(
             "ingress hostname {:?} of the load balancer is no DNS name (lower-case letters, digits, '-' and '.')",
             limits::shown(hostname)
         )));
@@ -66,7 +66,7 @@ fn ingress(
             Ok(api::IpMode::Vip) => "VIP",
             Ok(api::IpMode::Proxy) => "Proxy",
             Ok(api::IpMode::Unspecified) | Err(_) => {
-                return Err(Trouble::fault(format!(
+                return Err(CallError::fault(format!(
                     "ingress ip_mode {mode} of the load balancer is not known"
                 )));
             }
@@ -113,15 +113,15 @@ fn of_services(address: IpAddr, ranges: &[IpNet]) -> Option<String> {
     ))
 }
 
-fn port(port: &api::PortStatus) -> Result<core::PortStatus, Trouble> {
+fn port(port: &api::PortStatus) -> Result<core::PortStatus, CallError> {
     if !(1..=65535).contains(&port.port) {
-        return Err(Trouble::fault(format!(
+        return Err(CallError::fault(format!(
             "port {} in the status of the load balancer is outside 1..65535",
             port.port
         )));
     }
     if !matches!(port.protocol.as_str(), "TCP" | "UDP" | "SCTP") {
-        return Err(Trouble::fault(format!(
+        return Err(CallError::fault(format!(
             "protocol {:?} of port {} in the status of the load balancer is none of TCP, UDP, SCTP",
             limits::shown(&port.protocol),
             port.port
@@ -131,7 +131,7 @@ fn port(port: &api::PortStatus) -> Result<core::PortStatus, Trouble> {
     if let Some(error) = &error
         && !limits::is_condition_reason(error)
     {
-        return Err(Trouble::fault(format!(
+        return Err(CallError::fault(format!(
             "error {:?} of port {} in the status of the load balancer is neither CamelCase nor domain/CamelCase",
             limits::shown(error),
             port.port

@@ -1,7 +1,7 @@
 use ipnet::IpNet;
 use serde_json::json;
 
-use super::super::TroubleCode;
+use super::super::CallErrorCode;
 use super::*;
 
 fn node() -> Node {
@@ -190,14 +190,14 @@ fn point(ip: Option<&str>, hostname: Option<&str>) -> api::LoadBalancerIngress {
     }
 }
 
-fn status_of(point: api::LoadBalancerIngress) -> Result<core::LoadBalancerStatus, Trouble> {
+fn status_of(point: api::LoadBalancerIngress) -> Result<core::LoadBalancerStatus, CallError> {
     status_beside(point, &[])
 }
 
 fn status_beside(
     point: api::LoadBalancerIngress,
     service_ranges: &[IpNet],
-) -> Result<core::LoadBalancerStatus, Trouble> {
+) -> Result<core::LoadBalancerStatus, CallError> {
     let status = api::LoadBalancerStatus {
         ingress: vec![point],
     };
@@ -244,7 +244,7 @@ fn the_status_of_a_load_balancer_is_checked() {
     ];
     for point in bad {
         let trouble = status_of(point.clone()).unwrap_err();
-        assert_eq!(trouble.code, TroubleCode::Fault, "{point:?}");
+        assert_eq!(trouble.code, CallErrorCode::Fault, "{point:?}");
     }
 }
 
@@ -273,7 +273,7 @@ fn no_load_balancer_is_at_an_address_that_nodes_use_among_themselves() {
         "ff02::1",
     ] {
         let trouble = status_of(point(Some(bad), None)).unwrap_err();
-        assert_eq!(trouble.code, TroubleCode::Fault, "{bad}");
+        assert_eq!(trouble.code, CallErrorCode::Fault, "{bad}");
         assert!(trouble.message.contains(bad), "{trouble:?}");
     }
 }
@@ -293,7 +293,7 @@ fn no_load_balancer_is_at_an_address_of_the_clusters_services() {
         ("fd00:10::a", "fd00:10::/108"),
     ] {
         let trouble = status_beside(point(Some(bad), None), &ranges).unwrap_err();
-        assert_eq!(trouble.code, TroubleCode::Fault, "{bad}");
+        assert_eq!(trouble.code, CallErrorCode::Fault, "{bad}");
         let says = format!(
             "{bad:?} of the load balancer is in the range of the cluster's Services, {range}"
         );
@@ -339,7 +339,7 @@ fn the_addresses_of_an_instance_are_checked() {
         address(5, &"x".repeat(254)),
     ] {
         let trouble = node_addresses(std::slice::from_ref(&bad)).unwrap_err();
-        assert_eq!(trouble.code, TroubleCode::Fault, "{bad:?}");
+        assert_eq!(trouble.code, CallErrorCode::Fault, "{bad:?}");
     }
 }
 

@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::provider::TroubleCode;
+use crate::provider::CallErrorCode;
 
 const NOW: i64 = 1_000_000;
 
@@ -36,7 +36,7 @@ fn holder(name: &str, ready: bool, seconds: i64) -> Node {
     node
 }
 
-fn may_have(node: &Node, there: &[Node]) -> Result<(), Trouble> {
+fn may_have(node: &Node, there: &[Node]) -> Result<(), CallError> {
     let store = there.iter().cloned().collect();
     Claims::default().claim(node, "mock://i", &store, wall())
 }
@@ -46,7 +46,7 @@ fn l6_an_id_that_another_node_has_is_not_given_again() {
     let node = fresh("twin", true, 5);
     assert_eq!(may_have(&node, &[]), Ok(()));
     let trouble = may_have(&node, &[holder("a", true, 9_999)]).unwrap_err();
-    assert_eq!(trouble.code, TroubleCode::Fault);
+    assert_eq!(trouble.code, CallErrorCode::Fault);
     for words in ["\"mock://i\"", "Node a has", "5 min"] {
         assert!(trouble.message.contains(words), "{}", trouble.message);
     }

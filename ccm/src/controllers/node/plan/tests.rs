@@ -59,9 +59,9 @@ fn running() -> api::Instance {
     instance(api::InstanceState::Running)
 }
 
-fn trouble() -> Trouble {
-    Trouble {
-        code: TroubleCode::Unavailable,
+fn trouble() -> CallError {
+    CallError {
+        code: CallErrorCode::Unavailable,
         reason: String::new(),
         message: "down".to_owned(),
         retry_after: None,
@@ -72,7 +72,7 @@ fn plan(node: &Node, answer: api::Instance) -> NodePlan {
     plan_of(node, &Ok(answer))
 }
 
-fn plan_of(node: &Node, answer: &Result<api::Instance, Trouble>) -> NodePlan {
+fn plan_of(node: &Node, answer: &Result<api::Instance, CallError>) -> NodePlan {
     let prefixes = ["mock://".to_owned()];
     let known = Known {
         prefixes: &prefixes,
@@ -227,11 +227,11 @@ fn b_n8_b_n9_states_that_initialise_nothing() {
     );
     for fault in [&unset, &unknown] {
         assert!(
-            matches!(&fault.then, Then::Trouble(trouble) if trouble.code == TroubleCode::Fault)
+            matches!(&fault.then, Then::CallError(trouble) if trouble.code == CallErrorCode::Fault)
         );
     }
     let failed = plan_of(&fresh(), &Err(trouble()));
-    assert_eq!(failed.then, Then::Trouble(trouble()));
+    assert_eq!(failed.then, Then::CallError(trouble()));
     for plan in [absent, pending, unmanaged, unset, unknown, failed] {
         assert!(writes_nothing(&plan) && plan.events.is_empty(), "{plan:?}");
     }

@@ -11,7 +11,7 @@ use super::RPC;
 use crate::controller::Batch;
 use crate::core::millis;
 use crate::planted::planted;
-use crate::provider::{Retry, Trouble};
+use crate::provider::{CallError, Retry};
 use crate::queue::Outcome;
 use crate::report::Answered;
 use crate::writes::{EventType, WriteError, reason};
@@ -37,7 +37,7 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) -> Option<Report> {
         let (key, provider) = (name(node).to_owned(), &self.driver.context.provider);
-        if !matches!(plan.then, Then::Trouble(_)) {
+        if !matches!(plan.then, Then::CallError(_)) {
             batch.answered(&key);
         }
         let mut lasting = false;
@@ -100,7 +100,7 @@ impl Worker {
                 (Outcome::At(Instant::now() + delay), Some(report))
             }
             Then::Retry(why) => (Outcome::Retry, Some(report(why, None))),
-            Then::Trouble(trouble) => {
+            Then::CallError(trouble) => {
                 let failed = batch.failed(&key, &trouble);
                 return Some(Report {
                     at_once: failed.event,
@@ -173,7 +173,7 @@ impl Worker {
     }
 }
 
-fn describe(trouble: &Trouble) -> String {
+fn describe(trouble: &CallError) -> String {
     if trouble.reason.is_empty() {
         trouble.message.clone()
     } else {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::super::plan::{self, Known, NodePlan};
 use super::super::{Worker, name};
-use crate::provider::Trouble;
+use crate::provider::CallError;
 use crate::writes::WriteError;
 
 /// How often a Node is planned anew because somebody else wrote to it in between.
@@ -20,7 +20,7 @@ impl Worker {
         &self,
         prefixes: &[String],
         node: &Arc<Node>,
-        answer: &Result<api::Instance, Trouble>,
+        answer: &Result<api::Instance, CallError>,
     ) -> Result<(Arc<Node>, NodePlan), WriteError> {
         let writes = &self.driver.context.writes;
         let mut node = Arc::clone(node);
@@ -107,7 +107,7 @@ impl Worker {
         Err(WriteError::Conflict)
     }
 
-    fn claim(&self, node: &Node, id: &str) -> Result<(), Trouble> {
+    fn claim(&self, node: &Node, id: &str) -> Result<(), CallError> {
         let nodes = &self.driver.context.cluster.nodes;
         self.claims
             .claim(node, id, nodes, (self.driver.context.wall)())

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::args::BrakeConfig;
-use crate::provider::Trouble;
+use crate::provider::CallError;
 
 // Spelled out: users tolerate it.
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -48,9 +48,9 @@ fn cluster(ready: usize, down: usize) -> Vec<Arc<Node>> {
     down.chain(ready).collect()
 }
 
-fn trouble() -> Trouble {
-    Trouble {
-        code: TroubleCode::Unknown,
+fn trouble() -> CallError {
+    CallError {
+        code: CallErrorCode::Unknown,
         reason: String::new(),
         message: "no".to_owned(),
         retry_after: None,
@@ -91,7 +91,7 @@ impl Driver {
         &mut self,
         nodes: &[Arc<Node>],
         after: &[Arc<Node>],
-        answer: impl Fn(&Node) -> Option<Result<api::InstanceState, Trouble>>,
+        answer: impl Fn(&Node) -> Option<Result<api::InstanceState, CallError>>,
     ) -> Pass {
         self.now += PERIOD;
         // How often a Node is asked about has tests of its own.

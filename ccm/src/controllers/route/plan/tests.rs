@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::ledger::{Due, Ended};
 use super::*;
-use crate::provider::{Trouble, TroubleCode};
+use crate::provider::{CallError, CallErrorCode};
 
 /// `name cidr,cidr address`; `-` for none. Its provider ID is `mock://name`.
 fn node(text: &str) -> NodeFacts {
@@ -189,8 +189,8 @@ impl Scene {
     }
 
     /// Each task's create ends so.
-    fn fails(&mut self, pass: &Pass, code: TroubleCode, whole: bool) {
-        let trouble = Trouble::new(code, "no");
+    fn fails(&mut self, pass: &Pass, code: CallErrorCode, whole: bool) {
+        let trouble = CallError::new(code, "no");
         let later = self.now + Duration::from_secs(1);
         for task in &pass.tasks {
             self.ledger.begin(&task.destination, true, self.now);

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::Routes;
 use super::super::calls::Kind;
 use super::*;
-use crate::provider::{Capability, TroubleCode};
+use crate::provider::{CallErrorCode, Capability};
 
 #[tokio::test(start_paused = true)]
 async fn m9_a_provider_that_is_back_finds_what_is_to_be_done() {
@@ -187,7 +187,7 @@ async fn m9_each_condition_of_a_call_is_looked_at_just_before_it() {
         let mut sent = [false; 2];
         for (kind, sent) in [Kind::Create, Kind::Delete].into_iter().zip(&mut sent) {
             let answer = routes.call(&session, kind, &[]).await;
-            *sent = !answer.is_err_and(|trouble| trouble.code == TroubleCode::Fenced);
+            *sent = !answer.is_err_and(|trouble| trouble.code == CallErrorCode::Fenced);
         }
         sent
     };

@@ -8,7 +8,7 @@ use api::update_load_balancer_response::Outcome as Updated;
 use super::*;
 use crate::controllers::service::fixtures::service;
 use crate::controllers::service::handle;
-use crate::provider::TroubleCode;
+use crate::provider::CallErrorCode;
 use crate::writes::EventType;
 
 fn sent<'a>(service: &'a Service, handle: Option<&'a str>, prefixes: &'a [String]) -> Sent<'a> {
@@ -57,7 +57,7 @@ fn ensured(outcome: Option<Ensured>) -> Answer {
     )
 }
 
-fn code(verdict: &Verdict) -> Option<TroubleCode> {
+fn code(verdict: &Verdict) -> Option<CallErrorCode> {
     match verdict {
         Verdict::Failed(trouble) => Some(trouble.code),
         _ => None,
@@ -99,7 +99,7 @@ fn b_s8_outcomes_of_ensure() {
             ))))
             .verdict
         ),
-        Some(TroubleCode::Precondition)
+        Some(CallErrorCode::Precondition)
     );
     // What breaks the contract is a fault, and no status is written for it.
     for outcome in [
@@ -109,7 +109,7 @@ fn b_s8_outcomes_of_ensure() {
         Some(ready(Some(ip("not an address")))),
         Some(ready(Some(ip("")))),
     ] {
-        assert_eq!(code(&ensured(outcome).verdict), Some(TroubleCode::Fault));
+        assert_eq!(code(&ensured(outcome).verdict), Some(CallErrorCode::Fault));
     }
 }
 
@@ -133,7 +133,7 @@ fn b_s10_update_of_what_is_gone_is_no_failure() {
         code(&updated(Some(Updated::Failed(failure(
             api::FailureCode::Internal
         ))))),
-        Some(TroubleCode::Internal)
+        Some(CallErrorCode::Internal)
     );
     assert_eq!(
         updated(Some(Updated::Done(api::Done {}))),
@@ -143,7 +143,7 @@ fn b_s10_update_of_what_is_gone_is_no_failure() {
         updated(Some(Updated::HandledElsewhere(api::HandledElsewhere {}))),
         Verdict::Elsewhere
     );
-    assert_eq!(code(&updated(None)), Some(TroubleCode::Fault));
+    assert_eq!(code(&updated(None)), Some(CallErrorCode::Fault));
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn s19_a_handle_is_stored_from_every_kind_of_answer() {
         let empty = after_ensure(&sent(&stored, Some("lb-1"), &[]), respond(""));
         assert_eq!((empty.new_handle, empty.metadata), (None, None));
         let long = after_ensure(&sent(&service(), None, &[]), respond(&"x".repeat(1025)));
-        assert_eq!(code(&long.verdict), Some(TroubleCode::Fault));
+        assert_eq!(code(&long.verdict), Some(CallErrorCode::Fault));
         assert_eq!(long.metadata, None);
     }
 }

@@ -38,10 +38,10 @@ fn call<'a>(op: Op, service: &'a Service, targets: &'a TargetSet) -> Call<'a> {
     }
 }
 
-fn trouble(code: TroubleCode, retry_after: Option<u64>) -> Trouble {
-    Trouble {
+fn trouble(code: CallErrorCode, retry_after: Option<u64>) -> CallError {
+    CallError {
         retry_after: retry_after.map(Duration::from_secs),
-        ..Trouble::new(code, "no")
+        ..CallError::new(code, "no")
     }
 }
 
@@ -97,7 +97,7 @@ fn b_s9_pending_is_again_after_exactly_the_delay() {
 
 #[test]
 fn b_s9_what_follows_each_failure() {
-    use TroubleCode as T;
+    use CallErrorCode as T;
     let now = Instant::now();
     let at = |seconds| Outcome::At(now + secs(seconds));
     let refused = |probe, each| Outcome::Refused {
@@ -143,9 +143,9 @@ fn b_s9_what_follows_each_failure() {
 fn b_s9_refused_credentials_are_reported_for_all_where_the_driver_says_so() {
     let (service, set) = (service(), set());
     let call = call(Op::Ensure, &service, &set);
-    let verdict = Verdict::Failed(trouble(TroubleCode::Credentials, None));
+    let verdict = Verdict::Failed(trouble(CallErrorCode::Credentials, None));
     for event in [false, true] {
-        let reaction = |trouble: &Trouble| Failed {
+        let reaction = |trouble: &CallError| Failed {
             event,
             ..reaction(trouble)
         };
@@ -165,7 +165,7 @@ fn b_s3_failures_in_upstreams_words() {
             departed,
             ..call(op, &service, &set)
         };
-        let verdict = Verdict::Failed(trouble(TroubleCode::Precondition, None));
+        let verdict = Verdict::Failed(trouble(CallErrorCode::Precondition, None));
         let (_, effects) = settle(record(), &call, &verdict, None, reaction, now);
         let note = effects.told.unwrap().note;
         assert_eq!(note.kind, EventType::Warning);
@@ -206,7 +206,7 @@ fn b_s3_failures_in_upstreams_words() {
 fn s18_a_delete_that_keeps_failing_says_so_whatever_the_failure() {
     let now = Instant::now();
     let mut record = record();
-    let verdict = Verdict::Failed(trouble(TroubleCode::Busy, None));
+    let verdict = Verdict::Failed(trouble(CallErrorCode::Busy, None));
     let told: Vec<_> = (0..4)
         .map(|_| {
             run(&mut record, Op::Delete, &verdict, now)
@@ -283,7 +283,7 @@ fn b_s10_an_update_that_fails_is_followed_by_an_ensure() {
     let now = Instant::now();
     let mut record = record();
     run(&mut record, Op::Ensure, &ready(), now);
-    let failed = Verdict::Failed(trouble(TroubleCode::Internal, None));
+    let failed = Verdict::Failed(trouble(CallErrorCode::Internal, None));
     let next = run(&mut record, Op::Update, &failed, now);
     assert_eq!(next.requeue, Some(Outcome::Retry));
     assert_eq!(record.progress, Progress::Rejected);
@@ -314,7 +314,7 @@ fn b_s9_an_update_that_is_pending_keeps_its_inputs() {
         assert_eq!(record.progress, waits);
     }
     // A hint meanwhile: Update again, but not at the pace of hints.
-    let failed = Verdict::Failed(trouble(TroubleCode::Internal, None));
+    let failed = Verdict::Failed(trouble(CallErrorCode::Internal, None));
     run(&mut record, Op::Get, &failed, now);
     assert_eq!(record.progress, confirmed(None));
     run(&mut record, Op::Ensure, &pending, now);
@@ -338,7 +338,7 @@ fn s13_get_in_sync_confirms_and_out_of_sync_does_not() {
     assert_eq!(record.progress, Progress::UNCONFIRMED);
     assert!(!record.check);
     record.check = true;
-    let lost = Verdict::Failed(trouble(TroubleCode::Unknown, None));
+    let lost = Verdict::Failed(trouble(CallErrorCode::Unknown, None));
     run(&mut record, Op::Get, &lost, now);
     assert!(record.check, "asked again");
 }
@@ -404,7 +404,7 @@ fn s19_what_get_said_is_not_ours_holds_for_the_ensure_that_follows() {
     for last in [
         Verdict::Pending(secs(1), String::new()),
         ready(),
-        Verdict::Failed(trouble(TroubleCode::Conflict, None)),
+        Verdict::Failed(trouble(CallErrorCode::Conflict, None)),
         Verdict::Elsewhere,
     ] {
         let mut record = record();

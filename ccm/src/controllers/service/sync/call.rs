@@ -17,7 +17,7 @@ use crate::controllers::service::settle::{Call, begin, settle};
 use crate::controllers::service::support::conditions;
 use crate::controllers::service::targets::TargetSet;
 use crate::core::{Key, millis};
-use crate::provider::{Trouble, service_view};
+use crate::provider::{CallError, service_view};
 use crate::queue::Outcome;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 
@@ -148,7 +148,7 @@ impl Run<'_> {
         record.unwrap_or_else(|| Record::new(&self.base))
     }
 
-    async fn ask(&self, call: &Call<'_>, handle: Option<&str>) -> Result<Answer, Trouble> {
+    async fn ask(&self, call: &Call<'_>, handle: Option<&str>) -> Result<Answer, CallError> {
         let config = &self.context().config.service;
         let service_ranges = self.context().cluster.service_ranges().unwrap_or_default();
         let sent = Sent {
@@ -303,7 +303,7 @@ impl Run<'_> {
     ) -> Option<Outcome> {
         let mut record = self.take_record();
         record.latest = Arc::clone(&self.base);
-        let reaction = |trouble: &Trouble| self.batch.reaction(self.task, trouble);
+        let reaction = |trouble: &CallError| self.batch.reaction(self.task, trouble);
         let (record, effects) = settle(record, call, verdict, written, reaction, Instant::now());
         self.record = Some(record);
         self.accepted = effects.accepted.unwrap_or(self.accepted);

@@ -260,11 +260,11 @@ fn l6_only_absent_needs_somebody_who_vouches() {
 
 #[test]
 fn a_pass_that_brought_failures_alone_says_so_unless_deadlines_passed() {
-    let late = || Trouble {
-        code: TroubleCode::Deadline,
+    let late = || CallError {
+        code: CallErrorCode::Deadline,
         ..trouble()
     };
-    let failed = |answer: &dyn Fn(&Node) -> Result<api::InstanceState, Trouble>| {
+    let failed = |answer: &dyn Fn(&Node) -> Result<api::InstanceState, CallError>| {
         let nodes = cluster(1, 2);
         let pass = Driver::new().pass_with(&nodes, &nodes, |node| Some(answer(node)));
         pass.failed

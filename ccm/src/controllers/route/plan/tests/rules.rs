@@ -202,11 +202,11 @@ fn r7_many_deletions_need_a_second_look_and_only_what_both_say_goes() {
 fn b_r4_r4_what_is_not_known_changes_no_condition() {
     let node = ["a 10.8.1.0/24"];
     for code in [
-        TroubleCode::Deadline,
-        TroubleCode::Unknown,
-        TroubleCode::Fault,
-        TroubleCode::Disconnected,
-        TroubleCode::NotInitialized,
+        CallErrorCode::Deadline,
+        CallErrorCode::Unknown,
+        CallErrorCode::Fault,
+        CallErrorCode::Disconnected,
+        CallErrorCode::NotInitialized,
     ] {
         let mut scene = Scene::new(&node, &[]);
         let pass = scene.look();
@@ -221,7 +221,7 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
         let pass = scene.look();
         scene.fails(&pass, code, true);
         scene.look();
-        let away = [TroubleCode::Disconnected, TroubleCode::NotInitialized];
+        let away = [CallErrorCode::Disconnected, CallErrorCode::NotInitialized];
         if away.contains(&code) {
             assert_eq!(scene.conditions(), "", "{code:?}: it was away, once");
             let Due::Work(task) = scene.due("10.8.1.0/24") else {
@@ -241,7 +241,7 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
     for whole in [false, true] {
         scene = Scene::new(&node, &[]);
         let pass = scene.look();
-        scene.fails(&pass, TroubleCode::Throttled, whole);
+        scene.fails(&pass, CallErrorCode::Throttled, whole);
         assert_eq!(scene.conditions(), "a=failed");
     }
     // An old failure is forgotten when the route is there: gone again, it is not known to fail.
@@ -257,7 +257,7 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
     let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &[]);
     let mut pass = scene.look();
     pass.tasks.truncate(1);
-    scene.fails(&pass, TroubleCode::Conflict, false);
+    scene.fails(&pass, CallErrorCode::Conflict, false);
     // CONFLICT waits for its time, the other Node does not.
     assert_eq!(scene.shown(), "+b:10.8.2.0/24");
     let again = scene.due("10.8.1.0/24");
@@ -265,14 +265,14 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
     // INVALID waits for a change of the Node, or half an hour.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let pass = scene.look();
-    scene.fails(&pass, TroubleCode::Invalid, false);
+    scene.fails(&pass, CallErrorCode::Invalid, false);
     assert_eq!(scene.shown(), "");
     scene.node("a").provider_id = "mock://zone/a".to_owned();
     assert_eq!(scene.shown(), "+a:10.8.1.0/24");
     // Without an answer the next list is the only one to know.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let pass = scene.look();
-    scene.fails(&pass, TroubleCode::Disconnected, true);
+    scene.fails(&pass, CallErrorCode::Disconnected, true);
     assert_eq!(scene.due("10.8.1.0/24"), Due::List);
     assert_eq!(scene.shown(), "+a:10.8.1.0/24");
     scene.ledger.forget_plans();
@@ -288,7 +288,7 @@ fn r5_a_route_whose_removal_failed_is_removed_on_a_list_of_that_time() {
         assert_eq!(show(&pass), "-r1");
         let task = pass.tasks[0].clone();
         assert_eq!(scene.due("10.8.2.0/24"), Due::Work(task.clone()));
-        let trouble = Trouble::new(TroubleCode::Precondition, "no");
+        let trouble = CallError::new(CallErrorCode::Precondition, "no");
         let ended = Ended::Failed(&trouble);
         scene
             .ledger

@@ -35,7 +35,7 @@ fn name(verdict: &Verdict) -> &'static str {
         Verdict::Gone { retained: true } => "retained",
         Verdict::Orphaned => "orphaned",
         Verdict::Pending(..) => "pending",
-        Verdict::Failed(trouble) if trouble.code == TroubleCode::Invalid => "INVALID",
+        Verdict::Failed(trouble) if trouble.code == CallErrorCode::Invalid => "INVALID",
         Verdict::Failed(_) => "fails",
     }
 }
@@ -56,7 +56,10 @@ fn verdicts(op: Op) -> Vec<Verdict> {
     };
     let failed = |code| Verdict::Failed(trouble(code, None));
     let found = |exists, theirs| Verdict::OutOfSync { exists, theirs };
-    let mut all = vec![failed(TroubleCode::Invalid), failed(TroubleCode::Internal)];
+    let mut all = vec![
+        failed(CallErrorCode::Invalid),
+        failed(CallErrorCode::Internal),
+    ];
     if op != Op::Get {
         all.push(Verdict::Pending(secs(17), String::new()));
     }
