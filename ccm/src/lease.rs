@@ -194,7 +194,7 @@ impl Elector {
         let Other { holder, expiry } = other?;
         let until = self.shared.by_the_wall_clock(*expiry);
         Some(format!(
-            "{holder} leads; if it does not renew, this process may take the Lease from {until:.0} on"
+            "{holder} leads; if it does not renew, this process may take the Lease from {until:.0}"
         ))
     }
 

@@ -15,7 +15,7 @@ use super::plan::{self, Look, Pass, Task};
 use super::{Found, RESYNC, Routes, State, fresh};
 use crate::cluster::Change;
 use crate::controller::{Batch, Driver, Reconciler, Sources, Wake, Width};
-use crate::provider::{CallError, Hint, ProviderStatus, Session};
+use crate::provider::{CallError, Hint, ProviderStatus, Retry, Session};
 use crate::queue::Outcome;
 
 /// Changes that come together make one pass.
@@ -129,7 +129,13 @@ impl Routes {
     }
 
     fn no_list(&self, trouble: &CallError, batch: &Batch<'_, ()>) {
-        batch.failed(&(), trouble);
+        let failed = batch.reaction(&(), trouble);
+        // No object can change so that the list succeeds.
+        let outcome = match failed.retry {
+            Retry::WhenChangedElse(_) if trouble.retry_after.is_none() => Outcome::Retry,
+            retry => retry.outcome(Instant::now()),
+        };
+        batch.settle(&(), outcome);
         let mut state = self.state();
         let provider = &self.context().provider;
         if state.complaint.as_ref() != Some(&trouble.message) {
