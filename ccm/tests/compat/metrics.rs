@@ -57,6 +57,15 @@ pub fn scenarios() -> Vec<Scenario> {
                 None,
                 Some("there"),
             );
+        for name in ["RouteCalls", "RouteConditions"] {
+            scenario = scenario.differs(
+                "▲R6",
+                "calls for routes and writes of conditions have queues of their own, so that none waits for another",
+                &format!("metric workqueue_{family} name={name}"),
+                None,
+                Some("there"),
+            );
+        }
     }
     vec![scenario]
 }

@@ -221,10 +221,13 @@ fn b_m5_flags_of_the_go_ccm_are_answered_with_what_replaced_them() {
     for (flag, answer) in [
         ("--cloud-provider", "--provider"),
         ("--cloud-config", "belongs to the provider process"),
-        ("--min-resync-period", "not resynchronised by time"),
+        (
+            "--min-resync-period",
+            "does not resynchronise watches by time",
+        ),
         (
             "--feature-gates",
-            "CloudControllerManagerWebhook=false: admission webhooks are served where --webhooks names them",
+            "CloudControllerManagerWebhook=false: the ccm serves the admission webhooks that --webhooks names",
         ),
     ] {
         let said = |line: &&str| {

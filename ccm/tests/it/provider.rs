@@ -267,7 +267,7 @@ async fn s21_a_class_and_a_prefix_that_are_new_wait_until_the_command_of_the_log
         held.then_some(()).ok_or(format!("{told:?}"))
     })
     .await;
-    let (_, command) = line.split_once("If this is meant: kubectl ").unwrap();
+    let (_, command) = line.split_once("To accept: kubectl ").unwrap();
     in_a_shell(&world, command);
     world.shows_address("web").await;
 }
@@ -297,7 +297,7 @@ async fn b_m2_a_controller_without_its_capability_is_skipped_and_told() {
         .unwrap();
     world.mock.restart().await.unwrap();
     let line = said(&ccm, "the ccm does not serve it until you accept it").await;
-    let (_, command) = line.split_once("If this is meant: kubectl ").unwrap();
+    let (_, command) = line.split_once("To accept: kubectl ").unwrap();
     in_a_shell(&world, command);
     world.balanced("web").await;
 }

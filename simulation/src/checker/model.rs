@@ -349,6 +349,10 @@ fn routes(world: &World<'_>, cloud: &Cloud) -> Vec<String> {
             ));
         }
     }
+    if world.nodes.is_empty() {
+        // A view without Nodes removes no route (▲R7).
+        return wrong;
+    }
     let ours = |route: &&Route| {
         let owner = route.owner_id.as_deref();
         owner.is_some_and(|owner| owner != crate::run::FOREIGN_OWNER)

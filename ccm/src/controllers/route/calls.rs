@@ -124,7 +124,7 @@ impl Work<'_> {
             .unwrap_or_else(PoisonError::into_inner);
         for destination in self.batch.keys() {
             let task = match state.ledger.begin(&destination, listed, now) {
-                Due::Work(task) => task,
+                Due::Work(task) => *task,
                 Due::List => {
                     self.routes.lists.queue.add(());
                     let waits = Outcome::At(now + RESYNC);
@@ -199,7 +199,7 @@ impl Work<'_> {
     fn created(&self, (items, outcome): Called<Item, ()>) {
         self.routes.log(Kind::Create, &items, &outcome);
         let mut state = self.routes.state();
-        for (item, answer, whole) in self.each(&mut state, items, outcome) {
+        for (item, answer, whole) in Self::each(&mut state, items, outcome) {
             match answer {
                 Ok(()) => {
                     let (destination, now) = (item.destination, Instant::now());
@@ -220,7 +220,7 @@ impl Work<'_> {
         let mut state = self.routes.state();
         let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
         let mut follow = Vec::new();
-        for (item, answer, whole) in self.each(&mut state, items, outcome) {
+        for (item, answer, whole) in Self::each(&mut state, items, outcome) {
             let destination = item.destination;
             let Some(chain) = chains.get_mut(&destination) else {
                 continue;
@@ -257,7 +257,6 @@ impl Work<'_> {
 
     /// The answer for each route of a call, and whether it is the failure of the call as a whole.
     fn each(
-        &self,
         state: &mut State,
         items: Vec<Item>,
         outcome: Result<Vec<Result<(), CallError>>, CallError>,

@@ -108,7 +108,7 @@ pub(super) enum Ended<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Due {
     /// This, now.
-    Work(Task),
+    Work(Box<Task>),
     /// The provider's routes are listed first.
     List,
     /// Nothing.
@@ -265,7 +265,7 @@ impl Ledger {
             Some((task, asked_at)) if task.delete.is_empty() || current(*asked_at) => {
                 entry.touched = Some(Touched::Working);
                 entry.waits = Waits::No;
-                Due::Work(task.clone())
+                Due::Work(Box::new(task.clone()))
             }
             None if entry.state == State::There && entry.waits == Waits::No => Due::Nothing,
             _ => {

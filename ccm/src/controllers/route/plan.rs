@@ -235,10 +235,11 @@ impl<'a> Round<'a, '_> {
             return;
         }
         let seen = self.seen(destination, node, routes.unwrap_or_default());
+        // Also beside a right one: the second list decides about it.
+        self.pass.again |= seen.doubtful;
         let state = if seen.there {
             Known::There
         } else if seen.doubtful {
-            self.pass.again = true;
             Known::Doubtful
         } else if seen.old.is_empty() {
             Known::Missing

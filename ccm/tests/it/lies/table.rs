@@ -159,7 +159,7 @@ lies! {
     presence_unspecified: "presence-unspecified", Served("GetLoadBalancer", 2), Plain, Lied, Told(&["rpc=\"GetLoadBalancer\",outcome=\"fault\""]);
     ownership_unspecified: "ownership-unspecified", Calls("ListRoutes", 2), Plain, Lied, Told(&["rpc=\"ListRoutes\",outcome=\"fault\""]);
     empty_targets_ignored: "empty-targets-ignored", Served("GetLoadBalancer", 2), NoTargets, Answered("UpdateLoadBalancer", "default/kept", "ok"), Alike(&["Service/kept Warning UnAvailableLoadBalancer"], "the answer is that it is done, and Get does not tell which targets there are");
-    absent_targets_empty: "absent-targets-empty", Served("GetLoadBalancer", 2), IgnoresNodes, Wrote("with 0 targets"), Untold("no targets are sent only to a provider that says that they do not matter");
+    absent_targets_empty: "absent-targets-empty", Served("GetLoadBalancer", 2), IgnoresNodes, Wrote("take the targets from"), Untold("no targets are sent only to a provider that says that they do not matter");
     delete_leaves_it: "delete-leaves-it", Served("GetLoadBalancer", 2), Plain, Answered("DeleteLoadBalancer", "default/api", "ok"), Told(&["Service/api Warning OrphanedLoadBalancer"]);
     delete_of_absent_fails: "delete-of-absent-fails", Served("GetLoadBalancer", 2), AlreadyGone, Answered("DeleteLoadBalancer", "default/api", "failed"), Told(&["Service/api Warning SyncLoadBalancerFailed"]);
     update_of_absent_is_done: "update-of-absent-is-done", Served("GetLoadBalancer", 2), RemovedBehind, Answered("UpdateLoadBalancer", "default/kept", "ok"), Either(&["Service/kept Warning LoadBalancerNotListed"], "that it is gone the lists say, of the honest too where one comes before the Update that has it made anew; that an Update is done is no reason to doubt it");

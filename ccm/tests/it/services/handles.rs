@@ -110,7 +110,7 @@ async fn s19_an_edited_handle_harms_nobody() {
         world.annotate(name, HANDLE, text).await;
         world.annotate(name, "example.com/any", "1").await;
         world
-            .event(name, "Warning InvalidLoadBalancerHandle The annotation grpc-ccm.io/load-balancer cannot be read")
+            .event(name, "Warning InvalidLoadBalancerHandle Cannot read the annotation grpc-ccm.io/load-balancer")
             .await;
         world
             .service_becomes(name, "has its handle again", |service| {

@@ -48,13 +48,9 @@ impl Twisted {
         found.filter(|it| asker.ownership(it) == Ownership::Ours)
     }
 
-    /// Empty targets for absent ones, or the other way round.
+    /// Absent targets for empty ones.
     fn taken(&self, targets: Option<Vec<Node>>) -> Option<Vec<Node>> {
-        match targets {
-            Some(none) if none.is_empty() && self.has(Twist::EmptyTargetsIgnored) => None,
-            None if self.has(Twist::AbsentTargetsEmpty) => Some(Vec::new()),
-            targets => targets,
-        }
+        targets.filter(|targets| !(targets.is_empty() && self.has(Twist::EmptyTargetsIgnored)))
     }
 
     /// The Service with what it does not ask for any more.
@@ -198,6 +194,15 @@ impl LoadBalancers for Twisted {
         let Some(before) = before else {
             return Ok(answer);
         };
+        // Absent targets are taken for empty ones, also where they do not matter.
+        if request.targets.is_none()
+            && self.has(Twist::AbsentTargetsEmpty)
+            && let Some(mut own) = self.own(&asker)
+            && !own.targets.is_empty()
+        {
+            own.targets.clear();
+            self.put(own, "take the targets from")?;
+        }
         let addressing = &self.cloud.settings().addressing;
         if before.gone_at_ms.is_some() && self.has(Twist::ReadyWhileDeleting) {
             answer.outcome = Ensured::Ready(status(&before, addressing));

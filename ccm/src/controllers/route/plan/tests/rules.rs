@@ -228,7 +228,7 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
                 panic!("{code:?}: it is planned");
             };
             let pass = Pass {
-                tasks: vec![task],
+                tasks: vec![*task],
                 ..Pass::default()
             };
             scene.fails(&pass, code, true);
@@ -261,7 +261,11 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
     // CONFLICT waits for its time, the other Node does not.
     assert_eq!(scene.shown(), "+b:10.8.2.0/24");
     let again = scene.due("10.8.1.0/24");
-    assert_eq!(again, Due::Work(pass.tasks.remove(0)), "without a list");
+    assert_eq!(
+        again,
+        Due::Work(Box::new(pass.tasks.remove(0))),
+        "without a list"
+    );
     // INVALID waits for a change of the Node, or half an hour.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let pass = scene.look();
@@ -287,7 +291,7 @@ fn r5_a_route_whose_removal_failed_is_removed_on_a_list_of_that_time() {
         let pass = scene.look();
         assert_eq!(show(&pass), "-r1");
         let task = pass.tasks[0].clone();
-        assert_eq!(scene.due("10.8.2.0/24"), Due::Work(task.clone()));
+        assert_eq!(scene.due("10.8.2.0/24"), Due::Work(Box::new(task.clone())));
         let trouble = CallError::new(CallErrorCode::Precondition, "no");
         let ended = Ended::Failed(&trouble);
         scene
@@ -296,7 +300,7 @@ fn r5_a_route_whose_removal_failed_is_removed_on_a_list_of_that_time() {
         (scene, task)
     };
     let (mut scene, task) = failed();
-    assert_eq!(scene.due("10.8.2.0/24"), Due::Work(task));
+    assert_eq!(scene.due("10.8.2.0/24"), Due::Work(Box::new(task)));
     let (mut scene, _) = failed();
     scene.now += Duration::from_mins(5);
     assert_eq!(scene.due("10.8.2.0/24"), Due::List, "it is old");
