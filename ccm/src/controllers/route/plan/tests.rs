@@ -147,7 +147,7 @@ impl Scene {
         let later = self.now + Duration::from_secs(1);
         for task in &pass.tasks {
             let due = self.ledger.begin(&task.destination, true, self.now);
-            assert_eq!(due, Due::Work(task.clone()));
+            assert_eq!(due, Due::Work(Box::new(task.clone())));
             for gone in &task.delete {
                 self.routes.retain(|route| route.name != gone.name);
                 self.ledger.removed(&task.destination, gone);
