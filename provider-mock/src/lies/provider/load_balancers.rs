@@ -195,7 +195,9 @@ impl LoadBalancers for Twisted {
             return Ok(answer);
         };
         // Absent targets are taken for empty ones, also where they do not matter.
-        if request.targets.is_none()
+        let settings = self.cloud.settings();
+        let matter = !settings.capabilities.load_balancers.ignores_nodes;
+        if !(matter && request.targets.is_some())
             && self.has(Twist::AbsentTargetsEmpty)
             && let Some(mut own) = self.own(&asker)
             && !own.targets.is_empty()
@@ -203,7 +205,7 @@ impl LoadBalancers for Twisted {
             own.targets.clear();
             self.put(own, "take the targets from")?;
         }
-        let addressing = &self.cloud.settings().addressing;
+        let addressing = &settings.addressing;
         if before.gone_at_ms.is_some() && self.has(Twist::ReadyWhileDeleting) {
             answer.outcome = Ensured::Ready(status(&before, addressing));
         }
