@@ -24,6 +24,8 @@ pub(super) const BACKOFF: Backoff = Backoff {
 };
 /// What only a person can mend (a right that is missing, a policy) is tried again after this.
 const REFUSED_AGAIN: Duration = Duration::from_mins(1);
+/// After a write the condition is compared once more, when the cache has it.
+const CHECKED_AGAIN: Duration = Duration::from_secs(1);
 /// So many tries in vain are a warning.
 const WARNED_AT: u32 = 6;
 /// A try ends when the Node changed so often meanwhile.
@@ -119,7 +121,8 @@ impl Routes {
                         reason = condition.reason,
                         "condition NetworkUnavailable set"
                     );
-                    return Outcome::Forget;
+                    // The routes may have changed meanwhile, when the cache had the old condition.
+                    return Outcome::At(Instant::now() + CHECKED_AGAIN);
                 }
                 Err(WriteError::Gone | WriteError::Fenced(_)) => return Outcome::Forget,
                 // Somebody wrote in between: as it is now.

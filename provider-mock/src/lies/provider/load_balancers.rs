@@ -197,7 +197,7 @@ impl LoadBalancers for Twisted {
         // Absent targets are taken for empty ones, also where they do not matter.
         let settings = self.cloud.settings();
         let matter = !settings.capabilities.load_balancers.ignores_nodes;
-        if !(matter && request.targets.is_some())
+        if (!matter || request.targets.is_none())
             && self.has(Twist::AbsentTargetsEmpty)
             && let Some(mut own) = self.own(&asker)
             && !own.targets.is_empty()
