@@ -19,12 +19,14 @@ mod tests;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Config;
 use crate::cluster::Cluster;
-use crate::core::{Fence, WallClock};
+use crate::core::{Fence, WallClock, wall_time};
 use crate::provider::{Hint, ProviderStatus};
 use crate::queue;
 use crate::writes::Writes;
@@ -32,7 +34,7 @@ use crate::writes::Writes;
 pub(crate) use batch::Batch;
 pub(crate) use driver::{Driver, Reconciler, Spec, run};
 pub(crate) use failures::Failed;
-pub(crate) use load::{Permits, Width};
+pub(crate) use load::{Permits, Width, lowered};
 pub(crate) use sources::{Sources, Wake};
 
 /// What one loop of one (controller, provider) is given.
@@ -62,4 +64,11 @@ pub(crate) struct LoopContext {
     pub(crate) queue_metrics: queue::Metrics,
     /// Hints of the provider (WatchChanges), for loops that want them.
     pub(crate) hints: broadcast::Sender<Hint>,
+}
+
+impl LoopContext {
+    /// When this instant is, or was, by the wall clock; for people.
+    pub(crate) fn wall_time(&self, at: Instant) -> Timestamp {
+        wall_time(at, Instant::now(), (self.wall)())
+    }
 }

@@ -21,6 +21,11 @@ pub(crate) struct Width {
     pub(crate) writes: usize,
 }
 
+/// How many may run at once: what the provider allows, or fewer by the operator's flag; at least one.
+pub(crate) fn lowered(most: usize, flag: Option<usize>) -> usize {
+    most.min(flag.unwrap_or(usize::MAX)).max(1)
+}
+
 /// Counts the calls and the writes under way. The counts are separate, so that slow writes delay no call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
@@ -89,7 +94,7 @@ impl Permits {
         let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let current = Arc::downgrade(session);
         if !current.ptr_eq(&permits.0) {
-            let most = most().max(1);
+            let most = most();
             *permits = (current, most, Arc::new(Semaphore::new(most)));
         }
         (permits.1, Arc::clone(&permits.2))

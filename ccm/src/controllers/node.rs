@@ -32,9 +32,9 @@ use tokio::time::Instant;
 
 use crate::cluster::Change;
 use crate::controller::{
-    Batch, Driver, LoopContext, Permits, Reconciler, Sources, Spec, Wake, Width,
+    Batch, Driver, LoopContext, Permits, Reconciler, Sources, Spec, Wake, Width, lowered,
 };
-use crate::core::{Key, wall_time};
+use crate::core::Key;
 use crate::ownership::Ownership;
 use crate::provider::lookup::Loners;
 use crate::provider::{Capability, Projection, ProviderStatus, Session};
@@ -214,7 +214,7 @@ impl Worker {
         let since = *asked.get(name)?;
         let deadline = status.usable(Capability::Instances);
         let deadline = deadline.map(|session| session.lookup_deadline());
-        let (rpc, since) = ("LookupInstances", self.wall_time(since));
+        let (rpc, since) = ("LookupInstances", self.driver.context.wall_time(since));
         Some(report::Obstacle::unanswered(provider, rpc, since, deadline))
     }
 
@@ -225,17 +225,13 @@ impl Worker {
             if self.session().is_none() {
                 Next::WhenBack
             } else if changes {
-                Next::WhenChangedOr(self.wall_time(at))
+                Next::WhenChangedOr(self.driver.context.wall_time(at))
             } else {
-                Next::At(self.wall_time(at))
+                Next::At(self.driver.context.wall_time(at))
             }
         });
         let about = plan::asked_for(node);
         report::told(answered, provider, Some(&about), attempt, next)
-    }
-
-    fn wall_time(&self, at: Instant) -> jiff::Timestamp {
-        wall_time(at, Instant::now(), (self.driver.context.wall)())
     }
 
     /// The session, while Nodes may be looked up and written.
@@ -246,9 +242,8 @@ impl Worker {
     /// How many lookups may run at once, and the permits for them.
     fn lookups(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
         self.lookups.of(session, || {
-            // The flag only lowers it.
-            let lowered = self.driver.context.config.node.concurrent_syncs;
-            session.max_lookups().min(lowered.unwrap_or(usize::MAX))
+            let flag = self.driver.context.config.node.concurrent_syncs;
+            lowered(session.max_lookups(), flag)
         })
     }
 

@@ -40,7 +40,9 @@ use tokio::time::Instant;
 
 use crate::args::OrphanPolicy;
 use crate::cluster::Change;
-use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
+use crate::controller::{
+    Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width, lowered,
+};
 use crate::core::Key;
 use crate::ownership::Ownership;
 use crate::planted::planted;
@@ -253,10 +255,8 @@ impl Worker {
 
     /// How many Services are worked on at once.
     fn most_jobs(&self, session: &Session) -> usize {
-        // The flag only lowers it.
-        let lowered = self.driver.context.config.service.concurrent_syncs;
-        let most = session.max_load_balancer_calls();
-        most.min(lowered.unwrap_or(usize::MAX)).max(1)
+        let flag = self.driver.context.config.service.concurrent_syncs;
+        lowered(session.max_load_balancer_calls(), flag)
     }
 }
 

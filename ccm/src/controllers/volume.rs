@@ -100,7 +100,7 @@ impl Reconciler for Worker {
         Width {
             batch: 1,
             linger: Duration::ZERO,
-            calls: session.volumes_in_flight(),
+            calls: session.max_volume_calls(),
             writes: MOST_WRITES,
         }
     }

@@ -119,6 +119,16 @@ impl Session {
         self.lanes.load_balancers.width()
     }
 
+    /// How many calls about routes may run at once: as `max_lookups`.
+    pub(crate) fn max_route_calls(&self) -> usize {
+        self.lanes.routes.width()
+    }
+
+    /// How many calls about volumes may run at once: as `max_lookups`.
+    pub(crate) fn max_volume_calls(&self) -> usize {
+        self.lanes.volumes.width()
+    }
+
     /// Whether the provider offers something.
     pub(crate) fn offers(&self, what: impl FnOnce(&api::Capabilities) -> bool) -> bool {
         self.info.capabilities.as_ref().is_some_and(what)

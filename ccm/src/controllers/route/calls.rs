@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::ledger::{Due, Ended};
 use super::plan::Task;
 use super::{RESYNC, Routes, State};
-use crate::controller::{Batch, Driver, Reconciler, Sources, Width};
+use crate::controller::{Batch, Driver, Reconciler, Sources, Width, lowered};
 use crate::provider::batch::because_of_itself;
 use crate::provider::divide::{self, Called};
 use crate::provider::{CallError, CallErrorCode, Capability, ProviderStatus, Session};
@@ -22,10 +22,6 @@ use crate::queue::Outcome;
 
 /// The destinations of one pass go in as few calls as they may.
 const LINGER: Duration = Duration::from_millis(5);
-/// `max_in_flight` where the provider states none.
-const DEFAULT_IN_FLIGHT: usize = 8;
-/// No provider gets more calls at once.
-const MOST_IN_FLIGHT: usize = 32;
 /// So many names in a line of the log.
 const NAMED: usize = 5;
 
@@ -326,14 +322,8 @@ impl Routes {
     /// How many calls that change routes run at once, and the permits for them. One place of `max_in_flight` is left to the list.
     fn permits(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
         self.permits.of(session, || {
-            let stated = session.route_capability().and_then(|it| it.max_in_flight);
-            let most = match stated {
-                None | Some(0) => DEFAULT_IN_FLIGHT,
-                Some(width) => (width as usize).min(MOST_IN_FLIGHT),
-            };
-            let most = most.saturating_sub(1).max(1);
-            let asked = self.context().config.route.concurrent_syncs;
-            asked.map_or(most, |asked| asked.min(most))
+            let most = session.max_route_calls().saturating_sub(1);
+            lowered(most, self.context().config.route.concurrent_syncs)
         })
     }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::calls::{Item, Kind};
 use super::ledger::NodeName;
 use super::{Routes, State};
-use crate::core::{Key, wall_time};
+use crate::core::Key;
 use crate::provider::CallError;
 use crate::report::{self, Answered, Next, Obstacle, PATIENCE};
 use crate::writes::{EventType, node_reference, reason};
@@ -117,7 +117,7 @@ impl Routes {
         answered: &Answered,
         attempt: u32,
     ) -> String {
-        let (context, now) = (self.context(), Instant::now());
+        let context = self.context();
         let due = if state.ledger.waits_for_list(destination) {
             self.lists.queue.due(&())
         } else {
@@ -126,7 +126,7 @@ impl Routes {
             let due = self.calls.queue.due(destination);
             due.map(|due| list.map_or(due, |list| due.max(list)))
         };
-        let due = due.map(|due| Next::At(wall_time(due, now, (context.wall)())));
+        let due = due.map(|due| Next::At(context.wall_time(due)));
         report::told(answered, &context.provider, None, attempt, due)
     }
 

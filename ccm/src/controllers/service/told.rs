@@ -13,7 +13,7 @@ use super::notes::{Note, PENDING};
 use super::plan::{asks, has_finalizer};
 use super::sync::Report;
 use super::{State, Worker};
-use crate::core::{Key, millis, wall_time};
+use crate::core::{Key, millis};
 use crate::report::{self, Answered, Away, Next, Obstacle};
 use crate::writes::{EventType, service_reference};
 
@@ -158,12 +158,12 @@ impl Worker {
         let session = driver.session();
         if state.ledger.works_on(task) {
             let (op, since) = state.ledger.call(task)?;
-            let since = self.wall_time(since);
+            let since = self.driver.context.wall_time(since);
             let deadline = session.map(|session| session.load_balancer_deadline());
             return Some(Obstacle::unanswered(provider, op.rpc(), since, deadline));
         }
         if let Some(until) = driver.slowed_until() {
-            let next = Next::At(self.wall_time(until));
+            let next = Next::At(self.driver.context.wall_time(until));
             return Some(Obstacle::new(
                 format!(
                     "the cloud asked provider {provider} to slow down: all its load balancers wait"
@@ -188,16 +188,15 @@ impl Worker {
         if self.driver.session().is_none() {
             return Some(Next::WhenBack);
         }
-        let at = self.wall_time(due.max(self.driver.slowed_until().unwrap_or(due)));
+        let at = self
+            .driver
+            .context
+            .wall_time(due.max(self.driver.slowed_until().unwrap_or(due)));
         Some(if when_changed {
             Next::WhenChangedOr(at)
         } else {
             Next::At(at)
         })
-    }
-
-    fn wall_time(&self, at: Instant) -> jiff::Timestamp {
-        wall_time(at, Instant::now(), (self.driver.context.wall)())
     }
 
     /// The Service as it is known.

@@ -49,11 +49,4 @@ impl Session {
         })
         .await
     }
-
-    /// `VolumeCapability.max_in_flight`, with its default, at most 32.
-    pub(crate) fn volumes_in_flight(&self) -> usize {
-        let offered = self.info.capabilities.as_ref();
-        let stated = offered.and_then(|offered| offered.volumes.as_ref()?.max_in_flight);
-        super::width(stated)
-    }
 }
