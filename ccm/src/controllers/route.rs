@@ -75,7 +75,7 @@ struct Routes {
 /// What passes and calls know.
 struct State {
     ledger: Ledger,
-    /// Routes that were tried in vain, and what was told of them.
+    /// Routes that failed, and what the controller reported of them.
     waiting: Waiting<IpNet>,
     /// The session of the last list.
     session: Weak<Session>,
@@ -84,7 +84,7 @@ struct State {
     last_list: Option<Instant>,
     /// Routes that were not removed because the provider was not READY.
     held: usize,
-    /// What the last pass complained of: it is told once.
+    /// The complaint of the last pass, which is logged once.
     complaint: Option<String>,
     /// Pod CIDRs that two Nodes have: told once.
     clashes: BTreeSet<(String, IpNet)>,

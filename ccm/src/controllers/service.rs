@@ -134,7 +134,7 @@ impl Offer {
     }
 }
 
-/// What is known when the loop ends, by itself or cut short, is for the next one.
+/// Keeps the records for the next loop when this one ends, also when it is cut short.
 struct Leaving<'a>(&'a Worker);
 
 impl Drop for Leaving<'_> {

@@ -1,4 +1,4 @@
-//! What was planned for destinations: their routes are removed and made, in batches.
+//! Carries out the plans of destinations: deletes and creates their routes, in batches.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -90,7 +90,7 @@ impl Item {
     }
 }
 
-/// What is under way for a destination whose routes are removed first.
+/// The work on a destination that needs routes deleted before its own is created.
 struct Chain {
     task: Task,
     /// Removals that are not over yet.
@@ -108,7 +108,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// What is removed and what is made at once. A destination without a plan that holds waits for a list.
+    /// The routes to delete, and the routes to create at once. A destination without a valid plan waits for a list.
     fn begin(&mut self) -> (Vec<Item>, Vec<Item>) {
         let (mut deletes, mut creates) = (Vec::new(), Vec::new());
         let now = Instant::now();

@@ -69,7 +69,7 @@ pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeC
 }
 
 impl Routes {
-    /// What is known of a Node's routes becomes its condition; where nothing is known it stays as it is.
+    /// Queues the Node if the state of its routes differs from its condition. An unknown state changes nothing.
     pub(super) fn conclude(&self, state: &State, node: &NodeName) {
         let Some(created) = state.ledger.verdict(&node.uid) else {
             return;

@@ -1,4 +1,4 @@
-//! What is known of each destination, and what is planned for it. Pure: `now` is passed in.
+//! The state and the plan of each destination. Pure: `now` is passed in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -55,7 +55,7 @@ struct Entry {
     /// It was tried in vain since it was there last.
     vain: bool,
     waits: Waits,
-    /// What is to be done, and when the list was asked for that says so.
+    /// The plan, and when the controller asked for the list that led to it.
     plan: Option<(Task, Instant)>,
     /// What was refused as INVALID: something else may be tried at once.
     refused: Option<api::Route>,
@@ -104,7 +104,7 @@ pub(super) enum Ended<'a> {
     Unsent,
 }
 
-/// What is to be done for a key that left the queue.
+/// The work for a key that left the queue.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Due {
     /// This, now.
@@ -169,7 +169,7 @@ impl Ledger {
         !delayed
     }
 
-    /// What was planned was for another session.
+    /// Drops the plans, which were for another session.
     pub(super) fn forget_plans(&mut self) {
         for entry in self.entries.values_mut() {
             entry.plan = None;

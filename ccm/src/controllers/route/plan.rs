@@ -348,7 +348,7 @@ impl<'a> Round<'a, '_> {
             return false;
         }
         if !task.delete.is_empty() && !self.look.may_delete {
-            // What is in the way must go before: nothing is made beside it.
+            // The routes in the way must go first: the controller creates nothing beside them.
             self.pass.held += task.delete.len();
             return false;
         }
