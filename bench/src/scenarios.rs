@@ -13,7 +13,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{Api, ListParams, PostParams};
 use testenv::ControlPlane;
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED};
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, ingress, is_tainted};
 use tokio::time::{Instant, sleep};
 
 use crate::contender::{Contender, Kind};
@@ -313,25 +313,12 @@ async fn make_nodes(
 }
 
 pub(crate) fn is_uninitialised(node: &Node) -> bool {
-    node.spec
-        .as_ref()
-        .and_then(|spec| spec.taints.as_ref())
-        .is_some_and(|taints| taints.iter().any(|taint| taint.key == UNINITIALIZED))
+    is_tainted(node, UNINITIALIZED)
 }
 
 pub(crate) fn has_address(service: &Service) -> bool {
-    let ingress = || {
-        service
-            .status
-            .as_ref()?
-            .load_balancer
-            .as_ref()?
-            .ingress
-            .as_ref()?
-            .first()
-    };
     service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) != Some("LoadBalancer")
-        || ingress().is_some()
+        || ingress(service).is_some()
 }
 
 async fn wait_for_holder(leases: &Api<Lease>, other_than: Option<&str>) -> Result<String> {

@@ -102,7 +102,7 @@ impl Components {
     pub(crate) async fn start_etcd(&mut self) -> Result<Process, Error> {
         let mut attempts = PORT_ATTEMPTS;
         loop {
-            self.etcd_port = ports::free();
+            self.etcd_port = ports::free_port();
             attempts -= 1;
             match self.start_etcd_once().await {
                 Err(error) if attempts > 0 && port_was_taken(&error) => {}
@@ -117,7 +117,7 @@ impl Components {
         loop {
             let port = match &self.site {
                 Some(site) => site.port(),
-                None => ports::free(),
+                None => ports::free_port(),
             };
             attempts -= 1;
             self.credentials
@@ -138,7 +138,7 @@ impl Components {
             .arg("--data-dir")
             .arg(self.path("etcd"))
             .arg(format!("--client-port={}", self.etcd_port))
-            .arg(format!("--peer-port={}", ports::free()));
+            .arg(format!("--peer-port={}", ports::free_port()));
         let process = Process::start(command, log)?;
         ready("etcd", process, async |process| {
             if process.log().lines().any(|line| line == ETCD_READY) {

@@ -1,6 +1,7 @@
 //! etcd and kube-apiserver as two child processes.
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -136,6 +137,33 @@ impl ControlPlane {
         command
     }
 
+    /// Applies the manifests in this file, as the admin.
+    ///
+    /// # Panics
+    ///
+    /// If the API server refuses one of them.
+    pub fn apply(&self, file: &Path) {
+        let applied = self.kubectl().args(["apply", "-f"]).arg(file).output();
+        let applied = applied.expect("kubectl runs");
+        let errors = String::from_utf8_lossy(&applied.stderr);
+        assert!(applied.status.success(), "{}: {errors}", file.display());
+    }
+
+    /// Grants the ccm what `deploy/kustomize/base/rbac.yaml` grants it.
+    pub fn grant(&self) {
+        self.apply(&deployed("kustomize/base/rbac.yaml"));
+    }
+
+    /// A ccm as its own service account, with a provider of this name at this endpoint: for [`Process::start`].
+    pub fn ccm(&self, binary: impl AsRef<OsStr>, provider: &str, endpoint: &str) -> Command {
+        let mut command = Command::new(binary);
+        command
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig(User::Ccm))
+            .arg(format!("--provider={provider}={endpoint}"));
+        command
+    }
+
     /// A command of the same binary, such as `go-ccm`: for [`Process::start`].
     pub fn command(&self, subcommand: &str) -> Command {
         let mut command = Command::new(&self.components.binary);
@@ -217,4 +245,11 @@ impl ControlPlane {
             process.resume();
         }
     }
+}
+
+/// A file of `deploy/`.
+pub fn deployed(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../deploy")
+        .join(file)
 }

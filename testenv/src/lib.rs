@@ -16,6 +16,7 @@
 //! manifests      what helm and kustomize make of deploy/
 //! eventually     waiting for a condition with a deadline: no test sleeps
 //! objects        Nodes and Services as tests want them
+//! view           what a test sees of a cluster
 //! vendor         a vendor's cloud: the test API of providers/, and the provider in front of it
 //! ```
 //!
@@ -38,14 +39,17 @@ mod pool;
 mod ports;
 mod process;
 mod vendor;
+mod view;
 mod wipe;
 
 pub use binary::{control_plane_binary, helm_binary, machine_binary};
 pub use cluster::{Cluster, Leftovers, Machine, SHARED};
-pub use control_plane::{ControlPlane, Options};
+pub use control_plane::{ControlPlane, Options, deployed};
 pub use credentials::User;
 pub use error::Error;
 pub use eventually::{Outcome, eventually};
 pub use pool::{Pool, Pooled};
-pub use process::Process;
+pub use ports::free_port;
+pub use process::{Process, show_log};
 pub use vendor::{Balancer, TestCloud, Vendor};
+pub use view::{LEASE, View};

@@ -198,6 +198,24 @@ impl LoadBalancerBuilder {
     }
 }
 
+/// Whether the Node has a taint with this key.
+pub fn is_tainted(node: &Node, key: &str) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+    taints.unwrap_or_default().iter().any(|it| it.key == key)
+}
+
+/// The first address or host name that the Service shows for its load balancer.
+pub fn ingress(service: &Service) -> Option<String> {
+    let status = service.status.as_ref()?.load_balancer.as_ref()?;
+    let point = status.ingress.as_ref()?.first()?;
+    point.ip.clone().or_else(|| point.hostname.clone())
+}
+
+/// The value of the Service's annotation.
+pub fn annotation(service: &Service, key: &str) -> Option<String> {
+    service.metadata.annotations.as_ref()?.get(key).cloned()
+}
+
 /// Sets the Ready condition of a node: `True`, `False` or `Unknown`, changed now.
 pub async fn set_ready(client: &Client, node: &str, status: &str) -> kube::Result<Node> {
     let patch = json!({ "status": { "conditions": [ready_condition(status)] } });

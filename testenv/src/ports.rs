@@ -14,7 +14,7 @@ const COUNT: u32 = 12_000;
 /// A port that is free at this moment; another process may take it the next, so callers are ready to retry.
 ///
 /// Each call looks further on, and each process begins elsewhere: so two rarely look at the same port.
-pub(crate) fn free() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = process::id().wrapping_mul(97);
     for _ in 0..COUNT {

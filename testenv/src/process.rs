@@ -179,11 +179,19 @@ impl Process {
     }
 
     /// The last lines of the log, for errors.
-    pub(crate) fn log_tail(&self) -> String {
-        let log = self.log();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(30)..].join("\n")
+    pub fn log_tail(&self) -> String {
+        tail(&self.log())
     }
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
+
+/// Prints the last lines of a log to standard error: for a test that failed.
+pub fn show_log(name: &str, log: &str) {
+    eprintln!("--- the end of {name}\n{}", tail(log));
 }
 
 impl Drop for Process {

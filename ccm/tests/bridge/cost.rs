@@ -231,8 +231,8 @@ impl World {
         let name = service.metadata.name.clone().unwrap();
         let (services, how) = (self.services(), PostParams::default());
         services.create(&how, &service).await.unwrap();
-        self.service(&name, "has an address", |it| {
-            crate::life::ingress(it).is_some()
+        self.service_becomes(&name, "has an address", |it| {
+            testenv::objects::ingress(it).is_some()
         })
         .await;
     }
@@ -292,13 +292,13 @@ async fn whole_the_policy_of_aws_allows_what_is_needed_and_nothing_else() {
     let (services, how) = (world.services(), PostParams::default());
     services.create(&how, &refused).await.unwrap();
     eventually("the event names the right", SOON, async || {
-        let events = world.events_of("refused").await;
+        let events = world.events("refused").await;
         let named = |text: &String| text.contains("AccessDenied") && text.contains(&right[7..]);
         let told = events.iter().any(named);
         told.then_some(()).ok_or_else(|| events.join("\n"))
     })
     .await;
     world.aws().run(&["console", "allow", right]);
-    let good = |service: &Service| crate::life::ingress(service).is_some();
-    world.service("refused", "is served", good).await;
+    let good = |service: &Service| testenv::objects::ingress(service).is_some();
+    world.service_becomes("refused", "is served", good).await;
 }

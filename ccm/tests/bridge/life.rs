@@ -1,16 +1,15 @@
 //! The `ccm` in front of each cloud: Nodes are initialised, a Service is served, a Node whose instance is gone is removed.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node, Service};
-use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
-use testenv::{ControlPlane, Pool, Pooled, Process, User, eventually};
+use k8s_openapi::api::core::v1::{Node, Service};
+use testenv::objects::{
+    LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, annotation, ingress, is_tainted, set_ready,
+};
+use testenv::{ControlPlane, Pool, Pooled, Process, User, View, show_log};
 
 use crate::aws::Aws;
 use crate::clouds::{Cloud, Instance};
@@ -22,20 +21,11 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// Where the cloud `annotated` notes what it made.
 const NOTED: &str = "annotated.example/load-balancer-id";
 
-pub static PLANES: Pool = Pool::new(grant);
-
-fn grant(plane: &ControlPlane) {
-    let rbac = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../deploy/kustomize/base/rbac.yaml"
-    );
-    let applied = plane.kubectl().args(["apply", "-f", rbac]).output();
-    assert!(applied.unwrap().status.success());
-}
+pub static PLANES: Pool = Pool::new(ControlPlane::grant);
 
 /// A cluster, a Go cloud, and the processes between them.
 pub struct World {
-    client: Client,
+    view: View,
     pub cloud: Cloud,
     plane: Pooled,
     running: BTreeMap<&'static str, Process>,
@@ -44,7 +34,10 @@ pub struct World {
 impl World {
     pub fn new(plane: Pooled, cloud: Cloud) -> Self {
         Self {
-            client: plane.client(),
+            view: View {
+                client: plane.client(),
+                patience: SOON,
+            },
             cloud,
             plane,
             running: BTreeMap::new(),
@@ -65,14 +58,10 @@ impl World {
     pub fn start_ours(&mut self, flags: &[&str]) {
         let provider = self.cloud.start(self.plane.directory(), &self.socket());
         self.running.insert("provider", provider);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+        let endpoint = format!("unix://{}", self.socket().display());
+        let ccm = env!("CARGO_BIN_EXE_ccm");
+        let mut command = self.plane.ccm(ccm, "bridged", &endpoint);
         command
-            .arg("--kubeconfig")
-            .arg(self.plane.kubeconfig(User::Ccm))
-            .arg(format!(
-                "--provider=bridged=unix://{}",
-                self.socket().display()
-            ))
             .args([
                 "--secure-port=0",
                 CLUSTER,
@@ -107,57 +96,6 @@ impl World {
         process.wait(SOON).await.unwrap();
     }
 
-    pub fn leases(&self) -> Api<Lease> {
-        Api::namespaced(self.client.clone(), "kube-system")
-    }
-
-    pub fn nodes(&self) -> Api<Node> {
-        Api::all(self.client.clone())
-    }
-
-    pub fn services(&self) -> Api<Service> {
-        Api::namespaced(self.client.clone(), "default")
-    }
-
-    /// What `kubectl describe` says of the Service or Node.
-    pub async fn events_of(&self, name: &str) -> Vec<String> {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
-        let of = ListParams::default().fields(&format!("involvedObject.name={name}"));
-        let events = events.list(&of).await.unwrap();
-        events.into_iter().filter_map(|it| it.message).collect()
-    }
-
-    pub async fn node(&self, name: &str, what: &str, good: impl Fn(&Node) -> bool) -> Node {
-        eventually(&format!("{name}: {what}"), SOON, async || {
-            let node = self.nodes().get(name).await;
-            let node = node.map_err(|error| error.to_string())?;
-            if good(&node) {
-                Ok(node)
-            } else {
-                Err(format!("{:?} {:?}", node.spec, node.metadata.labels))
-            }
-        })
-        .await
-    }
-
-    pub async fn service(
-        &self,
-        name: &str,
-        what: &str,
-        good: impl Fn(&Service) -> bool,
-    ) -> Service {
-        eventually(&format!("{name}: {what}"), SOON, async || {
-            let service = self.services().get(name).await;
-            let service = service.map_err(|error| error.to_string())?;
-            if good(&service) {
-                Ok(service)
-            } else {
-                Err(format!("{:?} {:?}", service.metadata, service.status))
-            }
-        })
-        .await
-    }
-
     /// Nodes as kubelets register them, until each is initialised.
     pub async fn join(&self, instances: &[Instance]) {
         self.register(instances).await;
@@ -170,10 +108,7 @@ impl World {
             let node = NodeBuilder::new(&instance.node)
                 .uninitialized()
                 .pod_cidrs(&[&format!("10.244.{number}.0/24")]);
-            self.nodes()
-                .create(&PostParams::default(), &node.build())
-                .await
-                .unwrap();
+            self.view.register(node).await;
         }
     }
 
@@ -183,10 +118,10 @@ impl World {
             // Upstream writes the addresses after the taint has gone.
             let initialised = |node: &Node| {
                 let addresses = node.status.as_ref().and_then(|it| it.addresses.as_ref());
-                !tainted(node) && addresses.is_some_and(|all| !all.is_empty())
+                !is_tainted(node, UNINITIALIZED) && addresses.is_some_and(|all| !all.is_empty())
             };
             let node = self
-                .node(&instance.node, "is initialised", initialised)
+                .node_becomes(&instance.node, "is initialised", initialised)
                 .await;
             let spec = node.spec.unwrap();
             assert_eq!(spec.provider_id.as_ref(), Some(&instance.provider_id));
@@ -196,28 +131,15 @@ impl World {
 
     /// A Service of type LoadBalancer, until it has an address.
     pub async fn serve(&self, name: &str) -> Service {
-        let service = LoadBalancerBuilder::new("default", name).build();
-        self.services()
-            .create(&PostParams::default(), &service)
-            .await
-            .unwrap();
-        self.service(name, "has an address", |service| ingress(service).is_some())
-            .await
+        let service = LoadBalancerBuilder::new("default", name);
+        self.create_service(service).await;
+        self.shows_address(name).await
     }
 
     /// Deletes the Service, until it has gone and nothing is left in the cloud.
     pub async fn unserve(&self, name: &str) {
-        self.services()
-            .delete(name, &DeleteParams::default())
-            .await
-            .unwrap();
-        eventually(&format!("{name} has gone"), SOON, async || {
-            match self.services().get_opt(name).await {
-                Ok(None) => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
+        self.delete_service(name).await;
+        self.service_goes(name).await;
         assert_eq!(self.cloud.load_balancers().unwrap_or_default(), [""; 0]);
     }
 
@@ -227,16 +149,18 @@ impl World {
         set_ready(&self.client, &instance.node, "Unknown")
             .await
             .unwrap();
-        eventually("the Node is removed", SOON, async || {
-            match self.nodes().get_opt(&instance.node).await {
-                Ok(None) => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
+        self.node_goes(&instance.node).await;
         for other in others {
             self.nodes().get(&other.node).await.unwrap();
         }
+    }
+}
+
+impl Deref for World {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.view
     }
 }
 
@@ -245,31 +169,12 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for process in self.running.values() {
-                let log = process.log();
-                let lines: Vec<&str> = log.lines().collect();
-                let last = &lines[lines.len().saturating_sub(40)..];
-                eprintln!("--- {}\n{}", process.log_path().display(), last.join("\n"));
+                show_log(&process.log_path().display().to_string(), &process.log());
             }
         }
         // They end before the API server does.
         self.running.clear();
     }
-}
-
-pub fn tainted(node: &Node) -> bool {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-    taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == UNINITIALIZED))
-}
-
-/// The address or host name of the Service's load balancer.
-pub fn ingress(service: &Service) -> Option<String> {
-    let status = service.status.as_ref()?.load_balancer.as_ref()?;
-    let point = status.ingress.as_ref()?.first()?;
-    point.ip.clone().or_else(|| point.hostname.clone())
-}
-
-fn annotation(service: &Service, key: &str) -> Option<String> {
-    service.metadata.annotations.as_ref()?.get(key).cloned()
 }
 
 pub fn instances(cloud: &Cloud) -> Vec<Instance> {
@@ -302,7 +207,7 @@ async fn upstreams_fake_runs_behind_the_ccm() {
                 .any(|it| it.type_ == "NetworkUnavailable" && it.status == "False")
         })
     };
-    world.node("node-0", "has a route", routed).await;
+    world.node_becomes("node-0", "has a route", routed).await;
 }
 
 #[tokio::test]
@@ -324,14 +229,10 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_runs_behind_the_ccm
 
     // What it made is noted on the Service although the call failed: it is not ready for many calls to come.
     world.cloud.edit(&["pending-for", "1000"]);
-    let slow = LoadBalancerBuilder::new("default", "slow").build();
-    world
-        .services()
-        .create(&PostParams::default(), &slow)
-        .await
-        .unwrap();
+    let slow = LoadBalancerBuilder::new("default", "slow");
+    world.create_service(slow).await;
     let noted = |service: &Service| annotation(service, NOTED).is_some();
-    let slow = world.service("slow", "is noted", noted).await;
+    let slow = world.service_becomes("slow", "is noted", noted).await;
     assert_eq!(ingress(&slow), None);
     let made = world.cloud.load_balancers().unwrap();
     assert_eq!(made.len(), 1, "{made:?}");

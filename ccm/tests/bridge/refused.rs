@@ -2,11 +2,11 @@
 
 use kube::api::PostParams;
 use testenv::eventually;
-use testenv::objects::LoadBalancerBuilder;
+use testenv::objects::{LoadBalancerBuilder, ingress};
 
 use crate::aws::Aws;
 use crate::clouds::Cloud;
-use crate::life::{PLANES, SOON, World, ingress};
+use crate::life::{PLANES, SOON, World};
 
 /// What the console of the test API is told, and the word of AWS for it: of EC2, which knows instances, or of ELB.
 const REFUSALS: [(&str, [&str; 2]); 4] = [
@@ -38,7 +38,7 @@ async fn whole_what_aws_refuses_is_told_on_the_object_and_done_when_that_is_over
         world.services().create(&how, &service).await.unwrap();
         for object in [&machine[0].node, &name] {
             eventually(&format!("{code} is told on {object}"), SOON, async || {
-                let events = world.events_of(object).await;
+                let events = world.events(object).await;
                 let told = |text: &String| words.iter().any(|word| text.contains(word));
                 let told = events.iter().any(told);
                 told.then_some(()).ok_or_else(|| events.join("\n"))
@@ -49,7 +49,7 @@ async fn whole_what_aws_refuses_is_told_on_the_object_and_done_when_that_is_over
         world.aws().run(&["console", "fail", "code=NONE"]);
         world.joined(machine).await;
         let served = |service: &_| ingress(service).is_some();
-        world.service(&name, "is served", served).await;
+        world.service_becomes(&name, "is served", served).await;
         let balancers = world.aws().run(&["balancers"]);
         assert_eq!(balancers.lines().count(), 1, "{balancers}");
         world.joined(first).await;

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
+use testenv::objects::{UNINITIALIZED, ingress, is_tainted};
 use testenv::{Pooled, eventually};
 
 use crate::aws::Aws;
 use crate::clouds::{Cloud, Instance};
-use crate::life::{PLANES, SOON, World, ingress, instances, tainted};
+use crate::life::{PLANES, SOON, World, instances};
 
 const LEASE: &str = "cloud-controller-manager";
 /// Both sides have the same, as an operator would give them. Upstream does not release the Lease,
@@ -43,7 +44,7 @@ impl World {
     async fn state(&self) -> (BTreeMap<String, (String, String)>, Option<String>) {
         let nodes = self.nodes().list(&ListParams::default()).await.unwrap();
         let nodes = nodes.items.iter().map(|node| {
-            assert!(!tainted(node), "{node:?}");
+            assert!(!is_tainted(node, UNINITIALIZED), "{node:?}");
             let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
             let identity = (node.uid().unwrap(), id.unwrap());
             (node.name_any(), identity)
@@ -108,7 +109,7 @@ async fn switch_and_back(
             .contains_key("grpc-ccm.io/load-balancer")
     };
     world
-        .service("web", "has the handle of its load balancer", adopted)
+        .service_becomes("web", "has the handle of its load balancer", adopted)
         .await;
     assert_eq!(world.state().await, before);
     let changes = world.cloud.calls(calls).1;

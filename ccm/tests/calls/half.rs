@@ -1,16 +1,18 @@
 //! One of the two: an API server, a cloud in a file, and what runs between them. Everything that a situation does to it.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_ready};
-use testenv::{ControlPlane, Process, User, eventually};
+use testenv::objects::{
+    LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, ingress, is_tainted, set_ready,
+};
+use testenv::{ControlPlane, Process, User, View, eventually, show_log};
 use tokio::time::sleep;
 
 use crate::binary::{binary, text};
@@ -78,6 +80,7 @@ impl Periods {
 pub struct Half {
     who: Who,
     pub cloud: &'static str,
+    view: View,
     plane: ControlPlane,
     state: PathBuf,
     config: PathBuf,
@@ -91,17 +94,7 @@ impl Half {
     /// With its controller running.
     pub async fn start(who: Who, cloud: &'static str) -> Self {
         let plane = ControlPlane::start().await.unwrap();
-        let rbac = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../deploy/kustomize/base/rbac.yaml"
-        );
-        text(
-            plane
-                .kubectl()
-                .args(["apply", "-f", rbac])
-                .output()
-                .unwrap(),
-        );
+        plane.grant();
         let state = plane.directory().join("cloud.json");
         let config = plane.directory().join("cloud.conf");
         let said = match cloud {
@@ -112,6 +105,10 @@ impl Half {
         let half = Self {
             who,
             cloud,
+            view: View {
+                client: plane.client(),
+                patience: Duration::from_mins(4),
+            },
             plane,
             state,
             config,
@@ -145,11 +142,9 @@ impl Half {
     fn start_ccm(&self) {
         let mut command = match self.who {
             Who::Ours => {
-                let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+                let ccm = env!("CARGO_BIN_EXE_ccm");
+                let mut command = self.plane.ccm(ccm, "bridged", &self.endpoint());
                 command
-                    .arg("--kubeconfig")
-                    .arg(self.plane.kubeconfig(User::Ccm))
-                    .arg(format!("--provider=bridged={}", self.endpoint()))
                     // The Nodes here are young.
                     .arg("--node-deletion-brake=min-age=1s")
                     .arg("--provider-annotation-prefixes=annotated.example/,byid.example/,service.byid.example/");
@@ -251,14 +246,6 @@ impl Half {
         (calls, all)
     }
 
-    pub fn nodes(&self) -> Api<Node> {
-        Api::all(self.plane.client())
-    }
-
-    pub fn services(&self) -> Api<Service> {
-        Api::namespaced(self.plane.client(), "default")
-    }
-
     /// An instance, and its Node as a kubelet registers it: some time later, when the machine has booted.
     pub async fn register(&self, number: u8) {
         let name = node(number);
@@ -268,22 +255,19 @@ impl Half {
             .uninitialized()
             .label("kubernetes.io/os", "linux")
             .pod_cidrs(&[&format!("10.244.{number}.0/24")]);
-        self.nodes()
-            .create(&PostParams::default(), &node.build())
-            .await
-            .unwrap();
+        self.view.register(node).await;
     }
 
     pub async fn initialised(&self, number: u8) {
         self.node_is(number, "is initialised", |node| {
-            node.is_some_and(|node| !tainted(node, UNINITIALIZED))
+            node.is_some_and(|node| !is_tainted(node, UNINITIALIZED))
         })
         .await;
     }
 
     pub async fn is_shut_down(&self, number: u8, wanted: bool) {
         self.node_is(number, &format!("is shut down: {wanted}"), |node| {
-            node.is_some_and(|node| tainted(node, SHUTDOWN) == wanted)
+            node.is_some_and(|node| is_tainted(node, SHUTDOWN) == wanted)
         })
         .await;
     }
@@ -308,30 +292,19 @@ impl Half {
 
     /// The Ready condition, as a kubelet or the node controller writes it.
     pub async fn ready(&self, number: u8, status: &str) {
-        set_ready(&self.plane.client(), &node(number), status)
-            .await
-            .unwrap();
-    }
-
-    pub async fn edit_node(&self, number: u8, patch: Value) {
-        let patch = Patch::Merge(patch);
-        self.nodes()
-            .patch(&node(number), &PatchParams::default(), &patch)
+        set_ready(&self.client, &node(number), status)
             .await
             .unwrap();
     }
 
     pub async fn serve(&self, name: &str) {
-        let service = LoadBalancerBuilder::new("default", name).build();
-        self.services()
-            .create(&PostParams::default(), &service)
-            .await
-            .unwrap();
+        let service = LoadBalancerBuilder::new("default", name);
+        self.create_service(service).await;
     }
 
     pub async fn served(&self, name: &str) {
         self.service_is(name, "has an address", |service| {
-            service.is_some_and(has_address)
+            service.is_some_and(|it| ingress(it).is_some())
         })
         .await;
     }
@@ -356,14 +329,6 @@ impl Half {
         .await;
     }
 
-    pub async fn edit_service(&self, name: &str, patch: Value) {
-        let patch = Patch::Merge(patch);
-        self.services()
-            .patch(name, &PatchParams::default(), &patch)
-            .await
-            .unwrap();
-    }
-
     pub async fn annotate(&self, name: &str, value: &str) {
         let annotations = json!({"metadata": {"annotations": {"example.com/changed": value}}});
         self.edit_service(name, annotations).await;
@@ -374,13 +339,6 @@ impl Half {
         let ports = json!([{"name": "http", "port": port, "protocol": "TCP"}]);
         self.edit_service(name, json!({"spec": {"ports": ports}}))
             .await;
-    }
-
-    pub async fn delete_service(&self, name: &str) {
-        self.services()
-            .delete(name, &DeleteParams::default())
-            .await
-            .unwrap();
     }
 
     /// Waits until the cloud was written to so often since that call, with success.
@@ -406,25 +364,23 @@ impl Half {
         let what = format!("{} with {:?}: {what}", self.cloud, self.who);
         eventually(&what, Duration::from_mins(4), good).await;
     }
+}
 
-    /// The end of what its processes logged.
-    fn logs(&self) -> String {
-        ["ccm.log", "provider.log"]
-            .map(|name| {
-                let log = std::fs::read_to_string(self.plane.directory().join(name));
-                let log = log.unwrap_or_default();
-                let lines: Vec<&str> = log.lines().collect();
-                let last = &lines[lines.len().saturating_sub(40)..];
-                format!("--- {:?} {name}\n{}\n", self.who, last.join("\n"))
-            })
-            .concat()
+impl Deref for Half {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.view
     }
 }
 
 impl Drop for Half {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", self.logs());
+            for name in ["ccm.log", "provider.log"] {
+                let log = std::fs::read_to_string(self.plane.directory().join(name));
+                show_log(&format!("{:?} {name}", self.who), &log.unwrap_or_default());
+            }
         }
     }
 }
@@ -439,17 +395,4 @@ async fn end(process: &Mutex<Option<Process>>) {
 
 pub fn node(number: u8) -> String {
     format!("node-{number}")
-}
-
-fn tainted(node: &Node, key: &str) -> bool {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-    taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == key))
-}
-
-fn has_address(service: &Service) -> bool {
-    let status = service
-        .status
-        .as_ref()
-        .and_then(|it| it.load_balancer.as_ref());
-    status.is_some_and(|it| it.ingress.iter().flatten().next().is_some())
 }

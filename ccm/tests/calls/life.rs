@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::half::{Calls, Half, Periods, Restart, Who};
+use crate::half::{Calls, Half, Periods, Restart, Who, node};
 
 /// A situation, and the calls that the cloud saw.
 pub struct Row {
@@ -85,7 +85,7 @@ impl Pair {
     /// A field of a Node is changed.
     async fn count_edit(&mut self, situation: &'static str, patch: Value) {
         self.count(situation, seconds(8), async |half| {
-            half.edit_node(1, patch.clone()).await;
+            half.edit_node(&node(1), patch.clone()).await;
         })
         .await;
     }
@@ -166,10 +166,12 @@ async fn changes_of_nodes(pair: &mut Pair) {
         async |half| {
             half.ready(1, "Unknown").await;
             let taint = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]);
-            half.edit_node(1, json!({"spec": {"taints": taint}})).await;
+            half.edit_node(&node(1), json!({"spec": {"taints": taint}}))
+                .await;
             sleep(seconds(10)).await;
             half.ready(1, "True").await;
-            half.edit_node(1, json!({"spec": {"taints": null}})).await;
+            half.edit_node(&node(1), json!({"spec": {"taints": null}}))
+                .await;
         },
     )
     .await;

@@ -262,7 +262,7 @@ async fn told_and_mended(vendor: Vendor) {
                 assert_eq!(world.cloud.balancers().unwrap(), there, "{}", fault.name);
                 let (key, value) = asks(vendor);
                 let patch = json!({"metadata": {"annotations": {key: value}}});
-                world.change_service(fault.name, patch).await;
+                world.edit_service(fault.name, patch).await;
             }
         }
         world.served(fault.name).await;

@@ -2,9 +2,10 @@
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
+use testenv::objects::ingress;
 use testenv::{Vendor, eventually};
 
-use crate::world::{SOON, World, ingress};
+use crate::world::{SOON, World};
 
 #[tokio::test]
 async fn killed_at_each_call_of_digitalocean_nothing_leaks() {

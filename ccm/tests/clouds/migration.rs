@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::Service;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use testenv::objects::NodeBuilder;
+use testenv::objects::{NodeBuilder, annotation, ingress};
 use testenv::{Balancer, Vendor, eventually};
 
-use crate::world::{SOON, World, annotation, ingress};
+use crate::world::{SOON, World};
 
 /// What upstream's service controller puts on a Service.
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
@@ -191,7 +191,7 @@ async fn vendor_serves(world: &World) -> (Service, Balancer) {
         .unwrap();
     let made = world.cloud.balancers().unwrap().remove(0);
     let metadata = json!({"metadata": {"finalizers": [FINALIZER], "annotations": {key: made.id}}});
-    world.change_service("web", metadata).await;
+    world.edit_service("web", metadata).await;
     let ingress: Vec<Value> = made.addresses.iter().map(|ip| json!({"ip": ip})).collect();
     let status = json!({"status": {"loadBalancer": {"ingress": ingress}}});
     let how = kube::api::PatchParams::default();

@@ -1,33 +1,23 @@
 //! A cluster, a vendor's cloud, and the processes between them.
 
-use std::process::Command;
+use std::ops::Deref;
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::ListParams;
 use serde_json::Value;
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED};
-use testenv::{Balancer, ControlPlane, Pool, Pooled, Process, TestCloud, User, Vendor, eventually};
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder, ingress};
+use testenv::{
+    Balancer, ControlPlane, Pool, Pooled, Process, TestCloud, Vendor, View, eventually, show_log,
+};
 
 /// Long enough for what takes the controllers some of their waits, on a slow machine.
 pub const SOON: Duration = Duration::from_secs(90);
 
-const LEASE: &str = "cloud-controller-manager";
-static PLANES: Pool = Pool::new(grant);
-
-fn grant(plane: &ControlPlane) {
-    let rbac = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../deploy/kustomize/base/rbac.yaml"
-    );
-    let applied = plane.kubectl().args(["apply", "-f", rbac]).output();
-    assert!(applied.unwrap().status.success());
-}
+static PLANES: Pool = Pool::new(ControlPlane::grant);
 
 pub struct World {
-    pub client: Client,
+    view: View,
     pub cloud: TestCloud,
     ccm: Option<Process>,
     plane: Pooled,
@@ -42,7 +32,7 @@ impl World {
             cloud.add_machine(&format!("node-{number}")).unwrap();
         }
         Self {
-            client: plane.client(),
+            view: view(&plane),
             cloud,
             ccm: None,
             plane,
@@ -53,7 +43,7 @@ impl World {
     pub async fn beside(other: &Self) -> Self {
         let plane = PLANES.take().await.unwrap();
         Self {
-            client: plane.client(),
+            view: view(&plane),
             cloud: other.cloud.beside(plane.directory()).unwrap(),
             ccm: None,
             plane,
@@ -69,15 +59,9 @@ impl World {
     }
 
     pub fn start_ccm(&mut self, flags: &[&str]) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+        let (vendor, endpoint) = (self.cloud.vendor.name(), self.cloud.endpoint());
+        let mut command = self.plane.ccm(env!("CARGO_BIN_EXE_ccm"), vendor, &endpoint);
         command
-            .arg("--kubeconfig")
-            .arg(self.plane.kubeconfig(User::Ccm))
-            .arg(format!(
-                "--provider={}={}",
-                self.cloud.vendor.name(),
-                self.cloud.endpoint()
-            ))
             .args([
                 "--secure-port=0",
                 "--cluster-name=clouds",
@@ -97,14 +81,6 @@ impl World {
         self.cloud.kill_provider();
     }
 
-    pub fn nodes(&self) -> Api<Node> {
-        Api::all(self.client.clone())
-    }
-
-    pub fn services(&self) -> Api<Service> {
-        Api::namespaced(self.client.clone(), "default")
-    }
-
     /// A Node as a kubelet registers it, until it is initialised.
     pub async fn join(&self, number: usize) -> Node {
         self.register(number).await;
@@ -117,22 +93,7 @@ impl World {
         let node = NodeBuilder::new(&name)
             .uninitialized()
             .pod_cidrs(&[&format!("10.244.{number}.0/24")]);
-        let how = PostParams::default();
-        self.nodes().create(&how, &node.build()).await.unwrap();
-    }
-
-    pub async fn initialised(&self, name: &str) -> Node {
-        eventually(&format!("{name} is initialised"), SOON, async || {
-            let node = self.nodes().get(name).await;
-            let node = node.map_err(|error| error.to_string())?;
-            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-            let waits = taints.is_some_and(|all| all.iter().any(|it| it.key == UNINITIALIZED));
-            if waits {
-                return Err(format!("{:?}", node.spec));
-            }
-            Ok(node)
-        })
-        .await
+        self.view.register(node).await;
     }
 
     /// A Service of type LoadBalancer, with these annotations.
@@ -141,14 +102,8 @@ impl World {
         let annotated = |service: LoadBalancerBuilder, (key, value): &(&str, &str)| {
             service.annotation(key, value)
         };
-        let service = annotations.iter().fold(service, annotated).build();
-        let how = PostParams::default();
-        self.services().create(&how, &service).await.unwrap()
-    }
-
-    pub async fn change_service(&self, name: &str, patch: Value) {
-        let (how, patch) = (PatchParams::default(), Patch::Merge(patch));
-        self.services().patch(name, &how, &patch).await.unwrap();
+        let service = annotations.iter().fold(service, annotated);
+        self.create_service(service).await
     }
 
     /// Waits until the Service shows an address that the cloud's load balancer has; that load balancer.
@@ -172,15 +127,8 @@ impl World {
 
     /// Deletes the Service, until it has gone.
     pub async fn unexpose(&self, name: &str) {
-        let how = DeleteParams::default();
-        self.services().delete(name, &how).await.unwrap();
-        eventually(&format!("{name} has gone"), SOON, async || {
-            match self.services().get_opt(name).await {
-                Ok(None) => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
+        self.delete_service(name).await;
+        self.service_goes(name).await;
     }
 
     /// Waits until the one load balancer has these targets.
@@ -252,23 +200,6 @@ impl World {
         journal.as_array().unwrap().iter().filter(made).count()
     }
 
-    /// Waits until the Lease was renewed so many times: some two seconds for each.
-    pub async fn renewals(&self, times: usize) {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
-        let mut seen = None;
-        for _ in 0..=times {
-            seen = eventually("the Lease is renewed", SOON, async || {
-                let lease = leases.get(LEASE).await;
-                let lease = lease.map_err(|error| error.to_string())?;
-                let renewed = lease.spec.and_then(|spec| spec.renew_time);
-                (renewed != seen)
-                    .then_some(renewed)
-                    .ok_or_else(|| format!("still {seen:?}"))
-            })
-            .await;
-        }
-    }
-
     /// What says of each Node whether anybody has written to it.
     pub async fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
         let all = self.nodes().list(&ListParams::default()).await.unwrap();
@@ -282,6 +213,14 @@ impl World {
     }
 }
 
+impl Deref for World {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.view
+    }
+}
+
 impl Drop for World {
     /// Shows what each process logged last, where the test fails.
     fn drop(&mut self) {
@@ -292,13 +231,7 @@ impl Drop for World {
                 ("provider", self.cloud.provider_log()),
                 ("test API", self.cloud.api_log()),
             ] {
-                let lines: Vec<&str> = log.lines().collect();
-                let last = &lines[lines.len().saturating_sub(40)..];
-                eprintln!(
-                    "--- {} {name}\n{}",
-                    self.cloud.vendor.name(),
-                    last.join("\n")
-                );
+                show_log(&format!("{} {name}", self.cloud.vendor.name()), &log);
             }
         }
         // It ends before the API server does.
@@ -306,12 +239,9 @@ impl Drop for World {
     }
 }
 
-/// The address of the Service's load balancer.
-pub fn ingress(service: &Service) -> Option<String> {
-    let status = service.status.as_ref()?.load_balancer.as_ref()?;
-    status.ingress.as_ref()?.first()?.ip.clone()
-}
-
-pub fn annotation(service: &Service, key: &str) -> Option<String> {
-    service.metadata.annotations.as_ref()?.get(key).cloned()
+fn view(plane: &ControlPlane) -> View {
+    View {
+        client: plane.client(),
+        patience: SOON,
+    }
 }

@@ -12,8 +12,7 @@ const ENSURE: &str = "EnsureLoadBalancer";
 
 async fn joins(side: &Side, name: &str) {
     side.cloud().add_instance(instance(name)).unwrap();
-    side.create_node(NodeBuilder::new(name).uninitialized())
-        .await;
+    side.register(NodeBuilder::new(name).uninitialized()).await;
     side.initialised(name).await;
 }
 
@@ -32,7 +31,7 @@ fn hand_over(name: &'static str, what: &'static str, to: fn(&Side) -> Who) -> Sc
             side.balanced(name).await;
 
             let next = to(&side);
-            let (before, _) = side.lease().await.unwrap();
+            let before = side.holder().await.unwrap();
             side.start(next);
             side.stop_first().await;
             side.led(&before).await;

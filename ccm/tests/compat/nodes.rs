@@ -54,13 +54,13 @@ fn known(name: &str) -> NodeBuilder {
 async fn joins(side: &Side, instance: Instance, node: NodeBuilder) {
     let name = instance.name.clone();
     side.cloud().add_instance(instance).unwrap();
-    side.create_node(node).await;
+    side.register(node).await;
     side.initialised(&name).await;
 }
 
 /// It joins and must not be initialised: another Node that joins later is, and some renewals pass.
 async fn stays(side: &Side, name: &str, node: NodeBuilder) {
-    side.create_node(node).await;
+    side.register(node).await;
     let later = format!("{name}--later");
     joins(side, instance(&later), joining(&later)).await;
     side.renewals(4).await;

@@ -34,8 +34,7 @@ async fn joins(side: &Side, instance: Instance, cidrs: &[String]) {
 
 /// A Node registers and is initialised, and only then gets its Pod CIDRs: else upstream makes its route before, by its name alone (▲R8).
 async fn registers(side: &Side, name: &str, cidrs: &[String]) {
-    side.create_node(NodeBuilder::new(name).uninitialized())
-        .await;
+    side.register(NodeBuilder::new(name).uninitialized()).await;
     side.initialised(name).await;
     if let Some(first) = cidrs.first() {
         let spec = json!({"podCIDR": first, "podCIDRs": cidrs});
@@ -223,7 +222,7 @@ fn not_known() -> Scenario {
             let pending = Fault::new("LookupInstances", FaultKind::InstanceState).value("PENDING");
             side.fault(pending.subject(name));
             let node = NodeBuilder::new(name).uninitialized().pod_cidrs(&[&v4(25)]);
-            side.create_node(node).await;
+            side.register(node).await;
             if side.who() == Who::Go {
                 cloud_has(&side, &v4(25), true).await;
             }

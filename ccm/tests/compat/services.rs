@@ -85,8 +85,7 @@ pub async fn targets_join(side: &Side) {
         };
         let instance = crate::nodes::instance(name).place(zone, "region-1");
         side.cloud().add_instance(instance).unwrap();
-        side.create_node(NodeBuilder::new(name).uninitialized())
-            .await;
+        side.register(NodeBuilder::new(name).uninitialized()).await;
     }
     for name in TARGETS {
         side.initialised(name).await;

@@ -1,19 +1,19 @@
 //! One of the two: a control plane, a cloud, and the controller between them. Everything that a scenario does to it.
 
 use std::fmt::Write as _;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use provider_mock::{Cloud, Fault, Fixture, Mock};
 use serde_json::{Value, json};
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED};
-use testenv::{ControlPlane, Options, Process, User, eventually};
+use testenv::objects::{LoadBalancerBuilder, UNINITIALIZED};
+use testenv::{ControlPlane, Options, Process, User, View, eventually, free_port};
 
 use crate::binary::binary;
 
@@ -87,7 +87,7 @@ struct Inner {
     who: Who,
     way: Way,
     plane: ControlPlane,
-    client: Client,
+    view: View,
     mock: Mock,
     controllers: Mutex<Vec<Running>>,
     bridge: Mutex<Option<Process>>,
@@ -98,6 +98,14 @@ struct Running {
     port: u16,
     process: Process,
     log: PathBuf,
+}
+
+impl Deref for Side {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.0.view
+    }
 }
 
 impl Side {
@@ -111,18 +119,16 @@ impl Side {
             ..Options::default()
         };
         let plane = ControlPlane::start_with(options).await.unwrap();
-        let rbac = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../deploy/kustomize/base/rbac.yaml"
-        );
-        let applied = plane.kubectl().args(["apply", "-f", rbac]).output();
-        assert!(applied.unwrap().status.success());
+        plane.grant();
         let socket = plane.directory().join("socket/provider.sock");
         let mock = Mock::start(fixture, &socket, None).await.unwrap();
         Self(Arc::new(Inner {
             who,
             way,
-            client: plane.client(),
+            view: View {
+                client: plane.client(),
+                patience: SOON,
+            },
             plane,
             mock,
             controllers: Mutex::new(Vec::new()),
@@ -206,7 +212,7 @@ impl Side {
     }
 
     pub fn client(&self) -> Client {
-        self.0.client.clone()
+        self.0.view.client.clone()
     }
 
     /// Starts one of the controllers beside those that run.
@@ -221,12 +227,9 @@ impl Side {
                     Way::Direct => endpoint,
                     Way::Bridge => self.bridge_endpoint(),
                 };
-                let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
-                command
-                    .arg("--kubeconfig")
-                    .arg(self.0.plane.kubeconfig(User::Ccm))
-                    .arg(format!("--provider=mock={endpoint}"))
-                    .args(OURS);
+                let ccm = env!("CARGO_BIN_EXE_ccm");
+                let mut command = self.0.plane.ccm(ccm, "mock", &endpoint);
+                command.args(OURS);
                 command
             }
             Who::Go => {
@@ -292,20 +295,10 @@ impl Side {
         system.metadata.uid.unwrap()
     }
 
-    /// Who stands in the Lease, and when it was last renewed.
-    pub async fn lease(&self) -> Result<(String, String), String> {
-        let leases: Api<Lease> = Api::namespaced(self.client(), "kube-system");
-        let lease = leases.get("cloud-controller-manager").await;
-        let spec = lease.map_err(|error| error.to_string())?.spec;
-        let spec = spec.unwrap_or_default();
-        let renewed = format!("{:?}", spec.renew_time);
-        Ok((spec.holder_identity.unwrap_or_default(), renewed))
-    }
-
     /// Waits until somebody other than this one leads; who it is.
     pub async fn led(&self, before: &str) -> String {
         eventually("somebody else leads", SOON, async || {
-            let (holder, _) = self.lease().await?;
+            let holder = self.holder().await?;
             if holder.is_empty() || holder == before {
                 Err(format!("{holder:?}"))
             } else {
@@ -313,26 +306,6 @@ impl Side {
             }
         })
         .await
-    }
-
-    /// Waits until the Lease was renewed so many times: a measure of time that a controller which hangs does not pass.
-    pub async fn renewals(&self, times: usize) {
-        let mut seen = self.lease().await.unwrap().1;
-        for _ in 0..times {
-            seen = eventually("the Lease is renewed", SOON, async || {
-                let (_, renewed) = self.lease().await?;
-                if renewed == seen {
-                    Err(renewed)
-                } else {
-                    Ok(renewed)
-                }
-            })
-            .await;
-        }
-    }
-
-    pub fn nodes(&self) -> Api<Node> {
-        Api::all(self.client())
     }
 
     /// The Services of a namespace: each scenario has its own.
@@ -348,11 +321,6 @@ impl Side {
             .create(&PostParams::default(), &namespace)
             .await
             .unwrap();
-    }
-
-    pub async fn create_node(&self, node: NodeBuilder) -> Node {
-        let (nodes, node) = (self.nodes(), node.build());
-        nodes.create(&PostParams::default(), &node).await.unwrap()
     }
 
     pub async fn create_service(&self, service: LoadBalancerBuilder) -> Service {
@@ -384,15 +352,6 @@ impl Side {
             }
         })
         .await;
-    }
-
-    pub async fn edit_node(&self, name: &str, patch: Value) {
-        let patch = Patch::Merge(patch);
-        let nodes = self.nodes();
-        nodes
-            .patch(name, &PatchParams::default(), &patch)
-            .await
-            .unwrap();
     }
 
     pub async fn delete_service(&self, namespace: &str) {
@@ -487,17 +446,6 @@ impl Side {
     pub fn fault(&self, fault: Fault) -> u64 {
         self.cloud().set_fault(fault).unwrap()
     }
-}
-
-/// A port of the loopback that nothing listens on, below those that systems give to outgoing connections.
-fn free_port() -> u16 {
-    use std::sync::atomic::{AtomicU16, Ordering};
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 19_000 + (std::process::id() % 5_000) as u16;
-    (0..1_000)
-        .map(|_| first + NEXT.fetch_add(1, Ordering::Relaxed) % 1_000)
-        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .expect("a port is free")
 }
 
 /// Where the Service's load balancer can be reached.

@@ -36,7 +36,7 @@ pub async fn installed(world: &mut World) {
     let values = release::daemon_set(&api_server.ip().to_string(), api_server.port());
     world.report.start();
     helm(world, "install", &values);
-    let initialised = world.node_is("node-a", "it is initialised", is_initialised);
+    let initialised = world.node_becomes("node-a", "it is initialised", is_initialised);
     initialised.await;
     world
         .report
@@ -72,7 +72,7 @@ pub async fn installed(world: &mut World) {
     world
         .report
         .lap("second machine on, Node registered, which is not of the control plane");
-    let initialised = world.node_is("node-b", "it is initialised", is_initialised);
+    let initialised = world.node_becomes("node-b", "it is initialised", is_initialised);
     initialised.await;
     world.report.lap("from there to the Node initialised");
     let now = the_pod(world).await;

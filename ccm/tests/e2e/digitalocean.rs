@@ -36,7 +36,7 @@ async fn story(world: &mut World, cloud: &TestCloud) {
     let url = cloud.url();
     let values = json!({ "provider": { "env": [{ "name": "DO_OVERRIDE_URL", "value": url }] } });
     helm_with(world, "install", &["digitalocean", "one-node"], &values);
-    let node = world.node_is("node-a", "it is initialised", is_initialised);
+    let node = world.node_becomes("node-a", "it is initialised", is_initialised);
     let node = node.await;
     world.report.lap("helm install to the Node initialised");
     let spec = node.spec.unwrap();

@@ -4,14 +4,14 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
 use testenv::eventually;
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder, is_tainted};
 
 use crate::before::Before;
 use crate::images::Image;
 use crate::inside::Inside;
 use crate::one_node::one_pod;
 use crate::strangers::assert_goes_on;
-use crate::world::{PATIENCE, World, has_taint, is_initialised};
+use crate::world::{PATIENCE, World, is_initialised};
 
 /// A Node without a machine.
 const GHOST: &str = "ghost";
@@ -70,7 +70,7 @@ pub async fn provider(world: &mut World) {
     assert!((EVENTS..=OF_OBJECT).contains(&on_web), "{on_web}");
     untouched.assert_same_node(world).await;
     let node = world.node("node-a").await;
-    assert!(is_initialised(&node) && !has_taint(&node, SHUTDOWN));
+    assert!(is_initialised(&node) && !is_tainted(&node, SHUTDOWN));
     assert_eq!(world.cloud.load_balancers(), untouched.load_balancers);
     assert_eq!(world.gets_address("web").await, address);
 }

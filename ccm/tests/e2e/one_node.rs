@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use testenv::Machine;
-use testenv::objects::UNINITIALIZED;
+use testenv::objects::{UNINITIALIZED, is_tainted};
 
 use crate::before::Before;
 use crate::cloud::{HOST_PATH, STATE, provider_id};
@@ -15,8 +15,7 @@ use crate::hostile;
 use crate::images::Image;
 use crate::strangers;
 use crate::world::{
-    NAME, PATIENCE, ROOT, World, condition, copy, has_taint, id, is_initialised, outcome, restarts,
-    sidecars,
+    NAME, PATIENCE, ROOT, World, condition, copy, id, is_initialised, outcome, restarts, sidecars,
 };
 
 /// A tag that nobody has.
@@ -107,7 +106,7 @@ async fn from_nothing(world: &mut World) -> String {
         .lap("machine switched on, images imported, Node registered");
     let node = world.node("node-a").await;
     assert!(
-        has_taint(&node, UNINITIALIZED),
+        is_tainted(&node, UNINITIALIZED),
         "the kubelet waits for a cloud-controller-manager"
     );
     let address = world.cluster.machine("node-a").address().to_string();
@@ -115,7 +114,7 @@ async fn from_nothing(world: &mut World) -> String {
     let directory = world.cluster.directory().join("operator");
     let [mock, sidecar, own] = kustomizations(&directory, &address);
     world.kubectl(&["apply", "--kustomize", &mock]);
-    let node = world.node_is("node-a", "it is initialised", is_initialised);
+    let node = world.node_becomes("node-a", "it is initialised", is_initialised);
     let node = node.await;
     world.report.lap("kubectl apply -k to Node initialised");
     assert_eq!(
@@ -357,7 +356,7 @@ async fn rebooted(world: &mut World) {
     world.cluster.machine("node-a").stop_kubelet();
     world.report.start();
     world
-        .node_is("node-a", "it is not ready", |node| {
+        .node_becomes("node-a", "it is not ready", |node| {
             condition(node) == "Unknown"
         })
         .await;
@@ -371,7 +370,7 @@ async fn rebooted(world: &mut World) {
     world.cluster.machine("node-a").switch_on().await.unwrap();
     world.cluster.machine("node-a").start_kubelet().unwrap();
     world
-        .node_is("node-a", "it is ready again", |node| {
+        .node_becomes("node-a", "it is ready again", |node| {
             condition(node) == "True"
         })
         .await;

@@ -10,7 +10,9 @@ use testenv::eventually;
 use crate::control_plane;
 use crate::images::Image;
 use crate::leaders::Leaders;
-use crate::world::{NAME, PATIENCE, World, condition, has_taint, is_ready, outcome};
+use testenv::objects::is_tainted;
+
+use crate::world::{NAME, PATIENCE, World, condition, is_ready, outcome};
 
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const NODES: [&str; 2] = ["node-a", "node-b"];
@@ -115,8 +117,8 @@ async fn drained(world: &mut World, leaders: &Leaders) {
     world.cluster.machine(away).switch_off();
     world.cloud.set_power(away, "stopped");
     world
-        .node_is(away, "it is tainted as shut down", |node| {
-            has_taint(node, SHUTDOWN)
+        .node_becomes(away, "it is tainted as shut down", |node| {
+            is_tainted(node, SHUTDOWN)
         })
         .await;
     world
@@ -129,8 +131,8 @@ async fn drained(world: &mut World, leaders: &Leaders) {
     world.cluster.machine(away).start_kubelet().unwrap();
     world.kubectl(&["uncordon", away]);
     let after = world
-        .node_is(away, "it is ready again", |node| {
-            condition(node) == "True" && !has_taint(node, SHUTDOWN)
+        .node_becomes(away, "it is ready again", |node| {
+            condition(node) == "True" && !is_tainted(node, SHUTDOWN)
         })
         .await;
     assert_eq!(after.uid(), before.uid());

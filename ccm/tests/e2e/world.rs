@@ -1,16 +1,17 @@
 //! A cluster in which the manifests are applied, and what an operator and his eyes do there.
 
+use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, Service};
-use kube::api::{Api, ListParams, PostParams};
-use kube::{Client, ResourceExt as _};
-use testenv::objects::{LoadBalancerBuilder, UNINITIALIZED};
-use testenv::{Cluster, Leftovers, Options, eventually};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
+use testenv::objects::{LoadBalancerBuilder, UNINITIALIZED, ingress, is_tainted};
+use testenv::{Cluster, Leftovers, Options, View, eventually};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::audit;
@@ -35,13 +36,21 @@ pub async fn alone() -> MutexGuard<'static, ()> {
 pub struct World {
     // Dropped in this order.
     pub cluster: Cluster,
-    pub client: Client,
+    view: View,
     pub cloud: Cloud,
     pub report: Report,
     before: Leftovers,
     /// Each machine has them before its kubelet starts.
     archives: Vec<PathBuf>,
     _alone: MutexGuard<'static, ()>,
+}
+
+impl Deref for World {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.view
+    }
 }
 
 impl World {
@@ -63,7 +72,10 @@ impl World {
             cloud.add_instance(name, address);
         }
         Self {
-            client: cluster.client(),
+            view: View {
+                client: cluster.client(),
+                patience: PATIENCE,
+            },
             cluster,
             cloud,
             report,
@@ -84,11 +96,8 @@ impl World {
                 .tag(&image.tagged(version), &image.tagged("next"))
                 .unwrap();
         }
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        eventually(&format!("{name} registers"), PATIENCE, async || {
-            nodes.get(name).await
-        })
-        .await;
+        let what = format!("{name} registers");
+        eventually(&what, PATIENCE, async || self.view.node(name).await).await;
     }
 
     /// `kubectl` as the admin; what it prints.
@@ -157,56 +166,28 @@ impl World {
     }
 
     pub async fn node(&self, name: &str) -> Node {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        nodes.get(name).await.unwrap()
+        self.view.node(name).await.unwrap()
     }
 
     pub async fn node_exists(&self, name: &str) -> bool {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        nodes.get_opt(name).await.unwrap().is_some()
-    }
-
-    /// Waits until a Node is as a look at it wants.
-    pub async fn node_is(&self, name: &str, what: &str, look: impl Fn(&Node) -> bool) -> Node {
-        eventually(&format!("{name}: {what}"), PATIENCE, async || {
-            let node = self.node(name).await;
-            if look(&node) {
-                Ok(node)
-            } else {
-                Err(format!(
-                    "{:?} {:?}",
-                    node.spec,
-                    node.status.map(|status| status.conditions)
-                ))
-            }
-        })
-        .await
+        self.nodes().get_opt(name).await.unwrap().is_some()
     }
 
     /// Makes a Service of type LoadBalancer.
     pub async fn expose(&self, name: &str) {
-        let service = LoadBalancerBuilder::new("default", name).build();
-        let services: Api<Service> = Api::namespaced(self.client.clone(), "default");
-        services
-            .create(&PostParams::default(), &service)
-            .await
-            .unwrap();
+        let service = LoadBalancerBuilder::new("default", name);
+        self.create_service(service).await;
     }
 
     /// Its address, if it has one.
     pub async fn address(&self, service: &str) -> Option<String> {
-        let services: Api<Service> = Api::namespaced(self.client.clone(), "default");
-        let service = services.get(service).await.unwrap();
-        let status = service.status?.load_balancer?;
-        status.ingress?.first()?.ip.clone()
+        ingress(&self.services().get(service).await.unwrap())
     }
 
     /// Waits for its address.
     pub async fn gets_address(&self, service: &str) -> String {
-        eventually(&format!("{service} has an address"), PATIENCE, async || {
-            self.address(service).await
-        })
-        .await
+        let service = self.shows_address(service).await;
+        ingress(&service).unwrap()
     }
 
     /// What the ccm's account changed so far, but for its Lease, events and reviews: from the API server's audit log.
@@ -411,16 +392,8 @@ fn told(pod: &Pod) -> String {
     format!("{} ending={ending} {states:?}", pod.name_any())
 }
 
-pub fn has_taint(node: &Node, key: &str) -> bool {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
-    taints
-        .unwrap_or_default()
-        .iter()
-        .any(|taint| taint.key == key)
-}
-
 pub fn is_initialised(node: &Node) -> bool {
-    !has_taint(node, UNINITIALIZED)
+    !is_tainted(node, UNINITIALIZED)
 }
 
 /// Whether its kubelet says that it is well.

@@ -9,8 +9,9 @@ mod strangers;
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
+use testenv::free_port;
 
-use crate::world::{CCM, free_port};
+use crate::world::CCM;
 
 pub use port::get;
 

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use provider_mock::{Fault, FaultKind, Fixture};
-use testenv::objects::UNINITIALIZED;
+use testenv::objects::{UNINITIALIZED, ingress};
 use testenv::{User, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::proxy::Proxy;
-use crate::world::{FAST_LEASE, SOON, World, balancer, ingress, said, taints};
+use crate::world::{FAST_LEASE, SOON, World, balancer, said, taints};
 
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
 

@@ -14,11 +14,11 @@ use provider_mock::{Cloud, Fixture, LoadBalancer, Mark, Route, Weather};
 use provider_sdk::FailureCode;
 use serde_json::json;
 use testenv::objects::NodeBuilder;
-use testenv::{Process, eventually};
+use testenv::{Process, eventually, free_port};
 
 use self::stage::Stage;
 use crate::input::get;
-use crate::world::{FAST_LEASE, World, free_port, instance};
+use crate::world::{FAST_LEASE, World, instance};
 
 /// What is left of a Node that is gone since long.
 const LEFT_ROUTE: &str = "left";

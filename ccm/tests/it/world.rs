@@ -2,17 +2,15 @@
 
 mod objects;
 
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node, Service};
-use kube::Client;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Node;
 use provider_mock::{Cloud, Fixture, Instance, Mock};
-use testenv::objects::{NodeBuilder, UNINITIALIZED};
-use testenv::{ControlPlane, Options, Pool, Pooled, Process, User, eventually};
+use testenv::objects::NodeBuilder;
+use testenv::{ControlPlane, Options, Pool, Pooled, Process, View, deployed, eventually, show_log};
 
 pub use objects::balancer;
 
@@ -32,30 +30,13 @@ pub const FAST_LEASE: [&str; 3] = [
 /// The annotation of the Lease that names the cloud scope of provider `mock`.
 pub const SCOPE: &str = "grpc-ccm.io/cloud-scope-mock";
 
-static PLANES: Pool = Pool::new(grant);
-
-/// What `deploy/kustomize/base/rbac.yaml` grants.
-fn grant(plane: &ControlPlane) {
-    apply(plane, deployed("kustomize/base/rbac.yaml").as_ref());
-}
-
-/// The path of a file of `deploy/`.
-pub fn deployed(file: &str) -> String {
-    format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/{}"), file)
-}
-
-fn apply(plane: &ControlPlane, path: &Path) {
-    let mut kubectl = plane.kubectl();
-    let applied = kubectl.args(["apply", "-f"]).arg(path).output().unwrap();
-    let errors = String::from_utf8_lossy(&applied.stderr);
-    assert!(applied.status.success(), "{errors}");
-}
+static PLANES: Pool = Pool::new(ControlPlane::grant);
 
 /// A control plane for itself (Nodes are cluster-wide), a mock provider in this process, and the ccms that a test starts.
 ///
 /// The control plane was perhaps another test's before, and holds nothing of it: see [`Pool`].
 pub struct World {
-    pub client: Client,
+    view: View,
     pub mock: Mock,
     started: usize,
     /// Given back last, when nothing of ours is at work any more.
@@ -98,15 +79,17 @@ impl World {
     pub fn grant(&self, rights: &str) {
         let file = self.file("rights.yaml");
         std::fs::write(&file, rights).unwrap();
-        apply(&self.plane, &file);
+        self.plane.apply(&file);
     }
 
     async fn on(plane: Pooled, fixture: Fixture) -> Self {
         let socket = plane.directory().join("socket/provider.sock");
         let mock = Mock::start(fixture, &socket, None).await.unwrap();
-        let client = plane.client();
         Self {
-            client,
+            view: View {
+                client: plane.client(),
+                patience: SOON,
+            },
             mock,
             started: 0,
             plane,
@@ -115,7 +98,7 @@ impl World {
 
     /// Grants what this file of `deploy/` grants.
     pub fn apply(&self, file: &str) {
-        apply(&self.plane, deployed(file).as_ref());
+        self.plane.apply(&deployed(file));
     }
 
     /// With a ccm that leads.
@@ -138,11 +121,7 @@ impl World {
 
     /// What [`ccm`](Self::ccm) starts.
     pub fn command(&self, flags: &[&str]) -> Command {
-        let mut command = Command::new(CCM);
-        command
-            .arg("--kubeconfig")
-            .arg(self.plane.kubeconfig(User::Ccm))
-            .arg(format!("--provider=mock={}", self.mock.endpoint()));
+        let mut command = self.plane.ccm(CCM, "mock", &self.mock.endpoint());
         if !flags.iter().any(|flag| flag.starts_with("--secure-port")) {
             command.arg("--secure-port=0");
         }
@@ -166,14 +145,6 @@ impl World {
         self.plane.directory().join(name)
     }
 
-    pub fn nodes(&self) -> Api<Node> {
-        Api::all(self.client.clone())
-    }
-
-    pub fn services(&self) -> Api<Service> {
-        Api::namespaced(self.client.clone(), "default")
-    }
-
     /// Who leads; waits until somebody does.
     pub async fn leader(&self) -> String {
         eventually("somebody leads", SOON, async || {
@@ -185,25 +156,6 @@ impl World {
             }
         })
         .await
-    }
-
-    /// Who stands in the Lease now; empty for nobody.
-    pub async fn holder(&self) -> Result<String, String> {
-        let spec = self.lease().await?.spec;
-        Ok(spec
-            .and_then(|spec| spec.holder_identity)
-            .unwrap_or_default())
-    }
-
-    pub fn leases(&self) -> Api<Lease> {
-        Api::namespaced(self.client.clone(), "kube-system")
-    }
-
-    pub async fn lease(&self) -> Result<Lease, String> {
-        self.leases()
-            .get("cloud-controller-manager")
-            .await
-            .map_err(|error| error.to_string())
     }
 
     /// Waits until this very ccm leads; its identity.
@@ -223,37 +175,13 @@ impl World {
     pub async fn crash(&self, ccm: &mut Process) {
         ccm.kill();
         let nobody = serde_json::json!({"spec": {"holderIdentity": ""}});
-        self.change_lease(nobody).await;
+        self.edit_lease(nobody).await;
     }
 
     /// As an operator says that the credentials of the provider may reach this scope.
     pub async fn accept_scope(&self, scope: &str) {
         let accepted = serde_json::json!({"metadata": {"annotations": {SCOPE: scope}}});
-        self.change_lease(accepted).await;
-    }
-
-    async fn change_lease(&self, change: serde_json::Value) {
-        let (lease, patch) = ("cloud-controller-manager", PatchParams::default());
-        self.leases()
-            .patch(lease, &patch, &Patch::Merge(change))
-            .await
-            .unwrap();
-    }
-
-    /// Waits until the leader has renewed its Lease so many times: it lives, and about two seconds passed for each.
-    pub async fn renewals(&self, times: usize) {
-        let mut seen = None;
-        for _ in 0..=times {
-            seen = eventually("the Lease is renewed", SOON, async || {
-                let renewed = self.lease().await?.spec.and_then(|spec| spec.renew_time);
-                if renewed == seen {
-                    Err(format!("still {seen:?}"))
-                } else {
-                    Ok(renewed)
-                }
-            })
-            .await;
-        }
+        self.edit_lease(accepted).await;
     }
 
     /// An instance and its Node, as a kubelet registers it.
@@ -261,106 +189,13 @@ impl World {
         self.cloud().add_instance(instance(name)).unwrap();
         self.register(NodeBuilder::new(name).uninitialized()).await;
     }
+}
 
-    /// A Node.
-    pub async fn register(&self, node: NodeBuilder) -> Node {
-        self.nodes()
-            .create(&PostParams::default(), &node.build())
-            .await
-            .unwrap()
-    }
+impl Deref for World {
+    type Target = View;
 
-    /// Waits until the Node has a provider ID and no taint, and returns it.
-    pub async fn initialised(&self, name: &str) -> Node {
-        eventually(&format!("{name} is initialised"), SOON, async || {
-            let node = self.node(name).await?;
-            let id = node
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.provider_id.as_ref());
-            if id.is_some() && !taints(&node).contains(&UNINITIALIZED) {
-                Ok(node)
-            } else {
-                Err(format!("{:?}", node.spec))
-            }
-        })
-        .await
-    }
-
-    pub async fn node(&self, name: &str) -> Result<Node, String> {
-        self.nodes()
-            .get(name)
-            .await
-            .map_err(|error| error.to_string())
-    }
-
-    /// Waits until the Node is as the test wants it.
-    pub async fn node_becomes(&self, name: &str, what: &str, good: impl Fn(&Node) -> bool) -> Node {
-        eventually(&format!("{name}: {what}"), SOON, async || {
-            let node = self.node(name).await?;
-            if good(&node) {
-                Ok(node)
-            } else {
-                Err(format!("{:?} {:?}", node.spec, node.metadata.labels))
-            }
-        })
-        .await
-    }
-
-    /// Waits until the Service is as the test wants it.
-    pub async fn service_becomes(
-        &self,
-        name: &str,
-        what: &str,
-        good: impl Fn(&Service) -> bool,
-    ) -> Service {
-        eventually(&format!("{name}: {what}"), SOON, async || {
-            let service = self
-                .services()
-                .get(name)
-                .await
-                .map_err(|error| error.to_string())?;
-            if good(&service) {
-                Ok(service)
-            } else {
-                Err(format!("{:?} {:?}", service.metadata, service.status))
-            }
-        })
-        .await
-    }
-
-    /// Events on the object of this name, as `Type Reason message`.
-    pub async fn events(&self, name: &str) -> Vec<String> {
-        let events: Api<Event> = Api::all(self.client.clone());
-        let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
-        let events = events
-            .list(&about)
-            .await
-            .map(|list| list.items)
-            .unwrap_or_default();
-        let text = |event: Event| {
-            format!(
-                "{} {} {}",
-                event.type_.unwrap_or_default(),
-                event.reason.unwrap_or_default(),
-                event.message.unwrap_or_default()
-            )
-        };
-        events.into_iter().map(text).collect()
-    }
-
-    /// Waits until an event on the object begins so.
-    pub async fn event(&self, name: &str, begins: &str) -> String {
-        eventually(
-            &format!("an event {begins:?} on {name}"),
-            SOON,
-            async || {
-                let events = self.events(name).await;
-                let found = events.iter().find(|event| event.starts_with(begins));
-                found.cloned().ok_or(format!("{events:?}"))
-            },
-        )
-        .await
+    fn deref(&self) -> &View {
+        &self.view
     }
 }
 
@@ -373,9 +208,7 @@ impl Drop for World {
         for number in 1..=self.started {
             let name = format!("ccm-{number}.log");
             let log = std::fs::read_to_string(self.file(&name)).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            let last = &lines[lines.len().saturating_sub(60)..];
-            eprintln!("--- the end of {name}\n{}", last.join("\n"));
+            show_log(&name, &log);
         }
     }
 }
@@ -398,17 +231,6 @@ pub async fn said_one_of(process: &Process, texts: &[&str]) -> String {
         },
     )
     .await
-}
-
-/// A port of the loopback that nothing listens on, below those that systems give to outgoing connections.
-pub fn free_port() -> u16 {
-    use std::sync::atomic::{AtomicU16, Ordering};
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 10_000 + (std::process::id() % 9_000) as u16;
-    (0..1_000)
-        .map(|_| first + NEXT.fetch_add(1, Ordering::Relaxed) % 1_000)
-        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .expect("a port is free")
 }
 
 /// An instance with an address, a type, a zone and a region.
@@ -448,17 +270,4 @@ pub fn addresses(node: &Node) -> Vec<String> {
         .iter()
         .map(|it| format!("{}={}", it.type_, it.address))
         .collect()
-}
-
-/// The address or host name of the Service's load balancer.
-pub fn ingress(service: &Service) -> Option<String> {
-    let ingress = service
-        .status
-        .as_ref()?
-        .load_balancer
-        .as_ref()?
-        .ingress
-        .as_ref()?
-        .first()?;
-    ingress.ip.clone().or_else(|| ingress.hostname.clone())
 }

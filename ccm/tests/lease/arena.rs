@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -256,9 +255,7 @@ fn grant(plane: &ControlPlane, namespace: &str, directory: &std::path::Path) {
     std::fs::write(&file, documents.join("\n---\n")).unwrap();
     // One after the other: where two make the same object at once, one of them fails.
     let _applying = APPLYING.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut apply: Command = plane.kubectl();
-    let applied = apply.args(["apply", "-f"]).arg(file).output().unwrap();
-    assert!(applied.status.success(), "{applied:?}");
+    plane.apply(&file);
 }
 
 /// Registers the Node anew, again and again: whoever leads initialises it.

@@ -1,7 +1,6 @@
 //! A process that stands for election: this ccm, or upstream's.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::{Client, Config};
 use provider_mock::Mock;
-use testenv::{ControlPlane, Process, User};
+use testenv::{ControlPlane, Process, User, free_port};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -62,8 +61,8 @@ impl Contender {
         let selector = format!("arena%3D{}", with.namespace);
         let (user, mut command) = match kind {
             Kind::Ours => {
-                let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
-                command.arg(format!("--provider=mock={}", with.mock.endpoint()));
+                let (ccm, endpoint) = (env!("CARGO_BIN_EXE_ccm"), with.mock.endpoint());
+                let command = with.plane.ccm(ccm, "mock", &endpoint);
                 (User::Ccm, command)
             }
             Kind::Go => {
@@ -74,13 +73,14 @@ impl Contender {
                     "--kube-api-content-type=application/json",
                     "-v=2",
                 ]);
+                command
+                    .arg("--kubeconfig")
+                    .arg(with.plane.kubeconfig(User::Admin));
                 (User::Admin, command)
             }
         };
         let link = Link::start(with.plane, user, &selector).await;
         command
-            .arg("--kubeconfig")
-            .arg(with.plane.kubeconfig(user))
             .arg(link.flag())
             .arg(format!(
                 "--leader-elect-resource-namespace={}",
@@ -168,15 +168,4 @@ async fn says(client: &Client) -> Option<bool> {
         .lines()
         .find(|line| line.starts_with("leader_election_master_status{"));
     Some(line.is_some_and(|line| line.ends_with(" 1")))
-}
-
-/// A port of the loopback that nothing listens on, below those that systems give to outgoing connections.
-fn free_port() -> u16 {
-    use std::sync::atomic::{AtomicU16, Ordering};
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 10_000 + (std::process::id() % 9_000) as u16;
-    (0..1_000)
-        .map(|_| first + NEXT.fetch_add(1, Ordering::Relaxed) % 1_000)
-        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .expect("a port is free")
 }

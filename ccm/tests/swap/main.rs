@@ -15,9 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use testenv::eventually;
+use testenv::objects::{UNINITIALIZED, ingress, is_tainted};
+use testenv::{LEASE, eventually};
 
-use world::{LEASE, Language, OTHER_SCOPE, PATIENCE, World, ingress, uninitialized};
+use world::{Language, OTHER_SCOPE, PATIENCE, World};
 
 const NODES: usize = 100;
 /// Nodes that join while providers change.
@@ -127,7 +128,7 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
     testenv::objects::set_ready(&world.client, "node-0", "Unknown")
         .await
         .unwrap();
-    world.delete("web-0").await;
+    world.delete_service("web-0").await;
     world
         .said(&ccm, "the provider's credentials reach another cloud scope")
         .await;
@@ -147,7 +148,7 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
         world.renewals(4).await;
         let nodes = world.all_nodes().await;
         assert_eq!(identities(&nodes), before);
-        assert!(!nodes.iter().any(uninitialized));
+        assert!(!nodes.iter().any(|node| is_tainted(node, UNINITIALIZED)));
         let services = world.all_services().await;
         assert_eq!(services.len(), 1, "the Service waits for its own cloud");
         assert!(services[0].metadata.deletion_timestamp.is_some());

@@ -1,24 +1,22 @@
 //! A cluster, a cloud that is a file, and providers that serve it one after the other.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node, Service};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, ResourceExt as _};
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::ResourceExt as _;
+use kube::api::ListParams;
 use provider_mock::{Fixture, Mock};
 use serde_json::{Value, json};
-use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED};
-use testenv::{ControlPlane, Process, User, eventually};
+use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, ingress, is_tainted};
+use testenv::{ControlPlane, Process, View, eventually};
 
 /// Long enough for a hundred Nodes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(2);
-/// Who holds it leads.
-pub const LEASE: &str = "cloud-controller-manager";
 /// What the credentials of the other cloud's provider reach.
 pub const OTHER_SCOPE: &str = "another account, another region";
 
@@ -40,22 +38,29 @@ pub enum Provider {
 }
 
 pub struct World {
-    pub client: Client,
+    view: View,
     plane: ControlPlane,
     started: usize,
+}
+
+impl Deref for World {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.view
+    }
 }
 
 impl World {
     /// A cloud with so many machines, `node-0` and on, and a cluster without Nodes.
     pub async fn new(machines: usize) -> Self {
         let plane = ControlPlane::start().await.unwrap();
-        let rbac = format!("{ROOT}/deploy/kustomize/base/rbac.yaml");
-        let applied = plane.kubectl().args(["apply", "-f", &rbac]).output();
-        let applied = applied.unwrap();
-        let errors = String::from_utf8_lossy(&applied.stderr);
-        assert!(applied.status.success(), "{errors}");
+        plane.grant();
         let world = Self {
-            client: plane.client(),
+            view: View {
+                client: plane.client(),
+                patience: PATIENCE,
+            },
             plane,
             started: 0,
         };
@@ -149,16 +154,10 @@ impl World {
 
     /// A ccm as its own service account.
     pub fn ccm(&self, flags: &[&str]) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
-        command
-            .arg("--kubeconfig")
-            .arg(self.plane.kubeconfig(User::Ccm))
-            .arg(format!(
-                "--provider=mock=unix://{}",
-                self.socket().display()
-            ))
-            .arg("--secure-port=0")
-            .args(flags);
+        let endpoint = format!("unix://{}", self.socket().display());
+        let ccm = env!("CARGO_BIN_EXE_ccm");
+        let mut command = self.plane.ccm(ccm, "mock", &endpoint);
+        command.arg("--secure-port=0").args(flags);
         Process::start(command, self.file("ccm.log")).unwrap()
     }
 
@@ -177,25 +176,24 @@ impl World {
 
     /// As a kubelet does.
     pub async fn register(&self, number: usize) {
-        register(&self.client, number).await;
+        register(&self.view, number).await;
     }
 
     pub async fn expose(&self, name: &str) {
-        expose(&self.client, name).await;
-    }
-
-    pub async fn delete(&self, service: &str) {
-        delete(&self.client, service).await;
+        expose(&self.view, name).await;
     }
 
     pub async fn all_nodes(&self) -> Vec<Node> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        nodes.list(&ListParams::default()).await.unwrap().items
+        self.nodes()
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
     }
 
     /// Those of type LoadBalancer.
     pub async fn all_services(&self) -> Vec<Service> {
-        let listed = services(&self.client).list(&ListParams::default()).await;
+        let listed = self.services().list(&ListParams::default()).await;
         let mut services = listed.unwrap().items;
         services.retain(|service| type_of(service) == "LoadBalancer");
         services
@@ -228,7 +226,7 @@ impl World {
         let all = self.all_nodes().await;
         let waiting: Vec<String> = all
             .iter()
-            .filter(|node| uninitialized(node))
+            .filter(|node| is_tainted(node, UNINITIALIZED))
             .map(|node| node.name_any())
             .collect();
         if all.len() != nodes || !waiting.is_empty() {
@@ -258,49 +256,10 @@ impl World {
         Ok(())
     }
 
-    /// Waits until the Lease was renewed so many times.
-    pub async fn renewals(&self, times: usize) {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
-        let mut seen = None;
-        for _ in 0..=times {
-            seen = eventually("the Lease is renewed", PATIENCE, async || {
-                let lease = leases.get(LEASE).await;
-                let lease = lease.map_err(|error| error.to_string())?;
-                let renewed = lease.spec.and_then(|spec| spec.renew_time);
-                (renewed != seen)
-                    .then_some(renewed)
-                    .ok_or_else(|| format!("still {seen:?}"))
-            })
-            .await;
-        }
-    }
-
     /// As the log of the ccm tells the operator.
     pub async fn accept_scope(&self, scope: &str) {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let accept = json!({"metadata": {"annotations": {"grpc-ccm.io/cloud-scope-mock": scope}}});
-        let (name, how) = (LEASE, PatchParams::default());
-        let patch = Patch::Merge(accept);
-        leases.patch(name, &how, &patch).await.unwrap();
-    }
-
-    /// Waits for an event with this reason on the object; its text.
-    pub async fn event(&self, name: &str, reason: &str) -> String {
-        let events: Api<Event> = Api::all(self.client.clone());
-        let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
-        eventually(&format!("{reason} on {name}"), PATIENCE, async || {
-            let listed = events
-                .list(&about)
-                .await
-                .map_err(|error| error.to_string())?;
-            let found = listed
-                .iter()
-                .find(|event| event.reason.as_deref() == Some(reason));
-            found
-                .and_then(|event| event.message.clone())
-                .ok_or_else(|| format!("{:?}", listed.items))
-        })
-        .await
+        self.edit_lease(accept).await;
     }
 
     /// Changes that go on until they are stopped: Nodes join, Services get other ports, further ones come and go.
@@ -310,7 +269,7 @@ impl World {
             Arc::new(AtomicBool::new(false)),
         );
         let (exposed, joined) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let client = self.client.clone();
+        let view = self.view.clone();
         let task = tokio::spawn({
             let (changes, ending) = (Arc::clone(&changes), Arc::clone(&ending));
             let (exposed, joined) = (Arc::clone(&exposed), Arc::clone(&joined));
@@ -321,18 +280,18 @@ impl World {
                     pace.tick().await;
                     match turn % 5 {
                         0 if joined.load(Ordering::Relaxed) < joining => {
-                            register(&client, from + joined.fetch_add(1, Ordering::Relaxed)).await;
+                            register(&view, from + joined.fetch_add(1, Ordering::Relaxed)).await;
                         }
                         1 => {
                             let number = exposed.fetch_add(1, Ordering::Relaxed);
-                            expose(&client, &format!("extra-{number}")).await;
+                            expose(&view, &format!("extra-{number}")).await;
                         }
                         3 if exposed.load(Ordering::Relaxed) > 3 => {
                             // Old enough to have a load balancer, or to be about to get one.
                             let number = exposed.load(Ordering::Relaxed) - 3;
-                            delete(&client, &format!("extra-{number}")).await;
+                            view.delete_service(&format!("extra-{number}")).await;
                         }
-                        _ => listen_on(&client, turn % services, 1000 + turn).await,
+                        _ => listen_on(&view, turn % services, 1000 + turn).await,
                     }
                     turn += 1;
                     changes.fetch_add(1, Ordering::Relaxed);
@@ -372,44 +331,20 @@ impl Load {
     }
 }
 
-fn services(client: &Client) -> Api<Service> {
-    Api::namespaced(client.clone(), "default")
+async fn register(view: &View, number: usize) {
+    let node = NodeBuilder::new(format!("node-{number}"));
+    view.register(node.uninitialized()).await;
 }
 
-async fn register(client: &Client, number: usize) {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let node = NodeBuilder::new(format!("node-{number}"))
-        .uninitialized()
-        .build();
-    nodes.create(&PostParams::default(), &node).await.unwrap();
+async fn expose(view: &View, name: &str) {
+    let service = LoadBalancerBuilder::new("default", name);
+    view.create_service(service).await;
 }
 
-async fn expose(client: &Client, name: &str) {
-    let service = LoadBalancerBuilder::new("default", name).build();
-    let created = services(client);
-    created
-        .create(&PostParams::default(), &service)
-        .await
-        .unwrap();
-}
-
-async fn delete(client: &Client, name: &str) {
-    let deleted = services(client);
-    deleted
-        .delete(name, &DeleteParams::default())
-        .await
-        .unwrap();
-}
-
-async fn listen_on(client: &Client, service: usize, port: usize) {
+async fn listen_on(view: &View, service: usize, port: usize) {
     let ports = json!([{"name": "http", "port": port, "protocol": "TCP"}]);
-    let patch = Patch::Merge(json!({"spec": {"ports": ports}}));
-    let name = format!("web-{service}");
-    let patched = services(client);
-    patched
-        .patch(&name, &PatchParams::default(), &patch)
-        .await
-        .unwrap();
+    let patch = json!({"spec": {"ports": ports}});
+    view.edit_service(&format!("web-{service}"), patch).await;
 }
 
 /// A state file of the cloud, as `providers/README.md` describes it.
@@ -427,19 +362,6 @@ fn cloud_of(machines: usize) -> Value {
         "format": 1, "now_ms": 0, "saved_at_unix_ms": now.as_millis() as u64, "last_number": 0,
         "instances": instances, "load_balancers": [], "routes": []
     })
-}
-
-pub fn uninitialized(node: &Node) -> bool {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
-    taints
-        .unwrap_or_default()
-        .iter()
-        .any(|taint| taint.key == UNINITIALIZED)
-}
-
-pub fn ingress(service: &Service) -> Option<String> {
-    let status = service.status.as_ref()?.load_balancer.as_ref()?;
-    status.ingress.as_ref()?.first()?.ip.clone()
 }
 
 fn type_of(service: &Service) -> &str {

@@ -64,20 +64,7 @@ fn times(lease: u64, renew: u64, retry: u64) -> LeaderElectionConfig {
 
 async fn plane() -> ControlPlane {
     let plane = ControlPlane::start().await.unwrap();
-    let rbac = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../deploy/kustomize/base/rbac.yaml"
-    );
-    let applied = plane
-        .kubectl()
-        .args(["apply", "-f", rbac])
-        .output()
-        .unwrap();
-    assert!(
-        applied.status.success(),
-        "{}",
-        String::from_utf8_lossy(&applied.stderr)
-    );
+    plane.grant();
     plane
 }
 

@@ -18,7 +18,7 @@ fn initialised(
         // An instance of which the cloud tells nothing: what becomes of the labels is the controller's doing alone.
         side.cloud().add_instance(Instance::new(name)).unwrap();
         let node = NodeBuilder::new(name).provider_id(format!("mock://{name}"));
-        side.create_node(change(node)).await;
+        side.register(change(node)).await;
         nothing()
     })
 }

@@ -224,7 +224,7 @@ pub fn joined() -> Vec<Scenario> {
                 let mut second = instance(name).place("zone-2", "region-1");
                 second.id = format!("{name}-second");
                 side.cloud().add_instance(second).unwrap();
-                side.create_node(joining(name)).await;
+                side.register(joining(name)).await;
                 side.initialised(name).await;
                 nothing()
             },

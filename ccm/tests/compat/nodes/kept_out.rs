@@ -102,7 +102,7 @@ pub fn kept_out() -> Vec<Scenario> {
             &["B-N9", "B-L4"],
             async |side: Side, name| {
                 let node = joining(name).provider_id("other://a/b").ready("False");
-                side.create_node(node).await;
+                side.register(node).await;
                 side.renewals(6).await;
                 nothing()
             },
@@ -119,7 +119,7 @@ fn label_invalid() -> Scenario {
     let mut scenario = Scenario::new(NAME, what, &["▲N14"], async |side: Side, name| {
         let instance = instance(name).label("example.com/rack", "not a value!");
         side.cloud().add_instance(instance).unwrap();
-        side.create_node(joining(name)).await;
+        side.register(joining(name)).await;
         match side.who() {
             Who::Go => side.renewals(8).await,
             Who::Ours => side.initialised(name).await,

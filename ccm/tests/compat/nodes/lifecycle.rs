@@ -13,7 +13,7 @@ const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// A Node that is not Ready, and its instance.
 async fn not_ready(side: &Side, name: &str) {
     side.cloud().add_instance(instance(name)).unwrap();
-    side.create_node(known(name).ready("False")).await;
+    side.register(known(name).ready("False")).await;
 }
 
 /// Some passes over the Nodes that are not Ready: there is one each second, and the Lease is renewed twice a second.
@@ -158,7 +158,7 @@ pub fn lifecycle() -> Vec<Scenario> {
                 second.id = format!("{name}-second");
                 side.cloud().add_instance(second).unwrap();
                 deleted(&side, name).await;
-                side.create_node(joining(name)).await;
+                side.register(joining(name)).await;
                 side.initialised(name).await;
                 nothing()
             },

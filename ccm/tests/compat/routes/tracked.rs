@@ -12,7 +12,7 @@ pub async fn track(side: &Side) {
     });
     changed.unwrap();
     side.bridge().await;
-    let (before, _) = side.lease().await.unwrap();
+    let before = side.holder().await.unwrap();
     side.start(side.who());
     side.stop_first().await;
     side.led(&before).await;

@@ -17,8 +17,7 @@ const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// A Node joins and is initialised.
 async fn joins(side: &Side, name: &str) {
     side.cloud().add_instance(instance(name)).unwrap();
-    side.create_node(NodeBuilder::new(name).uninitialized())
-        .await;
+    side.register(NodeBuilder::new(name).uninitialized()).await;
     side.initialised(name).await;
 }
 
@@ -151,7 +150,7 @@ pub fn steps() -> Vec<Scenario> {
                 // One change of the set, not two: the Node is initialised before it is let in.
                 side.cloud().add_instance(instance("target-5")).unwrap();
                 let node = NodeBuilder::new("target-5").uninitialized();
-                side.create_node(node.label(EXCLUDE, "")).await;
+                side.register(node.label(EXCLUDE, "")).await;
                 side.initialised("target-5").await;
                 side.renewals(4).await;
                 let failure = FailureSpec {

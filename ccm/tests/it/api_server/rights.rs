@@ -11,10 +11,10 @@ use provider_mock::Fixture;
 use serde_json::{Value, json};
 use testenv::manifests::{objects, render};
 use testenv::objects::{LoadBalancerBuilder, set_ready};
-use testenv::{User, eventually};
+use testenv::{User, deployed, eventually, free_port};
 
 use crate::proxy::{Proxy, Rule};
-use crate::world::{SOON, World, deployed, free_port, said, taints};
+use crate::world::{SOON, World, said, taints};
 
 /// A file of `deploy/`.
 fn file(name: &str) -> String {

@@ -7,10 +7,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,
 };
-use testenv::{Options, eventually};
+use testenv::{Options, eventually, free_port};
 
 use super::callers::{ask, client};
-use crate::world::{SOON, World, free_port, said};
+use crate::world::{SOON, World, said};
 
 const ADMIN: Option<&str> = Some("testenv-admin");
 

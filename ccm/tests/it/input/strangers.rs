@@ -11,7 +11,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
 };
 use rustls_pki_types::PrivateKeyDer;
-use testenv::Options;
+use testenv::{Options, free_port};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
@@ -19,7 +19,7 @@ use super::callers::{
     Chain, HALF_HELLO, IN_TIME, PAUSE, Sends, connector, shaken, silent, time_of_99_in_100_probes,
 };
 use super::port::{Authority, get};
-use crate::world::{World, free_port, said};
+use crate::world::{World, said};
 
 /// Of each kind: a third of them never end their handshake, and the others are silent after it.
 const IDLE: u8 = 200;

@@ -7,13 +7,13 @@ use provider_mock::fixture::FailureSpec;
 use provider_mock::{Fault, FaultKind, Fixture, Power};
 use provider_sdk::FailureCode;
 use serde_json::json;
-use testenv::eventually;
 use testenv::objects::NodeBuilder;
+use testenv::{eventually, free_port};
 use tokio::time::Instant;
 
 use super::{PROVIDED, fresh, internal, lookups_of, version, with_addresses};
 use crate::input::get;
-use crate::world::{SOON, World, free_port, instance};
+use crate::world::{SOON, World, instance};
 
 fn failure(code: FailureCode, node: &str, message: &str) -> Fault {
     let spec = FailureSpec {

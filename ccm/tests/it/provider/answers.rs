@@ -3,10 +3,10 @@
 use provider_mock::{Fault, FaultKind, Fixture};
 use provider_sdk::FailureCode;
 use testenv::Process;
-use testenv::objects::set_ready;
+use testenv::objects::{ingress, set_ready};
 
 use super::more_calls;
-use crate::world::{World, balancer, ingress, instance, taints};
+use crate::world::{World, balancer, instance, taints};
 
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 

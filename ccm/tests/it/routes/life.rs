@@ -3,11 +3,11 @@
 use kube::api::DeleteParams;
 use provider_mock::{Fault, FaultKind, Fixture, Route};
 use provider_sdk::FailureCode;
-use testenv::eventually;
+use testenv::{eventually, free_port};
 
 use super::{CREATED, FAILED, ccm, cloud_has, condition, join, register};
 use crate::input::get;
-use crate::world::{SOON, World, free_port, said};
+use crate::world::{SOON, World, said};
 
 #[tokio::test]
 async fn b_r2_b_r4_a_node_gets_its_routes_its_condition_and_loses_them_with_itself() {

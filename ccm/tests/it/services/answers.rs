@@ -5,10 +5,10 @@ use std::time::Duration;
 use provider_mock::Fixture;
 use provider_mock::fixture::{EventSpec, ServiceBehaviour};
 use serde_json::json;
-use testenv::objects::NodeBuilder;
+use testenv::objects::{NodeBuilder, ingress};
 
 use super::{DELETE, ENSURE, UPDATE, annotation, balancer, has_finalizer, stored_handle};
-use crate::world::{World, ingress, instance};
+use crate::world::{World, instance};
 
 const ELSEWHERE: &str = "mock.grpc-ccm.io/handled-elsewhere";
 const RETAIN: &str = "mock.grpc-ccm.io/retain";

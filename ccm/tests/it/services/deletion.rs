@@ -7,9 +7,10 @@ use provider_mock::fixture::FailureSpec;
 use provider_mock::{Fault, FaultKind, Fixture};
 use provider_sdk::FailureCode;
 use testenv::eventually;
+use testenv::objects::ingress;
 
 use super::{DELETE, ENSURE, HANDLE, balancer, has_finalizer, stored_handle, subject};
-use crate::world::{SOON, World, ingress};
+use crate::world::{SOON, World};
 
 #[tokio::test]
 async fn s18_b_s5_delete_until_it_is_done() {

@@ -6,8 +6,10 @@ use provider_mock::fixture::FailureSpec;
 use provider_mock::{Fault, FaultKind, Fixture};
 use provider_sdk::FailureCode as Code;
 
+use testenv::objects::ingress;
+
 use super::{DELETE, ENSURE, GET, balancer, stored_handle, subject};
-use crate::world::{World, ingress};
+use crate::world::World;
 
 /// How a Service whose first calls fail is asked for again.
 enum Again {

@@ -3,9 +3,10 @@
 use provider_mock::{Fault, FaultKind, Fixture, LoadBalancer, native_name};
 use serde_json::json;
 use testenv::eventually;
+use testenv::objects::ingress;
 
 use super::{DELETE, ENSURE, HANDLE, annotation, balancer, has_finalizer, stored_handle, subject};
-use crate::world::{SOON, World, ingress};
+use crate::world::{SOON, World};
 
 fn record(provider: &str, handle: &str) -> String {
     json!({"provider": provider, "handle": handle}).to_string()

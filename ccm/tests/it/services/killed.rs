@@ -3,11 +3,12 @@
 use kube::api::{DeleteParams, PostParams};
 use provider_mock::Fixture;
 use serde_json::json;
+use testenv::objects::ingress;
 use testenv::{Process, eventually};
 
 use super::{balancer, has_finalizer, stored_handle};
 use crate::proxy::Proxy;
-use crate::world::{FAST_LEASE, SOON, World, ingress};
+use crate::world::{FAST_LEASE, SOON, World};
 
 /// A Service from its beginning to its end, which goes on where it is when the ccm is another.
 struct Life {

@@ -6,10 +6,12 @@ use kube::api::{Patch, PatchParams};
 use provider_mock::{Fault, Fixture};
 use serde_json::json;
 
+use testenv::objects::ingress;
+
 use super::{
     DELETE, ENSURE, FINALIZER, GET, UPDATE, balancer, has_finalizer, stored_handle, subject,
 };
-use crate::world::{World, ingress};
+use crate::world::World;
 
 #[tokio::test]
 async fn b_s1_b_s2_b_s3_b_s5_a_load_balancer_from_first_to_last() {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use provider_mock::Fixture;
 use testenv::eventually;
-use testenv::objects::set_ready;
+use testenv::objects::{ingress, set_ready};
 
 use super::{ENSURE, GET, UPDATE, balancer};
-use crate::world::{SOON, World, ingress};
+use crate::world::{SOON, World};
 
 const MANY: usize = 20;
 

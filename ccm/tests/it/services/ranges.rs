@@ -4,10 +4,11 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::{Api, PostParams};
 use provider_mock::Fixture;
 use serde_json::json;
-use testenv::{User, eventually};
+use testenv::objects::ingress;
+use testenv::{User, deployed, eventually};
 
 use super::{ENSURE, balancer};
-use crate::world::{SOON, World, deployed, ingress};
+use crate::world::{SOON, World};
 
 const FAILED: &str = "Warning SyncLoadBalancerFailed";
 

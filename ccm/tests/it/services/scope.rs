@@ -3,10 +3,10 @@
 use provider_mock::Fixture;
 use serde_json::json;
 use testenv::eventually;
-use testenv::objects::NodeBuilder;
+use testenv::objects::{NodeBuilder, ingress};
 
 use super::{balancer, has_finalizer};
-use crate::world::{SCOPE, SOON, World, ingress, instance};
+use crate::world::{SCOPE, SOON, World, instance};
 
 impl World {
     /// The provider comes back with these credentials.

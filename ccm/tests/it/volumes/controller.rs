@@ -6,11 +6,12 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams};
 use provider_sdk::FailureCode;
 
+use testenv::free_port;
+
 use super::*;
 use crate::api_server::rights::{asked, granted, hold, of_chart};
 use crate::input::get;
 use crate::proxy::{Proxy, Rule};
-use crate::world::free_port;
 
 const VOLUMES: &str = "kustomize/components/volumes-account/rbac.yaml";
 const ROUTES: &str = "kustomize/components/routes-account/rbac.yaml";

@@ -1,13 +1,14 @@
 //! The webhook, called by a real API server as `deploy/kustomize/components/volume-webhook/webhook.yaml` has it.
 
 use std::time::Instant;
+use testenv::free_port;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use provider_mock::{Fault, FaultKind};
 
 use super::*;
-use crate::world::{free_port, said};
+use crate::world::said;
 
 /// The example, at this port of the loopback, with this certificate.
 fn configuration(port: u16, certificate: &str) -> MutatingWebhookConfiguration {

@@ -1,34 +1,15 @@
 //! What users and the cloud's operator do to Nodes and Services, and what is awaited of them.
 
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::Resource;
-use kube::api::{Api, DeleteParams, PostParams};
-use serde::de::DeserializeOwned;
-use testenv::eventually;
 use testenv::objects::{LoadBalancerBuilder, UNINITIALIZED, set_ready};
 
-use super::{SOON, World, ingress, taints};
+use super::{World, taints};
 
 impl World {
-    /// A Service of this kind.
-    pub async fn create_service(&self, service: LoadBalancerBuilder) -> Service {
-        self.services()
-            .create(&PostParams::default(), &service.build())
-            .await
-            .unwrap()
-    }
-
     /// A Service of type LoadBalancer, once it shows an address.
     pub async fn balanced(&self, name: &str) -> Service {
         self.create_service(balancer(name)).await;
         self.shows_address(name).await
-    }
-
-    pub async fn shows_address(&self, name: &str) -> Service {
-        self.service_becomes(name, "shows an address", |service| {
-            ingress(service).is_some()
-        })
-        .await
     }
 
     /// Lives from its creation to its end, with a load balancer.
@@ -36,24 +17,6 @@ impl World {
         self.balanced(name).await;
         self.delete_service(name).await;
         self.service_goes(name).await;
-    }
-
-    /// Asks for the Service's deletion.
-    pub async fn delete_service(&self, name: &str) {
-        self.services()
-            .delete(name, &DeleteParams::default())
-            .await
-            .unwrap();
-    }
-
-    /// Waits until the API server has no Service of this name.
-    pub async fn service_goes(&self, name: &str) {
-        goes(&self.services(), name).await;
-    }
-
-    /// Waits until the API server has no Node of this name.
-    pub async fn node_goes(&self, name: &str) {
-        goes(&self.nodes(), name).await;
     }
 
     /// The cloud has the Node's instance no more, its kubelet is silent, and the Node goes.
@@ -89,19 +52,4 @@ impl World {
 /// A Service of type LoadBalancer.
 pub fn balancer(name: &str) -> LoadBalancerBuilder {
     LoadBalancerBuilder::new("default", name)
-}
-
-/// Waits until the API server has no object of this name.
-async fn goes<K>(objects: &Api<K>, name: &str)
-where
-    K: Resource + Clone + std::fmt::Debug + DeserializeOwned,
-{
-    eventually(&format!("{name} is gone"), SOON, async || {
-        match objects.get_opt(name).await {
-            Ok(None) => Ok(()),
-            Ok(Some(object)) => Err(format!("{:?}", object.meta())),
-            Err(error) => Err(error.to_string()),
-        }
-    })
-    .await;
 }

@@ -46,16 +46,7 @@ impl Stage {
             changes_before: 0,
             step_began: began,
         };
-        std::fs::write(
-            stage.file("rbac.yaml"),
-            include_str!("../../../../deploy/kustomize/base/rbac.yaml"),
-        )
-        .map_err(text)?;
-        stage.kubectl(&[
-            "apply",
-            "-f",
-            &stage.file("rbac.yaml").display().to_string(),
-        ])?;
+        stage.plane.grant();
         println!(
             "kube-apiserver {} answers after {:.1} s; the ccm has the rights of deploy/kustomize/base/rbac.yaml and no more.",
             stage
@@ -90,16 +81,14 @@ impl Stage {
 
     /// Starts the ccm, as its own service account.
     pub(crate) fn start_ccm(&mut self) -> Held {
-        let mut command = Command::new(beside_us("ccm")?);
-        command
-            .arg("--kubeconfig")
-            .arg(self.plane.kubeconfig(User::Ccm))
-            .args([
-                format!("--provider={}={}", self.cloud.name(), self.cloud.endpoint()),
-                "--secure-port=0".to_owned(),
-                // In a cluster a Node must be a minute old before it can be deleted; nobody wants to watch that.
-                "--node-deletion-brake=min-age=10s".to_owned(),
-            ]);
+        let (provider, endpoint) = (self.cloud.name(), self.cloud.endpoint());
+        let ccm = beside_us("ccm")?;
+        let mut command = self.plane.ccm(ccm, provider, &endpoint);
+        command.args([
+            "--secure-port=0".to_owned(),
+            // In a cluster a Node must be a minute old before it can be deleted; nobody wants to watch that.
+            "--node-deletion-brake=min-age=10s".to_owned(),
+        ]);
         self.ccm = Some(Process::start(command, self.file("ccm.log")).map_err(text)?);
         Ok(())
     }
