@@ -204,7 +204,7 @@ control-plane: ## build the test control plane (minutes the first time, seconds 
 simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many from FROM=1, SEED=7 shows one and the shortest plan that fails, with LOGS=ccm=debug, KEEP=name keeps that plan in simulation/regressions, PLAN=file shows one that was kept, PLANTED=1 shows which seed finds each planted bug, EXHAUSTIVE=1 plays every fault and every pair in one Service's and one Node's life)
 	@.ci/prerequisites cargo cc
 	$(SIMULATE) build --quiet --profile simulation -p simulation
-	$(TARGET)/simulation/simulate $(if $(SEED)$(PLAN),$(if $(SEED),--seed $(SEED),--plan $(PLAN)) $(if $(LOGS),--logs $(LOGS)) $(if $(KEEP),--keep simulation/regressions/$(KEEP).json),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(BUGS),--bugs $(BUGS)) $(if $(PLANTED),--planted $(if $(UPDATE_DOCS),--update-docs docs/simulation.md)) $(if $(EXHAUSTIVE),--exhaustive)
+	$(TARGET)/simulation/simulate $(if $(SEED)$(PLAN),$(if $(SEED),--seed $(SEED),--plan $(PLAN)) $(if $(LOGS),--logs $(LOGS)) $(if $(KEEP),--keep simulation/regressions/$(KEEP).json),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(BUGS),--bugs $(BUGS)) $(if $(PLANTED),--planted $(if $(filter 1,$(UPDATE_DOCS)),--update-docs docs/simulation.md)) $(if $(EXHAUSTIVE),--exhaustive)
 
 .PHONY: fuzz
 fuzz: ## libFuzzer on what providers, users and strangers may send (TARGETS="brake nodes" chooses, DURATION=600 is the seconds for each)
