@@ -302,6 +302,12 @@ impl<K: Clone + Ord> Waiting<K> {
         overdue
     }
 
+    /// How many have waited for longer than [`PATIENCE`].
+    pub(crate) fn count_overdue(&self, now: Instant) -> usize {
+        let waits = |entry: &&Entry| now.saturating_duration_since(entry.since) > PATIENCE;
+        self.entries.values().filter(waits).count()
+    }
+
     /// The age of the oldest; zero where none waits.
     pub(crate) fn oldest(&self, wall: Timestamp) -> Duration {
         let created = self

@@ -22,7 +22,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -163,10 +166,16 @@ impl Routes {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Whose {
+    provider: String,
+}
+
 /// `route_controller_*`.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     synced: Counter,
+    failing: Family<Whose, Gauge>,
     /// By provider: what the last reconciliation found.
     found: Arc<Mutex<BTreeMap<String, Found>>>,
 }
@@ -196,6 +205,7 @@ impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             synced: Counter::default(),
+            failing: Family::default(),
             found: Arc::default(),
         };
         registry.register(
@@ -203,7 +213,18 @@ impl Metrics {
             "Reconciliations of all routes",
             metrics.synced.clone(),
         );
+        registry.register(
+            "route_controller_failing_routes",
+            "Routes whose last call failed: the ccm tries them again",
+            metrics.failing.clone(),
+        );
         metrics
+    }
+
+    /// One that fails, for tests of what is shown.
+    #[cfg(test)]
+    pub(crate) fn touch(&self) {
+        self.failing("mock", 1);
     }
 
     /// Lines for the status page: one for each provider whose routes were looked at.
@@ -218,8 +239,17 @@ impl Metrics {
         all.insert(provider.to_owned(), found);
     }
 
+    fn failing(&self, provider: &str, count: usize) {
+        let whose = Whose {
+            provider: provider.to_owned(),
+        };
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.failing.get_or_create(&whose).set(count);
+    }
+
     /// Nothing is looked at any more.
     fn forget(&self, provider: &str) {
+        self.failing(provider, 0);
         let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(provider);
     }

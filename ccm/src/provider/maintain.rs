@@ -97,17 +97,36 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
     let (draining, drained) = mpsc::unbounded_channel();
     tokio::select! {
         biased;
+        never = keeper.show_state() => never,
         never = keeper.keep(&draining) => never,
         never = keeper.drain(drained) => never,
     }
 }
 
 impl Keeper {
+    /// Shows each state that the provider gets into as a metric.
+    async fn show_state(&self) -> Infallible {
+        let mut status = self.with.status.subscribe();
+        loop {
+            let metrics = &self.with.metrics;
+            metrics.state(&self.name, &status.borrow_and_update());
+            changed(&mut status).await;
+        }
+    }
+
     async fn keep(&self, draining: &mpsc::UnboundedSender<Connection>) -> Infallible {
         let keeper = self;
         let mut failures = 0_u32;
         loop {
-            let why = match keeper.connect().await {
+            let connected = keeper.connect().await;
+            let outcome = match &connected {
+                Ok(_) => "ok",
+                Err(Setback::Dial(_)) => "unreachable",
+                Err(Setback::Unclear(_)) => "failed",
+                Err(Setback::Refused(..)) => "refused",
+            };
+            keeper.with.metrics.connected(&keeper.name, outcome);
+            let why = match connected {
                 Ok((connection, info)) => {
                     let started = Instant::now();
                     let why = keeper.serve(&connection.link, info).await;

@@ -1,5 +1,5 @@
-//! `ccm_provider_*`: per-RPC counts and latency by provider and outcome (▲M7), whether its cloud scope is the accepted one (▲S20), and how many
-//! Nodes are of another cloud (▲L4).
+//! `ccm_provider_*`: calls by RPC and outcome and their latency (▲M7), the provider's state and attempts to connect, whether its cloud scope is
+//! the accepted one (▲S20), and how many Nodes are of another cloud (▲L4).
 
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+
+use super::status::{ProviderStatus, STATES};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
@@ -24,6 +26,18 @@ struct Kind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Attempt {
+    provider: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InState {
+    provider: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Whose {
     provider: String,
 }
@@ -33,6 +47,8 @@ struct Whose {
 pub(crate) struct Metrics {
     calls: Family<Call, Counter>,
     durations: Family<Kind, Histogram, fn() -> Histogram>,
+    connects: Family<Attempt, Counter>,
+    states: Family<InState, Gauge>,
     scope_accepted: Family<Whose, Gauge>,
     unclaimed: Family<Whose, Gauge>,
 }
@@ -44,12 +60,13 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// `ccm_provider_rpc_total{provider,rpc,outcome}`, `ccm_provider_rpc_duration_seconds{provider,rpc}`, `ccm_provider_cloud_scope_accepted{provider}` and
-    /// `ccm_provider_unclaimed_nodes{provider}`.
+    /// Registers the families.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             calls: Family::default(),
             durations: Family::new_with_constructor(histogram),
+            connects: Family::default(),
+            states: Family::default(),
             scope_accepted: Family::default(),
             unclaimed: Family::default(),
         };
@@ -63,6 +80,16 @@ impl Metrics {
             "How long calls to a provider took",
             Unit::Seconds,
             metrics.durations.clone(),
+        );
+        registry.register(
+            "ccm_provider_connects",
+            "Attempts to connect to a provider by outcome: ok, unreachable (nobody accepts on the socket), failed (no answer to GetProviderInfo), refused (this ccm cannot work with what answered)",
+            metrics.connects.clone(),
+        );
+        registry.register(
+            "ccm_provider_state",
+            "1 for the state that a provider is in, 0 for the others: disconnected, connected (no Probe has answered yet), starting, ready, degraded, broken",
+            metrics.states.clone(),
         );
         registry.register(
             "ccm_provider_cloud_scope_accepted",
@@ -81,8 +108,31 @@ impl Metrics {
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.observe("mock", "LookupInstances", "ok", Duration::ZERO);
+        self.connected("mock", "ok");
+        self.state("mock", &ProviderStatus::default());
         self.scope("mock", Some(true));
         self.unclaimed("mock", Some(1));
+    }
+
+    /// An attempt to connect is over.
+    pub(super) fn connected(&self, provider: &str, outcome: &'static str) {
+        let provider = provider.to_owned();
+        self.connects
+            .get_or_create(&Attempt { provider, outcome })
+            .inc();
+    }
+
+    /// The state that the provider is in now.
+    pub(super) fn state(&self, provider: &str, status: &ProviderStatus) {
+        let current = status.state();
+        for state in STATES {
+            let labels = InState {
+                provider: provider.to_owned(),
+                state,
+            };
+            let gauge = self.states.get_or_create(&labels);
+            gauge.set(i64::from(state == current));
+        }
     }
 
     /// What was decided about the provider's cloud scope; `None`: it is not initialised.

@@ -45,7 +45,29 @@ pub(crate) enum Capability {
     Volumes,
 }
 
+/// What [`ProviderStatus::state`] may return.
+pub(super) const STATES: [&str; 6] = [
+    "disconnected",
+    "connected",
+    "starting",
+    "ready",
+    "degraded",
+    "broken",
+];
+
 impl ProviderStatus {
+    /// The state as a metric shows it: by the connection and the last Probe, also on a standby.
+    pub(super) fn state(&self) -> &'static str {
+        match self.probe {
+            _ if self.info.is_none() => "disconnected",
+            api::ProbeState::Unspecified => "connected",
+            api::ProbeState::Starting => "starting",
+            api::ProbeState::Ready => "ready",
+            api::ProbeState::Degraded => "degraded",
+            api::ProbeState::Broken => "broken",
+        }
+    }
+
     /// The session, if the controllers may work now (READY or DEGRADED).
     pub(crate) fn working(&self) -> Option<&Arc<Session>> {
         match self.probe {

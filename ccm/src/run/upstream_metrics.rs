@@ -229,6 +229,7 @@ pub(super) fn touched() -> Registry {
     metrics.webhooks.touch();
     metrics.loops.node.touch();
     metrics.loops.node_lifecycle.touch();
+    metrics.loops.route.touch();
     metrics.loops.service.touch();
     // Its load is shown for as long as it lives.
     std::mem::forget(queue);
@@ -263,7 +264,9 @@ async fn b_m7_names_types_labels_and_buckets_are_those_of_a_go_ccm() {
             "node_lifecycle_controller_",
             "node_controller_oldest_",
             "service_controller_duplicated_",
+            "route_controller_failing_",
             "service_controller_orphaned_",
+            "service_controller_overdue_",
             "service_controller_unlisted_",
             // Upstream's too, where it serves webhooks.
             "cloud_provider_webhook_",

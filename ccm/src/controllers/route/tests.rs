@@ -144,6 +144,16 @@ impl World {
         metrics.status_lines().join("; ")
     }
 
+    /// How many routes the metric of ▲M7 shows as failing.
+    fn failing(&self) -> i64 {
+        let provider = "mock".to_owned();
+        let metrics = self.metrics.as_ref().unwrap();
+        metrics
+            .failing
+            .get_or_create(&super::Whose { provider })
+            .get()
+    }
+
     /// The loop is gone in this moment, whatever it was at.
     async fn kill_ccm(&mut self) {
         self.tasks.shutdown().await;

@@ -84,6 +84,8 @@ impl Routes {
             ledger, waiting, ..
         } = &mut *state;
         waiting.keep(|destination| ledger.is_failing(destination));
+        let failing = waiting.keys().len();
+        self.metrics.failing(&context.provider, failing);
         let obstacle = Obstacle::of_provider(&context.provider, &context.status.borrow());
         let overdue = waiting.overdue(now, PATIENCE, |_, answered| match (&obstacle, answered) {
             (Some(obstacle), _) => obstacle.text.clone(),

@@ -16,6 +16,7 @@ pub(crate) struct Metrics {
     nodesync_errors: Counter,
     pub(super) nodesync_latency: Histogram,
     update_latency: Histogram,
+    pub(super) overdue: Family<Provider, Gauge>,
     pub(super) orphans: Family<Provider, Gauge>,
     pub(super) duplicates: Family<Provider, Gauge>,
     pub(super) unlisted: Family<Provider, Gauge>,
@@ -34,6 +35,7 @@ impl Metrics {
             nodesync_errors: Counter::default(),
             nodesync_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
             update_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
+            overdue: Family::default(),
             orphans: Family::default(),
             duplicates: Family::default(),
             unlisted: Family::default(),
@@ -59,6 +61,11 @@ impl Metrics {
             metrics.update_latency.clone(),
         );
         registry.register(
+            "service_controller_overdue_services",
+            "Services that have waited for more than 30 s for the ccm to reconcile them",
+            metrics.overdue.clone(),
+        );
+        registry.register(
             "service_controller_orphaned_loadbalancers",
             "Load balancers in the cloud that are marked for Services which do not exist any more",
             metrics.orphans.clone(),
@@ -79,6 +86,7 @@ impl Metrics {
     /// One without a Service, for tests of what is shown.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
+        self.overdue("mock", 1);
         self.orphans("mock", 1);
         self.standing("mock", 1, 1);
     }
@@ -92,8 +100,14 @@ impl Metrics {
 
     /// No list says anything any more: whoever leads next, or the next provider, has its own.
     pub(super) fn unsaid(&self, provider: &str) {
+        self.overdue(provider, 0);
         self.orphans(provider, 0);
         self.standing(provider, 0, 0);
+    }
+
+    /// So many Services have waited for longer than [`PATIENCE`](crate::report::PATIENCE).
+    pub(super) fn overdue(&self, provider: &str, count: usize) {
+        set(&self.overdue, provider, count);
     }
 
     pub(super) fn orphans(&self, provider: &str, count: usize) {

@@ -103,6 +103,8 @@ impl Worker {
         }
         let mut waiting = std::mem::take(&mut state.waiting);
         waiting.keep(|task| queue.holds(task));
+        let provider = &self.driver.context.provider;
+        self.metrics.overdue(provider, waiting.count_overdue(now));
         let overdue = waiting.overdue(now, patience, |task, answered| {
             let obstacle = self.obstacle(&state, task).map(|obstacle| obstacle.text);
             obstacle

@@ -263,3 +263,32 @@ async fn a_provider_that_shuts_down_properly_is_followed_to_its_successor() {
         .unwrap();
     assert_eq!(second.log(), ["GetProviderInfo", "Initialize"]);
 }
+
+/// Shows ▲M7 too.
+#[tokio::test(start_paused = true)]
+async fn the_state_of_a_provider_and_each_attempt_to_connect_are_metrics() {
+    let provider = InMemory::default();
+    let running = maintained(provider.clone());
+    running
+        .until("nobody listens", |status| !status.message.is_empty())
+        .await;
+    let shown = |line: &str| {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &running.metrics).unwrap();
+        assert!(text.contains(line), "{line} in {text}");
+    };
+    shown("ccm_provider_state{provider=\"mock\",state=\"disconnected\"} 1");
+    shown("ccm_provider_connects_total{provider=\"mock\",outcome=\"unreachable\"} 1");
+
+    let fake = Fake::new("1");
+    provider.start(fake.service());
+    running
+        .until("it is READY", |status| {
+            status.probe == api::ProbeState::Ready
+        })
+        .await;
+    tokio::task::yield_now().await;
+    shown("ccm_provider_state{provider=\"mock\",state=\"ready\"} 1");
+    shown("ccm_provider_state{provider=\"mock\",state=\"disconnected\"} 0");
+    shown("ccm_provider_connects_total{provider=\"mock\",outcome=\"ok\"} 1");
+}

@@ -40,6 +40,7 @@ async fn b_r5_r9_a_cloud_that_fails_for_everybody_is_told_on_each_node_that_wait
                 assert!(events[0].contains(part), "{part:?}: {events:?}");
             }
         }
+        assert_eq!(world.failing(), 20, "{code:?}");
         world.cloud.clear_faults();
         world
             .until("made", |world| world.routed(20) && world.all_created(20))
@@ -47,6 +48,7 @@ async fn b_r5_r9_a_cloud_that_fails_for_everybody_is_told_on_each_node_that_wait
         let events = world.events();
         sleep(Duration::from_mins(30)).await;
         assert_eq!(world.events(), events, "{code:?}: nothing waits any more");
+        assert_eq!(world.failing(), 0, "{code:?}");
     }
 }
 
