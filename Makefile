@@ -1,4 +1,4 @@
-# The front door: `make demo` shows the main job at work, `make test` passes all tests. Both do all their own set-up.
+# `make demo` shows the main job, `make test` runs all tests. Both do all their own set-up.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -6,10 +6,10 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# One selection of crates and features for all suites. With another one cargo would put other binaries at the same paths, also while a suite beside it runs them.
+# One selection of crates and features for all suites. With another one cargo would replace the binaries at the same paths, also while another suite runs them.
 TEST := $(CARGO) test --workspace
 BUILD := $(TEST) --no-run --quiet
-# What plays seeds: optimised, and with random numbers of tokio's that a seed decides.
+# The build that plays seeds: optimised, and with a seed for tokio's random numbers.
 SIMULATE := RUSTFLAGS="$${RUSTFLAGS:-} --cfg tokio_unstable" $(CARGO)
 # Tests that `cargo test` leaves out.
 SUITES := bridge calls clouds compat e2e it lease seeds swap
@@ -20,17 +20,17 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 .PHONY: quick
-quick: ## format, lints and unit tests of the crates that changed since main, committed or not (BASE=another branch): the inner loop
+quick: ## the inner loop: format, lints and unit tests of the crates that changed since main, committed or not (BASE=another branch)
 	@.ci/prerequisites cargo cc
 	@CARGO="$(CARGO)" BASE="$(BASE)" .ci/quick
 
 .PHONY: demo
-demo: ## the main job before your eyes, on a real API server (CLOUD=digitalocean or hetzner: with that provider, against its test API; KEEP=1 leaves it running)
+demo: ## show the main job on a real API server (CLOUD=digitalocean or hetzner: with that provider, against its test API; KEEP=1 leaves it running)
 	@.ci/prerequisites cargo go cc
 	@KEEP="$(KEEP)" CLOUD="$(CLOUD)" .ci/demo
 
 .PHONY: build
-build: ## what all suites run: the binaries, the tests, the test control plane
+build: ## build all that the suites run: binaries, tests, test control plane
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	@$(BUILD) $(addprefix --test ,$(filter-out seeds,$(SUITES)))
@@ -43,7 +43,7 @@ demo-clouds: ## the demo with each cloud that has a test API
 .PHONY: test
 test: units it ## all tests but the simulation's seeds, which `make seeds` plays
 
-# Tests wait more than they compute: four at once, also on two cores.
+# Tests wait more than they compute, so four run at once, also on two cores.
 .PHONY: units
 units: ## a part of `make test`: all tests but those of `make it`
 	@.ci/prerequisites cargo go npm cc
@@ -65,37 +65,37 @@ it: ## a part of `make test`: the ccm process and the mock provider on a real AP
 	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST) --test it -- $(FILTER)
 
 .PHONY: lease
-lease: ## contention for the Lease with an upstream Go CCM: three minutes, nearly all of them waiting
+lease: ## contention for the Lease with an upstream Go CCM (three minutes, mostly waiting)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	$(TEST) --test lease -- --test-threads=24 --nocapture
 
 .PHONY: controls
-controls: ## the control of each lie that the ccm tells of: what it says of the lie is not said of an honest provider (seven minutes, nearly all of them waiting)
+controls: ## the control run of each violation that the ccm reports: it must not report the same of an honest provider (seven minutes, mostly waiting)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST) --test it -- --ignored lies::table::honest
 
 .PHONY: compat
-compat: ## side by side with an upstream Go CCM, through the same scenarios: equal, or different as documented (UPDATE_DOCS=1 writes the table in docs/parity.md)
+compat: ## the same scenarios with the ccm and an upstream Go CCM: the results are equal, or differ as documented (UPDATE_DOCS=1 writes the table in docs/parity.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	UPDATE_DOCS="$(UPDATE_DOCS)" $(TEST) --test compat -- --nocapture both_controllers
 
 .PHONY: compat-bridge
-compat-bridge: ## the same scenarios with our controller twice: with the cloud as its provider, and through the bridge and the adapter (UPDATE_DOCS=1 writes the table in docs/go-clouds.md)
+compat-bridge: ## the same scenarios with the ccm twice: with the mock as its provider, and through the bridge and the adapter (UPDATE_DOCS=1 writes the table in docs/go-clouds.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	UPDATE_DOCS="$(UPDATE_DOCS)" $(TEST) --test compat -- --nocapture through_go
 
 .PHONY: calls
-calls: ## what each Go cloud sees of an upstream Go CCM, and of the ccm with the bridge: no more calls, or as many more as is said (CALLS_CLOUDS="byid,fake" for some; UPDATE_DOCS=1 writes docs/go-clouds.md)
+calls: ## the calls that each Go cloud gets from an upstream Go CCM, and from the ccm with the bridge: no more, or at most the documented number (CALLS_CLOUDS="byid,fake" for some; UPDATE_DOCS=1 writes docs/go-clouds.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	UPDATE_DOCS="$(UPDATE_DOCS)" $(if $(CALLS_CLOUDS),CALLS_CLOUDS="$(CALLS_CLOUDS)") $(TEST) --test calls -- --nocapture
 
 .PHONY: conformance
-conformance: providers swap bridge clouds ## providers in other languages, of vendors, and Go clouds behind the bridge: their own tests, the conformance suite, and the ccm in front of them
+conformance: providers swap bridge clouds ## providers in other languages, vendors' providers, and Go clouds behind the bridge: their own tests, the conformance suite, and the ccm with each
 
 .PHONY: providers
 providers: ## a part of `make conformance`: the providers' own tests, and the conformance suite against each (LANGUAGES="java typescript python go python-first rust-first go-first digitalocean hetzner"; JOBS=3 suites at once)
@@ -107,13 +107,13 @@ providers: ## a part of `make conformance`: the providers' own tests, and the co
 	$(if $(LANGUAGES),,providers/guide.sh)
 
 .PHONY: swap
-swap: ## a part of `make conformance`: providers in other languages take each other's place under the ccm
+swap: ## a part of `make conformance`: providers in other languages replace each other under the ccm
 	@.ci/prerequisites cargo go cc python3
 	@$(MAKE) --no-print-directory control-plane
 	$(TEST) --test swap -- --nocapture
 
 .PHONY: bridge
-bridge: ## a part of `make conformance`: Go clouds behind the bridge, the conformance suite against each, and the ccm in front of them (with LANGUAGES not all of AWS, which takes half an hour)
+bridge: ## a part of `make conformance`: Go clouds behind the bridge, the conformance suite against each, and the ccm with each (LANGUAGES leaves out the long tests of AWS, which take half an hour)
 	@.ci/prerequisites cargo go cc python3
 	@$(MAKE) --no-print-directory control-plane
 	$(TEST) --test bridge -- --nocapture --test-threads=$(or $(RUST_TEST_THREADS),3) $(if $(LANGUAGES),--skip whole_)
@@ -125,7 +125,7 @@ clouds: ## a part of `make conformance`: the providers of DigitalOcean and Hetzn
 	$(TEST) --test clouds -- --nocapture --test-threads=$(or $(RUST_TEST_THREADS),3)
 
 .PHONY: smoke
-smoke: ## a provider on a real account: one of each made, checked and removed, once you have read what it costs (CLOUD=digitalocean or hetzner; YES=1 does not ask)
+smoke: ## a provider on a real account: make, check and remove one object of each kind, after you confirm the cost (CLOUD=digitalocean or hetzner; YES=1 does not ask)
 	@.ci/prerequisites go
 	@CLOUD="$(CLOUD)" YES="$(YES)" providers/smoke.sh
 
@@ -137,35 +137,35 @@ e2e: ## the images and manifests on real kubelets, as an operator uses them (as 
 	KEEP="$(KEEP)" $(TEST) --test e2e -- --nocapture --test-threads=1
 
 .PHONY: images
-images: ## OCI archives of all images, without a daemon and a registry (IMAGES="ccm provider-mock" PLATFORMS=linux/amd64)
+images: ## OCI archives of all images, without a daemon or a registry (IMAGES="ccm provider-mock" PLATFORMS=linux/amd64)
 	@.ci/images
 
 .PHONY: image-contexts
-image-contexts: ## what the Containerfiles copy, for docker, podman or buildah by hand (IMAGES, PLATFORMS)
+image-contexts: ## the files that the Containerfiles copy, for docker, podman or buildah by hand (IMAGES, PLATFORMS)
 	@.ci/images contexts
 
 .PHONY: sbom
-sbom: ## what is in each image that `make images` left, beside it, as CycloneDX (IMAGES, PLATFORMS)
+sbom: ## the contents of each image of `make images`, beside it, as CycloneDX (IMAGES, PLATFORMS)
 	@.ci/sbom/make
 
 .PHONY: sbom-scan
-sbom-scan: ## known faults of what `make sbom` listed, by the public database OSV (needs osv.dev; SEEDED=1 needs no network: it shows that a fault would be found)
+sbom-scan: ## known vulnerabilities of the packages in `make sbom`'s lists, by the public database OSV (needs osv.dev; SEEDED=1 needs no network: it shows that the scan finds one)
 	@.ci/sbom/scan $(if $(SEEDED),seeded)
 
 .PHONY: images-reproducible
-images-reproducible: ## all images twice, from two places: they must not differ in a byte
+images-reproducible: ## build all images twice, in two places, and compare every byte
 	@.ci/images-reproducible
 
-# The newest minor is that of `make test`; the older ones have a go-MINOR.mod beside testenv/control-plane/go.mod.
+# `make test` uses the newest minor; the older ones have a go-MINOR.mod beside testenv/control-plane/go.mod.
 .PHONY: test-kubernetes
-test-kubernetes: ## the ccm on the API server of an older minor that is supported (KUBERNETES=1.35 or 1.34; FILTER=b_s8 for some tests only)
+test-kubernetes: ## the ccm on the API server of an older supported minor (KUBERNETES=1.35 or 1.34; FILTER=b_s8 for some tests only)
 	@.ci/prerequisites cargo go cc
-	@test -n "$(KUBERNETES)" || { echo "say which: make test-kubernetes KUBERNETES=1.35"; exit 1; }
+	@test -n "$(KUBERNETES)" || { echo "name the minor: make test-kubernetes KUBERNETES=1.35"; exit 1; }
 	TESTENV_KUBERNETES=$(KUBERNETES) $(MAKE) --no-print-directory control-plane
 	TESTENV_KUBERNETES=$(KUBERNETES) RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST) --test it -- $(FILTER)
 
 .PHONY: generate
-generate: ## the Go code of the contract anew, after a change of proto/
+generate: ## generate the Go code of the contract, after a change of proto/
 	@.ci/prerequisites go npm
 	@.ci/generate-go
 
@@ -181,18 +181,18 @@ check: ## formatting, lints, documentation, commit subjects
 	@.ci/commit-subjects
 
 .PHONY: docs
-docs: ## write what is made of docs/ anew, from the tests, flags, metrics and events
+docs: ## write the generated parts of docs/ from the tests, flags, metrics and events
 	UPDATE_DOCS=1 $(TEST) --quiet --test docs
 	UPDATE_DOCS=1 $(TEST) --quiet --lib docs_
 	UPDATE_DOCS=1 $(TEST) --quiet --test it -- is_documented
 
 .PHONY: manifests
-manifests: ## write what is made of the Helm chart anew: deploy/kustomize, and the snapshots of its tests
+manifests: ## render deploy/kustomize and the snapshots of its tests from the Helm chart
 	@$(MAKE) --no-print-directory control-plane
 	UPDATE_MANIFESTS=1 $(TEST) --quiet --test manifests -- kustomize_has_what each_set_of_values
 
 .PHONY: lint-proto
-lint-proto: ## buf lint STANDARD over the contract, buf breaking against the committed image of it
+lint-proto: ## buf lint STANDARD over the contract, buf breaking against its committed images
 	@.ci/lint-proto
 
 .PHONY: control-plane
@@ -201,49 +201,49 @@ control-plane: ## build the test control plane (minutes the first time, seconds 
 	@$(TARGET)/debug/control-plane
 
 .PHONY: simulate
-simulate: ## the whole ccm in virtual time (SEEDS=1000 plays so many from FROM=1, SEED=7 shows one and the shortest plan that fails, with LOGS=ccm=debug, KEEP=name keeps that plan in simulation/regressions, PLAN=file shows one that was kept, PLANTED=1 shows which seed finds each planted bug, EXHAUSTIVE=1 plays every fault and every pair in one Service's and one Node's life)
+simulate: ## the whole ccm in virtual time (SEEDS=1000 plays 1,000 seeds from FROM=1; SEED=7 shows one, and the shortest plan that fails, with LOGS=ccm=debug; KEEP=name keeps that plan in simulation/regressions; PLAN=file shows a kept plan; PLANTED=1 shows which seed finds each planted bug; EXHAUSTIVE=1 plays every fault and every pair in one Service's and one Node's life)
 	@.ci/prerequisites cargo cc
 	$(SIMULATE) build --quiet --profile simulation -p simulation
 	$(TARGET)/simulation/simulate $(if $(SEED)$(PLAN),$(if $(SEED),--seed $(SEED),--plan $(PLAN)) $(if $(LOGS),--logs $(LOGS)) $(if $(KEEP),--keep simulation/regressions/$(KEEP).json),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(BUGS),--bugs $(BUGS)) $(if $(PLANTED),--planted $(if $(filter 1,$(UPDATE_DOCS)),--update-docs docs/simulation.md)) $(if $(EXHAUSTIVE),--exhaustive)
 
 .PHONY: fuzz
-fuzz: ## libFuzzer on what providers, users and strangers may send (TARGETS="brake nodes" chooses, DURATION=600 is the seconds for each)
+fuzz: ## libFuzzer on the input from providers, users and strangers (TARGETS="brake nodes" chooses, DURATION=600 is the seconds for each)
 	@.ci/prerequisites cargo cc c++
 	@TARGETS="$(TARGETS)" DURATION="$(DURATION)" .ci/fuzz
 
 .PHONY: mutants
-mutants: ## changes of the rooms that decide, which the unit tests must find: hours (ROOMS="queue route" for some; SHARD=1/4 for a part)
+mutants: ## mutations of decision code, which the unit tests must find (hours; ROOMS="queue route" for some; SHARD=1/4 for a part)
 	@.ci/prerequisites cargo cc
 	@SHARD="$(SHARD)" ROOMS="$(ROOMS)" .ci/mutants
 
 .PHONY: deny
-deny: ## licences, duplicates and sources of the dependencies; and that an advisory would be found
+deny: ## licences, duplicates and sources of the dependencies, and a check that `make advisories` finds an advisory
 	@.ci/deny
 
 .PHONY: advisories
-advisories: ## known faults of the dependencies, by the public database of RustSec (needs github.com)
+advisories: ## known vulnerabilities of the dependencies, by the public database of RustSec (needs github.com)
 	@.ci/deny advisories
 
 .PHONY: bench
-bench: ## side by side with an upstream Go CCM, in one run, at release settings
+bench: ## measure the ccm and an upstream Go CCM, in one run, at release settings
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	$(CARGO) build --release -p ccm -p provider-mock -p bench
 	$(TARGET)/release/bench $(SCENARIOS)
 
 .PHONY: version
-version: ## the version of crates, images, chart and manifests (VERSION=1.2.3 moves it)
+version: ## print the version of crates, images, chart and manifests (VERSION=1.2.3 sets it)
 	@.ci/version $(if $(VERSION),set "$(VERSION)")
 
 .PHONY: version-check
-version-check: ## crates, images, chart and manifests are of one version (TAG=v1.2.3: of that one, and the changelog has it)
+version-check: ## check that crates, images, chart and manifests have one version (TAG=v1.2.3: that one, with a section in the changelog)
 	@.ci/version check $(TAG)
 
 .PHONY: dist
-dist: ## all that a release consists of: images, what is in them (SBOM), binaries, chart, manifests, crates, checksums (REGISTRY: where the images will be)
+dist: ## build a release: images, SBOMs, binaries, chart, manifests, crates, checksums (REGISTRY: the place of the images)
 	@.ci/prerequisites cargo go cc python3
 	@.ci/dist
 
 .PHONY: publish-crates
-publish-crates: ## what vendors link, to crates.io (CARGO_REGISTRY_TOKEN; builds nothing; DRY_RUN=1 packs and builds only)
+publish-crates: ## publish the crates for vendors on crates.io (CARGO_REGISTRY_TOKEN; builds nothing; DRY_RUN=1 packs and builds only)
 	$(CARGO) publish --workspace --locked $(if $(DRY_RUN),--dry-run --allow-dirty,--no-verify)

@@ -10,7 +10,7 @@ SECTION = b".dep-v0\0"
 
 
 def crates(binary: bytes) -> list[dict] | None:
-    """The packages that a binary of ELF names, the binary's own among them; None where it has no list."""
+    """The packages that an ELF binary names, its own among them; None if it has no list."""
     if binary[:6] != b"\x7fELF\x02\x01":
         return None
     (headers,) = struct.unpack_from("<Q", binary, 0x28)

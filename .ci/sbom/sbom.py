@@ -1,4 +1,4 @@
-"""Lists, as CycloneDX, what is in one image of an OCI archive: sbom.py ARCHIVE ARCHITECTURE OUTPUT.
+"""Lists the contents of one image of an OCI archive, as CycloneDX: sbom.py ARCHIVE ARCHITECTURE OUTPUT.
 
 Debian's and Python's packages are those that the image's own files name, modules of Go those that the binary names. The crates of a binary of Rust are those that
 Cargo resolves for it, in the tree that the image was made of. Each must be in the binary's own list, and any crate that a path in the binary names must be among them.
@@ -32,7 +32,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-# Which package of Cargo each binary is.
+# The Cargo package of each binary.
 RUST = {"ccm": "ccm", "provider-mock": "provider-mock"}
 GO = {"provider-go", "provider-digitalocean", "provider-hetzner", "provider-aws"}
 STATUS = "var/lib/dpkg/status.d/"
@@ -41,7 +41,7 @@ NAMED = re.compile(rb"/cargo/registry/src/[^/\s]+/([A-Za-z0-9_-]+?)-(\d+\.\d+\.\
 
 
 class Wrong(Exception):
-    """Why there is no list."""
+    """The reason why there is no list."""
 
 
 class Image:
@@ -78,7 +78,7 @@ class Image:
 
 
 class Inventory:
-    """The list, as it is written."""
+    """The list as a file."""
 
     def __init__(self, image: Image) -> None:
         self.bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, image.digest))
@@ -122,7 +122,7 @@ def run(*command: str) -> str:
 
 
 def crates(image: Image, inventory: Inventory) -> None:
-    """What Cargo resolves for the binary."""
+    """The crates that Cargo resolves for the binary."""
     # As `.ci/images` finds it.
     revision = os.environ.get("REVISION") or (run("git", "rev-parse", "HEAD").strip() if Path(".git").exists() else "unknown")
     if image.revision.removesuffix("-dirty") != revision.removesuffix("-dirty"):
@@ -163,7 +163,7 @@ def crates(image: Image, inventory: Inventory) -> None:
 
 
 def authorities(image: Image, inventory: Inventory) -> None:
-    """Whose certificates are trusted: the content of a crate that no binary links."""
+    """The trusted root certificates: the content of a crate that no binary links."""
     if "etc/ssl/certs/ca-certificates.crt" not in image.files or image.title not in GO | RUST.keys():
         return
     with open("Cargo.lock", "rb") as file:
@@ -173,7 +173,7 @@ def authorities(image: Image, inventory: Inventory) -> None:
 
 
 def modules(image: Image, inventory: Inventory) -> None:
-    """What a binary of Go says that it is made of."""
+    """The modules that a Go binary names."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(image.files[image.config["config"]["Entrypoint"][0].lstrip("/")])
         file.flush()
@@ -183,13 +183,13 @@ def modules(image: Image, inventory: Inventory) -> None:
         kind, *fields = line.strip().split("\t")
         if kind in ("mod", "dep"):
             namespace, _, name = fields[0].rpartition("/")
-            # What lies in this repository has no version of its own.
+            # Modules of this repository have no separate version.
             version = fields[1] if fields[1] not in ("(devel)", "v0.0.0") else image.version
             inventory.depends(inventory.add(PackageURL("golang", namespace=namespace, name=name, version=version), name=fields[0]))
 
 
 def debian(image: Image, inventory: Inventory) -> None:
-    """What dpkg would know."""
+    """The packages in dpkg's files."""
     packages = {path: content for path, content in image.files.items() if path.startswith(STATUS)}
     if not packages:
         return
@@ -206,7 +206,7 @@ def debian(image: Image, inventory: Inventory) -> None:
 
 
 def python(image: Image, inventory: Inventory) -> None:
-    """What pip would know."""
+    """The packages in pip's files."""
     for path, content in image.files.items():
         if METADATA.fullmatch(path):
             fields = email.message_from_bytes(content)

@@ -1,4 +1,4 @@
-"""A first provider: machines that a file names. No cloud is asked; their Nodes get addresses, types and zones.
+"""A first provider: it reads machines from a file, without a cloud. Their Nodes get addresses, types and zones.
 
     echo 'node-1,10.0.0.5,8-cores,rack-a' > machines.csv
     python first.py machines.csv unix:///tmp/machines/provider.sock
@@ -31,7 +31,7 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
             provider_version="1.0.0",
             boot_id=self.boot_id,
             provider_id_prefixes=["machines://"],
-            # What is not named here is never called (CORE-5).
+            # The controller calls no service that is missing here (CORE-5).
             capabilities=provider.Capabilities(instances=provider.InstanceCapability()),
         )
 
@@ -48,7 +48,7 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
         if not self.owner_id or request.cluster.owner_id != self.owner_id:  # CORE-10
             return instance.LookupInstancesResponse(failed=failure("NOT_INITIALIZED", "Initialize for this owner ID comes first"))
         names = [node.name for node in request.nodes]
-        if len(names) > 100 or "" in names or len(set(names)) < len(names):  # CORE-20; 100 is max_batch where it is not stated.
+        if len(names) > 100 or "" in names or len(set(names)) < len(names):  # CORE-20; 100 is the default of max_batch.
             return instance.LookupInstancesResponse(failed=failure("INVALID", "the request has over 100 Nodes, one twice, or one without a name"))
         try:
             lines = [line.split(",") for line in self.file.read_text().splitlines()]
@@ -60,10 +60,10 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
 
     def result(self, node, machines):
         result = instance.LookupInstanceResult(node_name=node.name, node_uid=node.uid)  # INST-2
-        # The provider ID says who it is, where the Node has one (INST-3).
+        # The provider ID identifies the machine if the Node has one (INST-3).
         known = node.provider_id if node.HasField("provider_id") else f"machines://{node.name}"
         if known not in machines:
-            # A missing line does not prove that a machine is gone: the Node is left alone, never deleted.
+            # A missing line does not prove that a machine is gone. The controller leaves an UNMANAGED Node alone.
             result.found.state = instance.INSTANCE_STATE_UNMANAGED
             return result
         _, address, machine, zone = machines[known]

@@ -6,7 +6,7 @@
 {{ .Values.serviceAccount.name | default (include "ccm.name" .) }}
 {{- end }}
 
-{{- /* Names of what is not in a namespace. */}}
+{{- /* Names of objects outside of namespaces. */}}
 {{- define "ccm.role" -}}
 system:{{ include "ccm.name" . }}
 {{- end }}
@@ -30,7 +30,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   namespace: {{ .Release.Namespace }}
 {{- end }}
 
-{{- /* REGISTRY/REPOSITORY:TAG, or with @DIGEST: takes [root, its place in the values, image]. No name is left to be completed: what stands at docker.io under it may be anybody's. */}}
+{{- /* REGISTRY/REPOSITORY:TAG, or with @DIGEST: takes [root, its place in the values, image]. Each name has a registry: without one, docker.io would complete it, where anybody may own the name. */}}
 {{- define "ccm.image" -}}
 {{- $root := index . 0 }}{{- $place := index . 1 }}{{- $image := index . 2 }}
 {{- if not $image.repository }}
@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{- /* "true" where one of these controllers is on: takes [root, name, …]. */}}
+{{- /* "true" if one of these controllers is on: takes [root, name, …]. */}}
 {{- define "ccm.runs" -}}
 {{- $root := first . }}
 {{- range rest . }}{{ if has . $root.Values.controllers }}true{{ end }}{{ end }}

@@ -1,4 +1,4 @@
-{{- /* What the ccm is called with. */}}
+{{- /* The command line of the ccm. */}}
 {{- define "ccm.flags" -}}
 {{- $v := .Values }}
 {{- $flags := list }}
@@ -58,19 +58,19 @@
 {{- toYaml $flags }}
 {{- end }}
 
-{{- /* "true" where leader migration is not as upstream has it by default. */}}
+{{- /* "true" if leader migration differs from upstream's default. */}}
 {{- define "ccm.migrationFile" -}}
 {{- if and .Values.leaderMigration.enabled (or .Values.leaderMigration.controllerLeaders (ne .Values.leaderMigration.leaderName "cloud-provider-extraction-migration")) }}true{{ end }}
 {{- end }}
 
-{{- /* On the host's network the port is everybody's who reaches the Node: there it is hidden unless somebody scrapes it. */}}
+{{- /* On the host's network every peer of the Node reaches the port. So it binds to 127.0.0.1 unless a monitor scrapes it. */}}
 {{- define "ccm.bindAddress" -}}
 {{- $monitoring := .Values.monitoring }}
 {{- $scraped := or $monitoring.reader.serviceAccount $monitoring.serviceMonitor.enabled $monitoring.podMonitor.enabled }}
 {{- .Values.ccm.bindAddress | default (ternary "127.0.0.1" "0.0.0.0" (and .Values.hostNetwork (not $scraped))) }}
 {{- end }}
 
-{{- /* Where the kubelet finds the HTTPS port. With hostNetwork on itself: a Node that is not initialised has no address yet. */}}
+{{- /* The host on which the kubelet finds the HTTPS port. With hostNetwork that is 127.0.0.1, because a Node that is not initialised has no address yet. */}}
 {{- define "ccm.probe" -}}
 httpGet:
   scheme: HTTPS
@@ -95,7 +95,7 @@ capabilities:
 {{- end }}
 
 {{- define "ccm.lastWords" -}}
-# So that `kubectl describe pod` shows why it ended: there are no logs of a Node without addresses.
+# So that `kubectl describe pod` shows why it ended: a Node without addresses serves no logs.
 terminationMessagePolicy: FallbackToLogsOnError
 {{- end }}
 
@@ -139,7 +139,7 @@ securityContext:
   runAsUser: {{ int64 .Values.ccm.runAsUser }}
   {{- include "ccm.confined" (dict "root" . "readOnly" true) | nindent 2 }}
 volumeMounts:
-  # To connect is no write: the directory is the provider's.
+  # Read-only, because a connect needs no write to the directory: only the provider writes there.
   - name: socket
     mountPath: /run/cloud-provider
     readOnly: true
@@ -233,7 +233,7 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
-{{- /* The Pod of the Deployment or DaemonSet; takes what differs as "placement". */}}
+{{- /* The Pod of the Deployment or DaemonSet; takes the differing fields as "placement". */}}
 {{- define "ccm.pod" -}}
 {{- $provider := .root.Values.provider -}}
 metadata:
@@ -255,7 +255,7 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ include "ccm.serviceAccount" .root }}
-  # The token is mounted into the ccm's container alone: see the volume `kubernetes`.
+  # Only the ccm's container mounts the token: see the volume `kubernetes`.
   automountServiceAccountToken: false
   enableServiceLinks: false
   {{- if .root.Values.hostNetwork }}
@@ -296,7 +296,7 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: 1Mi
-    # What the ccm speaks to the API server with; as the kubelet would mount it into all containers.
+    # The ccm's credentials for the API server, as the kubelet would mount them into all containers.
     - name: kubernetes
       projected:
         sources:

@@ -35,8 +35,8 @@ type balancers struct {
 	api api
 }
 
-// refused says why this cloud makes no load balancer for a Service. Get and Delete do not ask
-// (LB-29).
+// refused returns the reason why this cloud makes no load balancer for a Service. Get and Delete do
+// not call it (LB-29).
 func refused(service sdk.Service) error {
 	if service.LoadBalancerClass != nil {
 		return sdk.ErrHandledElsewhere // LB-18
@@ -52,8 +52,8 @@ func refused(service sdk.Service) error {
 	return nil
 }
 
-// wanted is what a load balancer should be for a Service that is not refused. No targets stated
-// leaves them alone (LB-10).
+// wanted returns the load balancer that a Service asks for. Without targets in the request the
+// targets stay (LB-10).
 func wanted(found made, call *sdk.Call, service sdk.Service, targets *sdk.Targets) made {
 	found.Mark, found.Ports = call.Mark(service.UID, sdk.LabelValue), nil
 	for _, port := range service.Ports {
@@ -65,7 +65,7 @@ func wanted(found made, call *sdk.Call, service sdk.Service, targets *sdk.Target
 	return found
 }
 
-// names are in one order, whatever order the controller sends.
+// names returns the names of the Nodes, sorted.
 func names(nodes []sdk.Node) (sorted []string) {
 	for _, node := range nodes {
 		sorted = append(sorted, node.Name)
@@ -74,8 +74,8 @@ func names(nodes []sdk.Node) (sorted []string) {
 	return sorted
 }
 
-// find goes by the handle, else by the mark. A user can edit the handle: whose it is stands at the
-// load balancer itself (LB-4).
+// find searches by the handle, else by the mark. A user can edit the handle, so the mark at the
+// load balancer decides who owns it (LB-4).
 func (b balancers) find(ctx context.Context, call *sdk.Call, service sdk.Service, handle string, grant bool) (*made, sdk.Ownership, error) {
 	all, err := b.api.balancers(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (b balancers) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, reque
 		return sdk.LoadBalancerStatus{}, err
 	}
 	if found == nil {
-		if err := sdk.BeforeWrite(ctx); err != nil { // Nobody waits any more: nothing is written (CORE-8).
+		if err := sdk.BeforeWrite(ctx); err != nil { // The caller has gone: write nothing (CORE-8).
 			return sdk.LoadBalancerStatus{}, err
 		}
 		one, err := b.api.create(ctx, call.Mark(request.Service.UID, sdk.LabelValue))
@@ -123,9 +123,9 @@ func (b balancers) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, reque
 		}
 		found = &one
 	}
-	// From here on the cloud's ID is known: it goes along also with a failure (LB-3).
+	// The cloud's ID is known now: the answer has it, also in a failure (LB-3).
 	request.Notes.Handle(found.ID)
-	// Only what differs is written: nothing, where it is as asked (LB-8).
+	// Write only the differences, and nothing if it is as asked (LB-8).
 	if wanted := wanted(*found, call, request.Service, request.Targets); !sdk.Same(*found, wanted) {
 		if err := b.set(ctx, wanted); err != nil {
 			return sdk.LoadBalancerStatus{}, err
@@ -145,7 +145,7 @@ func (b balancers) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, reque
 	case found == nil:
 		return sdk.NotFound("there is no load balancer to update") // LB-11
 	}
-	// The targets, and nothing else (LB-16).
+	// Only the targets (LB-16).
 	changed := *found
 	changed.Targets = names(request.Targets.Nodes)
 	if sdk.Same(*found, changed) {
@@ -164,7 +164,7 @@ func (b balancers) set(ctx context.Context, wanted made) error {
 func (b balancers) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.DeleteLoadBalancer) error {
 	found, _, err := b.find(ctx, call, request.Service, request.Handle, false)
 	if err != nil || found == nil {
-		return err // nil: it was looked for, and is not there (LB-12)
+		return err // nil: the search found nothing (LB-12)
 	}
 	if err := sdk.BeforeWrite(ctx); err != nil {
 		return err
