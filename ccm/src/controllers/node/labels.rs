@@ -89,7 +89,7 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
 /// a label that somebody else wrote.
 ///
 /// `instance` is `None` if the cloud did not report it. `managed` has the keys that this controller
-/// wrote last. `None`: the managed fields were not read. last; `None` is "not looked up".
+/// wrote last. `None`: the managed fields were not read.
 pub(super) fn refreshed(
     existing: &Labels,
     instance: Option<&api::Instance>,
