@@ -1,4 +1,4 @@
-//! The processes of the demo, and how a step is told.
+//! The processes of the demo, and its output.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::cloud::Cloud;
 
-/// What a step is about when it does not hold.
+/// The result of a step. `Err`: what failed.
 pub(crate) type Held<T = ()> = Result<T, String>;
 
 /// The control plane, the provider and the ccm.
@@ -97,7 +97,8 @@ impl Stage {
             .args([
                 format!("--provider={}={}", self.cloud.name(), self.cloud.endpoint()),
                 "--secure-port=0".to_owned(),
-                // In a cluster a Node must be a minute old before it can be deleted; nobody wants to watch that.
+                // In a cluster a Node must be a minute old before it can be deleted; nobody wants
+                // to watch that.
                 "--node-deletion-brake=min-age=10s".to_owned(),
             ]);
         self.ccm = Some(Process::start(command, self.file("ccm.log")).map_err(text)?);
@@ -109,7 +110,7 @@ impl Stage {
         self.ccm = None;
     }
 
-    /// What the ccm wrote.
+    /// The log of the ccm.
     pub(crate) fn ccm_log(&self) -> String {
         std::fs::read_to_string(self.file("ccm.log")).unwrap_or_default()
     }
@@ -124,7 +125,7 @@ impl Stage {
         Ok(self.cloud.changes()?.saturating_sub(self.changes_before))
     }
 
-    /// Begins a step: prints what is done.
+    /// Begins a step: prints its title and action.
     pub(crate) fn step(&mut self, title: &str, done: &str) {
         self.steps += 1;
         println!("\n━━ {}. {title}", self.steps);
@@ -136,7 +137,7 @@ impl Stage {
         self.step_began = Instant::now();
     }
 
-    /// Shows what kubectl says, as proof.
+    /// Prints kubectl's output as evidence.
     pub(crate) fn show(&self, args: &[&str]) -> Held {
         println!("   $ kubectl {}", shortened(args));
         for line in self.kubectl(args)?.lines() {
@@ -145,7 +146,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends a step that held: prints what it cost.
+    /// Ends a successful step: prints its cost.
     pub(crate) fn held(&self, what: &str) -> Held {
         let cost: Vec<String> = self
             .cloud
@@ -185,7 +186,7 @@ impl Stage {
         kept
     }
 
-    /// How to play with what still runs.
+    /// Prints instructions for experiments with the running processes.
     pub(crate) fn tell_how_to_play(&self) {
         let (exports, command) = self.cloud.how_to_play();
         println!(
@@ -197,7 +198,7 @@ impl Stage {
     }
 }
 
-/// Looks again and again until it holds, at most `deadline`.
+/// Repeats until it succeeds, for at most `deadline`.
 pub(crate) async fn until<T, E: Display>(
     what: &str,
     deadline: Duration,
@@ -218,7 +219,7 @@ pub(crate) async fn until<T, E: Display>(
     ))
 }
 
-/// The binaries of this workspace lie beside the demo's own.
+/// The binaries of this workspace are beside the demo's own.
 pub(crate) fn beside_us(name: &str) -> Held<PathBuf> {
     let path = std::env::current_exe().map_err(text)?.with_file_name(name);
     if path.exists() {
